@@ -1,0 +1,282 @@
+"""From words to weighted sparse vectors: tf-idf unit vectors, BM25 weights, letter trigrams.
+
+Everything here works on rows of counts in CSR form, a corpus and a single query alike, so that what a model saw while
+training is, bit for bit, what it sees while serving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from multiprocessing import get_context
+from zlib import crc32
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Float32, Int32, Int64
+from fullrank.text import count_words, trigrams
+
+# Below this many characters one process is done before another has started.
+_PARALLEL_CHARACTERS = 4_000_000
+_CHUNK_CHARACTERS = 2_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """B sparse rows: indptr int64 (B + 1,), indices int32 ascending inside a row, values float32, width F."""
+
+    indptr: Int64
+    indices: Int32
+    values: Float32
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    def csr(self) -> sp.csr_array[np.float32]:
+        """The rows as a (B, F) matrix over the same memory."""
+        return sp.csr_array((self.values, self.indices, self.indptr), shape=(len(self), self.width))
+
+    def with_values(self, values: Float32) -> Rows:
+        """The same entries with other values."""
+        return Rows(self.indptr, self.indices, values.astype(np.float32, copy=False), self.width)
+
+    def take(self, rows: Int64) -> Rows:
+        """The given rows, in the given order."""
+        return rows_of(self.csr()[rows])
+
+    @staticmethod
+    def from_lists(rows: Sequence[tuple[Sequence[int], Sequence[float]]], width: int) -> Rows:
+        """Rows of (indices, values), in any order inside a row; equal indices are added up."""
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
+        indices = np.fromiter((i for row in rows for i in row[0]), np.int32, int(indptr[-1]))
+        values = np.fromiter((v for row in rows for v in row[1]), np.float32, int(indptr[-1]))
+        matrix = sp.csr_array((values, indices, indptr), shape=(len(rows), width))
+        matrix.sum_duplicates()
+        return rows_of(matrix)
+
+
+def rows_of(matrix: sp.csr_array[np.float32]) -> Rows:
+    """A scipy matrix as rows, entries ascending inside each."""
+    matrix.sort_indices()
+    return Rows(
+        matrix.indptr.astype(np.int64, copy=False),
+        matrix.indices.astype(np.int32, copy=False),
+        matrix.data.astype(np.float32, copy=False),
+        matrix.shape[1],
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Known words, then ``buckets`` rows that unseen words are hashed into (none: unseen words are dropped)."""
+
+    words: Sequence[str]
+    buckets: int = 0
+
+    def __len__(self) -> int:
+        return len(self.words) + self.buckets
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Word → row."""
+        return {word: i for i, word in enumerate(self.words)}
+
+    def row(self, word: str) -> int:
+        """The row of a word: its own, its bucket's, or -1."""
+        found = self.index.get(word)
+        if found is not None:
+            return found
+        if self.buckets:
+            return len(self.words) + crc32(word.encode("utf-8", "surrogatepass")) % self.buckets
+        return -1
+
+    def rows(self, words: Sequence[str]) -> Int32:
+        """The row of each word, int32, -1 where it has none."""
+        return np.fromiter(map(self.row, words), np.int32, len(words))
+
+    def count(self, counts: Sequence[dict[str, int]]) -> Rows:
+        """Counted texts as rows over this vocabulary; words without a row are left out."""
+        rows = []
+        for counted in counts:
+            found = self.rows(list(counted))
+            known = found >= 0
+            values = np.fromiter(counted.values(), np.float32, len(counted))
+            rows.append((found[known].tolist(), values[known].tolist()))
+        return Rows.from_lists(rows, len(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """A corpus after one pass: every distinct word, ascending, and one matrix of counts per column of texts."""
+
+    words: list[str]
+    columns: list[Rows]
+
+    def over(self, vocabulary: Vocabulary) -> list[Rows]:
+        """The columns over another vocabulary; words without a row there are left out."""
+        target = vocabulary.rows(self.words)
+        known = np.flatnonzero(target >= 0)
+        shape = (len(self.words), len(vocabulary))
+        ones = np.ones(len(known), np.float32)
+        move = sp.csr_array((ones, (known, target[known])), shape=shape)
+        return [rows_of(sp.csr_array(column.csr() @ move)) for column in self.columns]
+
+    def document_frequency(self) -> Int64:
+        """In how many rows each word stands, in any column, int64 (words,)."""
+        total = sum((column.csr() for column in self.columns[1:]), self.columns[0].csr())
+        return np.bincount(total.indices, minlength=len(self.words)).astype(np.int64)
+
+
+_Chunk = tuple[list[str], Int64, Int32, Float32]
+
+
+def _count_chunk(texts: Sequence[str]) -> _Chunk:
+    """(local words, entries per text, local indices, counts) of a few texts; runs in a worker process."""
+    local: dict[str, int] = {}
+    sizes = np.zeros(len(texts), np.int64)
+    indices: list[int] = []
+    values: list[int] = []
+    for i, text in enumerate(texts):
+        counted = count_words(text)
+        sizes[i] = len(counted)
+        indices.extend([local.setdefault(word, len(local)) for word in counted])
+        values.extend(counted.values())
+    return list(local), sizes, np.array(indices, np.int32), np.array(values, np.float32)
+
+
+def _chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    start = size = 0
+    for i, text in enumerate(texts):
+        size += len(text)
+        if size >= _CHUNK_CHARACTERS:
+            yield texts[start : i + 1]
+            start, size = i + 1, 0
+    yield texts[start:]
+
+
+def count_corpus(
+    columns: Sequence[Sequence[str]],
+    *,
+    processes: int = 1,
+    progress: Callable[[int], object] | None = None,
+) -> Counts:
+    """Count the words of each column of texts in one pass, over several processes when there is enough to do.
+
+    columns    texts, e.g. titles and bodies; columns may differ in length
+    processes  worker processes (spawned, never forked: a fork after OpenMP has run may hang)
+    progress   called with the number of texts of each finished chunk
+
+    The result does not depend on ``processes``.
+    """
+    chunks = [(c, chunk) for c, column in enumerate(columns) for chunk in _chunks(column)]
+    characters = sum(len(text) for column in columns for text in column)
+    counted: list[_Chunk] = []
+    if processes > 1 and characters >= _PARALLEL_CHARACTERS:
+        with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+            for (_, chunk), result in zip(
+                chunks, pool.map(_count_chunk, [chunk for _, chunk in chunks]), strict=True
+            ):
+                counted.append(result)
+                if progress:
+                    progress(len(chunk))
+    else:
+        for _, chunk in chunks:
+            counted.append(_count_chunk(chunk))
+            if progress:
+                progress(len(chunk))
+    words = sorted(set().union(*(local for local, *_ in counted)))
+    index = {word: i for i, word in enumerate(words)}
+    merged: list[list[_Chunk]] = [[] for _ in columns]
+    for (c, _), (local, sizes, indices, values) in zip(chunks, counted, strict=True):
+        to_global = np.fromiter((index[word] for word in local), np.int32, len(local))
+        merged[c].append(([], sizes, to_global[indices], values))
+    return Counts(words, [_merge(parts, len(words)) for parts in merged])
+
+
+def _merge(parts: list[_Chunk], width: int) -> Rows:
+    sizes = np.concatenate([part[1] for part in parts])
+    indptr = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=indptr[1:])
+    indices = np.concatenate([part[2] for part in parts])
+    values = np.concatenate([part[3] for part in parts])
+    return rows_of(sp.csr_array((values, indices, indptr), shape=(len(sizes), width)))
+
+
+def row_sums(rows: Rows, values: Float32 | None = None) -> Float32:
+    """Sum of each row, float32 (B,), added in float64."""
+    data = rows.values if values is None else values
+    total = np.concatenate([np.zeros(1), np.cumsum(data, dtype=np.float64)])
+    # A difference of running totals depends on the rows before; bincount does not.
+    if len(rows) == 1:
+        return np.array([total[-1]], np.float32)
+    owner = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
+    return np.bincount(owner, weights=data, minlength=len(rows)).astype(np.float32)
+
+
+def unit(rows: Rows) -> Rows:
+    """Each row divided by its Euclidean norm; an all-zero row stays zero."""
+    norm = np.sqrt(row_sums(rows, np.square(rows.values)))
+    norm[norm == 0] = 1
+    return rows.with_values(rows.values / np.repeat(norm, np.diff(rows.indptr)))
+
+
+def tfidf(counts: Rows, idf: Float32) -> Rows:
+    """Unit vectors of (1 + ln tf) · idf, the papers' feature map up to the damping of tf."""
+    return unit(counts.with_values((1 + np.log(counts.values)) * idf[counts.indices]))
+
+
+def bm25(counts: Rows, idf: Float32, *, k1: float, b: float, mean_length: float) -> Rows:
+    """Robertson's document weights: idf · tf (k1 + 1) / (tf + k1 (1 − b + b · length / mean length))."""
+    lengths = row_sums(counts) / np.float32(max(mean_length, 1e-9))
+    scale = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr)).astype(np.float32)
+    tf = counts.values
+    return counts.with_values(idf[counts.indices] * tf * np.float32(k1 + 1) / (tf + scale))
+
+
+def saturate(counts: Rows, k3: float) -> Rows:
+    """BM25's weights of a query: tf (k3 + 1) / (tf + k3); k3 = 0 counts each word once, k3 = inf counts it tf times."""
+    tf = counts.values
+    if np.isinf(k3):
+        return counts
+    return counts.with_values(tf * np.float32(k3 + 1) / (tf + np.float32(k3)))
+
+
+def strongest(rows: Rows, keep: int) -> Rows:
+    """The ``keep`` entries of each row that are largest in absolute value, ties by index; 0 keeps all."""
+    sizes = np.diff(rows.indptr)
+    if keep == 0 or len(sizes) == 0 or sizes.max(initial=0) <= keep:
+        return rows
+    owner = np.repeat(np.arange(len(rows)), sizes)
+    order = np.lexsort((rows.indices, -np.abs(rows.values), owner))
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order)) - np.repeat(rows.indptr[:-1], sizes)
+    kept = place < keep
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(np.minimum(sizes, keep), out=indptr[1:])
+    return Rows(indptr, rows.indices[kept], rows.values[kept], rows.width)
+
+
+def tfidf_idf(document_frequency: Int64, documents: int) -> Float32:
+    """idf = 1 + ln((1 + n) / (1 + df)), float32; never zero, so a word that all texts hold still counts a little."""
+    return (1 + np.log((1 + documents) / (1 + document_frequency))).astype(np.float32)
+
+
+def bm25_idf(document_frequency: Int64, documents: int) -> Float32:
+    """idf = ln(1 + (n − df + ½) / (df + ½)), float32, positive."""
+    df = document_frequency
+    return np.log1p((documents - df + 0.5) / (df + 0.5)).astype(np.float32)
+
+
+def trigram_rows(words: Iterable[str], vocabulary: Vocabulary) -> Rows:
+    """One row per word: its known letter trigrams, each 1 / √(number of trigrams of the word), repeats added up."""
+    rows = []
+    for word in words:
+        parts = trigrams(word)
+        found = [i for i in map(vocabulary.row, parts) if i >= 0]
+        rows.append((found, [len(parts) ** -0.5] * len(found)))
+    return Rows.from_lists(rows, len(vocabulary))
