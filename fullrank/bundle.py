@@ -1,0 +1,107 @@
+"""Bundles: the only thing that passes from trainer to service. The format is docs/bundle.md.
+
+<root>/<name>/<version>/manifest.json ...
+
+write_bundle    publish.py    a model and its documents become a folder, all or nothing
+open_bundle     loading.py    verify, map, replay the golden queries
+list_bundles    here          what a root folder offers
+find_bundle     here          the newest version of a name, or one version
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import BundleError, BundleNotFound
+from fullrank.loading import Bundle, open_bundle, read_manifest, verify_bundle
+from fullrank.manifest import Manifest, is_name
+from fullrank.publish import write_bundle
+
+__all__ = [
+    "Bundle",
+    "BundleInfo",
+    "Manifest",
+    "find_bundle",
+    "list_bundles",
+    "open_bundle",
+    "read_manifest",
+    "verify_bundle",
+    "write_bundle",
+]
+
+_log = getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BundleInfo:
+    """What the manifest of one bundle says, without opening the rest of it."""
+
+    name: str
+    version: str
+    path: Path
+    created: str
+    card: Mapping[str, Any]
+    bytes: int
+
+
+def list_bundles(root: Path) -> list[BundleInfo]:
+    """Every bundle under a root folder, newest first; equal times by version.
+
+    Only <root>/<name>/<version>/ whose manifest says the same name and version counts. What else
+    lies there (temporary folders, copies under another name, damaged manifests) is logged and left
+    out. Raises BundleNotFound when the root is not a folder.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise BundleNotFound(f"{root}: no such folder")
+    found = [info for name in _names(root) for info in _versions(root, name)]
+    return sorted(found, key=lambda info: (info.created, info.version), reverse=True)
+
+
+def find_bundle(root: Path, name_or_version: str) -> Path:
+    """The folder of a version, or of the newest version of a name.
+
+    Raises BundleNotFound, saying what was looked for, when there is neither.
+    """
+    root = Path(root)
+    if is_name(name_or_version):
+        infos = list_bundles(root)
+        for info in infos:
+            if info.version == name_or_version:
+                return info.path
+        for info in infos:
+            if info.name == name_or_version:
+                return info.path
+    raise BundleNotFound(f"{root}: no bundle and no version named {name_or_version!r}")
+
+
+def _names(root: Path) -> Iterator[str]:
+    for folder in sorted(root.iterdir()):
+        if is_name(folder.name) and folder.is_dir():
+            yield folder.name
+
+
+def _versions(root: Path, name: str) -> Iterator[BundleInfo]:
+    for folder in sorted((root / name).iterdir()):
+        if not is_name(folder.name) or not folder.is_dir():
+            continue
+        try:
+            manifest = read_manifest(folder)
+        except BundleError as error:
+            _log.warning("left out %s: %s", folder, error)
+            continue
+        if (manifest.name, manifest.version) != (name, folder.name):
+            _log.warning("left out %s: it says it is %s", folder, manifest.version)
+            continue
+        yield BundleInfo(
+            name=manifest.name,
+            version=manifest.version,
+            path=folder,
+            created=manifest.created,
+            card=manifest.card,
+            bytes=manifest.total_bytes,
+        )

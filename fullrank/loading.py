@@ -1,0 +1,221 @@
+"""Opening a bundle: verify first, then map. Nothing is served from a folder that was refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from fullrank import golden
+from fullrank.documents import DocumentStore
+from fullrank.encoding import Encoded
+from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank.manifest import (
+    ENCODED,
+    FAISS_INDEX,
+    FIELDS,
+    GOLDEN,
+    IDS,
+    MANIFEST,
+    Manifest,
+    parse_manifest,
+)
+from fullrank.model import Model, Parts, load_model
+from fullrank.retrieval import Retriever
+from fullrank.strings import StringTable
+from fullrank.verify import (
+    check_finite,
+    check_folder,
+    check_hash,
+    check_ids,
+    check_shapes,
+    check_strings,
+    check_values,
+    map_array,
+    map_bytes,
+)
+
+if TYPE_CHECKING:
+    import faiss
+
+_MODEL = "model/"
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """An opened bundle: the model, the encoded documents (mapped), their fields, and retrieval."""
+
+    path: Path
+    manifest: Manifest
+    model: Model
+    encoded: Encoded
+    documents: DocumentStore
+    retriever: Retriever
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        return self.manifest.version
+
+    @property
+    def bundle_id(self) -> str:
+        return self.manifest.bundle_id
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.manifest.card
+
+    def faiss_index(self) -> faiss.Index | None:
+        """Read index.faiss, its hash checked on the very bytes that are parsed; None without one.
+
+        Raises BundleError when the file is damaged.
+        """
+        entry = self.manifest.files.get(FAISS_INDEX)
+        if entry is None:
+            return None
+        # Imported here: exact retrieval, and so most of serving, never needs faiss.
+        from fullrank.faiss_index import load_index
+
+        return load_index(self.path / FAISS_INDEX, entry.sha256)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of a bundle folder.
+
+    Raises BundleNotFound where there is none, BundleError where it is not one of this format.
+    """
+    try:
+        text = (path / MANIFEST).read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise BundleNotFound(f"{path}: no {MANIFEST}, so no bundle") from error
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{MANIFEST}: not utf-8") from error
+    except OSError as error:
+        raise BundleError(f"{MANIFEST}: {error.strerror}") from error
+    return parse_manifest(text)
+
+
+def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
+    """Open a bundle folder.
+
+    The manifest, the list of files, their sizes and every array's dtype and shape are always held
+    against each other. verify=True (the default) also reads everything: sha256 of each file,
+    finite numbers, row pointers, ids, and the golden queries. Pass False only for a folder that
+    this process has verified before.
+
+    Raises BundleNotFound where there is no manifest; BundleError naming file and reason otherwise.
+    """
+    path = Path(path)
+    try:
+        return _open(path, golden.TOLERANCE if verify else None)
+    except BundleNotFound:
+        raise
+    except BundleError as error:
+        raise BundleError(f"{path}: {error}") from error
+    except OSError as error:
+        raise BundleError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def verify_bundle(path: Path) -> None:
+    """Raise BundleError unless the bundle passes every check of open_bundle."""
+    open_bundle(path)
+
+
+def replay(bundle: Bundle, tolerance: float) -> None:
+    """Ask the golden queries again. Raises BundleError at the first answer that differs."""
+    try:
+        text = (bundle.path / GOLDEN).read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{GOLDEN}: not utf-8") from error
+    expected = golden.parse(text)
+    found = golden.answer(
+        bundle.model, bundle.retriever, bundle.documents.ids, [a.query for a in expected]
+    )
+    golden.compare(expected, found, tolerance)
+
+
+def _open(path: Path, tolerance: float | None) -> Bundle:
+    """tolerance: of the golden replay; None leaves out all checks that read the files in full."""
+    verify = tolerance is not None
+    manifest = read_manifest(path)
+    check_folder(path, manifest)
+    if verify:
+        for name, entry in sorted(manifest.files.items()):
+            check_hash(path, name, entry)
+
+    files = _Files(path, manifest, verify)
+    arrays, strings = files.model()
+    encoded_arrays = {name: files.array(f"documents/{name}.npy") for name in ENCODED}
+    ids, lines = files.strings(IDS, ".txt"), files.strings(FIELDS, ".jsonl")
+    if GOLDEN not in manifest.files:
+        raise BundleError(f"{GOLDEN}: missing")
+    known = files.used | {GOLDEN, FAISS_INDEX}
+    for name in sorted(manifest.files.keys() - known):
+        raise BundleError(f"{name}: no part of this format")
+
+    try:
+        model = load_model(Parts(dict(manifest.model), arrays, strings))
+    except FullrankError:
+        raise
+    except Exception as error:  # a model kind may fail on damaged parts in any way
+        raise BundleError(f"model: {type(error).__name__}: {error}") from error
+    encoded = Encoded(**encoded_arrays, width=model.n_sparse)
+    check_shapes(encoded, len(ids), model.n_dense, model.n_sparse)
+    if len(lines) != len(ids):
+        raise BundleError(f"{FIELDS}.jsonl: {len(lines)} lines for {len(ids)} ids")
+    if verify:
+        check_values(encoded)
+        check_ids(f"{IDS}.txt", ids)
+    bundle = Bundle(path, manifest, model, encoded, DocumentStore(ids, lines), Retriever(encoded))
+    if tolerance is not None:
+        replay(bundle, tolerance)
+    return bundle
+
+
+class _Files:
+    """The files of one bundle, mapped on request; used is what was asked for."""
+
+    def __init__(self, path: Path, manifest: Manifest, verify: bool) -> None:
+        self._path = path
+        self._files = manifest.files
+        self._verify = verify
+        self.used: set[str] = set()
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        if name not in self._files:
+            raise BundleError(f"{name}: missing")
+        self.used.add(name)
+        array = map_array(self._path, name, self._files[name])
+        if self._verify:
+            check_finite(name, array)
+        return array
+
+    def strings(self, stem: str, suffix: str) -> StringTable:
+        if stem + suffix not in self._files:
+            raise BundleError(f"{stem}{suffix}: missing")
+        self.used.add(stem + suffix)
+        offsets = self.array(stem + ".offsets.npy")
+        if offsets.dtype.str != "<i8" or offsets.ndim != 1:
+            raise BundleError(f"{stem}.offsets.npy: not a row of int64")
+        table = StringTable(map_bytes(self._path, stem + suffix), offsets)
+        if self._verify:
+            check_strings(stem + suffix, table)
+        return table
+
+    def model(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, StringTable]]:
+        """The model's arrays and string tables, each by its name."""
+        own = [name for name in self._files if name.startswith(_MODEL)]
+        stems = [name.removesuffix(".txt") for name in own if name.endswith(".txt")]
+        strings = {stem.removeprefix(_MODEL): self.strings(stem, ".txt") for stem in stems}
+        arrays = {
+            name.removeprefix(_MODEL).removesuffix(".npy"): self.array(name)
+            for name in own
+            if name.endswith(".npy") and name not in self.used
+        }
+        return arrays, strings

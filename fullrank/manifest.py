@@ -1,0 +1,224 @@
+"""The manifest of a bundle: which files it has, what they hold, and what the bundle is called."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fullrank.errors import BundleError
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+GOLDEN = "golden.jsonl"
+FAISS_INDEX = "index.faiss"
+IDS = "documents/ids"
+FIELDS = "documents/fields"
+# The arrays of an Encoded, and what each must be.
+ENCODED = {
+    "dense": "<f4",
+    "indptr": "<i8",
+    "indices": "<i4",
+    "weights": "<f4",
+    "bias": "<f4",
+}
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+# Plain little-endian numbers, the same on every machine; nothing that can hold an object.
+_DTYPES = frozenset(("<f4", "<f8", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "|i1", "|u1", "|b1"))
+
+
+def is_name(text: str) -> bool:
+    """Whether a text may name a bundle or a version (and so a folder)."""
+    return _NAME.fullmatch(text) is not None
+
+
+def is_part(text: str) -> bool:
+    """Whether a text may name an array or a string table of a model (and so a file)."""
+    return _PART.fullmatch(text) is not None
+
+
+def is_dtype(text: str) -> bool:
+    """Whether an array of this dtype (numpy's short form, "<f4") may stand in a bundle."""
+    return text in _DTYPES
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and one spelling. Raises BundleError where a value has no JSON form."""
+    try:
+        text = json.dumps(
+            value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
+        text.encode()
+    except (TypeError, ValueError) as error:
+        raise BundleError(f"not a JSON value: {error}") from error
+    return text
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """What the manifest says of one file; dtype and shape are set for .npy files only."""
+
+    sha256: str
+    bytes: int
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+
+    def json(self) -> dict[str, Any]:
+        entry: dict[str, Any] = {"sha256": self.sha256, "bytes": self.bytes}
+        if self.shape is not None:
+            entry |= {"dtype": self.dtype, "shape": list(self.shape)}
+        return entry
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """manifest.json, field by field; see docs/bundle.md."""
+
+    name: str
+    version: str
+    bundle_id: str
+    created: str
+    model: Mapping[str, Any]
+    card: Mapping[str, Any]
+    files: Mapping[str, FileEntry]
+    format_version: int = field(default=FORMAT_VERSION)
+
+    def dump(self) -> str:
+        """The text of manifest.json: sorted keys, indented for people."""
+        value = {
+            "format_version": self.format_version,
+            "name": self.name,
+            "version": self.version,
+            "bundle_id": self.bundle_id,
+            "created": self.created,
+            "model": self.model,
+            "card": self.card,
+            "files": {path: entry.json() for path, entry in self.files.items()},
+        }
+        canonical_json(value)
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all files, the manifest left out."""
+        return sum(entry.bytes for entry in self.files.values())
+
+
+def bundle_id(files: Mapping[str, FileEntry], model: Mapping[str, Any]) -> str:
+    """sha256 (hex) of what the bundle computes with: every file's path and hash, and the config.
+
+    Neither name, time nor card enters, so the same training twice gives the same id.
+    """
+    hashes = {path: entry.sha256 for path, entry in files.items()}
+    return hashlib.sha256(canonical_json([hashes, model]).encode()).hexdigest()
+
+
+def version_of(name: str, created: datetime, bundle_id: str) -> str:
+    """<name>-<UTC yyyymmddThhmmssZ>-<8 hex of the bundle id>, unique over all names.
+
+    Lower case throughout, so that a version is also a name.
+    """
+    return f"{name}-{created:%Y%m%dt%H%M%Sz}-{bundle_id[:8]}"
+
+
+def parse_manifest(text: str) -> Manifest:
+    """Read manifest.json strictly: every field there, of its type, and no other.
+
+    Raises BundleError with the field and the reason; an unknown format version is named first,
+    because nothing else can be said about such a file.
+    """
+    value = _loads(text)
+    format_version = value.get("format_version")
+    if format_version != FORMAT_VERSION or format_version is True:
+        raise _refused(f"format_version is {format_version!r}, this release reads {FORMAT_VERSION}")
+    known = {
+        "format_version": int,
+        "name": str,
+        "version": str,
+        "bundle_id": str,
+        "created": str,
+        "model": dict,
+        "card": dict,
+        "files": dict,
+    }
+    if value.keys() != known.keys():
+        raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
+    for key, kind in known.items():
+        if not isinstance(value[key], kind):
+            raise _refused(f"{key} is not of type {kind.__name__}")
+    for key in ("name", "version"):
+        if not is_name(value[key]):
+            raise _refused(f"{key} {value[key]!r} is not a bundle name")
+    try:
+        datetime.fromisoformat(value["created"])
+    except ValueError as error:
+        raise _refused(f"created: {error}") from error
+    files = {path: _entry(path, entry) for path, entry in value["files"].items()}
+    if len({path.lower() for path in files}) != len(files):
+        raise _refused("two files differ by letter case only")
+    if value["bundle_id"] != bundle_id(files, value["model"]):
+        raise _refused("bundle_id does not follow from the files and the model")
+    return Manifest(
+        name=value["name"],
+        version=value["version"],
+        bundle_id=value["bundle_id"],
+        created=value["created"],
+        model=value["model"],
+        card=value["card"],
+        files=files,
+    )
+
+
+def _refused(reason: str) -> BundleError:
+    return BundleError(f"{MANIFEST}: {reason}")
+
+
+def _loads(text: str) -> dict[str, Any]:
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({key for key, _ in pairs}) != len(pairs):
+            raise ValueError("a key appears twice")
+        return dict(pairs)
+
+    def constant(name: str) -> Any:
+        raise ValueError(f"{name} is not a JSON number")
+
+    try:
+        value = json.loads(text, object_pairs_hook=distinct, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise _refused(f"not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise _refused("not a JSON object")
+    return value
+
+
+def _entry(path: str, entry: Any) -> FileEntry:
+    # Every part starts with a letter or digit: no "..", no hidden file, no absolute path.
+    if not all(is_part(part) for part in path.split("/")) or path == MANIFEST:
+        raise _refused(f"{path!r} is not a file path of a bundle")
+    array = path.endswith(".npy")
+    expected = {"sha256", "bytes", "dtype", "shape"} if array else {"sha256", "bytes"}
+    if not isinstance(entry, dict) or entry.keys() != expected:
+        raise _refused(f"{path}: expected {sorted(expected)}")
+    if not isinstance(entry["sha256"], str) or not _SHA256.fullmatch(entry["sha256"]):
+        raise _refused(f"{path}: sha256 is not 64 hexadecimal digits")
+    if not _is_size(entry["bytes"]):
+        raise _refused(f"{path}: bytes is not a size")
+    if not array:
+        return FileEntry(entry["sha256"], entry["bytes"])
+    if not isinstance(entry["dtype"], str) or not is_dtype(entry["dtype"]):
+        raise _refused(f"{path}: dtype {entry['dtype']!r} is not allowed")
+    shape = entry["shape"]
+    if not isinstance(shape, list) or not all(_is_size(n) for n in shape):
+        raise _refused(f"{path}: shape is not a list of sizes")
+    return FileEntry(entry["sha256"], entry["bytes"], entry["dtype"], tuple(shape))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,82 @@
+"""A list of strings as two mappable parts: all their utf-8 bytes, and where each begins.
+
+    blob     uint8 (bytes,)   the strings one after another, nothing between them
+    offsets  int64 (n + 1,)   string i is blob[offsets[i]:offsets[i + 1]]
+
+A string is decoded when it is asked for, so a table of millions opens at once and worker
+processes share its pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+import numpy.typing as npt
+
+UInt8 = npt.NDArray[np.uint8]
+Int64 = npt.NDArray[np.int64]
+
+_CHUNK = 4096
+
+
+class StringTable(Sequence[str]):
+    """Strings over a blob and its offsets; neither is copied."""
+
+    __slots__ = ("_view", "blob", "offsets")
+
+    def __init__(self, blob: UInt8, offsets: Int64) -> None:
+        self.blob = blob
+        self.offsets = offsets
+        self._view = memoryview(blob).cast("B")
+
+    @classmethod
+    def of(cls, strings: Iterable[str]) -> StringTable:
+        """A table in memory. Raises UnicodeEncodeError on a lone surrogate."""
+        encoded = [string.encode() for string in strings]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(string) for string in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        size = len(self)
+        if index < 0:
+            index += size
+        if not 0 <= index < size:
+            raise IndexError(f"string {index} of {size}")
+        return str(self._view[self.offsets[index] : self.offsets[index + 1]], "utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        # Plain integers a chunk at a time: reading numpy scalars one by one costs four times more.
+        for start in range(0, len(self), _CHUNK):
+            bounds = self.offsets[start : start + _CHUNK + 1].tolist()
+            for first, last in pairwise(bounds):
+                yield str(self._view[first:last], "utf-8")
+
+    def damage(self) -> str | None:
+        """What is wrong with the parts, in words; None if every string can be read."""
+        offsets, blob = self.offsets, self.blob
+        if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(blob):
+            return "its offsets do not span its bytes"
+        if np.any(offsets[1:] < offsets[:-1]):
+            return "its offsets descend"
+        starts = offsets[:-1][offsets[:-1] < len(blob)]
+        # A string that begins with a continuation byte was cut out of the middle of a character.
+        if np.any((blob[starts] & 0xC0) == 0x80):
+            return "an offset points inside a character"
+        try:
+            str(self._view, "utf-8")
+        except UnicodeDecodeError as error:
+            return f"byte {error.start} is not utf-8"
+        return None
