@@ -1,0 +1,32 @@
+"""Fixtures that every test folder shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def shared_data() -> Path:
+    """Folder of the shared collections: FULLRANK_DATA, by default ../shared/data."""
+    return Path(os.environ.get("FULLRANK_DATA") or REPOSITORY.parent / "shared" / "data")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The shared collections; a test that asks for them is marked `data`."""
+    return shared_data()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip, by name, what reads the shared collections where they are absent."""
+    folder = shared_data()
+    if folder.is_dir():
+        return
+    skip = pytest.mark.skip(reason=f"the shared collections are not at {folder} (set FULLRANK_DATA)")
+    for item in items:
+        if "data" in item.keywords:
+            item.add_marker(skip)

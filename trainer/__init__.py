@@ -1,0 +1,1 @@
+"""Collections in, bundles out: readers, training, evaluation."""
