@@ -41,23 +41,26 @@ def build_index(documents: Encoded) -> faiss.Index:
     count, n_dense = documents.dense.shape
     vectors = np.ascontiguousarray(documents.dense)
     if count <= FLAT_LIMIT:
-        index = faiss.IndexFlatIP(n_dense)
-        index.add(vectors)
-        return index
+        flat = faiss.IndexFlatIP(n_dense)
+        flat.add(vectors)
+        return flat
+    cells = round(2 * count**0.5)
+    index = faiss.IndexIVFFlat(
+        faiss.IndexFlatIP(n_dense), n_dense, cells, faiss.METRIC_INNER_PRODUCT
+    )
+    # Cells by direction: otherwise the few longest vectors draw everything into their cells.
+    index.cp.spherical = True
+    index.cp.niter = _ITERATIONS
+    index.cp.min_points_per_centroid = 1
+    index.cp.max_points_per_centroid = _POINTS_PER_CELL
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
-        cells = round(2 * count**0.5)
-        index = faiss.IndexIVFFlat(
-            faiss.IndexFlatIP(n_dense), n_dense, cells, faiss.METRIC_INNER_PRODUCT
-        )
-        index.cp.niter = _ITERATIONS
-        index.cp.max_points_per_centroid = _POINTS_PER_CELL
         index.train(vectors)
         index.add(vectors)
-        index.nprobe = max(1, round(cells * _PROBED))
     finally:
         faiss.omp_set_num_threads(threads)
+    index.nprobe = max(1, round(cells * _PROBED))
     return index
 
 

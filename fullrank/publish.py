@@ -145,7 +145,7 @@ def _write_faiss(folder: _Folder, encoded: Encoded) -> None:
     # Imported here: a bundle without an index is written without faiss.
     from fullrank.faiss_index import build_index, index_bytes
 
-    folder.bytes(FAISS_INDEX, memoryview(index_bytes(build_index(encoded))))
+    folder.bytes(FAISS_INDEX, index_bytes(build_index(encoded)).data)
 
 
 def _finish(
@@ -211,7 +211,7 @@ class _Folder:
         self.bytes(name, memoryview(content.encode()))
 
     def strings(self, stem: str, suffix: str, table: StringTable) -> None:
-        self.bytes(stem + suffix, memoryview(table.blob))
+        self.bytes(stem + suffix, table.blob.data)
         self.array(stem + ".offsets.npy", table.offsets)
 
     def sync(self) -> None:

@@ -30,7 +30,7 @@ class StringTable(Sequence[str]):
     def __init__(self, blob: UInt8, offsets: Int64) -> None:
         self.blob = blob
         self.offsets = offsets
-        self._view = memoryview(blob).cast("B")
+        self._view = blob.data
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringTable:
