@@ -60,11 +60,10 @@ def check_hash(path: Path, name: str, entry: FileEntry) -> None:
 def map_array(path: Path, name: str, entry: FileEntry) -> npt.NDArray[Any]:
     """Map one .npy file read-only, its header held against the manifest."""
     try:
-        mapped = np.load(path / name, mmap_mode="r", allow_pickle=False)
+        # Not np.load, which would also try archives and pickles.
+        mapped = np.lib.format.open_memmap(path / name, mode="r")
     except (ValueError, EOFError) as error:
         raise BundleError(f"{name}: not a readable .npy file: {error}") from error
-    if not isinstance(mapped, np.memmap):
-        raise BundleError(f"{name}: not a .npy file")
     if mapped.dtype.str != entry.dtype:
         raise BundleError(f"{name}: dtype {mapped.dtype.str}, the manifest says {entry.dtype}")
     if mapped.shape != entry.shape:

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.documents import Document, DocumentStore, fields_line
@@ -69,6 +69,7 @@ def _store(ids: list[str]) -> DocumentStore:
     return DocumentStore.of([Document(id, {"title": id.upper()}) for id in sorted(ids)])
 
 
+@settings(deadline=None)
 @given(st.sets(st.text(st.characters(exclude_categories=["Cs"]))), st.text())
 def test_rows_and_ids_are_each_others_inverse(ids: set[str], other: str) -> None:
     store = _store(list(ids))
