@@ -1,0 +1,19 @@
+"""Bundles in, HTTP out.
+
+    settings.py    every setting: name, default, help
+    app.py         create_app: the parts put together
+    run.py         the process: environment, uvicorn, workers
+    registry.py    which models are loaded and which one serves; hot swap
+    policy.py      what to load and what to switch to, decided without doing it
+    state.py       the active version, written beside the bundles by atomic replace
+    ranking.py     text → embedding → ranking → hits, on a bounded pool of threads
+    cache.py       embeddings remembered in process; redis_cache.py  and behind it in Redis
+    middleware.py  request id, body cap, metrics, safety headers, the last resort for errors
+    errors.py      one tree of errors, one JSON shape
+    schemas.py     what is asked and what is answered
+    routes/        thin: parse, call, return
+    page/          the search page: three files, no build step
+
+Importing this package imports neither numpy nor any model code, so that run.py can still set what
+numpy reads from the environment.
+"""

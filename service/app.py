@@ -1,0 +1,93 @@
+"""The app, put together from its parts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+from fastapi import FastAPI
+
+from fullrank import __version__
+from service import errors
+from service.cache import EmbeddingCache, Remote
+from service.deps import Services
+from service.metrics import Metrics
+from service.middleware import Edge
+from service.openapi import document
+from service.ranking import Ranker
+from service.registry import Registry
+from service.routes import health, models, search
+from service.routes.page import page_router
+from service.settings import Settings
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """A new app; settings None reads them from the environment.
+
+    Models are loaded when the lifespan starts: a worker takes no request before it is done.
+    """
+    settings = settings if settings is not None else Settings()
+    metrics = Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services = _build(settings, metrics)
+        app.state.services = services
+        await services.registry.start()
+        following = asyncio.create_task(services.registry.run())
+        try:
+            yield
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+            await services.ranker.close()
+            await services.registry.close()
+
+    # The interactive documentation loads scripts from elsewhere; the document itself stays.
+    app = FastAPI(
+        title="Fullrank",
+        version=__version__,
+        description="Learned and exact matching in one score.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.add_middleware(Edge, metrics=metrics, max_body_bytes=settings.max_body_bytes)
+    errors.install(app)
+    app.include_router(search.router)
+    app.include_router(models.router)
+    app.include_router(health.router)
+    app.include_router(page_router())
+    app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
+    return app
+
+
+def _build(settings: Settings, metrics: Metrics) -> Services:
+    registry = Registry(
+        settings.bundles,
+        metrics,
+        default_model=settings.default_model,
+        preload=settings.preload,
+        max_loaded=settings.max_loaded,
+        poll_s=settings.poll_ms / 1000,
+    )
+    cache = EmbeddingCache(settings.cache_entries, metrics, _remote(settings, metrics))
+    ranker = Ranker(cache, metrics, threads=settings.rank_threads, max_queue=settings.max_queue)
+    return Services(settings, metrics, registry, ranker)
+
+
+def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
+    if settings.redis_url is None:
+        return None
+    from service.redis_cache import RedisCache  # only who configures Redis pays for its import
+
+    return RedisCache(
+        settings.redis_url.get_secret_value(),
+        metrics,
+        ttl_s=settings.cache_ttl_s,
+        timeout_s=settings.redis_timeout_ms / 1000,
+        retry_s=settings.redis_retry_ms / 1000,
+    )

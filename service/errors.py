@@ -1,0 +1,207 @@
+"""Every error an answer can carry, as problem documents (RFC 9457).
+
+    Problem
+    ├── BadRequest      400   the body is not JSON at all
+    ├── Unauthorized    401   no key, or the wrong one
+    ├── Forbidden       403   admin endpoints are switched off
+    ├── NotFound        404   no such path
+    │   ├── ModelNotFound     no such alias, version or bundle name
+    │   └── DocumentNotFound  no such document in the model
+    ├── MethodNotAllowed 405
+    ├── Conflict        409   another swap is under way
+    │   └── BundleRefused     the bundle did not verify; what served goes on serving
+    ├── TooLarge        413
+    ├── Invalid         422   a field is missing, unknown, of the wrong type or too long
+    ├── Internal        500   a defect; the log has the details, the answer has not
+    └── Overloaded      503   try again later
+        └── NotReady          no model is loaded
+
+One shape: {"type", "title", "status", "detail", "request_id", "errors"?}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from logging import getLogger
+from typing import Any, ClassVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from fullrank.errors import QueryError
+from service.responses import Answer
+
+MEDIA_TYPE = "application/problem+json"
+_TYPE = "urn:fullrank:problem:"
+_log = getLogger(__name__)
+
+
+class Problem(HTTPException):
+    """Base of every error; the class says what kind, the detail what happened this time."""
+
+    status: ClassVar[int] = 500
+    slug: ClassVar[str] = "internal"
+    title: ClassVar[str] = "Internal error"
+    # Which parent's row in the table above this one shares in the documentation.
+    detail_default: ClassVar[str] = "Something went wrong on our side; the log has the details."
+
+    def __init__(
+        self,
+        detail: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        errors: Sequence[Mapping[str, str]] | None = None,
+    ) -> None:
+        super().__init__(self.status, detail or self.detail_default, headers)
+        self.errors = errors
+
+    def answer(self, request_id: str) -> Answer:
+        """The problem document."""
+        content: dict[str, Any] = {
+            "type": _TYPE + self.slug,
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "request_id": request_id,
+        }
+        if self.errors:
+            content["errors"] = self.errors
+        return Answer(content, status_code=self.status, headers=self.headers, media_type=MEDIA_TYPE)
+
+
+class Internal(Problem):
+    pass
+
+
+class BadRequest(Problem):
+    status = 400
+    slug = "bad-request"
+    title = "Bad request"
+    detail_default = "The request cannot be read."
+
+
+class Unauthorized(Problem):
+    status = 401
+    slug = "unauthorized"
+    title = "Key needed"
+    detail_default = "Send the admin key as `Authorization: Bearer <key>`."
+
+    def __init__(self) -> None:
+        super().__init__(headers={"WWW-Authenticate": "Bearer"})
+
+
+class Forbidden(Problem):
+    status = 403
+    slug = "admin-off"
+    title = "Admin endpoints are off"
+    detail_default = "Set FULLRANK_ADMIN_KEY to switch the admin endpoints on."
+
+
+class NotFound(Problem):
+    status = 404
+    slug = "not-found"
+    title = "Not found"
+    detail_default = "Nothing answers at this path."
+
+
+class ModelNotFound(NotFound):
+    slug = "model-not-found"
+    title = "No such model"
+
+
+class DocumentNotFound(NotFound):
+    slug = "document-not-found"
+    title = "No such document"
+
+
+class MethodNotAllowed(Problem):
+    status = 405
+    slug = "method-not-allowed"
+    title = "Method not allowed"
+    detail_default = "This path does not take that method."
+
+
+class Conflict(Problem):
+    status = 409
+    slug = "swap-under-way"
+    title = "Another swap is under way"
+    detail_default = "Another swap is under way; nothing was changed."
+
+
+class BundleRefused(Conflict):
+    slug = "bundle-refused"
+    title = "The bundle was refused"
+
+
+class TooLarge(Problem):
+    status = 413
+    slug = "too-large"
+    title = "Request too large"
+
+
+class Invalid(Problem):
+    status = 422
+    slug = "invalid"
+    title = "Invalid request"
+    detail_default = "The request has fields that are missing, unknown or not as documented."
+
+
+class Overloaded(Problem):
+    status = 503
+    slug = "overloaded"
+    title = "Too busy"
+    detail_default = "Too many requests are waiting; try again shortly."
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"Retry-After": "1"})
+
+
+class NotReady(Overloaded):
+    slug = "not-ready"
+    title = "No model is loaded"
+
+
+_BY_STATUS: dict[int, type[Problem]] = {
+    kind.status: kind
+    for kind in (BadRequest, NotFound, MethodNotAllowed, TooLarge, Invalid, Internal)
+}
+
+
+def request_id(request: Request) -> str:
+    """The id that the middleware gave this request."""
+    return str(request.scope.get("fullrank.request_id", ""))
+
+
+async def _problem(request: Request, error: Exception) -> Answer:
+    assert isinstance(error, Problem)
+    return error.answer(request_id(request))
+
+
+async def _framework(request: Request, error: Exception) -> Answer:
+    """What Starlette and FastAPI raise themselves: 404, 405, 400."""
+    assert isinstance(error, HTTPException)
+    kind = _BY_STATUS.get(error.status_code, Internal)
+    return kind(headers=error.headers).answer(request_id(request))
+
+
+async def _invalid(request: Request, error: Exception) -> Answer:
+    """Where and why, never the value itself: it may be large, or secret, or not encodable."""
+    assert isinstance(error, RequestValidationError)
+    errors = [
+        {"field": ".".join(map(str, item["loc"])), "reason": str(item["msg"])}
+        for item in error.errors()[:20]
+    ]
+    return Invalid(errors=errors).answer(request_id(request))
+
+
+async def _query(request: Request, error: Exception) -> Answer:
+    return Invalid(str(error)).answer(request_id(request))
+
+
+def install(app: FastAPI) -> None:
+    """Turn every error of this tree, and of the frameworks, into the one shape."""
+    app.add_exception_handler(Problem, _problem)
+    app.add_exception_handler(HTTPException, _framework)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(QueryError, _query)

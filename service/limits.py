@@ -1,0 +1,33 @@
+"""The caps that an operator can set, checked before any work is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.errors import Invalid
+from service.settings import Settings
+
+# (schema, property) → (JSON Schema keyword, setting); also what the OpenAPI document is given.
+CAPS = {
+    ("SearchRequest", "query"): ("maxLength", "max_query_chars"),
+    ("SearchRequest", "limit"): ("maximum", "max_limit"),
+    ("SearchRequest", "offset"): ("maximum", "max_offset"),
+    ("Page", "text"): ("maxLength", "max_page_chars"),
+    ("SimilarQuery", "limit"): ("maximum", "max_limit"),
+    ("SimilarQuery", "offset"): ("maximum", "max_offset"),
+}
+
+
+def check(settings: Settings, value: Any) -> None:
+    """Raises Invalid naming the fields of a request model that pass a cap."""
+    errors = []
+    for (schema, name), (keyword, setting) in CAPS.items():
+        if type(value).__name__ != schema:
+            continue
+        given, cap = getattr(value, name), getattr(settings, setting)
+        if keyword == "maximum" and given > cap:
+            errors.append({"field": name, "reason": f"must be at most {cap}"})
+        elif keyword == "maxLength" and len(given) > cap:
+            errors.append({"field": name, "reason": f"must have at most {cap} characters"})
+    if errors:
+        raise Invalid(errors=errors)

@@ -1,0 +1,72 @@
+"""The OpenAPI document, with the caps of the settings written in.
+
+`python -m service.openapi` prints the one for the defaults; docs/openapi.json holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from service.limits import CAPS
+from service.schemas import ProblemDocument
+from service.settings import Settings
+
+
+def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
+    """The document of an app, made once."""
+    if app.openapi_schema:
+        return app.openapi_schema
+    made = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes
+    )
+    schemas = made["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    schemas["ProblemDocument"] = ProblemDocument.model_json_schema(
+        ref_template="#/components/schemas/{model}"
+    )
+    schemas |= schemas["ProblemDocument"].pop("$defs", {})
+    for (schema, name), (keyword, setting) in CAPS.items():
+        if schema in schemas:
+            schemas[schema]["properties"][name][keyword] = getattr(settings, setting)
+    for path, operations in made["paths"].items():
+        for operation in operations.values():
+            _finish(path, operation, settings)
+    app.openapi_schema = made
+    return made
+
+
+def _finish(path: str, operation: dict[str, Any], settings: Settings) -> None:
+    for parameter in operation.get("parameters", ()):
+        cap = CAPS.get(("SimilarQuery", parameter["name"]))
+        if parameter["in"] == "query" and cap is not None:
+            parameter["schema"][cap[0]] = getattr(settings, cap[1])
+    if path in ("/v1/search", "/v1/match") or path.endswith("/similar"):
+        operation["responses"]["200"]["headers"] = {
+            "X-Model-Version": {
+                "description": "version that answered",
+                "schema": {"type": "string"},
+            },
+            "X-Model-Generation": {
+                "description": "generation that answered",
+                "schema": {"type": "integer"},
+            },
+        }
+
+
+def main() -> None:
+    """Print the document for the default settings."""
+    from service.app import create_app
+
+    made = create_app(Settings.defaults()).openapi()
+    json.dump(made, sys.stdout, indent=1, ensure_ascii=False, sort_keys=True)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""Which problems a route can answer with, for the OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.errors import MEDIA_TYPE
+
+_MEANING = {
+    400: "The body cannot be read",
+    401: "The admin key is missing or wrong",
+    403: "The admin endpoints are off",
+    404: "No such model or document",
+    405: "This path does not take that method",
+    409: "Another swap is under way, or the bundle was refused; nothing was changed",
+    413: "The body is too large",
+    422: "A field is missing, unknown, of the wrong type or beyond a cap",
+    500: "A defect; the log has the details under the request id",
+    503: "Too busy, or no model is loaded",
+}
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
+    return {
+        status: {"description": _MEANING[status], "content": content}
+        for status in sorted({*statuses, 500})
+    }

@@ -1,0 +1,45 @@
+"""Alive, ready, metrics."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from service.deps import ServicesDep, ServingDep
+from service.errors import NotReady
+from service.metrics import CONTENT_TYPE
+from service.registry import ALIAS
+from service.responses import Answer
+from service.routes.documented import problems
+from service.schemas import Alive, Ready
+
+router = APIRouter(tags=["health"])
+
+
+@router.get("/livez", response_model=Alive, responses=problems())
+async def livez() -> Answer:
+    """The process answers."""
+    return Answer({"status": "alive"})
+
+
+@router.get("/readyz", response_model=Ready, responses=problems(503))
+async def readyz(serving: ServingDep, services: ServicesDep) -> Answer:
+    """A model is loaded; send traffic."""
+    if serving.active is None:
+        reason = services.registry.failures.get(ALIAS)
+        raise NotReady(
+            "The noted version cannot be served; /v1/models says why."
+            if reason
+            else "There is no bundle to serve yet; train one, or point FULLRANK_BUNDLES at one."
+        )
+    return Answer({"status": "ready", "model": serving.active, "generation": serving.generation})
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
+)
+async def metrics(services: ServicesDep) -> Response:
+    """Prometheus metrics of the worker that answers."""
+    return Response(services.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,94 @@
+"""What is loaded, and the hot swap."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from service.deps import AdminDep, ServicesDep
+from service.registry import ALIAS
+from service.responses import Answer
+from service.routes.documented import problems
+from service.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
+
+router = APIRouter(prefix="/v1/models", tags=["models"])
+
+Version = Annotated[str, Path(min_length=1, max_length=100)]
+
+
+@router.get("", response_model=ModelsReply, responses=problems())
+async def list_models(services: ServicesDep) -> Answer:
+    """Every bundle on disk, newest first: its card, whether it is loaded, whether it serves."""
+    infos = await services.registry.available()
+    serving, failures = services.registry.serving, services.registry.failures
+    entries = [
+        {
+            "name": info.name,
+            "version": info.version,
+            "created": info.created,
+            "bytes": info.bytes,
+            "loaded": info.version in serving.models,
+            "active": info.version == serving.active,
+            "documents": len(serving.models[info.version].documents)
+            if info.version in serving.models
+            else None,
+            "card": dict(info.card),
+            "failure": failures.get(info.version),
+        }
+        for info in infos
+    ]
+    return Answer(
+        {
+            "generation": serving.generation,
+            "aliases": {ALIAS: serving.active} if serving.active else {},
+            "previous": serving.previous,
+            "failure": failures.get(ALIAS),
+            "models": entries,
+        }
+    )
+
+
+@router.post(
+    "/{version}:load",
+    response_model=LoadReply,
+    responses=problems(401, 403, 404, 409, 422),
+    dependencies=[AdminDep],
+)
+async def load(version: Version, services: ServicesDep) -> Answer:
+    """Load and verify a version beside what serves; it then answers by version and by name."""
+    started = time.perf_counter()
+    bundle = await services.registry.load(version)
+    return Answer(
+        {
+            "name": bundle.name,
+            "version": bundle.version,
+            "documents": len(bundle.documents),
+            "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        }
+    )
+
+
+@router.put(
+    "/aliases/default",
+    response_model=AliasReply,
+    responses=problems(400, 401, 403, 404, 409, 413, 422),
+    dependencies=[AdminDep],
+)
+async def activate(body: ActivateRequest, services: ServicesDep) -> Answer:
+    """Let a version serve as the default, after it was loaded, verified and warmed.
+
+    Requests in flight finish on the model they started with. Rolling back is the same call.
+    """
+    started = time.perf_counter()
+    serving = await services.registry.activate(body.version)
+    return Answer(
+        {
+            "alias": ALIAS,
+            "version": serving.active,
+            "generation": serving.generation,
+            "previous": serving.previous,
+            "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        }
+    )

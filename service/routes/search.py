@@ -1,0 +1,112 @@
+"""POST /v1/search, POST /v1/match and GET /v1/documents/{id}/similar."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from fullrank.bundle import Bundle
+from service.deps import ServicesDep, ServingDep
+from service.errors import DocumentNotFound
+from service.limits import check
+from service.ranking import Ranked, Wish
+from service.registry import Serving
+from service.responses import Answer
+from service.routes.documented import problems
+from service.schemas import (
+    MatchReply,
+    MatchRequest,
+    Page,
+    SearchReply,
+    SearchRequest,
+    SimilarQuery,
+)
+
+router = APIRouter(prefix="/v1", tags=["search"])
+
+
+def _answer(
+    serving: Serving, bundle: Bundle, ranked: Ranked, started: float, **rest: Any
+) -> Answer:
+    content = {
+        "query_id": uuid.uuid4().hex,
+        "model": bundle.version,
+        "generation": serving.generation,
+        "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        "certified": ranked.certified,
+        **rest,
+    }
+    headers = {"X-Model-Version": bundle.version, "X-Model-Generation": str(serving.generation)}
+    return Answer(content, headers=headers)
+
+
+@router.post("/search", response_model=SearchReply, responses=problems(400, 404, 413, 422, 503))
+async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
+    """Rank the documents of a model for a query."""
+    started = time.perf_counter()
+    check(services.settings, body)
+    bundle = serving.resolve(body.model)
+    wish = Wish(body.query, body.limit, body.offset, body.fields, body.explain)
+    ranked = await services.ranker.rank(bundle, wish)
+    return _answer(serving, bundle, ranked, started, total=ranked.total, hits=ranked.hits)
+
+
+@router.post("/match", response_model=MatchReply, responses=problems(400, 404, 413, 422, 503))
+async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
+    """Fill the placements of a page with the documents that fit its text; none is placed twice.
+
+    The first placement gets the best ones. When the documents run out, later ones stay short.
+    """
+    started = time.perf_counter()
+    check(services.settings, body.page)
+    bundle = serving.resolve(body.model)
+    wish = Wish(
+        page_text(bundle, body.page),
+        sum(placement.count for placement in body.placements),
+        fields=body.fields,
+        exclude=body.blocked_ids,
+    )
+    ranked = await services.ranker.rank(bundle, wish)
+    hits = iter(ranked.hits)
+    filled = [
+        {"id": place.id, "hits": [hit for _, hit in zip(range(place.count), hits, strict=False)]}
+        for place in body.placements
+    ]
+    return _answer(serving, bundle, ranked, started, placements=filled)
+
+
+@router.get(
+    "/documents/{id:path}/similar",
+    response_model=SearchReply,
+    responses=problems(404, 422, 503),
+)
+async def similar(
+    id: str,
+    asked: Annotated[SimilarQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+) -> Answer:
+    """Rank the other documents of a model for one of its documents."""
+    started = time.perf_counter()
+    check(services.settings, asked)
+    bundle = serving.resolve(asked.model)
+    try:
+        fields = bundle.documents.fields(bundle.documents.row(id))
+    except KeyError:
+        raise DocumentNotFound(f"{bundle.version} has no such document.") from None
+    text = bundle.model.query_text(fields)
+    wish = Wish(text, asked.limit, asked.offset, asked.fields, exclude=[id])
+    ranked = await services.ranker.rank(bundle, wish)
+    return _answer(serving, bundle, ranked, started, total=ranked.total, hits=ranked.hits)
+
+
+def page_text(bundle: Bundle, page: Page) -> str:
+    """A page as the query that the model makes of a document with its title and text.
+
+    Keywords are the page author's own summary: they stand before the text. The address is not text.
+    """
+    body = "\n".join(part for part in (" ".join(page.keywords), page.text) if part)
+    return bundle.model.query_text({"title": page.title, "text": body})

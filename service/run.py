@@ -1,0 +1,79 @@
+"""The process that serves: environment first, then uvicorn.
+
+Settings reach the workers through the environment. Threads of OpenMP and OpenBLAS are bound there
+too, before numpy is imported: omp_set_num_threads binds only the thread that calls it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from service.settings import PREFIX, Settings
+
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+)
+
+
+def serve(
+    bundles: Path | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    workers: int | None = None,
+) -> None:
+    """Serve until told to stop. What is None comes from the environment, else from the defaults.
+
+    When numpy is loaded already its thread pools are too, so the process replaces itself by a fresh
+    one (same process id) instead of serving with pools it cannot bind.
+    """
+    given = {"bundles": bundles, "host": host, "port": port, "workers": workers}
+    os.environ |= {
+        PREFIX + name.upper(): str(value) for name, value in given.items() if value is not None
+    }
+    bound = all(os.environ.get(name) == "1" for name in _THREADS)
+    os.environ |= dict.fromkeys(_THREADS, "1")
+    if "numpy" in sys.modules and not bound:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.execv(sys.executable, [sys.executable, "-m", "service.run"])
+    _uvicorn(Settings())
+
+
+def _uvicorn(settings: Settings) -> None:
+    import uvicorn
+
+    uvicorn.run(
+        "service.app:create_app",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        log_config=_log_config(settings.log_level.upper()),
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
+
+
+def _log_config(level: str) -> dict[str, Any]:
+    """Everything to stderr, one line each."""
+    handlers = {"handlers": ["stderr"], "level": level, "propagate": False}
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {"format": "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"}
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "loggers": dict.fromkeys(("uvicorn", "service", "fullrank"), handlers),
+    }
+
+
+if __name__ == "__main__":
+    serve()

@@ -1,0 +1,218 @@
+"""What is asked and what is answered. Strict: no coercion, no unknown field, no NaN, no surrogates.
+
+Caps that are settings (longest query, most hits, …) are checked by limits.py and written into the
+OpenAPI document by openapi.py; caps that are not settings stand here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+MAX_PLACEMENTS = 16
+MAX_PER_PLACEMENT = 64
+MAX_BLOCKED = 10_000
+MAX_FIELDS = 64
+
+
+def _encodable(text: str) -> str:
+    # JSON can spell half of a surrogate pair; no text is one, and UTF-8 cannot hold it.
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds a lone surrogate") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_encodable)]
+Id = Annotated[Text, Field(min_length=1, max_length=512)]
+FieldName = Annotated[Text, Field(min_length=1, max_length=100)]
+ModelName = Annotated[
+    Text,
+    Field(
+        min_length=1,
+        max_length=100,
+        description="an alias, a version, or a bundle name (its newest loaded version)",
+        examples=["default"],
+    ),
+]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Request(BaseModel):
+    """Base of what is asked."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Reply(BaseModel):
+    """Base of what is answered."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class SearchRequest(Request):
+    query: Text = Field(min_length=1, examples=["copy a file to another host"])
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(
+        default=None,
+        max_length=MAX_FIELDS,
+        description="stored fields to return; absent: all of them",
+    )
+    explain: bool = Field(
+        default=False, description="split each score and name the words behind it"
+    )
+    mode: Literal["exact"] = "exact"
+    model: ModelName = "default"
+
+
+class Page(Request):
+    """The page that placements stand on; at least one of title, text and keywords should speak."""
+
+    url: Text = Field(default="", max_length=4096)
+    title: Text = Field(default="", max_length=4096)
+    text: Text = ""
+    keywords: list[Annotated[Text, Field(max_length=256)]] = Field([], max_length=256)
+
+
+class Placement(Request):
+    id: Id
+    count: Annotated[int, Field(ge=1, le=MAX_PER_PLACEMENT)] = 1
+
+
+class MatchRequest(Request):
+    page: Page
+    placements: list[Placement] = Field(min_length=1, max_length=MAX_PLACEMENTS)
+    blocked_ids: list[Id] = Field(
+        default=[], max_length=MAX_BLOCKED, description="documents that must not be placed"
+    )
+    fields: list[FieldName] | None = Field(
+        default=None,
+        max_length=MAX_FIELDS,
+        description="stored fields to return; absent: all of them",
+    )
+    model: ModelName = "default"
+
+
+class SimilarQuery(BaseModel):
+    """The query string of /similar, so numbers are read from text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    model: ModelName = "default"
+
+
+class ActivateRequest(Request):
+    version: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
+
+
+class WordScore(Reply):
+    word: str
+    learned: float
+    exact: float
+
+
+class Explanation(Reply):
+    """score = learned + exact + bias"""
+
+    learned: float
+    exact: float
+    bias: float
+    words: list[WordScore] = Field(description="the words that moved the score most")
+
+
+class Hit(Reply):
+    id: str
+    score: float
+    fields: dict[str, Any]
+    explanation: Explanation | None
+
+
+class Answered(Reply):
+    query_id: str
+    model: str = Field(description="version that answered, also in X-Model-Version")
+    generation: int
+    took_ms: float
+    certified: bool = Field(description="provably the top of the full ranking")
+
+
+class SearchReply(Answered):
+    total: int = Field(description="documents that could have been returned")
+    hits: list[Hit]
+
+
+class FilledPlacement(Reply):
+    id: str
+    hits: list[Hit]
+
+
+class MatchReply(Answered):
+    placements: list[FilledPlacement]
+
+
+class ModelEntry(Reply):
+    name: str
+    version: str
+    created: str
+    bytes: int
+    loaded: bool
+    active: bool
+    documents: int | None = Field(description="documents in it; null while it is not loaded")
+    card: dict[str, Any]
+    failure: str | None = Field(description="why it was refused, if it was")
+
+
+class ModelsReply(Reply):
+    generation: int
+    aliases: dict[str, str]
+    previous: str | None = Field(description="version that served before, kept loaded")
+    failure: str | None = Field(description="why the noted version does not serve, if it does not")
+    models: list[ModelEntry] = Field(description="newest first")
+
+
+class LoadReply(Reply):
+    name: str
+    version: str
+    documents: int
+    took_ms: float
+
+
+class AliasReply(Reply):
+    alias: str
+    version: str
+    generation: int
+    previous: str | None
+    took_ms: float
+
+
+class Alive(Reply):
+    status: Literal["alive"]
+
+
+class Ready(Reply):
+    status: Literal["ready"]
+    model: str
+    generation: int
+
+
+class FieldError(Reply):
+    field: str
+    reason: str
+
+
+class ProblemDocument(Reply):
+    """RFC 9457, as application/problem+json."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list[FieldError] = Field(
+        default_factory=list, description="which fields, when status is 422"
+    )

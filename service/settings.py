@@ -1,0 +1,89 @@
+"""The table of settings: name, default, help. Each is an environment variable FULLRANK_<NAME>.
+
+Built in the factory, never at import. docs/operations.md holds the same table and a test keeps the
+two together.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+PREFIX = "FULLRANK_"
+
+
+class Settings(BaseSettings):
+    """Everything an operator can set."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
+    )
+
+    bundles: Path = Field(
+        default=Path("bundles"),
+        description="folder of the bundles; the active version is noted in it",
+    )
+    default_model: str | None = Field(
+        default=None,
+        description="bundle name whose newest version serves while no version has been activated; "
+        "unset: the newest bundle of all",
+    )
+    preload: bool = Field(
+        default=True, description="load the newest version of every other bundle name at start"
+    )
+    max_loaded: int = Field(
+        default=8,
+        ge=3,
+        description="models kept loaded; the active and the previous one always stay",
+    )
+    poll_ms: int = Field(
+        default=500, ge=10, description="how often a worker looks for another worker's activation"
+    )
+    host: str = Field(default="127.0.0.1", description="address to listen on")
+    port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
+    workers: int = Field(default=1, ge=1, description="worker processes")
+    admin_key: SecretStr | None = Field(
+        default=None, description="bearer key of the admin endpoints; unset: they answer 403"
+    )
+    rank_threads: int = Field(
+        default=2, ge=1, description="threads of a worker that encode and rank"
+    )
+    max_queue: int = Field(
+        default=64,
+        ge=1,
+        description="rankings waiting or running in a worker before it answers 503",
+    )
+    cache_entries: int = Field(
+        default=4096, ge=0, description="embeddings remembered in each worker; 0 turns this off"
+    )
+    redis_url: SecretStr | None = Field(
+        default=None,
+        description="Redis that shares embeddings between workers, redis://… or unix://…; "
+        "unset: none",
+    )
+    cache_ttl_s: int = Field(default=86_400, ge=1, description="lifetime of an embedding in Redis")
+    redis_timeout_ms: int = Field(
+        default=20, ge=1, description="longest wait for Redis before going on without"
+    )
+    redis_retry_ms: int = Field(
+        default=5_000,
+        ge=1,
+        description="how long Redis is left alone after three failures in a row",
+    )
+    max_body_bytes: int = Field(default=1 << 20, ge=1024, description="largest request body")
+    max_query_chars: int = Field(default=2_000, ge=1, description="longest query")
+    max_page_chars: int = Field(
+        default=200_000, ge=1, description="longest page text for /v1/match"
+    )
+    max_limit: int = Field(default=100, ge=1, description="most hits in one answer")
+    max_offset: int = Field(default=10_000, ge=0, description="deepest first hit")
+    log_level: str = Field(
+        default="info", pattern="^(debug|info|warning|error)$", description="least severe log line"
+    )
+
+    @classmethod
+    def defaults(cls) -> Settings:
+        """The defaults alone, whatever the environment says."""
+        return cls.model_construct()
