@@ -18,8 +18,9 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
 
@@ -196,7 +197,7 @@ def _split_files(folder: Path) -> list[tuple[str, Path]]:
     return files
 
 
-def _open(path: Path) -> IO[bytes]:
+def _open(path: Path) -> gzip.GzipFile | BufferedReader:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
@@ -225,7 +226,9 @@ class _Lines:
         return CollectionError(f"{self.path}:{number}: {message}")
 
 
-def _decode_error(lines: _Lines, number: int, line: bytes, detail: str) -> CollectionError:
+def _decode_error(
+    lines: _Lines, number: int, line: bytes, problem: orjson.JSONDecodeError
+) -> CollectionError:
     """The most helpful account of why a line is not JSON."""
     try:
         text = line.decode()
@@ -233,7 +236,7 @@ def _decode_error(lines: _Lines, number: int, line: bytes, detail: str) -> Colle
         return lines.error(number, f"not valid UTF-8 at byte {error.start + 1} of the line")
     if text.startswith("\ufeff"):
         return lines.error(number, "starts with a byte order mark; save the file as plain UTF-8")
-    return lines.error(number, f"malformed JSON: {detail}")
+    return lines.error(number, f"malformed JSON at column {problem.colno}: {problem.msg}")
 
 
 def _objects(lines: _Lines, report: ReadReport) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -244,7 +247,7 @@ def _objects(lines: _Lines, report: ReadReport) -> Iterator[tuple[int, dict[str,
             if not line.strip():
                 report.blank_lines += 1
                 continue
-            raise _decode_error(lines, number, line, str(error)) from None
+            raise _decode_error(lines, number, line, error) from None
         if not isinstance(value, dict):
             raise lines.error(number, f"expected a JSON object, got {_kind(value)}")
         yield number, value

@@ -102,7 +102,7 @@ def judge(
     *,
     rows: Mapping[str, int] | None = None,
 ) -> tuple[list[Judgement], int]:
-    """The queries of a split with a relevant candidate, in collection order, and how many have none.
+    """The queries of a split with a relevant candidate, in order, and how many have none.
 
     rows    document id → row of the ranked documents; default the collection's own rows
     Raises CollectionError for an unknown split, a split that excludes itself, a document without a

@@ -1,0 +1,304 @@
+"""The collection reader: what is kept, what is counted, what is refused and in which words."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.errors import CollectionError
+from trainer.collection import Collection, read_collection
+
+HEADER = "query-id\tcorpus-id\tscore\n"
+
+
+def lines(*items: object) -> str:
+    return "".join(json.dumps(item) + "\n" for item in items)
+
+
+CORPUS = lines(
+    {"_id": "b", "title": "Bee", "text": "second", "legs": 6},
+    {"_id": "a", "title": "Ant", "text": "first"},
+)
+QUERIES = lines({"_id": "q1", "text": "one"}, {"_id": "q2", "text": "two"})
+FILES: dict[str, str | bytes] = {
+    "corpus.jsonl": CORPUS,
+    "queries.jsonl": QUERIES,
+    "qrels/train.tsv": HEADER + "q1\ta\t1\n",
+    "qrels/test.tsv": HEADER + "q2\tb\t2\n",
+}
+
+
+def write(folder: Path, files: dict[str, str | bytes]) -> Path:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    return folder
+
+
+def read(folder: Path, **changed: str | bytes) -> Collection:
+    return read_collection(write(folder, {**FILES, **changed}))
+
+
+def test_documents_come_in_id_order_with_their_fields(tmp_path: Path) -> None:
+    collection = read(tmp_path)
+    assert [document.id for document in collection.documents] == ["a", "b"]
+    assert collection.documents[1].fields == {"title": "Bee", "text": "second", "legs": 6}
+    assert collection.queries is not None
+    assert [(query.id, query.text) for query in collection.queries] == [
+        ("q1", "one"),
+        ("q2", "two"),
+    ]
+    assert collection.splits == ("train", "test")
+    assert collection.qrels("test") == {"q2": {"b": 2}}
+    assert not collection.documents_are_queries
+    assert collection.report.as_dict() == {
+        "documents": 2,
+        "queries": 2,
+        "judgements": {"train": 1, "test": 1},
+        "empty_documents": 0,
+        "empty_queries": 0,
+        "repeated_judgements": 0,
+        "self_links": 0,
+        "zero_grades": 0,
+        "queries_without_judgements": 0,
+        "blank_lines": 0,
+    }
+    assert collection.report.remarks() == []
+
+
+def test_gzip_reads_the_same_and_has_the_same_fingerprint(tmp_path: Path) -> None:
+    plain = read(tmp_path / "plain")
+    zipped = read_collection(
+        write(tmp_path / "zipped", {f"{name}.gz": content for name, content in FILES.items()})
+    )
+    assert zipped.documents == plain.documents
+    assert zipped.judgements == plain.judgements
+    assert zipped.fingerprint == plain.fingerprint
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_any_change_changes_the_fingerprint(tmp_path: Path, name: str) -> None:
+    before = read(tmp_path).fingerprint
+    content = FILES[name]
+    assert isinstance(content, str)
+    changed = content.replace("first", "fist").replace("two", "too").replace("1\n", "3\n")
+    changed = changed.replace("2\n", "3\n")
+    assert changed != content
+    assert read(tmp_path, **{name: changed}).fingerprint != before
+
+
+def test_the_corpus_may_lie_one_folder_up(tmp_path: Path) -> None:
+    files = {name if name == "corpus.jsonl" else f"en/{name}": text for name, text in FILES.items()}
+    write(tmp_path, files)
+    assert len(read_collection(tmp_path / "en").documents) == 2
+
+
+def test_without_queries_the_documents_are_the_queries(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        {"corpus.jsonl": CORPUS, "qrels/train.tsv": HEADER + "a\tb\t1\nb\tb\t1\n"},
+    )
+    collection = read_collection(tmp_path)
+    assert collection.documents_are_queries
+    assert collection.queries is None
+    assert collection.qrels("train") == {"a": {"b": 1}}
+    assert collection.report.self_links == 1
+    assert collection.report.queries_without_judgements == 1
+
+
+def test_oddities_are_counted(tmp_path: Path) -> None:
+    corpus = CORPUS + "\n" + lines({"_id": "c", "title": "Sea", "text": " "}, {"_id": "d"})
+    queries = QUERIES + lines({"_id": "q3", "text": ""})
+    qrels = HEADER + "q1\ta\t1\nq1\ta\t1\nq1\tb\t0\r\n\nq1\tc\t-1\n"
+    report = read(
+        tmp_path,
+        **{"corpus.jsonl": corpus, "queries.jsonl": queries, "qrels/train.tsv": qrels},
+    ).report
+    assert report.empty_documents == 2
+    assert report.empty_queries == 1
+    assert report.repeated_judgements == 1
+    assert report.zero_grades == 2
+    assert report.blank_lines == 2
+    assert report.queries_without_judgements == 1
+    assert report.judgements == {"train": 3, "test": 1}
+    assert len(report.remarks()) == 6
+
+
+OBJECT = {"_id": "x", "text": "y"}
+SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("corpus.jsonl", CORPUS + "{oops\n", "corpus.jsonl:3: malformed JSON"),
+        ("corpus.jsonl", CORPUS + "[1]\n", "corpus.jsonl:3: expected a JSON object, got list"),
+        ("corpus.jsonl", CORPUS + "null\n", "corpus.jsonl:3: expected a JSON object, got null"),
+        ("corpus.jsonl", lines({"text": "x"}), "corpus.jsonl:1: field '_id': missing"),
+        ("corpus.jsonl", lines({"_id": " "}), "corpus.jsonl:1: field '_id': empty"),
+        (
+            "corpus.jsonl",
+            lines({"_id": 7}),
+            "corpus.jsonl:1: field '_id': expected a string, got int",
+        ),
+        (
+            "corpus.jsonl",
+            lines({"_id": "a\tb"}),
+            "corpus.jsonl:1: field '_id': 'a\\tb' holds a tab, newline or control character",
+        ),
+        (
+            "corpus.jsonl",
+            CORPUS + lines({"_id": "b"}),
+            "corpus.jsonl:3: field '_id': 'b' already stands in line 1",
+        ),
+        (
+            "corpus.jsonl",
+            lines({"_id": "a", "text": 7}),
+            "corpus.jsonl:1: field 'text': expected a string, got int",
+        ),
+        (
+            "corpus.jsonl",
+            lines({"_id": "a", "title": None}),
+            "corpus.jsonl:1: field 'title': expected a string, got null",
+        ),
+        ("corpus.jsonl", CORPUS + SURROGATE, "corpus.jsonl:3: malformed JSON at column"),
+        ("corpus.jsonl", CORPUS + '{"_id": NaN}\n', "corpus.jsonl:3: malformed JSON"),
+        (
+            "corpus.jsonl",
+            CORPUS.encode() + '{"_id": "é"}\n'.encode("latin-1"),
+            "corpus.jsonl:3: not valid UTF-8 at byte 9 of the line",
+        ),
+        ("corpus.jsonl", "\ufeff" + CORPUS, "corpus.jsonl:1: starts with a byte order mark"),
+        ("corpus.jsonl", CORPUS.encode("utf-16"), "corpus.jsonl:1: not valid UTF-8"),
+        ("corpus.jsonl", "", "corpus.jsonl: no documents"),
+        ("queries.jsonl", "", "queries.jsonl: no queries"),
+        ("queries.jsonl", lines({"_id": "q1"}), "queries.jsonl:1: field 'text': missing"),
+        (
+            "queries.jsonl",
+            QUERIES + lines({"_id": "q2", "text": "again"}),
+            "queries.jsonl:3: field '_id': 'q2' already stands in line 2",
+        ),
+        ("qrels/test.tsv", "", "test.tsv: empty, not even the header"),
+        ("qrels/test.tsv", "q1\ta\t1\n", "test.tsv:1: expected the header"),
+        ("qrels/test.tsv", "query-id corpus-id score\n", "test.tsv:1: expected the header"),
+        (
+            "qrels/test.tsv",
+            HEADER + "q1\ta\n",
+            "test.tsv:2: expected 3 tab-separated columns, got 2",
+        ),
+        (
+            "qrels/test.tsv",
+            HEADER + "q1\ta\t1.5\n",
+            "test.tsv:2: field 'score': expected an integer, got '1.5'",
+        ),
+        ("qrels/test.tsv", HEADER + "q9\ta\t1\n", "test.tsv:2: field 'query-id': unknown id 'q9'"),
+        ("qrels/test.tsv", HEADER + "q1\tz\t1\n", "test.tsv:2: field 'corpus-id': unknown id 'z'"),
+        (
+            "qrels/test.tsv",
+            HEADER + "q1\ta\t1\nq1\ta\t2\n",
+            "test.tsv:3: field 'score': 'q1' 'a' was judged 1 above, now 2",
+        ),
+        (
+            "qrels/test.tsv",
+            HEADER.encode() + b"q\xff\ta\t1\n",
+            "test.tsv:2: not valid UTF-8 at byte 2 of the line",
+        ),
+    ],
+)
+def test_refused_with_file_line_and_field(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    with pytest.raises(CollectionError) as caught:
+        read(tmp_path, **{name: content})
+    assert str(caught.value).startswith(str(tmp_path))
+    assert message in str(caught.value)
+
+
+def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, {name: text for name, text in FILES.items() if name != "corpus.jsonl"})
+    whole = gzip.compress(CORPUS.encode() * 50)
+    for damaged in (b"plain text", whole[: len(whole) // 2], whole[:12] + b"\xff" + whole[13:]):
+        (tmp_path / "corpus.jsonl.gz").write_bytes(damaged)
+        with pytest.raises(CollectionError, match=r"corpus\.jsonl\.gz"):
+            read_collection(tmp_path)
+
+
+def test_missing_and_ambiguous_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match="no such folder"):
+        read_collection(tmp_path / "absent")
+    (tmp_path / "empty" / "deep").mkdir(parents=True)
+    with pytest.raises(CollectionError, match=r"no corpus\.jsonl"):
+        read_collection(tmp_path / "empty" / "deep")
+    write(tmp_path, {**FILES, "corpus.jsonl.gz": CORPUS})
+    with pytest.raises(CollectionError, match=r"both corpus\.jsonl and corpus\.jsonl\.gz"):
+        read_collection(tmp_path)
+
+
+def test_an_unknown_split_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match="no split 'dev'; there are: train, test"):
+        read(tmp_path).qrels("dev")
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=5,
+)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
+IDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), min_size=1, max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    documents=st.dictionaries(
+        IDS,
+        st.fixed_dictionaries({"title": TEXT, "text": TEXT}, optional={"more": JSON}),
+        min_size=1,
+    )
+)
+def test_any_corpus_round_trips(
+    tmp_path_factory: pytest.TempPathFactory, documents: dict[str, dict[str, Any]]
+) -> None:
+    folder = tmp_path_factory.mktemp("corpus")
+    text = "".join(
+        json.dumps({"_id": id, **fields}, ensure_ascii=False) + "\n"
+        for id, fields in documents.items()
+    )
+    write(folder, {"corpus.jsonl": text})
+    collection = read_collection(folder)
+    assert {document.id: document.fields for document in collection.documents} == documents
+    assert [document.id for document in collection.documents] == sorted(documents)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "documents", "queries", "judgements"),
+    [
+        ("tldr/en", 7425, 28919, None),
+        ("wikispeedia", 4598, None, {"train": 71700, "valid": 6053, "test": 30061}),
+        ("debian", 63435, None, {"train": 120882, "valid": 10254, "test": 50188}),
+    ],
+)
+def test_the_shared_collections_read_whole(
+    data_dir: Path,
+    name: str,
+    documents: int,
+    queries: int | None,
+    judgements: dict[str, int] | None,
+) -> None:
+    collection = read_collection(data_dir / name)
+    assert len(collection.documents) == documents
+    assert (collection.queries and len(collection.queries)) == queries
+    if judgements is not None:
+        assert collection.report.judgements == judgements
