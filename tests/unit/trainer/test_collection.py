@@ -174,7 +174,7 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         (
             "corpus.jsonl",
             CORPUS.encode() + '{"_id": "é"}\n'.encode("latin-1"),
-            "corpus.jsonl:3: not valid UTF-8 at byte 9 of the line",
+            "corpus.jsonl:3: not valid UTF-8 at byte 10 of the line",
         ),
         ("corpus.jsonl", "\ufeff" + CORPUS, "corpus.jsonl:1: starts with a byte order mark"),
         ("corpus.jsonl", CORPUS.encode("utf-16"), "corpus.jsonl:1: not valid UTF-8"),
