@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUNDLES ?= bundles
-PORT ?= 8080
+PORT_OPTION = $(if $(PORT),--port $(PORT))
 # Two workers share the machine: more threads than that inside each would only fight for the cores.
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 CODE := fullrank trainer service tests benchmarks
@@ -35,10 +35,10 @@ $(VENV)/.dev-installed: requirements/dev.txt $(VENV)/.run-installed
 install: $(VENV)/.dev-installed ## build .venv with everything that the other commands need
 
 demo: $(VENV)/.run-installed ## train on the installed numpy and scipy, then search them in a browser
-	$(BIN)/fullrank demo --port $(PORT)
+	$(BIN)/fullrank demo $(PORT_OPTION)
 
-serve: $(VENV)/.run-installed ## serve the bundles of BUNDLES=bundles on PORT=8080
-	$(BIN)/fullrank serve --bundles $(BUNDLES) --port $(PORT)
+serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
+	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
 test: $(VENV)/.dev-installed ## every test that takes seconds, on both cores
 	$(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not browser"

@@ -1,0 +1,6 @@
+"""python -m fullrank is the fullrank command."""
+
+from fullrank.cli import main
+
+if __name__ == "__main__":
+    main()
