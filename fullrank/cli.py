@@ -59,13 +59,8 @@ def main() -> NoReturn:
         app()
     except FullrankError as error:
         _fail(str(error))
-    except BrokenPipeError:
-        # The reader of a pipe has seen enough. Python would complain again on flushing at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except KeyboardInterrupt:
-        typer.echo("fullrank: interrupted", err=True)
-        sys.exit(130)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     sys.exit(0)
 
 
@@ -80,6 +75,8 @@ def _needs(extra: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "fullrank":
+            raise  # not an extra: this installation is broken
         message = f"needs {error.name}; install it with: pip install 'fullrank[{extra}]'"
         raise FullrankError(message) from error
 
