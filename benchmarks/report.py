@@ -1,0 +1,75 @@
+"""What every figure is printed with: the machine, the versions, and paired repetitions."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def data_folder() -> Path:
+    """The shared collections: FULLRANK_DATA, by default ../shared/data."""
+    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("FULLRANK_DATA") or default)
+    if not folder.is_dir():
+        sys.exit(f"the shared collections are not at {folder} (set FULLRANK_DATA)")
+    return folder
+
+
+def machine(packages: Sequence[str]) -> dict[str, Any]:
+    """Processor, usable cores, memory, system, Python and the versions of the named packages."""
+    return {
+        "processor": _cpuinfo("model name") or platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "load_at_start": os.getloadavg()[0],
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in packages},
+    }
+
+
+def _cpuinfo(field: str) -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    found = (line.split(":", 1)[1].strip() for line in lines if line.startswith(field))
+    return next(found, None)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Wall seconds of one call."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def paired(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """Seconds of each call, repeated in turn and in alternating order.
+
+    Whatever else the machine does meets all sides alike; compare them repetition by repetition.
+    """
+    measured: dict[str, list[float]] = {name: [] for name in calls}
+    for repeat in range(repeats):
+        names = list(calls) if repeat % 2 == 0 else list(calls)[::-1]
+        for name in names:
+            measured[name].append(seconds(calls[name]))
+    return measured
+
+
+def median_ratio(slower: Sequence[float], faster: Sequence[float]) -> float:
+    """Median over the repetitions of slower / faster."""
+    return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
+
+
+def show(result: Mapping[str, Any], as_json: bool) -> None:
+    """Print a result: one JSON object, or indented for people."""
+    print(json.dumps(result, ensure_ascii=False, indent=None if as_json else 2))
