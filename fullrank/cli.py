@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -103,9 +104,16 @@ def train(
     """Train a model on a collection and write it as a bundle."""
     result = _train(collection, out, name, recipe, set_ or [], seed, threads, resume)
     if json:
-        _print_json(result.as_dict())
+        _print_json(
+            {
+                "version": result.path.name,
+                "path": result.path,
+                "seconds": round(result.seconds, 3),
+                "table": [asdict(row) for row in result.table],
+            }
+        )
         return
-    _print_rows(f"{name}: {result.path.name}", [row.as_dict() for row in result.table])
+    _print_rows(result.path.name, [asdict(row) for row in result.table])
     Console(highlight=False).print(
         f"{escape(str(result.path))} in {result.seconds:.0f} s", soft_wrap=True
     )
@@ -372,7 +380,7 @@ def demo(
     _train(collection, bundles, "bm25", "bm25", [], 1, None, False)
     budget = [f"auto.seconds={seconds}"]
     learned = _train(collection, bundles, "demo", "auto", budget, 1, None, False)
-    _print_rows("On held-out queries", [row.as_dict() for row in learned.table])
+    _print_rows(learned.path.name, [asdict(row) for row in learned.table])
     if no_serve:
         typer.echo(str(bundles))
         return

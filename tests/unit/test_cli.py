@@ -1,0 +1,365 @@
+"""The command line: what goes to stdout, what to stderr, and which exit code says it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank import cli, model
+from fullrank.bundle import write_bundle
+from fullrank.documents import Document
+from fullrank.encoding import Encoded
+from fullrank.errors import TrainingError
+from fullrank.model import Parts, TermShare
+
+WORDS = ["ant", "bee", "cat"]
+DOCUMENTS = [
+    Document("a", {"title": "ant", "text": "ant bee"}),
+    Document("b", {"title": "bee", "text": "bee"}),
+    Document("c", {"title": "cat [bold]", "text": "cat bee"}),
+]
+
+
+class CountingModel:
+    """Counts words: a sparse part only."""
+
+    config: dict[str, Any]
+    n_dense, n_sparse = 0, len(WORDS)
+
+    def __init__(self) -> None:
+        self.config = {"kind": "counting"}
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        counts = np.array([[t.split().count(w) for w in WORDS] for t in texts], np.float32)
+        rows, columns = np.nonzero(counts)
+        return Encoded(
+            np.zeros((len(texts), 0), np.float32),
+            np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int64),
+            columns.astype(np.int32),
+            counts[rows, columns],
+            self.n_sparse,
+            np.zeros(len(texts), np.float32),
+        )
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        return self.encode_queries([document["text"] for document in documents])
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        return str(fields["text"])
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        none = np.zeros(0, np.float32)
+        return [TermShare(word, none, WORDS.index(word), 1.0) for word in text.split()]
+
+    def parts(self) -> Parts:
+        return Parts(self.config, {}, {})
+
+
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of bundles that holds one version of one model."""
+    monkeypatch.setitem(model._KINDS, "counting", lambda _: CountingModel())
+    folder = tmp_path / "bundles"
+    counting = CountingModel()
+    encoded = counting.encode_documents([item.texts(["text"]) for item in DOCUMENTS])
+    write_bundle(
+        folder,
+        "mine",
+        model=counting,
+        encoded=encoded,
+        documents=DOCUMENTS,
+        golden_queries=["ant", "bee cat"],
+        card={"recipe": "counting", "metrics": {"mrr": 0.5}},
+    )
+    return folder
+
+
+@dataclass
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command in this process."""
+
+    def call(*arguments: str | Path) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fullrank", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        captured = capsys.readouterr()
+        code = exit_.value.code
+        return Outcome(code if isinstance(code, int) else 0, captured.out, captured.err)
+
+    return call
+
+
+def test_search_prints_json(run: Run, root: Path) -> None:
+    got = run("search", root / "mine", "ant bee", "--limit", "2", "--explain", "--json")
+    assert (got.code, got.err) == (0, "")
+    answer = json.loads(got.out)
+    assert answer.pop("took_ms") >= 0
+    assert answer.pop("bundle").startswith("mine-")
+    hits = answer.pop("hits")
+    assert answer == {"query": "ant bee", "certified": True, "total": 3}
+    assert [hit["id"] for hit in hits] == ["a", "b"]
+    assert hits[0] == {
+        "id": "a",
+        "score": 2.0,
+        "learned": 0.0,
+        "exact": 2.0,
+        "bias": 0.0,
+        "fields": {"title": "ant", "text": "ant bee"},
+        "words": [
+            {"word": "ant", "learned": 0.0, "exact": 1.0},
+            {"word": "bee", "learned": 0.0, "exact": 1.0},
+        ],
+    }
+
+
+def test_search_prints_a_table_that_keeps_brackets(run: Run, root: Path) -> None:
+    got = run("search", root, "cat", "--explain")
+    assert got.code == 0
+    lines = got.out.splitlines()
+    assert lines[0].split() == ["score", "learned", "exact", "bias", "id", "title", "words"]
+    assert "cat [bold]" in lines[1]
+    assert "cat +1.00" in lines[1]
+
+
+def test_a_bundle_is_found_by_folder_name_and_version(run: Run, root: Path) -> None:
+    version = next((root / "mine").iterdir()).name
+    for path in (root / "mine" / version, root / "mine", root / version, root):
+        got = run("search", path, "ant", "--json")
+        assert (got.code, got.err) == (0, "")
+        assert json.loads(got.out)["bundle"] == version
+
+
+def test_a_missing_bundle_is_one_line_on_stderr(run: Run, root: Path) -> None:
+    got = run("search", root.parent / "nowhere", "ant")
+    assert (got.code, got.out) == (1, "")
+    assert got.err.startswith("fullrank: ")
+    assert len(got.err.splitlines()) == 1
+
+
+def test_list(run: Run, root: Path) -> None:
+    got = run("bundles", "list", root, "--json")
+    (listed,) = json.loads(got.out)
+    assert listed["name"] == "mine"
+    assert listed["version"].startswith("mine-")
+    assert Path(listed["path"]).is_dir()
+    table = run("bundles", "list", root).out.splitlines()
+    assert listed["version"] in table[1]
+
+
+def test_show(run: Run, root: Path) -> None:
+    shown = json.loads(run("bundles", "show", root / "mine", "--json").out)
+    assert shown["model"] == {"kind": "counting"}
+    assert shown["card"]["recipe"] == "counting"
+    assert "card.metrics.mrr" in run("bundles", "show", root / "mine").out
+
+
+def test_verify_passes_and_names_what_is_damaged(run: Run, root: Path) -> None:
+    good = run("bundles", "verify", root)
+    assert good.code == 0
+    assert good.out.rstrip().endswith(": ok")
+    (version,) = (root / "mine").iterdir()
+    golden = version / "golden.jsonl"
+    golden.write_bytes(golden.read_bytes().replace(b"ant", b"and"))
+    bad = run("bundles", "verify", root, "--json")
+    assert bad.code == 1
+    assert bad.err == "fullrank: 1 of 1 bundles failed verification\n"
+    (verdict,) = json.loads(bad.out)
+    assert verdict["ok"] is False
+    assert "golden.jsonl" in verdict["error"]
+
+
+def test_verify_sees_a_bundle_whose_manifest_is_gone(run: Run, root: Path) -> None:
+    (root / "mine" / "mine-half").mkdir()
+    got = run("bundles", "verify", root)
+    assert got.code == 1
+    assert "mine-half" in got.out
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Path:
+    folder = tmp_path / "collection"
+    (folder / "qrels").mkdir(parents=True)
+    corpus = [{"_id": item.id, **item.fields} for item in DOCUMENTS]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in corpus))
+    queries = [{"_id": "q1", "text": "ant"}, {"_id": "q2", "text": "bee"}]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in queries))
+    header = "query-id\tcorpus-id\tscore\n"
+    (folder / "qrels" / "test.tsv").write_text(header + "q1\ta\t1\nq2\tb\t1\nq2\tb\t1\n")
+    (folder / "qrels" / "train.tsv").write_text(header + "q2\ta\t1\n")
+    return folder
+
+
+def test_evaluate(run: Run, root: Path, collection: Path) -> None:
+    got = run("evaluate", root / "mine", collection, "--json", "--run", root / "run.txt")
+    assert got.code == 0
+    # The repeated judgement is said, not swallowed.
+    assert "1 judgements given more than once" in got.err
+    report = json.loads(got.out)
+    # q1 finds a first; q2 ties over all three documents and b is second by id.
+    assert report["measures"]["mrr"]["mean"] == 0.75
+    assert report["queries"] == 2
+    assert len((root / "run.txt").read_text().splitlines()) == 6
+    excluded = run(
+        "evaluate",
+        root / "mine",
+        collection,
+        "--exclude-split",
+        "train",
+        "--split",
+        "test",
+        "--json",
+    )
+    assert json.loads(excluded.out)["measures"]["mrr"]["mean"] == 1.0
+    table = run("evaluate", root / "mine", collection).out
+    assert "rank_loss" in table
+    assert "0.7500" in table
+
+
+def test_evaluate_names_file_line_and_field(run: Run, root: Path, collection: Path) -> None:
+    (collection / "corpus.jsonl").write_text('{"_id": "a", "text": 7}\n')
+    got = run("evaluate", root / "mine", collection)
+    assert got.code == 1
+    assert "corpus.jsonl:1: field 'text': expected a string, got int" in got.err
+
+
+def stub_training(monkeypatch: pytest.MonkeyPatch, train: Callable[..., object]) -> None:
+    training, progress = ModuleType("trainer.train"), ModuleType("trainer.progress")
+    training.train = train  # type: ignore[attr-defined]
+    progress.Reporter = SimpleNamespace  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "trainer.train", training)
+    monkeypatch.setitem(sys.modules, "trainer.progress", progress)
+
+
+def test_train_hands_every_option_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[Any, Any]] = []
+
+    @dataclass
+    class Row:
+        model: str
+        mrr: float
+
+    def fake_train(*args: object, **options: object) -> object:
+        calls.append((args, options))
+        return SimpleNamespace(
+            path=tmp_path / "mine" / "mine-1", table=[Row("bm25", 0.25)], seconds=1.5
+        )
+
+    stub_training(monkeypatch, fake_train)
+    got = run(
+        *("train", tmp_path / "c", "--out", tmp_path, "--name", "mine", "--recipe", "ssi"),
+        *("--set", "a=1", "--set", "b=2", "--seed", "7", "--threads", "2", "--resume", "--json"),
+    )
+    assert got.code == 0
+    ((args, options),) = calls
+    assert args == (tmp_path / "c", tmp_path, "mine")
+    options.pop("reporter")
+    assert options == {
+        "recipe": "ssi",
+        "overrides": ["a=1", "b=2"],
+        "seed": 7,
+        "threads": 2,
+        "resume": True,
+    }
+    printed = json.loads(got.out)
+    assert printed["path"] == str(tmp_path / "mine" / "mine-1")
+    assert printed["table"] == [{"model": "bm25", "mrr": 0.25}]
+    table = run("train", tmp_path / "c", "--out", tmp_path, "--name", "mine")
+    assert "bm25" in table.out
+    assert "mine-1 in 2 s" in table.out
+
+
+def test_a_training_error_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise TrainingError("nothing to learn from:\n no train split")
+
+    stub_training(monkeypatch, fail)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
+    assert got.code == 1
+    assert got.err == "fullrank: nothing to learn from: no train split\n"
+
+
+def test_a_missing_extra_is_advice(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "service.run", None)
+    got = run("serve", "--bundles", tmp_path)
+    assert got.code == 1
+    assert "pip install 'fullrank[service]'" in got.err
+
+
+def test_an_interrupt_ends_with_130(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    stub_training(monkeypatch, interrupt)
+    assert run("train", tmp_path, "--out", tmp_path, "--name", "mine").code == 130
+
+
+def test_serve_hands_its_options_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[object, ...]] = []
+    service = ModuleType("service.run")
+    service.serve = lambda *args: calls.append(args)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "service.run", service)
+    assert run("serve", "--bundles", tmp_path, "--port", "9000", "--workers", "2").code == 0
+    assert run("serve").code == 0
+    assert calls == [(tmp_path, None, 9000, 2), (None, None, None, None)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["search"], ["nonsense"], ["search", "x", "y", "--limit", "0"], ["train", "x"], ["bundles"]],
+)
+def test_wrong_usage_exits_with_2(run: Run, arguments: list[str]) -> None:
+    got = run(*arguments)
+    assert got.code == 2
+
+
+def test_the_command_starts_in_a_fresh_process() -> None:
+    """And importing it pulls in neither trainer nor service."""
+    code = (
+        "import sys, fullrank.cli\n"
+        "heavy = {'trainer', 'service', 'numba', 'fastapi', 'faiss', 'numpy'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout == "[]\n"
+    done = subprocess.run(
+        [sys.executable, "-m", "fullrank", "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    assert "evaluate" in done.stdout
