@@ -26,7 +26,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     folder = shared_data()
     if folder.is_dir():
         return
-    skip = pytest.mark.skip(reason=f"the shared collections are not at {folder} (set FULLRANK_DATA)")
+    skip = pytest.mark.skip(
+        reason=f"the shared collections are not at {folder} (set FULLRANK_DATA)"
+    )
     for item in items:
         if "data" in item.keywords:
             item.add_marker(skip)

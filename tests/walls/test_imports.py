@@ -33,11 +33,11 @@ ONLY_IN = {
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, and whether it is imported only when a function runs."""
+    """One imported module; lazy where only a call or the type checker imports it."""
 
     module: str
     line: int
-    inside_function: bool
+    lazy: bool
 
     @property
     def root(self) -> str:
@@ -45,21 +45,26 @@ class Import:
 
 
 def imports(source: str) -> Iterator[Import]:
-    yield from _imports(ast.parse(source), inside_function=False)
+    yield from _imports(ast.parse(source), lazy=False)
 
 
-def _imports(node: ast.AST, *, inside_function: bool) -> Iterator[Import]:
+def _imports(node: ast.AST, *, lazy: bool) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             for name in child.names:
-                yield Import(name.name, child.lineno, inside_function)
+                yield Import(name.name, child.lineno, lazy)
         elif isinstance(child, ast.ImportFrom):
             # A relative import stays inside its package.
             if child.level == 0 and child.module is not None:
-                yield Import(child.module, child.lineno, inside_function)
+                yield Import(child.module, child.lineno, lazy)
         else:
-            function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-            yield from _imports(child, inside_function=inside_function or function)
+            defers = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            typing_only = (
+                isinstance(child, ast.If)
+                and isinstance(child.test, ast.Name)
+                and child.test.id == "TYPE_CHECKING"
+            )
+            yield from _imports(child, lazy=lazy or defers or typing_only)
 
 
 def broken_walls(path: str, source: str) -> list[str]:
@@ -68,7 +73,7 @@ def broken_walls(path: str, source: str) -> list[str]:
     broken = []
     for item in imports(source):
         crosses = item.root in PACKAGES and item.root not in MAY_IMPORT[package]
-        if crosses and path == COMPOSITION_ROOT and item.inside_function:
+        if crosses and path == COMPOSITION_ROOT and item.lazy:
             crosses = False
         misplaced = item.root in ONLY_IN and ONLY_IN[item.root] != package
         if crosses or misplaced:
@@ -94,6 +99,7 @@ def test_no_file_imports_across_a_wall(package: str) -> None:
         ("fullrank/text.py", "import trainer"),
         ("fullrank/text.py", "def f():\n    from service.app import create_app"),
         ("fullrank/cli.py", "from trainer.train import train"),
+        ("fullrank/text.py", "if TYPE_CHECKING:\n    import trainer.train"),
         ("fullrank/text.py", "import numba"),
         ("trainer/fit.py", "from service import app"),
         ("trainer/fit.py", "import redis"),
@@ -109,6 +115,7 @@ def test_a_crossing_is_seen(path: str, source: str) -> None:
     ("path", "source"),
     [
         ("fullrank/cli.py", "def train():\n    from trainer.train import train"),
+        ("fullrank/cli.py", "if TYPE_CHECKING:\n    from trainer.train import train"),
         ("trainer/fit.py", "import numba\nfrom fullrank.text import words"),
         ("service/app.py", "import fastapi\nfrom .routes import search"),
         ("fullrank/text.py", "import redistribution"),
