@@ -1,11 +1,11 @@
 """From text to words: the one segmentation that training and serving share.
 
 A text is normalised (NFKC), lowercased and cut into words. A word is a maximal run of letters, marks and digits (a
-simplification of UAX #29: apostrophes, hyphens and underscores separate, so that ``apt_get`` meets ``apt-get``). Runs of
-scripts that are written without spaces, or whose words carry endings no space shows (Han, Kana, Hangul, Thai, Lao, Khmer,
+simplification of UAX #29: apostrophes, hyphens and underscores separate, so ``apt_get`` meets ``apt-get``). Runs of
+scripts written without spaces, or whose words carry endings no space shows (Han, Kana, Hangul, Thai, Lao, Khmer,
 Myanmar), become overlapping character bigrams, a run of one character that character.
 
-ASCII text never leaves C: one table lookup, one split, one count. Only distinct words with other characters are looked at
+ASCII text never leaves C: one table lookup, one split, one count. Only distinct words with other characters are seen
 one character at a time, and those are remembered.
 """
 

@@ -1,0 +1,386 @@
+"""The linear family: every model whose score is qᵀWd with W = UᵀV + D, per field and with a bias.
+
+    u = U φ(q)          φ: unit tf-idf vector over words, plus the letter trigrams of each word
+    v = V φ(d)
+    s = term weights of q                 words, hash buckets, phrases
+    t = Σ_fields D_f · weights of d's field f  (+ the weight of the phrase that d's title is)
+
+A word's row of the stored table already holds its trigrams (U_w + Σ_g U_g / √|trigrams|), so they cost nothing while
+serving and place unseen words too. tf-idf, BM25, LSI and all of SSI are settings of this one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Encoded, Float32, Int32
+from fullrank.features import (
+    Counts,
+    Rows,
+    Vocabulary,
+    bm25,
+    count_corpus,
+    rows_of,
+    saturate,
+    strongest,
+    tfidf,
+    trigram_rows,
+    unit,
+)
+from fullrank.model import Parts, TermShare, field_text, register, zeros_like_dense
+from fullrank.phrases import Phrases, no_phrases
+
+KIND = "linear"
+
+
+def _moved(rows: Rows, target: Int32, width: int) -> Rows:
+    """Rows with column j moved to target[j]; columns with target -1 are left out."""
+    known = np.flatnonzero(target >= 0)
+    ones = np.ones(len(known), np.float32)
+    move = sp.csr_array((ones, (known, target[known])), shape=(rows.width, width))
+    return rows_of(sp.csr_array(rows.csr() @ move))
+
+
+def _sum(parts: Sequence[Rows]) -> Rows:
+    if len(parts) == 1:
+        return parts[0]
+    return rows_of(sp.csr_array(sum((p.csr() for p in parts[1:]), parts[0].csr())))
+
+
+@dataclass(frozen=True, eq=False)
+class DenseSide:
+    """One tower: φ and the table that multiplies it.
+
+    words          the vocabulary of this side
+    idf            float32 (W + 1,): of each word, and last of unseen words
+    table          float32 (W, N): U or V with the trigrams of each word added
+    trigrams       known letter trigrams; none leaves unseen words out
+    trigram_table  float32 (G, N)
+    terms          keep the strongest so many words of a text; 0 keeps all
+    """
+
+    words: Vocabulary
+    idf: Float32
+    table: Float32
+    trigrams: Vocabulary = field(default_factory=lambda: Vocabulary([]))
+    trigram_table: Float32 = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    terms: int = 0
+
+    def features(
+        self, words: Sequence[str], columns: Sequence[Rows], weights: Sequence[float]
+    ) -> tuple[Rows, list[str]]:
+        """φ of texts given as counts over ``words``, one matrix and weight per field.
+
+        Returns unit rows over the vocabulary followed by the unseen words, and those words, ascending.
+        """
+        known = len(self.words)
+        target = self.words.rows(words)
+        unseen: list[str] = []
+        if len(self.trigrams):
+            missing = np.flatnonzero(target < 0)
+            unseen = [words[i] for i in missing.tolist()]
+            target[missing] = known + np.arange(len(missing), dtype=np.int32)
+        idf = np.concatenate([self.idf[:known], np.full(len(unseen), self.idf[known], np.float32)])
+        parts = []
+        for rows, weight in zip(columns, weights, strict=True):
+            part = tfidf(_moved(rows, target, len(idf)), idf)
+            parts.append(part.with_values(part.values * np.float32(weight)))
+        return unit(strongest(_sum(parts), self.terms)), unseen
+
+    def rows_for(self, unseen: Sequence[str]) -> Float32:
+        """The vectors of unseen words, made of their trigrams, float32 (len(unseen), N)."""
+        return np.asarray(trigram_rows(unseen, self.trigrams).csr() @ self.trigram_table)
+
+    def embed(
+        self, words: Sequence[str], columns: Sequence[Rows], weights: Sequence[float]
+    ) -> Float32:
+        """U φ, float32 (B, N)."""
+        x, unseen = self.features(words, columns, weights)
+        matrix = x.csr()
+        dense = np.asarray(matrix[:, : len(self.words)] @ self.table)
+        if unseen:
+            dense = dense + np.asarray(matrix[:, len(self.words) :] @ self.rows_for(unseen))
+        return np.ascontiguousarray(dense, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseSide:
+    """The exact-match part: term weights of queries, and of documents per field with D folded in.
+
+    words     the documents' vocabulary, hash buckets included: the only words both sides share
+    idf       float32 (W,)
+    D         float32 (fields, W): the diagonals
+    phrases   titles as features, after the words
+    P         float32 (phrases,): their weights, idf and diagonal in one
+    scheme    "bm25", "tfidf" or "none"
+    """
+
+    words: Vocabulary
+    idf: Float32
+    D: Float32
+    phrases: Phrases
+    P: Float32
+    scheme: str
+    k1: float = 1.2
+    b: float = 0.75
+    k3: float = 1.0
+    mean_lengths: tuple[float, ...] = ()
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return len(self.words) + len(self.phrases)
+
+    def query(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Rows:
+        """s of each query; ``counts`` over ``words``, ``phrases`` over the known phrases."""
+        found = _moved(counts, self.words.rows(words), len(self.words))
+        if self.scheme == "none":
+            return _beside(_empty_like(found), _empty_like(phrases))
+        rows = saturate(found, self.k3) if self.scheme == "bm25" else tfidf(found, self.idf)
+        return _beside(rows, saturate(phrases, self.k3))
+
+    def field(self, words: Sequence[str], counts: Rows, index: int) -> Rows:
+        """z_f: the weights of field ``index``, before its diagonal, over the words alone."""
+        found = _moved(counts, self.words.rows(words), len(self.words))
+        if self.scheme == "none":
+            return _empty_like(found)
+        if self.scheme == "tfidf":
+            return tfidf(found, self.idf)
+        mean = self.mean_lengths[index]
+        return bm25(found, self.idf, k1=self.k1, b=self.b, mean_length=mean)
+
+    def document(self, fields: Sequence[Rows], own: Rows) -> Rows:
+        """t = Σ_f D_f z_f, then the phrase each document's title is."""
+        parts = [z.with_values(z.values * self.D[f, z.indices]) for f, z in enumerate(fields)]
+        return _beside(_sum(parts), own.with_values(own.values * self.P[own.indices]))
+
+
+def _empty_like(rows: Rows) -> Rows:
+    return Rows(
+        np.zeros_like(rows.indptr), np.zeros(0, np.int32), np.zeros(0, np.float32), rows.width
+    )
+
+
+def _beside(left: Rows, right: Rows) -> Rows:
+    """Columns of two matrices side by side."""
+    if right.width == 0:
+        return left
+    return rows_of(sp.csr_array(sp.hstack([left.csr(), right.csr()], format="csr")))
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """A compiled member of the family. ``settings`` is JSON:
+
+    fields         [[name, [source fields]]]: how a document is cut
+    field_weights  weight of each in φ(d)
+    query_fields   how a document reads as a query
+    phrase_field   the source field whose whole text is a phrase, or ""
+    unit           divide u and v by their norms (LSI and other projections)
+    dense_scale    factor on u: α of the mix with tf-idf, γ of a cosine
+    bias           the bias of a document added later
+    """
+
+    settings: dict[str, Any]
+    query: DenseSide
+    document: DenseSide
+    sparse: SparseSide
+
+    @property
+    def n_dense(self) -> int:
+        """N."""
+        return int(self.query.table.shape[1])
+
+    @property
+    def n_sparse(self) -> int:
+        """F."""
+        return self.sparse.width
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """JSON settings of the whole model."""
+        sparse = {
+            "scheme": self.sparse.scheme,
+            "k1": self.sparse.k1,
+            "b": self.sparse.b,
+            "k3": None if np.isinf(self.sparse.k3) else self.sparse.k3,
+            "mean_lengths": list(self.sparse.mean_lengths),
+            "buckets": self.sparse.words.buckets,
+        }
+        dense = {"query_terms": self.query.terms, "document_terms": self.document.terms}
+        return {"kind": KIND, **self.settings, "sparse": sparse, "dense": dense}
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        """u and s of each text."""
+        phrases = self.sparse.phrases
+        rows = phrases.rows(texts) if len(phrases) else no_phrases(len(texts))
+        counts = count_corpus([texts])
+        return self.encode_query_counts(counts.words, counts.columns[0], rows)
+
+    def encode_query_counts(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Encoded:
+        """As ``encode_queries``, from texts already counted."""
+        if self.n_dense:
+            dense = self._finish(self.query.embed(words, [counts], [1.0]))
+            dense *= np.float32(self.settings["dense_scale"])
+        else:
+            dense = zeros_like_dense(len(counts), 0)
+        return _encoded(dense, self.sparse.query(words, counts, phrases), 0.0)
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        """v, t and the default bias of each document."""
+        counts = count_corpus(self.columns(documents))
+        titles = [field_text(d, [self.settings["phrase_field"]]) for d in documents]
+        phrases = self.sparse.phrases
+        own = phrases.own(titles) if len(phrases) else no_phrases(len(documents))
+        return self.encode_document_counts(counts, own)
+
+    def encode_document_counts(self, counts: Counts, own: Rows) -> Encoded:
+        """As ``encode_documents``, from one counted column per field."""
+        fields = counts.columns[: len(self.settings["fields"])]
+        if self.n_dense:
+            weights = self.settings["field_weights"]
+            dense = self._finish(self.document.embed(counts.words, fields, weights))
+        else:
+            dense = zeros_like_dense(len(own), 0)
+        z = [self.sparse.field(counts.words, rows, f) for f, rows in enumerate(fields)]
+        return _encoded(dense, self.sparse.document(z, own), self.settings["bias"])
+
+    def columns(self, documents: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+        """One column of texts per field."""
+        fields = self.settings["fields"]
+        return [[field_text(d, sources) for d in documents] for _, sources in fields]
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        """A document read as a query."""
+        return field_text(fields, self.settings["query_fields"])
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        """Each word's share of u and its sparse weight; then the phrases."""
+        counts = count_corpus([[text]])
+        encoded = self.encode_queries([text])
+        weight = dict(zip(encoded.indices.tolist(), encoded.weights.tolist(), strict=True))
+        shares = np.zeros((len(counts.words), self.n_dense), np.float32)
+        if self.n_dense:
+            shares = self._shares(counts, encoded.dense[0])
+        terms = []
+        for word, share, row in zip(
+            counts.words, shares, self.sparse.words.rows(counts.words).tolist(), strict=True
+        ):
+            terms.append(TermShare(word, share, row, weight.get(row, 0.0)))
+        first = len(self.sparse.words)
+        nothing = np.zeros(self.n_dense, np.float32)
+        for feature in sorted(f for f in weight if f >= first):
+            phrase = self.sparse.phrases.phrases[feature - first]
+            terms.append(TermShare(f"“{phrase}”", nothing, feature, weight[feature]))
+        return terms
+
+    def _shares(self, counts: Counts, u: Float32) -> Float32:
+        """Row i: the part of u that word i brought; the rows add up to u."""
+        side = self.query
+        x, unseen = side.features(counts.words, counts.columns, [1.0])
+        vectors = side.table[x.indices[x.indices < len(side.words)]]
+        if unseen:
+            late = x.indices[x.indices >= len(side.words)] - len(side.words)
+            vectors = np.concatenate([vectors, side.rows_for(unseen)[late]])
+        parts = vectors * x.values[:, None]
+        total = np.linalg.norm(parts.sum(0)) if len(parts) else 0.0
+        parts = parts * np.float32(np.linalg.norm(u) / total if total else 0.0)
+        place = {word: i for i, word in enumerate(counts.words)}
+        shares = np.zeros((len(place), self.n_dense), np.float32)
+        for part, index in zip(parts, x.indices.tolist(), strict=True):
+            known = index < len(side.words)
+            word = side.words.words[index] if known else unseen[index - len(side.words)]
+            shares[place[word]] = part
+        return shares
+
+    def _finish(self, dense: Float32) -> Float32:
+        if not self.settings["unit"]:
+            return dense
+        norm = np.sqrt(np.add.reduce(np.square(dense), axis=1, keepdims=True))
+        norm[norm == 0] = 1
+        return np.ascontiguousarray(dense / norm)
+
+    def parts(self) -> Parts:
+        """What a bundle stores."""
+        arrays = {
+            "sparse.idf": self.sparse.idf,
+            "sparse.D": self.sparse.D,
+            "phrases.P": self.sparse.P,
+        }
+        strings: dict[str, Sequence[str]] = {
+            "sparse.words": self.sparse.words.words,
+            "phrases": self.sparse.phrases.phrases,
+        }
+        for name, side in (("query", self.query), ("document", self.document)):
+            arrays[f"{name}.idf"] = side.idf
+            arrays[f"{name}.table"] = side.table
+            arrays[f"{name}.trigrams"] = side.trigram_table
+            strings[f"{name}.words"] = side.words.words
+            strings[f"{name}.trigrams"] = side.trigrams.words
+        return Parts(self.config, arrays, strings)
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> LinearModel:
+        """The inverse of ``parts``. Raises ValueError when shapes do not fit together."""
+        settings = {k: v for k, v in parts.config.items() if k not in ("kind", "sparse", "dense")}
+        dense, sparse = parts.config["dense"], dict(parts.config["sparse"])
+        sides = []
+        for name in ("query", "document"):
+            side = DenseSide(
+                Vocabulary(list(parts.strings[f"{name}.words"])),
+                parts.arrays[f"{name}.idf"],
+                parts.arrays[f"{name}.table"],
+                Vocabulary(list(parts.strings[f"{name}.trigrams"])),
+                parts.arrays[f"{name}.trigrams"],
+                dense[f"{name}_terms"],
+            )
+            _check(side.table, len(side.words), f"{name}.table")
+            _check(side.idf, len(side.words) + 1, f"{name}.idf")
+            _check(side.trigram_table, len(side.trigrams), f"{name}.trigrams")
+            sides.append(side)
+        words = Vocabulary(list(parts.strings["sparse.words"]), sparse.pop("buckets"))
+        k3 = sparse.pop("k3")
+        side_s = SparseSide(
+            words,
+            parts.arrays["sparse.idf"],
+            parts.arrays["sparse.D"],
+            Phrases(list(parts.strings["phrases"])),
+            parts.arrays["phrases.P"],
+            sparse.pop("scheme"),
+            k3=np.inf if k3 is None else k3,
+            mean_lengths=tuple(sparse.pop("mean_lengths")),
+            **sparse,
+        )
+        _check(side_s.idf, len(words), "sparse.idf")
+        _check(side_s.D.T, len(words), "sparse.D")
+        _check(side_s.P, len(side_s.phrases), "phrases.P")
+        if side_s.D.shape[0] != len(settings["fields"]):
+            raise ValueError("sparse.D has not one row per field")
+        if sides[0].table.shape[1] != sides[1].table.shape[1]:
+            raise ValueError("query.table and document.table differ in width")
+        return cls(settings, sides[0], sides[1], side_s)
+
+
+def _check(array: Any, rows: int, name: str) -> None:
+    if array.shape[0] != rows:
+        raise ValueError(f"{name} has {array.shape[0]} rows where {rows} are needed")
+
+
+def _encoded(dense: Float32, rows: Rows, bias: float) -> Encoded:
+    return Encoded(
+        dense,
+        rows.indptr,
+        rows.indices,
+        rows.values,
+        rows.width,
+        np.full(len(rows), bias, np.float32),
+    )
+
+
+register(KIND, LinearModel.from_parts)
