@@ -99,9 +99,16 @@ def _rank(bundle: Bundle, wish: Wish, cached: Encoded | None) -> tuple[Encoded, 
             "id": bundle.documents.ids[row],
             "score": score,
             "fields": _chosen(bundle.documents.fields(row), wish.fields),
-            "explanation": _explained(bundle, wish.text, row) if wish.explain else None,
+            "explanation": _explained(bundle, wish.text, row, parts) if wish.explain else None,
         }
-        for row, score in zip(ranking.rows.tolist(), ranking.scores.tolist(), strict=True)
+        for row, score, *parts in zip(
+            ranking.rows.tolist(),
+            ranking.scores.tolist(),
+            ranking.learned.tolist(),
+            ranking.exact.tolist(),
+            ranking.bias.tolist(),
+            strict=True,
+        )
     ]
     return encoded, Ranked(hits, bool(ranking.certified), int(ranking.total))
 
@@ -122,12 +129,14 @@ def _chosen(fields: dict[str, Any], names: Collection[str] | None) -> dict[str, 
     return {name: value for name, value in fields.items() if name in names}
 
 
-def _explained(bundle: Bundle, text: str, row: int) -> dict[str, Any]:
+def _explained(bundle: Bundle, text: str, row: int, parts: list[float]) -> dict[str, Any]:
     found = explain(bundle.model, bundle.encoded, text, row)
+    # The parts as they were ranked: they add up to the score to the last digit.
+    learned, exact, bias = parts
     return {
-        "learned": float(found.learned),
-        "exact": float(found.exact),
-        "bias": float(found.bias),
+        "learned": learned,
+        "exact": exact,
+        "bias": bias,
         "words": [
             {"word": word.word, "learned": float(word.learned), "exact": float(word.exact)}
             for word in found.words

@@ -264,8 +264,9 @@ class Registry:
             if manifest_sha256 not in (None, _manifest_sha256(path)):
                 raise BundleError(f"{path / MANIFEST}: not the manifest that was activated")
             bundle = self._opener(path)
-            # The golden replay of open_bundle has read the pages; this fills the lookups besides.
-            bundle.retriever.search(bundle.model.encode_queries(["warm up"]), 10)
+            # The golden replay of open_bundle has read the pages; this builds what is built once.
+            bundle.retriever.warm()
+            bundle.model.encode_queries(["warm up"])
             return bundle
 
         try:
@@ -295,7 +296,7 @@ class Registry:
         _log.info("generation %d serves %s", generation, bundle.version)
 
     def _publish(self, serving: Serving) -> None:
-        newest = next(reversed(serving.models), None)
+        newest = next(reversed(list(serving.models)), None)
         keep = {serving.active, serving.previous, newest}
         models = dict(serving.models)
         for version in to_drop(list(models), keep, self._max_loaded):

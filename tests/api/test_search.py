@@ -1,0 +1,161 @@
+"""Search, match, similar: what comes back, and that it is the truth."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from fullrank.bundle import find_bundle, open_bundle
+from service.schemas import MatchReply, SearchReply
+from tests.api.conftest import Root
+from tests.api.support import CORPUS, answer_of, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    response = await client.post("/v1/search", json=body)
+    assert response.status_code == 200, response.text
+    reply: dict[str, Any] = response.json()
+    SearchReply.model_validate(reply)
+    assert response.headers["X-Model-Version"] == reply["model"]
+    assert response.headers["X-Model-Generation"] == str(reply["generation"])
+    return reply
+
+
+@pytest.mark.parametrize("model", ["bm25", "learned"])
+@pytest.mark.parametrize("query", ["copy files", "remote host", "東京", "nothing known", "files"])
+async def test_answers_equal_the_dense_brute_force(
+    client: httpx.AsyncClient, root: Root, model: str, query: str
+) -> None:
+    bundle = open_bundle(find_bundle(root.path, model))
+    encoded = bundle.model.encode_queries([query])
+    u, s = encoded.dense[0].astype(float), encoded.csr().toarray()[0].astype(float)
+    documents = bundle.encoded
+    scores = (
+        documents.dense.astype(float) @ u
+        + documents.csr().toarray().astype(float) @ s
+        + documents.bias.astype(float)
+    )
+    expected = sorted(zip(-scores, bundle.documents.ids, strict=True))
+    reply = await search(client, query=query, model=model, limit=100)
+    assert reply["certified"]
+    assert reply["total"] == len(CORPUS)
+    assert [hit["id"] for hit in reply["hits"]] == [id for _, id in expected]
+    np.testing.assert_allclose(
+        [hit["score"] for hit in reply["hits"]], [-score for score, _ in expected], atol=1e-12
+    )
+
+
+async def test_pages_of_an_answer_are_its_slices(client: httpx.AsyncClient) -> None:
+    whole = await search(client, query="files", limit=100)
+    part = await search(client, query="files", limit=2, offset=3)
+    assert part["hits"] == whole["hits"][3:5]
+    assert (await search(client, query="files", limit=2, offset=100))["hits"] == []
+
+
+async def test_only_the_fields_asked_for_come_back(client: httpx.AsyncClient) -> None:
+    whole = (await search(client, query="copy"))["hits"][0]
+    assert whole["fields"].keys() >= {"title", "text"}
+    some = (await search(client, query="copy", fields=["title", "nowhere"]))["hits"][0]
+    assert some["fields"] == {"title": whole["fields"]["title"]}
+    assert (await search(client, query="copy", fields=[]))["hits"][0]["fields"] == {}
+
+
+async def test_the_parts_of_an_explanation_add_up(client: httpx.AsyncClient) -> None:
+    plain = await search(client, query="copy remote files")
+    reply = await search(client, query="copy remote files", explain=True)
+    assert all(hit["explanation"] is None for hit in plain["hits"])
+    for hit in reply["hits"]:
+        parts = hit["explanation"]
+        assert parts["learned"] + parts["exact"] + parts["bias"] == pytest.approx(hit["score"])
+        for name in ("learned", "exact"):
+            words = sum(word[name] for word in parts["words"])
+            assert words == pytest.approx(parts[name], abs=1e-5)
+        assert {word["word"] for word in parts["words"]} <= {"copy", "remote", "files"}
+
+
+async def test_a_model_is_named_by_alias_version_or_name(
+    client: httpx.AsyncClient, root: Root
+) -> None:
+    for name, version in {
+        "default": root.learned,
+        "learned": root.learned,
+        root.learned: root.learned,
+        "bm25": root.bm25,
+        root.bm25: root.bm25,
+    }.items():
+        assert (await search(client, query="copy", model=name))["model"] == version
+
+
+async def test_similar_documents_leave_the_document_itself_out(
+    client: httpx.AsyncClient,
+) -> None:
+    for id in ("linux/cp", "ls", "日本", "<b>&\"'"):
+        response = await client.get(f"/v1/documents/{httpx.URL(path=id).path}/similar")
+        assert response.status_code == 200, response.text
+        reply = response.json()
+        SearchReply.model_validate(reply)
+        assert id not in [hit["id"] for hit in reply["hits"]]
+        assert reply["total"] == len(CORPUS) - 1
+    response = await client.get(
+        "/v1/documents/linux/scp/similar?limit=1&fields=title&fields=section&model=bm25"
+    )
+    assert [hit["id"] for hit in response.json()["hits"]] == ["linux/ssh"]
+    assert response.json()["hits"][0]["fields"] == {"title": "ssh", "section": 1}
+
+
+async def test_match_fills_placements_without_repeating(client: httpx.AsyncClient) -> None:
+    body = {
+        "page": {"title": "Backups", "text": "copy files to a remote host", "keywords": ["ssh"]},
+        "placements": [{"id": "top", "count": 2}, {"id": "side"}, {"id": "foot", "count": 9}],
+        "blocked_ids": ["linux/cp", "unknown"],
+    }
+    response = await client.post("/v1/match", json=body)
+    assert response.status_code == 200, response.text
+    reply = response.json()
+    MatchReply.model_validate(reply)
+    placed = [[hit["id"] for hit in place["hits"]] for place in reply["placements"]]
+    assert [place["id"] for place in reply["placements"]] == ["top", "side", "foot"]
+    assert [len(ids) for ids in placed] == [2, 1, len(CORPUS) - 4]
+    ranked = [id for ids in placed for id in ids]
+    assert len(set(ranked)) == len(ranked)
+    assert "linux/cp" not in ranked
+    scores = [hit["score"] for place in reply["placements"] for hit in place["hits"]]
+    assert scores == sorted(scores, reverse=True)
+
+
+async def test_the_same_question_gives_the_same_answer(client: httpx.AsyncClient) -> None:
+    first = await search(client, query="Copy  FILES")
+    for query in ("Copy  FILES", "copy files", "copy\nfiles"):
+        assert answer_of(await search(client, query=query)) == answer_of(first)
+
+
+async def test_a_full_queue_is_refused_at_once(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    from service import ranking
+
+    gate = threading.Event()
+    original = ranking._rank
+
+    def slow(*args: Any) -> Any:
+        gate.wait(10)
+        return original(*args)
+
+    monkeypatch.setattr(ranking, "_rank", slow)
+    async with running(root.path, max_queue=2, rank_threads=1) as client:
+        waiting = [
+            asyncio.create_task(client.post("/v1/search", json={"query": "x"})) for _ in range(2)
+        ]
+        await asyncio.sleep(0.1)
+        refused = await client.post("/v1/search", json={"query": "x"})
+        assert refused.status_code == 503
+        assert refused.headers["Retry-After"] == "1"
+        assert refused.json()["type"].endswith("overloaded")
+        assert (await client.get("/readyz")).status_code == 200
+        gate.set()
+        assert [(await task).status_code for task in waiting] == [200, 200]

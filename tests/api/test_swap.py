@@ -1,0 +1,310 @@
+"""Hot swap: no failed request, no mixed answer, and any failure leaves what served."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.bundle import Bundle, find_bundle, open_bundle
+from fullrank.documents import Document
+from service.app import create_app
+from service.registry import Registry
+from service.schemas import AliasReply, LoadReply, ModelsReply
+from service.state import STATE, lock, read_state, write_state
+from tests.api.conftest import Root
+from tests.api.support import AUTH, at, client_of, make_bundle, running, settings_for
+
+pytestmark = pytest.mark.anyio
+
+
+async def activate(client: httpx.AsyncClient, version: str) -> httpx.Response:
+    return await client.put("/v1/models/aliases/default", json={"version": version}, headers=AUTH)
+
+
+async def models(client: httpx.AsyncClient) -> dict[str, Any]:
+    reply: dict[str, Any] = (await client.get("/v1/models")).json()
+    ModelsReply.model_validate(reply)
+    return reply
+
+
+async def serving(client: httpx.AsyncClient) -> str:
+    response = await client.post("/v1/search", json={"query": "copy"})
+    return str(response.json()["model"])
+
+
+def disjoint(root: Path) -> tuple[str, str]:
+    """Two models over the same texts with ids that say whose they are."""
+    texts = ["copy files", "copy a file to a remote host", "list files", "rename files"]
+    versions = [
+        make_bundle(
+            root,
+            name,
+            [
+                Document(f"{name}-{i}", {"title": name, "text": text})
+                for i, text in enumerate(texts)
+            ],
+            n_dense=4,
+            created=at(1),
+        )
+        for name in ("one", "two")
+    ]
+    return versions[0], versions[1]
+
+
+async def test_fifty_swaps_under_load(tmp_path: Path) -> None:
+    one, two = disjoint(tmp_path)
+    async with running(tmp_path) as client:
+        done = asyncio.Event()
+        answers = 0
+
+        async def load() -> None:
+            nonlocal answers
+            highest = 0
+            while not done.is_set():
+                response = await client.post("/v1/search", json={"query": "copy files"})
+                assert response.status_code == 200, response.text
+                reply = response.json()
+                name = reply["model"].split("-")[0]
+                assert response.headers["X-Model-Version"] == reply["model"]
+                assert len(reply["hits"]) == 4
+                assert {hit["id"].split("-")[0] for hit in reply["hits"]} == {name}
+                # A generation has one model, and one client never sees it go back.
+                assert reply["generation"] >= highest
+                highest = reply["generation"]
+                assert highest == 1 or name == ("one" if highest % 2 == 0 else "two")
+                answers += 1
+
+        clients = [asyncio.create_task(load()) for _ in range(8)]
+        assert await serving(client) == two  # equal times: by version
+        for i in range(50):
+            response = await activate(client, one if i % 2 == 0 else two)
+            assert response.status_code == 200, response.text
+            assert response.json()["generation"] == i + 2
+            await asyncio.sleep(0.005)
+        done.set()
+        await asyncio.gather(*clients)
+        assert answers > 50
+        assert "fullrank_generation 51.0" in (await client.get("/metrics")).text
+
+
+async def test_what_was_activated_serves_after_a_restart(root: Root) -> None:
+    async with running(root.path) as client:
+        assert await serving(client) == root.learned
+        reply = (await activate(client, root.bm25)).json()
+        AliasReply.model_validate(reply)
+        assert (reply["version"], reply["generation"]) == (root.bm25, 2)
+        assert reply["previous"] == root.learned
+        # Activating what is active changes nothing.
+        assert (await activate(client, root.bm25)).json()["generation"] == 2
+    async with running(root.path) as client:
+        assert await serving(client) == root.bm25
+        listed = await models(client)
+        assert (listed["generation"], listed["aliases"]) == (2, {"default": root.bm25})
+
+
+async def test_another_worker_follows(root: Root) -> None:
+    async with running(root.path, poll_ms=20) as one, running(root.path, poll_ms=20) as two:
+        assert (await activate(one, root.bm25)).status_code == 200
+        await until(lambda: serving(two), root.bm25)
+        assert (await models(two))["generation"] == 2
+        late = make_bundle(root.path, "late", created=at(3))
+        loaded = await one.post(f"/v1/models/{late}:load", headers=AUTH)
+        LoadReply.model_validate(loaded.json())
+
+        async def answers() -> int:
+            body = {"query": "copy", "model": "late"}
+            return (await two.post("/v1/search", json=body)).status_code
+
+        await until(answers, 200)
+        assert await serving(one) == await serving(two) == root.bm25
+
+
+async def until(ask: Any, answer: Any) -> None:
+    async with asyncio.timeout(10):
+        while await ask() != answer:
+            await asyncio.sleep(0.02)
+
+
+async def test_a_first_bundle_is_taken_when_it_appears(tmp_path: Path) -> None:
+    async with running(tmp_path / "later", poll_ms=20) as client:
+        assert (await client.get("/readyz")).status_code == 503
+        version = make_bundle(tmp_path / "later", "first")
+        await until(lambda: status(client, "/readyz"), 200)
+        assert await serving(client) == version
+
+
+async def status(client: httpx.AsyncClient, path: str) -> int:
+    return (await client.get(path)).status_code
+
+
+async def test_a_new_bundle_waits_to_be_activated(root: Root) -> None:
+    async with running(root.path, poll_ms=20) as client:
+        late = make_bundle(root.path, "late", created=at(3))
+        await asyncio.sleep(0.1)
+        assert await serving(client) == root.learned
+        entries = {entry["version"]: entry for entry in (await models(client))["models"]}
+        assert not entries[late]["loaded"]
+        response = await client.post("/v1/search", json={"query": "x", "model": late})
+        assert response.status_code == 404
+        assert (await client.post(f"/v1/models/{late}:load", headers=AUTH)).status_code == 200
+        response = await client.post("/v1/search", json={"query": "x", "model": late})
+        assert response.json()["model"] == late
+        assert await serving(client) == root.learned
+
+
+async def test_the_default_model_is_the_newest_of_its_name(root: Root) -> None:
+    newer = make_bundle(root.path, "bm25", created=at(4), n_dense=2)
+    make_bundle(root.path, "other", created=at(5))
+    async with running(root.path, default_model="bm25") as client:
+        assert await serving(client) == newer
+    async with running(root.path, default_model="absent") as client:
+        assert (await client.get("/readyz")).status_code == 503
+
+
+@pytest.mark.parametrize("version", ["absent-1", "bm25"])
+async def test_an_unknown_version_is_not_found(root: Root, version: str) -> None:
+    async with running(root.path) as client:
+        assert (await activate(client, version)).status_code == 404
+        response = await client.post(f"/v1/models/{version}:load", headers=AUTH)
+        assert response.status_code == 404
+        assert await serving(client) == root.learned
+
+
+async def test_a_version_is_a_name_never_a_path(root: Root) -> None:
+    async with running(root.path) as client:
+        for version in ("../x", "/etc", "a/b", "", "A", ".hidden", "x" * 101, "a\n"):
+            assert (await activate(client, version)).status_code == 422
+        for version in ("..", "%2e%2e", "a%2Fb", "a%00b", "é"):
+            response = await client.post(f"/v1/models/{version}:load", headers=AUTH)
+            assert response.status_code in (404, 405), version
+
+
+async def test_a_damaged_bundle_is_refused_and_the_old_one_serves(root: Root) -> None:
+    late = make_bundle(root.path, "late", created=at(3))
+    victim = root.path / "late" / late / "documents" / "weights.npy"
+    content = bytearray(victim.read_bytes())
+    content[-1] ^= 1
+    victim.chmod(0o644)
+    victim.write_bytes(content)
+    async with running(root.path, default_model="learned") as client:
+        for response in (
+            await activate(client, late),
+            await client.post(f"/v1/models/{late}:load", headers=AUTH),
+        ):
+            assert response.status_code == 409
+            assert response.json()["type"].endswith("bundle-refused")
+            assert "weights.npy" in response.json()["detail"]
+        assert await serving(client) == root.learned
+        assert read_state(root.path) is None
+        entries = {entry["version"]: entry for entry in (await models(client))["models"]}
+        assert "weights.npy" in entries[late]["failure"]
+
+
+async def test_a_note_that_cannot_be_served_makes_the_start_not_ready(root: Root) -> None:
+    async with running(root.path) as client:
+        await activate(client, root.bm25)
+    manifest = root.path / "bm25" / root.bm25 / "manifest.json"
+    manifest.chmod(0o644)
+    manifest.write_text(manifest.read_text() + "\n")
+    async with running(root.path) as client:
+        assert (await client.get("/readyz")).status_code == 503
+        assert "not the manifest that was activated" in (await models(client))["failure"]
+        assert (await activate(client, root.learned)).status_code == 200
+        assert (await client.get("/readyz")).status_code == 200
+        assert (await models(client))["failure"] is None
+
+
+async def test_a_damaged_note_changes_nothing_that_serves(root: Root) -> None:
+    async with running(root.path, poll_ms=20) as client:
+        (root.path / STATE).write_text("{")
+        await asyncio.sleep(0.1)
+        assert await serving(client) == root.learned
+        response = await activate(client, root.bm25)
+        assert response.status_code == 409
+        assert STATE in response.json()["detail"]
+    async with running(root.path) as client:
+        assert (await client.get("/readyz")).status_code == 503
+
+
+async def test_a_full_disk_leaves_the_old_one(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with running(root.path) as client:
+        monkeypatch.setattr("service.registry.write_state", full)
+        response = await activate(client, root.bm25)
+        assert response.status_code == 500
+        assert "No space left" in response.json()["detail"]
+        assert await serving(client) == root.learned
+        monkeypatch.setattr("service.registry.write_state", write_state)
+        assert (await activate(client, root.bm25)).status_code == 200
+
+
+async def test_of_two_swaps_at_once_one_wins(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(root.path) as client:
+        with lock(root.path):  # as another worker would hold it
+            assert (await activate(client, root.bm25)).status_code == 409
+        answers = await asyncio.gather(*(activate(client, root.bm25) for _ in range(4)))
+        codes = sorted(response.status_code for response in answers)
+        assert codes[0] == 200
+        assert set(codes) <= {200, 409}
+        assert await serving(client) == root.bm25
+
+
+async def test_loading_does_not_hold_up_requests(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    gate = threading.Event()
+
+    def slow(path: Path) -> Bundle:
+        gate.wait(10)
+        return open_bundle(path)
+
+    async with running(root.path, preload=False) as client:
+        app = client._transport.app  # type: ignore[attr-defined]
+        monkeypatch.setattr(app.state.services.registry, "_opener", slow)
+        swap = asyncio.create_task(activate(client, root.bm25))
+        await asyncio.sleep(0.05)
+        assert await serving(client) == root.learned
+        assert (await activate(client, root.bm25)).status_code == 409
+        gate.set()
+        assert (await swap).status_code == 200
+        assert await serving(client) == root.bm25
+
+
+async def test_models_are_let_go_but_never_the_active_or_the_previous(tmp_path: Path) -> None:
+    versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(6)]
+    async with running(tmp_path, preload=False, max_loaded=3) as client:
+        for version in versions:
+            assert (await activate(client, version)).status_code == 200
+        listed = await models(client)
+        loaded = [entry["version"] for entry in listed["models"] if entry["loaded"]]
+        assert loaded == versions[:-4:-1]
+        assert (listed["aliases"]["default"], listed["previous"]) == (versions[5], versions[4])
+
+
+async def test_a_request_keeps_the_model_it_began_with(root: Root) -> None:
+    app = create_app(settings_for(root.path))
+    async with client_of(app):
+        registry: Registry = app.state.services.registry
+        held = registry.serving
+        await registry.activate(root.bm25)
+        assert held.resolve(None).version == root.learned
+        assert registry.serving.resolve(None).version == root.bm25
+
+
+async def test_the_note_says_which_bundle_it_meant(root: Root) -> None:
+    async with running(root.path) as client:
+        await activate(client, root.bm25)
+    note = json.loads((root.path / STATE).read_text())
+    assert note["version"] == root.bm25
+    assert note["generation"] == 2
+    assert len(note["manifest_sha256"]) == 64
+    assert find_bundle(root.path, note["version"]).is_dir()
