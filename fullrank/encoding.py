@@ -1,6 +1,6 @@
 """What every model turns a text into: a dense vector, a sparse vector and a bias.
 
-    score(q, d) = u·v + s·t + b
+score(q, d) = u·v + s·t + b
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ class Encoded:
 
     def csr(self) -> sp.csr_array[np.float32]:
         """The sparse part as a (B, F) matrix over the same memory."""
-        return sp.csr_array((self.weights, self.indices, self.indptr), shape=(len(self), self.width))
+        return sp.csr_array(
+            (self.weights, self.indices, self.indptr), shape=(len(self), self.width)
+        )
 
 
 def concatenate(batches: Sequence[Encoded]) -> Encoded:

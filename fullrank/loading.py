@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -208,11 +208,13 @@ class _Files:
             check_strings(stem + suffix, table)
         return table
 
-    def model(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, StringTable]]:
+    def model(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Sequence[str]]]:
         """The model's arrays and string tables, each by its name."""
         own = [name for name in self._files if name.startswith(_MODEL)]
         stems = [name.removesuffix(".txt") for name in own if name.endswith(".txt")]
-        strings = {stem.removeprefix(_MODEL): self.strings(stem, ".txt") for stem in stems}
+        strings: dict[str, Sequence[str]] = {
+            stem.removeprefix(_MODEL): self.strings(stem, ".txt") for stem in stems
+        }
         arrays = {
             name.removeprefix(_MODEL).removesuffix(".npy"): self.array(name)
             for name in own

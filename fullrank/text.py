@@ -1,9 +1,10 @@
 """From text to words: the one segmentation that training and serving share.
 
-A text is normalised (NFKC), lowercased and cut into words. A word is a maximal run of letters, marks and digits (a
-simplification of UAX #29: apostrophes, hyphens and underscores separate, so ``apt_get`` meets ``apt-get``). Runs of
-scripts written without spaces, or whose words carry endings no space shows (Han, Kana, Hangul, Thai, Lao, Khmer,
-Myanmar), become overlapping character bigrams, a run of one character that character.
+A text is normalised (NFKC), lowercased and cut into words. A word is a maximal run of letters, marks and digits, not
+of marks alone (a simplification of UAX #29: apostrophes, hyphens and underscores separate, so ``apt_get`` meets
+``apt-get``; variation selectors are left out). Runs of scripts written without spaces, or whose words carry endings no
+space shows (Han, Kana, Hangul, Thai, Lao, Khmer, Myanmar), become overlapping character bigrams, a run of one character
+that character.
 
 ASCII text never leaves C: one table lookup, one split, one count. Only distinct words with other characters are seen
 one character at a time, and those are remembered.
@@ -11,6 +12,7 @@ one character at a time, and those are remembered.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from functools import lru_cache
@@ -25,6 +27,7 @@ _UNSPACED = (
     (0x1000, 0x109F),  # Myanmar
     (0x1100, 0x11FF),  # Hangul jamo
     (0x1780, 0x17FF),  # Khmer
+    (0x3005, 0x3007),  # Han iteration mark, closing mark, zero
     (0x3040, 0x312F),  # Hiragana, Katakana, Bopomofo
     (0x31A0, 0x31FF),  # Bopomofo and Katakana extensions
     (0x3400, 0x4DBF),  # Han extension A
@@ -32,9 +35,12 @@ _UNSPACED = (
     (0xA960, 0xA97F),  # Hangul jamo extended
     (0xAC00, 0xD7FF),  # Hangul syllables
     (0xF900, 0xFAFF),  # Han compatibility
-    (0x1B000, 0x1B16F),  # Kana supplement
+    (0x1AFF0, 0x1B16F),  # Kana extended B, supplement, extended A, small
     (0x20000, 0x3FFFF),  # Han extensions B and on
 )
+
+# Variation selectors choose a glyph, of an emoji or of a Han character, and say nothing else.
+_VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 _BREAK, _SPACED, _BIGRAMS = range(3)
 
@@ -54,10 +60,12 @@ def _kind(character: str) -> int:
 def _segment(token: str) -> tuple[str, ...]:
     """The words of a token that holds characters beyond ASCII."""
     found: list[str] = []
-    for kind, characters in groupby(unicodedata.normalize("NFKC", token).lower(), _kind):
+    plain = _VARIATIONS.sub("", unicodedata.normalize("NFKC", token).lower())
+    for kind, characters in groupby(plain, _kind):
         run = "".join(characters)
         if kind == _SPACED:
-            found.append(run)
+            if not all(unicodedata.category(character)[0] == "M" for character in run):
+                found.append(run)
         elif kind == _BIGRAMS:
             found.extend([run[i : i + 2] for i in range(len(run) - 1)] or [run])
     return tuple(found)
