@@ -31,7 +31,7 @@ def test_every_line_is_a_hashed_pin_and_names_no_address(file: Path) -> None:
         if line.strip() and not line.lstrip().startswith("#"):
             assert PIN.match(line) or HASH.match(line), line
         assert "://" not in line
-        assert not re.search(r"--(index|extra|find|trusted)|(^|\s)/|\bfile:", line), line
+        assert not re.search(r"--(index|extra|find|trusted)|(^|\s)/|\bfile:/", line), line
     assert pins(file)
 
 
