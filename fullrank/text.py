@@ -28,11 +28,14 @@ _UNSPACED = (
     (0x1100, 0x11FF),  # Hangul jamo
     (0x1780, 0x17FF),  # Khmer
     (0x3005, 0x3007),  # Han iteration mark, closing mark, zero
+    (0x302E, 0x302F),  # Hangul tone marks
     (0x3040, 0x312F),  # Hiragana, Katakana, Bopomofo
     (0x31A0, 0x31FF),  # Bopomofo and Katakana extensions
     (0x3400, 0x4DBF),  # Han extension A
     (0x4E00, 0x9FFF),  # Han
     (0xA960, 0xA97F),  # Hangul jamo extended
+    (0xA9E0, 0xA9FF),  # Myanmar extended B
+    (0xAA60, 0xAA7F),  # Myanmar extended A
     (0xAC00, 0xD7FF),  # Hangul syllables
     (0xF900, 0xFAFF),  # Han compatibility
     (0x1AFF0, 0x1B16F),  # Kana extended B, supplement, extended A, small
@@ -40,7 +43,7 @@ _UNSPACED = (
 )
 
 # Variation selectors choose a glyph, of an emoji or of a Han character, and say nothing else.
-_VARIATIONS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 _BREAK, _SPACED, _BIGRAMS = range(3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from itertools import pairwise
@@ -19,6 +20,7 @@ _BIGRAM_SCRIPTS = (
     "CJK UNIFIED IDEOGRAPH",
     "COMBINING KATAKANA-HIRAGANA",
     "HANGUL",
+    "HENTAIGANA",
     "HIRAGANA",
     "IDEOGRAPHIC CLOSING MARK",
     "IDEOGRAPHIC ITERATION MARK",
@@ -87,6 +89,16 @@ _TEXTS = st.one_of(st.text(st.sampled_from(_ALPHABET), max_size=30), st.text(max
 @example("\ud800x\udfff")
 def test_words_are_those_of_the_reference(text: str) -> None:
     assert words(text) == reference(text)
+
+
+def test_every_character_is_of_the_kind_its_name_says() -> None:
+    characters = map(chr, range(0x110000))
+    spelled = [c for c in characters if unicodedata.category(c)[0] in "LMN"]
+    # Hangul and Han blocks are long and uniform: every 50th of them will do.
+    uniform = re.compile("[\u3400-\u9fff\uac00-\ud7ff\U00017000-\U00018cff\U00020000-\U0003ffff]")
+    kept = [c for i, c in enumerate(spelled) if i % 50 == 0 or not uniform.match(c)]
+    differ = [c for c in kept if words(f"a{c}{c}日") != reference(f"a{c}{c}日")]
+    assert [f"U+{ord(c):04X} {unicodedata.name(c, '')}" for c in differ] == []
 
 
 @settings(deadline=None, max_examples=400)
