@@ -14,7 +14,7 @@
   let wanted = { q: "", model: "default", with: "", like: "" };
   let running = null;
   let timer = 0;
-  let documents = new Map();
+  let names = new Map();
 
   // -- the address keeps what was asked -----------------------------------------------------
 
@@ -69,7 +69,7 @@
       seen.add(entry.name);
       return { value, label: value, entry };
     });
-    documents = new Map(loaded.map((entry) => [entry.version, entry.documents]));
+    names = new Map(loaded.map((entry) => [entry.version, entry.name]));
     const active = loaded.find((entry) => entry.active);
     model.replaceChildren(
       new Option(active ? `default · ${active.name}` : "default", "default"),
@@ -131,9 +131,9 @@
     }
     const mine = (running = new AbortController());
     results.classList.add("stale");
-    const names = wanted.with ? [wanted.model, wanted.with] : [wanted.model];
+    const asked = wanted.with ? [wanted.model, wanted.with] : [wanted.model];
     try {
-      const replies = await Promise.all(names.map((name) => request(name, mine.signal)));
+      const replies = await Promise.all(asked.map((name) => request(name, mine.signal)));
       if (mine.signal.aborted) return;
       results.replaceChildren(...replies.map((reply, i) => column(reply, replies[1 - i])));
       say(summary(replies));
@@ -175,7 +175,9 @@
     const section = make("section", "column");
     section.dataset.model = reply.model;
     if (rival) {
-      const heading = make("h2", "", reply.model);
+      const name = names.get(reply.model) ?? reply.model;
+      const heading = make("h2", "", name);
+      if (name !== reply.model) heading.append(make("code", "", reply.model.slice(name.length + 1)));
       heading.append(make("small", "", `${number.format(reply.took_ms)} ms`));
       section.append(heading);
     }
