@@ -121,7 +121,7 @@ class _Worker:
         # would wait for the interpreter lock at each.
         try:
             tally = self.connection.recv()
-        except EOFError as error:
+        except (EOFError, OSError) as error:
             raise FullrankError(
                 "a process that counts words died; is there memory left?"
             ) from error
