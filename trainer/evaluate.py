@@ -37,6 +37,7 @@ from trainer.metrics import (
     rank_loss,
     ranking_measures,
 )
+from trainer.progress import Reporter
 from trainer.trec import RunWriter
 
 DEPTH = 1000
@@ -237,14 +238,14 @@ def evaluate(
     exclude_splits: Sequence[str] = (),
     run: str | Path | None = None,
     depth: int = DEPTH,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Reporter | None = None,
 ) -> Evaluation:
     """Measure a bundle on a split of a collection.
 
     run       writes the rankings there as a TREC run; ir-measures and trec_eval find the same
               measures in it, given the split's qrels
     depth     documents ranked per query
-    progress  told (queries done, queries) after every batch
+    progress  shows the queries measured so far
     Raises CollectionError as judge() does.
     """
     started = time.perf_counter()
@@ -253,7 +254,11 @@ def evaluate(
     judgements, left_out = judge(collection, split, exclude_splits, rows=rows)
     texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
     parts: list[dict[str, Float64]] = []
-    with RunWriter(run, bundle.version) if run is not None else nullcontext() as writer:
+    reporter = progress or Reporter(quiet=True)
+    with (
+        RunWriter(run, bundle.version) if run is not None else nullcontext() as writer,
+        reporter.stage("evaluate", len(judgements)) as stage,
+    ):
 
         def write(judgement: Judgement, ranking: Ranking) -> None:
             if writer is not None:
@@ -272,8 +277,7 @@ def evaluate(
                     on_ranking=write,
                 )
             )
-            if progress is not None:
-                progress(stop, len(judgements))
+            stage.advance(stop - start)
     per_query = {name: np.concatenate([part[name] for part in parts]) for name in MEASURES}
     return Evaluation(
         split=split,

@@ -62,7 +62,13 @@ def adagrad_table(
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _match_row(
-    indices: Int32, values: Float32, starts: Int64, postings: Int32, weights: Float32, diagonal: Float32, out: Float32
+    indices: Int32,
+    values: Float32,
+    starts: Int64,
+    postings: Int32,
+    weights: Float32,
+    diagonal: Float32,
+    out: Float32,
 ) -> None:
     for p in range(len(indices)):
         w = indices[p]
@@ -111,3 +117,163 @@ def match_gradient(
                 inner += row[postings[e]] * weights[e]
             total += values[p] * inner
         out[t] = total
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def softmax_gradient(
+    S: Float32,
+    positive_indptr: Int64,
+    positives: Int64,
+    masked_indptr: Int64,
+    masked: Int64,
+    losses: Float32,
+) -> None:
+    """Scores (B, C) become ∂L/∂f in place, before the mean over queries; losses[i] is −mean_p log P(p).
+
+    The columns of row i in ``masked`` (-1: not a candidate) are no negatives; its ``positives`` are a part of them.
+    """
+    for i in prange(S.shape[0]):
+        row = S[i]
+        first, last = positive_indptr[i], positive_indptr[i + 1]
+        kept = np.empty(last - first, np.float32)
+        for k in range(last - first):
+            kept[k] = row[positives[first + k]]
+        for k in range(masked_indptr[i], masked_indptr[i + 1]):
+            if masked[k] >= 0:
+                row[masked[k]] = -np.inf
+        top = max(row.max(), kept.max())
+        for c in range(row.shape[0]):
+            row[c] = np.exp(row[c] - top)
+        for k in range(len(kept)):
+            kept[k] = np.exp(kept[k] - top)
+        negatives = np.float32(0)
+        for c in range(row.shape[0]):
+            negatives += row[c]
+        inverse = np.float32(0)
+        loss = np.float32(0)
+        for k in range(len(kept)):
+            z = kept[k] + negatives + np.float32(1e-30)
+            inverse += np.float32(1) / z
+            loss -= np.log(kept[k] / z + np.float32(1e-30))
+        weight = np.float32(1) / np.sqrt(np.float32(len(kept)))
+        for c in range(row.shape[0]):
+            row[c] *= weight * inverse
+        for k in range(len(kept)):
+            z = kept[k] + negatives + np.float32(1e-30)
+            row[positives[first + k]] = weight * (kept[k] / z - np.float32(1))
+        losses[i] = loss / np.float32(len(kept))
+
+
+@njit(nogil=True, cache=True)
+def _dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> float:
+    """Σ_w a_w D_w b_w of two sparse rows with ascending indices."""
+    total = 0.0
+    i = j = 0
+    while i < len(ai) and j < len(bi):
+        if ai[i] == bi[j]:
+            total += av[i] * D[ai[i]] * bv[j]
+            i += 1
+            j += 1
+        elif ai[i] < bi[j]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _move_diagonal(ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, D: Float32) -> None:
+    """D_w += step · a_w b_w where both rows hold w."""
+    i = j = 0
+    while i < len(ai) and j < len(bi):
+        if ai[i] == bi[j]:
+            D[ai[i]] += np.float32(step * av[i] * bv[j])
+            i += 1
+            j += 1
+        elif ai[i] < bi[j]:
+            i += 1
+        else:
+            j += 1
+
+
+@njit(nogil=True, cache=True)
+def _margin_triple(q, d, n, xq, xd, s, z, U, V, D, bias, latent, learn, biased, rate, update):  # type: ignore[no-untyped-def]
+    """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
+
+    U += λ V(x⁺ − x⁻) x_qᵀ        V += λ (U x_q)(x⁺ − x⁻)ᵀ        D_f += λ s (z_f⁺ − z_f⁻)        b_{d⁺} += λ, b_{d⁻} −= λ
+
+    both products from the values before the step; with V = U both updates land on it.
+    """
+    si, sv = s[1][s[0][q] : s[0][q + 1]], s[2][s[0][q] : s[0][q + 1]]
+    margin = 1.0
+    for f in range(len(z)):
+        ip, ix, vx = z[f]
+        margin -= _dot_sparse(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], D[f])
+        margin += _dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
+    if biased:
+        margin += bias[n] - bias[d]
+    size = U.shape[1] if latent else 0
+    u = np.zeros(size, np.float32)
+    v = np.zeros(size, np.float32)
+    if latent:
+        for p in range(xq[0][q], xq[0][q + 1]):
+            _add_row(u, U[xq[1][p]], xq[2][p])
+        for p in range(xd[0][d], xd[0][d + 1]):
+            _add_row(v, V[xd[1][p]], xd[2][p])
+        for p in range(xd[0][n], xd[0][n + 1]):
+            _add_row(v, V[xd[1][p]], -xd[2][p])
+        for k in range(size):
+            margin -= u[k] * v[k]
+    if margin <= 0 or not update:
+        return max(0.0, margin)
+    step = np.float32(rate)
+    if latent:
+        for p in range(xq[0][q], xq[0][q + 1]):
+            _add_row(U[xq[1][p]], v, step * xq[2][p])
+        for p in range(xd[0][d], xd[0][d + 1]):
+            _add_row(V[xd[1][p]], u, step * xd[2][p])
+        for p in range(xd[0][n], xd[0][n + 1]):
+            _add_row(V[xd[1][p]], u, -step * xd[2][p])
+    if learn:
+        for f in range(len(z)):
+            ip, ix, vx = z[f]
+            _move_diagonal(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], rate, D[f])
+            _move_diagonal(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], -rate, D[f])
+    if biased:
+        bias[d] += step
+        bias[n] -= step
+    return margin
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def margin_sgd(
+    queries,
+    positives,
+    negatives,
+    shards,
+    xq,
+    xd,
+    s,
+    z,
+    U,
+    V,
+    D,
+    bias,
+    latent,
+    learn,
+    biased,
+    rate,
+    losses,
+    update,
+):  # type: ignore[no-untyped-def]
+    """Stochastic gradient over triples (queries, positives, negatives), int64 (T,); losses float32 (T,).
+
+    Shard i takes every ``shards``-th triple. Shards run at once without locks (rows are sparse, collisions rare), so only
+    one shard gives the same bits twice. xq, xd, s and each z are (indptr, indices, values); V is U itself when tied.
+    """
+    for i in prange(shards):
+        for t in range(i, len(queries), shards):
+            losses[t] = _margin_triple(
+                queries[t], positives[t], negatives[t], xq, xd, s, z, U, V, D, bias,
+                latent, learn, biased, rate, update,
+            )  # fmt: skip

@@ -1,0 +1,325 @@
+"""Training data: a collection counted once, and turned into the matrices that a recipe's model needs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Float32, Int64
+from fullrank.errors import TrainingError
+from fullrank.features import (
+    Counts,
+    Rows,
+    Vocabulary,
+    bm25_idf,
+    count_corpus,
+    row_sums,
+    rows_of,
+    tfidf_idf,
+    trigram_rows,
+)
+from fullrank.linear import DenseSide, LinearModel, SparseSide
+from fullrank.model import field_text
+from fullrank.phrases import Phrases, no_phrases, phrase_of
+from fullrank.text import trigrams
+from trainer.collection import Collection, relevant
+from trainer.recipe import ModelSettings
+
+# Letter trigrams pay for queries of a sentence; an article's words speak for themselves.
+_SHORT_QUERY_WORDS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Judged pairs of a split: query row → rows of its relevant documents, ascending."""
+
+    queries: Int64
+    relevant: dict[int, Int64]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.relevant.values()))
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A collection counted once; every recipe's matrices are made from it.
+
+    sources  the text fields of the documents, in order of appearance
+    counts   columns: one per source field, then the queries where they are not the documents
+    pairs    of the training split
+    """
+
+    collection: Collection
+    sources: list[str]
+    counts: Counts
+    query_ids: list[str]
+    pairs: Pairs
+    processes: int
+
+    @property
+    def queries(self) -> Rows:
+        """Word counts of the queries, (B, words)."""
+        if self.collection.documents_are_queries:
+            return joined(self.counts.columns[: len(self.sources)])
+        return self.counts.columns[-1]
+
+    @property
+    def documents(self) -> Rows:
+        """Word counts of the documents, all fields together."""
+        return joined(self.counts.columns[: len(self.sources)])
+
+    def query_texts(self, query_fields: Sequence[str]) -> list[str]:
+        """The queries' texts."""
+        if self.collection.queries is not None:
+            return [query.text for query in self.collection.queries]
+        return [field_text(d.fields, query_fields) for d in self.collection.documents]
+
+
+def joined(columns: Sequence[Rows]) -> Rows:
+    """Counts of several fields added up."""
+    total = columns[0].csr()
+    for rows in columns[1:]:
+        total = total + rows.csr()
+    return rows_of(sp.csr_array(total))
+
+
+def count_collection(collection: Collection, *, processes: int, train: str = "train") -> Corpus:
+    """Read, cut and count all texts of a collection."""
+    sources = text_fields(collection)
+    columns = [[field_text(d.fields, [name]) for d in collection.documents] for name in sources]
+    if collection.queries is not None:
+        columns.append([query.text for query in collection.queries])
+        ids = [query.id for query in collection.queries]
+    else:
+        ids = [document.id for document in collection.documents]
+    counts = count_corpus(columns, processes=processes)
+    return Corpus(collection, sources, counts, ids, pairs_of(collection, ids, train), processes)
+
+
+def text_fields(collection: Collection) -> list[str]:
+    """Fields that are text with spaces or titles: title, text, and any other field of prose.
+
+    A field whose values are few and short (a section, a language) is stored but not searched.
+    """
+    values: dict[str, list[str]] = {}
+    for document in collection.documents:
+        for name, value in document.fields.items():
+            if isinstance(value, str):
+                values.setdefault(name, []).append(value)
+    found = [name for name in ("title", "text") if name in values]
+    for name, texts in values.items():
+        if name not in found and len(set(texts)) > 0.2 * len(texts):
+            found.append(name)
+    if not found:
+        raise TrainingError(f"{collection.path}: no document has a text field")
+    return found
+
+
+def pairs_of(collection: Collection, query_ids: Sequence[str], split: str) -> Pairs:
+    """The judged pairs of a split as rows; empty where the split does not exist."""
+    if split not in collection.splits:
+        return Pairs(np.zeros(0, np.int64), {})
+    place = {query: row for row, query in enumerate(query_ids)}
+    rows = {document.id: row for row, document in enumerate(collection.documents)}
+    itself = collection.documents_are_queries
+    found: dict[int, Int64] = {}
+    for query, grades in collection.qrels(split).items():
+        documents = [rows[d] for d in relevant(grades) if not (itself and d == query)]
+        if documents:
+            found[place[query]] = np.array(sorted(documents), np.int64)
+    return Pairs(np.array(sorted(found), np.int64), found)
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What a fit works on. Sparse feature space F: words (and buckets), then phrases.
+
+    xq, xd    φ of queries and documents over words, then trigrams
+    s         query weights over F
+    z         per field, document weights over F before the diagonal; the phrases last
+    sides     the model with empty tables, which made them
+    trigram_q, trigram_d   (words, trigrams) composition of a word's row
+    """
+
+    settings: ModelSettings
+    model: LinearModel
+    xq: Rows
+    xd: Rows
+    s: Rows
+    z: list[Rows]
+    own: Rows
+    words: list[str]
+    counted: list[Rows]
+    query_counts: Rows
+    query_phrases: Rows
+    phrase_idf: Float32
+    pairs: Pairs
+    documents_are_queries: bool
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self.own)
+
+
+def fields_of(corpus: Corpus, settings: ModelSettings) -> list[tuple[str, list[str]]]:
+    """How documents are cut: every source field apart, or all joined."""
+    if settings.fields == "joined":
+        return [("all", list(corpus.sources))]
+    return [(name, [name]) for name in corpus.sources]
+
+
+def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
+    """The matrices of a recipe."""
+    fields = fields_of(corpus, settings)
+    place = {name: i for i, name in enumerate(corpus.sources)}
+    counted = [joined([corpus.counts.columns[place[s]] for s in names]) for _, names in fields]
+    all_words, documents, queries = corpus.counts.words, corpus.documents, corpus.queries
+    df = _document_frequency(documents)
+    trained = queries.take(corpus.pairs.queries)
+    itself = corpus.collection.documents_are_queries
+    df_queries = np.zeros_like(df) if itself else _document_frequency(trained)
+    total = len(documents) + (0 if itself else len(trained))
+    phrase_field = fields[0][1][0] if settings.phrases and "title" in place else ""
+
+    document_rows = _kept(df, df, settings)
+    query_rows = _kept(df + df_queries, df + df_queries, settings)
+    if settings.tied or itself:
+        query_rows = document_rows
+    idf = tfidf_idf(df + df_queries, total)
+    unseen = np.float32(tfidf_idf(np.zeros(1, np.int64), total)[0])
+    known = Vocabulary(_trigrams(settings, trained, all_words))
+    query = _side(all_words, query_rows, idf, unseen, known, df + df_queries, settings)
+    document = _side(all_words, document_rows, idf, unseen, known, df, settings)
+    sparse, own = _sparse(corpus, settings, counted, document_rows, df, phrase_field)
+    model = LinearModel(
+        {
+            "fields": [[name, sources] for name, sources in fields],
+            "field_weights": [1.0] * len(fields),
+            "query_fields": list(corpus.sources),
+            "phrase_field": phrase_field,
+            "unit": settings.latent == "lsi",
+            "dense_scale": 1.0,
+            "bias": 0.0,
+        },
+        query,
+        document,
+        sparse,
+    )
+    if len(sparse.phrases):
+        texts = corpus.query_texts(corpus.sources)
+        phrases = sparse.phrases.rows(texts, processes=corpus.processes)
+    else:
+        phrases = no_phrases(len(queries))
+    phrase_idf = bm25_idf(_document_frequency(phrases), len(phrases))
+    weights = model.settings["field_weights"]
+    if settings.latent == "none":
+        xq = xd = no_phrases(0)
+    else:
+        xq = _with_trigrams(query, *query.features(all_words, [queries], [1.0]))
+        xd = _with_trigrams(document, *document.features(all_words, counted, weights))
+    z = [_wide(sparse.field(all_words, rows, f), sparse.width, 0) for f, rows in enumerate(counted)]
+    if len(sparse.phrases):
+        valued = own.with_values(own.values * phrase_idf[own.indices])
+        z.append(_wide(valued, sparse.width, len(sparse.words)))
+    s = sparse.query(all_words, queries, phrases)
+    return Features(
+        settings, model, xq, xd, s, z, own, all_words, counted, queries, phrases, phrase_idf,
+        corpus.pairs, itself,
+    )  # fmt: skip
+
+
+def _document_frequency(rows: Rows) -> Int64:
+    return np.bincount(rows.indices, minlength=rows.width).astype(np.int64)
+
+
+def _kept(df: Int64, rank_by: Int64, settings: ModelSettings) -> Int64:
+    """Rows of the words that the vocabulary keeps, ascending."""
+    rows = np.flatnonzero(df >= max(1, settings.min_df))
+    if settings.words and len(rows) > settings.words:
+        order = np.argsort(-rank_by[rows], kind="stable")[: settings.words]
+        rows = np.sort(rows[order])
+    return rows.astype(np.int64)
+
+
+def _trigrams(settings: ModelSettings, queries: Rows, words: Sequence[str]) -> list[str]:
+    short = len(queries) > 0 and float(np.mean(row_sums(queries))) <= _SHORT_QUERY_WORDS
+    wanted = settings.trigrams == "on" or (settings.trigrams == "auto" and short)
+    if settings.latent != "learned" or not wanted:
+        return []
+    seen = Counter(g for word in words for g in trigrams(word))
+    return sorted(g for g, times in seen.items() if times > 1)
+
+
+def _side(
+    words: Sequence[str],
+    rows: Int64,
+    idf: Float32,
+    unseen: np.float32,
+    known_trigrams: Vocabulary,
+    df: Int64,
+    settings: ModelSettings,
+) -> DenseSide:
+    if settings.latent == "none":
+        rows = rows[:0]
+    elif settings.latent_words and len(rows) > settings.latent_words:
+        order = np.argsort(-df[rows], kind="stable")[: settings.latent_words]
+        rows = np.sort(rows[order])
+    return DenseSide(
+        Vocabulary([words[i] for i in rows.tolist()]),
+        np.append(idf[rows], unseen).astype(np.float32),
+        np.zeros((len(rows), 0), np.float32),
+        known_trigrams,
+        np.zeros((len(known_trigrams), 0), np.float32),
+        settings.latent_terms,
+    )
+
+
+def _sparse(
+    corpus: Corpus,
+    settings: ModelSettings,
+    counted: Sequence[Rows],
+    rows: Int64,
+    df: Int64,
+    phrase_field: str,
+) -> tuple[SparseSide, Rows]:
+    documents = len(counted[0])
+    words = corpus.counts.words
+    vocabulary = Vocabulary([words[i] for i in rows.tolist()], settings.buckets)
+    df = np.append(df[rows], np.ones(settings.buckets, np.int64))
+    idf = bm25_idf(df, documents) if settings.match == "bm25" else tfidf_idf(df, documents)
+    titles = [field_text(d.fields, [phrase_field]) for d in corpus.collection.documents]
+    known = sorted({phrase_of(title) for title in titles} - {""}) if phrase_field else []
+    phrases = Phrases(known)
+    side = SparseSide(
+        vocabulary,
+        idf,
+        np.ones((len(counted), len(vocabulary)), np.float32),
+        phrases,
+        np.ones(len(known), np.float32),
+        settings.match,
+        k1=settings.k1,
+        b=settings.b,
+        k3=settings.k3,
+        terms=settings.match_terms,
+        mean_lengths=tuple(float(np.mean(row_sums(rows))) for rows in counted),
+    )
+    return side, phrases.own(titles) if known else no_phrases(documents)
+
+
+def _with_trigrams(side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:
+    """φ over words, then the trigrams that those words and the unseen ones are made of."""
+    known = len(side.words)
+    matrix = x.csr()
+    if not len(side.trigrams):
+        return x
+    made_of = trigram_rows([*side.words.words, *unseen], side.trigrams).csr()
+    return rows_of(sp.csr_array(sp.hstack([matrix[:, :known], matrix @ made_of], format="csr")))
+
+
+def _wide(rows: Rows, width: int, shift: int) -> Rows:
+    return Rows(rows.indptr, rows.indices + np.int32(shift), rows.values, width)

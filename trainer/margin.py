@@ -1,0 +1,134 @@
+"""The margin loss, as the papers give it: one random negative per judged pair, hinge at 1, a fixed rate.
+
+    L = Σ max(0, 1 − f(q, d⁺) + f(q, d⁻))            Bai et al. 2009, eq. 3 and algorithm 1
+
+The rate is the one of ``rates`` with the smallest training error over a trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from logging import getLogger
+
+import numba
+import numpy as np
+
+from fullrank.encoding import Float32, Int64
+from fullrank.features import Rows
+from trainer import kernels
+from trainer.data import Features, Pairs
+from trainer.parameters import Parameters
+from trainer.recipe import TrainSettings
+
+_STEP = 5_000  # triples between two reports of progress
+
+log = getLogger(__name__)
+
+
+@dataclass(eq=False)
+class State:
+    """Parameters and the rate chosen for them."""
+
+    parameters: Parameters
+    rate: float
+
+
+def start_state(
+    features: Features,
+    train: TrainSettings,
+    parameters: Parameters,
+    rng: np.random.Generator,
+) -> State:
+    """Try every rate from the same start on the same triples; keep the one with the least error.
+
+    The error of a rate is its mean hinge over the later half of the trial.
+    """
+    if len(train.rates) == 1:
+        return State(parameters, train.rates[0])
+    triples = sample(features.pairs, features, train.trial, rng)
+    best = (np.inf, train.rates[0])
+    for rate in train.rates:
+        trial = parameters.copy()
+        losses = run(features, trial, triples, rate)
+        error = float(losses[len(losses) // 2 :].mean())
+        log.info("rate %g: training error %.4f", rate, error)
+        if np.isfinite(error) and error < best[0]:
+            best = (error, rate)
+    return State(parameters, best[1])
+
+
+def sample(
+    pairs: Pairs, features: Features, count: int, rng: np.random.Generator
+) -> tuple[Int64, Int64, Int64]:
+    """``count`` triples: a judged pair drawn at random, and a random document that is not judged."""
+    queries = np.repeat(pairs.queries, [len(pairs.relevant[q]) for q in pairs.queries.tolist()])
+    documents = np.concatenate([pairs.relevant[q] for q in pairs.queries.tolist()])
+    drawn = rng.permutation(len(queries))
+    if count > len(drawn):
+        drawn = np.concatenate([drawn, rng.integers(0, len(queries), count - len(drawn))])
+    drawn = drawn[:count]
+    q, positive = queries[drawn], documents[drawn]
+    negative = rng.integers(0, features.documents, count)
+    for t in range(count):
+        known = pairs.relevant[int(q[t])]
+        while _holds(known, negative[t]) or (
+            features.documents_are_queries and negative[t] == q[t]
+        ):
+            negative[t] = rng.integers(0, features.documents)
+    return q, positive, negative
+
+
+def _holds(ascending: Int64, row: int) -> bool:
+    place = int(np.searchsorted(ascending, row))
+    return place < len(ascending) and bool(ascending[place] == row)
+
+
+def epoch(
+    features: Features, train: TrainSettings, state: State, rng: np.random.Generator
+) -> Iterator[tuple[int, float]]:
+    """One pass; yields (triples, mean hinge) every few thousand."""
+    count = train.triples or len(features.pairs)
+    triples = sample(features.pairs, features, count, rng)
+    for start in range(0, count, _STEP):
+        part = tuple(column[start : start + _STEP] for column in triples)
+        losses = run(features, state.parameters, part, state.rate)
+        yield len(losses), float(losses.mean())
+
+
+def run(
+    features: Features,
+    parameters: Parameters,
+    triples: tuple[Int64, ...],
+    rate: float,
+    *,
+    update: bool = True,
+) -> Float32:
+    """Take the steps of some triples, in place; returns each hinge before its step."""
+    queries, positives, negatives = triples
+    losses = np.zeros(len(queries), np.float32)
+    kernels.margin_sgd(
+        queries,
+        positives,
+        negatives,
+        min(numba.get_num_threads(), max(1, len(queries))),
+        _csr(features.xq),
+        _csr(features.xd),
+        _csr(features.s),
+        tuple(_csr(z) for z in features.z),
+        parameters.U,
+        parameters.V,
+        parameters.D,
+        parameters.bias,
+        bool(len(parameters.V)),
+        features.settings.diagonal == "learned",
+        features.settings.bias,
+        rate,
+        losses,
+        update,
+    )
+    return losses
+
+
+def _csr(rows: Rows) -> tuple[Int64, np.ndarray, Float32]:
+    return rows.indptr, rows.indices, rows.values

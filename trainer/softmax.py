@@ -1,0 +1,224 @@
+"""The softmax loss: each judged document against every other candidate of its batch.
+
+    L = − Σ_p |P|^−½ log( e^{f(q,p)} / ( e^{f(q,p)} + Σ_{n ∉ P} e^{f(q,n)} ) )      mean over queries q, P its documents
+
+    ∂L/∂f(q,n) = |P|^−½ e^{f(q,n)} Σ_p 1/Z_p          ∂L/∂f(q,p) = |P|^−½ (e^{f(q,p)}/Z_p − 1)
+
+Candidates are the judged documents of the whole batch and as many sampled ones as fit. Known positives of a query are
+masked among its negatives, and so is the query itself where documents are queries. Every touched row of U and V, every
+touched diagonal entry and every bias takes an AdaGrad step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.encoding import Float32, Int32, Int64
+from fullrank.features import Rows
+from trainer import kernels
+from trainer.data import Features
+from trainer.parameters import Parameters
+from trainer.recipe import TrainSettings
+
+_POSITIVES = 64  # judged documents of one query in one step, at most
+
+
+@dataclass(eq=False)
+class State:
+    """Parameters and AdaGrad's sums of squares; all of it is in a checkpoint.
+
+    scale        float64 (fields,): log of the factor that a field's whole diagonal shares
+    """
+
+    parameters: Parameters
+    start: Float32
+    squares_U: Float32
+    squares_V: Float32
+    squares_D: Float32
+    squares_bias: Float32
+    scale: np.ndarray
+    squares_scale: np.ndarray
+
+
+def start_state(features: Features, train: TrainSettings, parameters: Parameters) -> State:
+    """AdaGrad at rest; diagonals scaled so that a judged pair scores ``start`` per field."""
+    level = np.array([_level(features, z, train.start) for z in features.z], np.float32)
+    parameters.D *= level[:, None]
+    zeros = np.zeros(len(parameters.V), np.float32)
+    return State(
+        parameters,
+        level,
+        zeros if parameters.V is parameters.U else np.zeros(len(parameters.U), np.float32),
+        zeros,
+        np.zeros_like(parameters.D),
+        np.zeros_like(parameters.bias),
+        np.zeros(len(level)),
+        np.zeros(len(level)),
+    )
+
+
+def _level(features: Features, z: Rows, wanted: float) -> float:
+    """The factor that gives a sample of judged pairs a mean score of ``wanted`` where they match."""
+    queries = features.pairs.queries[:: max(1, len(features.pairs.queries) // 1000)]
+    documents = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
+    s, t = features.s.take(queries).csr(), z.take(documents).csr()
+    scores = np.asarray(s.multiply(t).sum(axis=1)).ravel()
+    scores = scores[scores > 0]
+    return float(wanted / scores.mean()) if len(scores) else 1.0
+
+
+def transpose(rows: Rows) -> tuple[Int32, Int64, Int32, Float32]:
+    """(touched columns, indptr, rows, values): a batch by feature, only features that occur."""
+    by_column = rows.csr().tocsc()
+    touched = np.flatnonzero(np.diff(by_column.indptr))
+    indptr = np.append(by_column.indptr[touched], by_column.indptr[-1]).astype(np.int64)
+    return (
+        touched.astype(np.int32),
+        indptr,
+        by_column.indices.astype(np.int32),
+        by_column.data.astype(np.float32),
+    )
+
+
+def dropped(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
+    """Each entry left out with probability ``share``, the others scaled by (1 − share)^−½."""
+    if not share:
+        return rows
+    keep = rng.random(len(rows.values), np.float32) >= share
+    return rows.with_values(rows.values * keep * np.float32((1 - share) ** -0.5))
+
+
+def epoch(
+    features: Features,
+    train: TrainSettings,
+    state: State,
+    rng: np.random.Generator,
+    done: float,
+    share: float,
+) -> Iterator[tuple[int, float]]:
+    """One pass over the training queries; yields (queries, mean loss) after each step.
+
+    done, share   how much of the whole training is behind, and how much this epoch is of it: the
+                  rate falls linearly from ``rate`` to a tenth over the whole
+    """
+    order = rng.permutation(features.pairs.queries)
+    steps = max(1, -(-len(order) // train.batch))
+    for k in range(steps):
+        rate = train.rate * (1 - 0.9 * min(1.0, done + share * k / steps))
+        queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
+        yield len(queries), _step(features, train, state, rng, queries, rate)
+
+
+def _step(
+    features: Features,
+    train: TrainSettings,
+    state: State,
+    rng: np.random.Generator,
+    queries: Int64,
+    rate: float,
+) -> float:
+    p = state.parameters
+    pairs, n_documents = features.pairs.relevant, features.documents
+    known = [pairs[q] for q in queries.tolist()]
+    positives = [
+        k if len(k) <= _POSITIVES else np.sort(rng.choice(k, _POSITIVES, replace=False))
+        for k in known
+    ]
+    candidates = np.unique(np.concatenate(positives))
+    missing = min(train.candidates, n_documents) - len(candidates)
+    if missing > 0:
+        sampled = rng.choice(n_documents, min(missing, n_documents), replace=False)
+        candidates = np.union1d(candidates, sampled)
+    place = np.full(n_documents, -1, np.int64)
+    place[candidates] = np.arange(len(candidates))
+    itself = features.documents_are_queries
+    masked = [
+        np.append(place[k], place[q]) if itself else place[k]
+        for k, q in zip(known, queries.tolist(), strict=True)
+    ]
+
+    s = dropped(features.s.take(queries), train.word_dropout, rng)
+    S = np.zeros((len(queries), len(candidates)), np.float32)
+    latent = bool(len(p.V))
+    if latent:
+        xq = dropped(features.xq.take(queries), train.word_dropout, rng)
+        xd = dropped(features.xd.take(candidates), train.document_dropout, rng)
+        u = np.empty((len(xq), p.U.shape[1]), np.float32)
+        v = np.empty((len(xd), p.V.shape[1]), np.float32)
+        kernels.embed(xq.indptr, xq.indices, xq.values, p.U, u)
+        kernels.embed(xd.indptr, xd.indices, xd.values, p.V, v)
+        np.matmul(u, v.T, out=S)
+    postings = [_postings(z, candidates) for z in features.z]
+    for by_word, D in zip(postings, p.D, strict=True):
+        kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
+    if features.settings.bias:
+        S += p.bias[candidates]
+
+    losses = np.empty(len(queries), np.float32)
+    kernels.softmax_gradient(S, *_ragged([place[x] for x in positives]), *_ragged(masked), losses)
+    G = S  # the kernel turned scores into ∂L/∂f
+    G /= len(queries)
+
+    if features.settings.diagonal == "learned":
+        by_query_word = transpose(s)
+        for f, by_word in enumerate(postings):
+            _step_diagonal(state, f, by_query_word, by_word, G, train.diagonal_rate)
+    if features.settings.bias:
+        g = G.sum(axis=0)
+        state.squares_bias[candidates] += g * g
+        scale = np.sqrt(state.squares_bias[candidates] + np.float32(1e-12))
+        p.bias[candidates] -= np.float32(train.bias_rate) * g / scale
+    if latent:
+        gu, gv = G @ v, G.T @ u
+        kernels.adagrad_table(*transpose(xq), gu, p.U, state.squares_U, rate)
+        kernels.adagrad_table(*transpose(xd), gv, p.V, state.squares_V, rate)
+    return float(losses.mean())
+
+
+def _step_diagonal(
+    state: State,
+    f: int,
+    by_query_word: tuple[Int32, Int64, Int32, Float32],
+    by_word: tuple[Int64, Int32, Float32],
+    G: Float32,
+    rate: float,
+) -> None:
+    """D_f = e^{a_f} M_f: AdaGrad on the shared log factor a_f and on each touched entry of M_f."""
+    D = state.parameters.D[f]
+    touched = by_query_word[0]
+    g = np.empty(len(touched), np.float32)
+    kernels.match_gradient(*by_query_word, *by_word, G, g)
+    factor = np.exp(state.scale[f])
+    # ∂L/∂a = Σ_w ∂L/∂D_w D_w;  ∂L/∂M_w = ∂L/∂D_w e^a
+    shared = float(np.dot(g.astype(np.float64), D[touched]))
+    state.squares_scale[f] += shared * shared
+    if state.squares_scale[f] > 0:
+        step = rate * shared / np.sqrt(state.squares_scale[f])
+        state.scale[f] -= step
+        D *= np.float32(np.exp(-step))
+    g *= np.float32(factor)
+    squares = state.squares_D[f]
+    squares[touched] += g * g
+    moved = squares[touched] > 0
+    rows = touched[moved]
+    factor = np.exp(state.scale[f])
+    D[rows] -= np.float32(rate * state.start[f] * factor) * g[moved] / np.sqrt(squares[rows])
+
+
+def _postings(z: Rows, candidates: Int64) -> tuple[Int64, Int32, Float32]:
+    """(starts, candidate places, weights) by word, of the candidates alone."""
+    by_word = z.take(candidates).csr().tocsc()
+    return (
+        by_word.indptr.astype(np.int64),
+        by_word.indices.astype(np.int32),
+        by_word.data.astype(np.float32),
+    )
+
+
+def _ragged(lists: list[Int64]) -> tuple[Int64, Int64]:
+    indptr = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(x) for x in lists], out=indptr[1:])
+    return indptr, np.concatenate(lists).astype(np.int64)

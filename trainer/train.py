@@ -1,0 +1,294 @@
+"""From a collection to a bundle: count, fit, compare with the baselines, write."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+from fullrank.bundle import write_bundle
+from fullrank.encoding import Encoded
+from fullrank.linear import LinearModel
+from trainer import lsi
+from trainer.collection import Collection, read_collection
+from trainer.data import Corpus, Features, build_features, count_collection
+from trainer.fit import fit
+from trainer.parameters import compile_model, encode_corpus, start
+from trainer.progress import Reporter
+from trainer.recipe import ModelSettings, Recipe, load_recipe
+from trainer.validation import Row, Validation, validation
+
+_GOLDEN = 20  # queries replayed at every load
+_GOLDEN_CHARACTERS = 400
+BASELINES = ("tfidf", "bm25")
+
+
+@dataclass(frozen=True, eq=False)
+class TrainResult:
+    """A written bundle and its table, the model's own line first."""
+
+    path: Path
+    table: list[Row]
+    seconds: float
+    recipe: Recipe
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "bundle": str(self.path),
+            "version": self.path.name,
+            "seconds": self.seconds,
+            "table": [row.as_dict() for row in self.table],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """One trained model, ready to be compared or written."""
+
+    recipe: Recipe
+    model: LinearModel
+    documents: Encoded
+    features: Features
+    facts: dict[str, Any]
+    row: Row | None
+
+
+def train(
+    collection: str | Path,
+    out: str | Path,
+    name: str,
+    *,
+    recipe: str | Path = "auto",
+    overrides: Sequence[str] = (),
+    seed: int = 1,
+    threads: int | None = None,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+) -> TrainResult:
+    """Train a recipe on a collection and write out/name/version.
+
+    threads   of the numba kernels, and processes that count text; default all cores. One thread and
+              one seed give the same bits twice.
+    resume    continue an interrupted run of the same name, recipe, seed and collection
+
+    Raises CollectionError, RecipeError, TrainingError (Interrupted on Ctrl-C), BundleError.
+    """
+    began = time.monotonic()
+    # A recipe that cannot work is refused before a collection is read.
+    chosen = load_recipe(recipe).override(overrides)
+    with reporter or Reporter() as report:
+        threads = _set_threads(threads)
+        source = read_collection(collection)
+        report.say("read", **_facts(source))
+        trainer = Trainer(source, report, Path(out), name, seed, threads, resume)
+        best = trainer.search(chosen)
+        table = trainer.compare(best)
+        path = trainer.write(best, table, began)
+        trainer.forget()
+        report.say("written", version=path.name, seconds=time.monotonic() - began)
+    return TrainResult(path, table, time.monotonic() - began, best.recipe)
+
+
+def _set_threads(threads: int | None) -> int:
+    most = min(len(os.sched_getaffinity(0)), numba.config.NUMBA_NUM_THREADS)
+    chosen = min(threads or most, most)
+    numba.set_num_threads(chosen)
+    return chosen
+
+
+def _facts(collection: Collection) -> dict[str, Any]:
+    queries = collection.queries
+    return {
+        "documents": len(collection.documents),
+        "queries": len(collection.documents if queries is None else queries),
+        "splits": ",".join(collection.splits),
+        **{k: v for k, v in vars(collection.report).items() if isinstance(v, int) and v},
+    }
+
+
+class Trainer:
+    """One training command: a collection counted once, features and trials made from it."""
+
+    def __init__(
+        self,
+        collection: Collection,
+        report: Reporter,
+        out: Path,
+        name: str,
+        seed: int,
+        threads: int,
+        resume: bool,
+    ) -> None:
+        self.collection, self.report, self.out, self.name = collection, report, out, name
+        self.seed, self.threads, self.resume = seed, threads, resume
+        began = time.monotonic()
+        self.corpus: Corpus = count_collection(collection, processes=threads)
+        report.say("counted", words=len(self.corpus.counts.words), seconds=time.monotonic() - began)
+        self._features: dict[ModelSettings, Features] = {}
+        self._valid: dict[int, Validation | None] = {}
+        self._projections: dict[Any, Any] = {}
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.out / ".training" / self.name
+
+    def features(self, settings: ModelSettings) -> Features:
+        """The matrices of a model's settings, made once."""
+        key = replace(settings, alpha=1.0)
+        if key not in self._features:
+            began = time.monotonic()
+            self._features[key] = build_features(self.corpus, key)
+            self.report.say("featurised", seconds=time.monotonic() - began)
+        return replace(self._features[key], settings=settings)
+
+    def valid(self, recipe: Recipe) -> Validation | None:
+        """The validation queries a recipe asks for."""
+        limit = recipe.train.valid_queries
+        if limit not in self._valid:
+            self._valid[limit] = validation(self.corpus, limit)
+        return self._valid[limit]
+
+    def search(self, recipe: Recipe) -> Candidate:
+        """Fit the recipe; where it is a search, every trial in turn, and keep the best."""
+        if not recipe.auto.trials:
+            return self.fit(recipe, 0, 0.0)
+        if self.valid(recipe) is None:
+            self.report.say("warning", reason="no split 'valid': the first trial is taken")
+            return self.fit(recipe.override(recipe.auto.trials[0].split(",")), 0, 0.0)
+        ends = time.monotonic() + recipe.auto.seconds
+        best: Candidate | None = None
+        trials = []
+        for i, overrides in enumerate(recipe.auto.trials):
+            left = max(1.0, ends - time.monotonic()) / (len(recipe.auto.trials) - i)
+            candidate = self.fit(recipe.override(overrides.split(",")), i, left, f"{overrides} ")
+            assert candidate.row is not None
+            score = candidate.row.measures["map"].mean
+            trials.append({"overrides": overrides, "map": score})
+            self.report.say("trial", overrides=overrides, map=score)
+            if best is None or best.row is None or score > best.row.measures["map"].mean:
+                best = candidate
+        assert best is not None
+        return replace(best, facts={**best.facts, "trials": trials})
+
+    def fit(self, recipe: Recipe, trial: int, seconds: float, label: str = "") -> Candidate:
+        """One model: fitted if there is something to fit, compiled, measured on validation."""
+        features = self.features(recipe.model)
+        facts: dict[str, Any] = {}
+        if recipe.train.loss == "none":
+            parameters = start(features, recipe.train, np.random.default_rng(self.seed))
+            if recipe.model.latent == "lsi":
+                model = self._lsi(features)
+            else:
+                model = compile_model(features, parameters)
+        else:
+            limited = replace(recipe, train=replace(recipe.train, seconds=seconds))
+            fitted = fit(
+                features,
+                limited if seconds else recipe,
+                self.valid(recipe),
+                seed=self.seed,
+                fingerprint=self.collection.fingerprint,
+                reporter=self.report,
+                path=self._checkpoints / f"{trial}.npz",
+                resume=self.resume,
+                label=label,
+            )
+            parameters = fitted.parameters
+            model = compile_model(features, parameters)
+            facts = {"best_epoch": fitted.epoch, "history": fitted.history}
+        documents = encode_corpus(features, model, parameters)
+        return Candidate(
+            recipe, model, documents, features, facts,
+            self._row(recipe.name, recipe, features, model, documents),
+        )  # fmt: skip
+
+    def _lsi(self, features: Features) -> LinearModel:
+        key = replace(features.settings, alpha=1.0)
+        if key not in self._projections:
+            self._projections[key] = lsi.project(features, self.seed)
+        return lsi.compile_model(features, self._projections[key])
+
+    def _row(
+        self,
+        system: str,
+        recipe: Recipe,
+        features: Features,
+        model: LinearModel,
+        documents: Encoded,
+    ) -> Row | None:
+        valid = self.valid(recipe)
+        if valid is None:
+            return None
+        measures = valid.measure_model(features, model, documents)
+        return Row(system, valid.split, len(valid.judgements), measures)
+
+    def compare(self, best: Candidate) -> list[Row]:
+        """The model's line, then tf-idf's and BM25's on the same queries; says when it loses."""
+        if best.row is None:
+            return []
+        table = [best.row]
+        for baseline in BASELINES:
+            recipe = load_recipe(baseline)
+            if baseline == best.recipe.name:
+                continue
+            recipe = replace(recipe, train=best.recipe.train)
+            features = self.features(recipe.model)
+            parameters = start(features, recipe.train, np.random.default_rng(self.seed))
+            model = compile_model(features, parameters)
+            documents = encode_corpus(features, model, parameters)
+            row = self._row(baseline, recipe, features, model, documents)
+            if row is not None:
+                table.append(row)
+        for row in table:
+            self.report.say("measured", **row.as_dict())
+            if row.measures["map"].mean > table[0].measures["map"].mean:
+                self.report.say(
+                    "warning", reason=f"{best.recipe.name} loses to {row.system} on validation"
+                )
+        return table
+
+    def write(self, best: Candidate, table: Sequence[Row], began: float) -> Path:
+        """The bundle, with its card."""
+        card = {
+            "recipe": best.recipe.as_dict(),
+            "seed": self.seed,
+            "threads": self.threads,
+            "collection": {
+                "fingerprint": self.collection.fingerprint,
+                "documents": len(self.collection.documents),
+                "splits": list(self.collection.splits),
+            },
+            "table": [row.as_dict() for row in table],
+            "training": best.facts,
+            "seconds": round(time.monotonic() - began, 1),
+            "parent": None,
+        }
+        return write_bundle(
+            self.out,
+            self.name,
+            model=best.model,
+            encoded=best.documents,
+            documents=self.collection.documents,
+            golden_queries=self._golden(best),
+            card=card,
+        )
+
+    def _golden(self, best: Candidate) -> list[str]:
+        texts = self.corpus.query_texts(best.model.settings["query_fields"])
+        spread = texts[:: max(1, len(texts) // _GOLDEN)][:_GOLDEN]
+        return [text[:_GOLDEN_CHARACTERS] for text in spread]
+
+    def forget(self) -> None:
+        """Remove the checkpoints: what they led to is written."""
+        for path in self._checkpoints.glob("*.npz"):
+            path.unlink()
+        for folder in (self._checkpoints, self._checkpoints.parent):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()

@@ -1,0 +1,117 @@
+"""Measuring a model on the validation split while it is being trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Encoded, Int64
+from fullrank.features import Rows, rows_of
+from fullrank.linear import LinearModel
+from fullrank.retrieval import Retriever
+from trainer import kernels
+from trainer.collection import Collection
+from trainer.data import Corpus, Features
+from trainer.evaluate import Judgement, judge, measure_rankings
+from trainer.metrics import Estimate, estimates
+from trainer.parameters import Parameters, encode_judged
+
+
+@dataclass(frozen=True, eq=False)
+class Validation:
+    """Queries of the validation split: their rows, and what is judged of each."""
+
+    split: str
+    rows: Int64
+    judgements: list[Judgement]
+
+    def measure(
+        self, documents: Encoded, queries: Encoded, *, with_rank_loss: bool = False
+    ) -> dict[str, Estimate]:
+        """Means and standard errors over the queries."""
+        values = measure_rankings(
+            Retriever(documents),
+            queries,
+            self.judgements,
+            documents=len(documents),
+            with_rank_loss=with_rank_loss,
+        )
+        return estimates(values)
+
+    def measure_model(
+        self, features: Features, model: LinearModel, documents: Encoded
+    ) -> dict[str, Estimate]:
+        """All measures of a compiled model."""
+        queries = encode_judged(features, model, self.rows)
+        return self.measure(documents, queries, with_rank_loss=True)
+
+
+def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation | None:
+    """At most ``limit`` queries of a split (0: all), evenly spread; None where there is no such split.
+
+    Links of the training split are no candidates, as they will not be when the model is measured.
+    """
+    collection: Collection = corpus.collection
+    if split not in collection.splits:
+        return None
+    exclude = [name for name in ("train",) if name in collection.splits]
+    judgements, _ = judge(collection, split, exclude)
+    if limit and len(judgements) > limit:
+        chosen = np.linspace(0, len(judgements) - 1, limit).round().astype(int)
+        judgements = [judgements[i] for i in chosen.tolist()]
+    place = {query: row for row, query in enumerate(corpus.query_ids)}
+    rows = np.array([place[judgement.query] for judgement in judgements], np.int64)
+    return Validation(split, rows, judgements)
+
+
+def scan_documents(features: Features, parameters: Parameters) -> Encoded:
+    """The corpus under some parameters, without compiling a model: v = V x_d, t = Σ_f D_f z_f."""
+    parts = [
+        z.with_values(z.values * parameters.D[f, z.indices]).csr() for f, z in enumerate(features.z)
+    ]
+    t = rows_of(sp.csr_array(sum(parts[1:], parts[0])))
+    return _encoded(_embed(features.xd, parameters.V, features.documents), t, parameters.bias)
+
+
+def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Encoded:
+    """Queries by row under some parameters: u = U x_q, s."""
+    s = features.s.take(rows)
+    xq = features.xq.take(rows) if len(parameters.U) else features.xq
+    dense = _embed(xq, parameters.U, len(rows))
+    return _encoded(dense, s, np.zeros(len(rows), np.float32))
+
+
+def _embed(x: Rows, table: np.ndarray, count: int) -> np.ndarray:
+    if not len(table):
+        return np.zeros((count, 0), np.float32)
+    out = np.empty((count, table.shape[1]), np.float32)
+    kernels.embed(x.indptr, x.indices, x.values, table, out)
+    return out
+
+
+def _encoded(dense: np.ndarray, rows: Rows, bias: np.ndarray) -> Encoded:
+    return Encoded(dense, rows.indptr, rows.indices, rows.values, rows.width, bias)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table that every training prints and stores."""
+
+    system: str
+    split: str
+    queries: int
+    measures: Mapping[str, Estimate]
+
+    def as_dict(self) -> dict[str, Any]:
+        """system, split, queries, then each measure and its standard error as ``<measure>_se``."""
+        line: dict[str, Any] = {
+            "system": self.system, "split": self.split, "queries": self.queries
+        }  # fmt: skip
+        for name, estimate in self.measures.items():
+            line[name] = estimate.mean
+            line[f"{name}_se"] = estimate.standard_error
+        return line
