@@ -133,17 +133,18 @@ def _train(
         from trainer.progress import Reporter
         from trainer.train import train as run_training
 
-    return run_training(
-        collection,
-        out,
-        name,
-        recipe=recipe,
-        overrides=overrides,
-        seed=seed,
-        threads=threads,
-        resume=resume,
-        reporter=Reporter(),
-    )
+    with Reporter() as reporter:
+        return run_training(
+            collection,
+            out,
+            name,
+            recipe=recipe,
+            overrides=overrides,
+            seed=seed,
+            threads=threads,
+            resume=resume,
+            reporter=reporter,
+        )
 
 
 @app.command()
@@ -166,12 +167,14 @@ def evaluate(
     with _needs("trainer"):
         from trainer.collection import read_collection
         from trainer.evaluate import evaluate as run_evaluation
+        from trainer.progress import Reporter
 
     read = read_collection(collection)
     for remark in read.report.remarks():
         typer.echo(f"{collection}: {remark}", err=True)
     opened = open_bundle(_resolve(bundle))
-    found = run_evaluation(opened, read, split, exclude_split or (), run)
+    with Reporter() as reporter:
+        found = run_evaluation(opened, read, split, exclude_split or (), run, progress=reporter)
     if json:
         _print_json({"bundle": opened.version, **found.as_dict()})
         return

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -250,7 +251,7 @@ def test_evaluate_names_file_line_and_field(run: Run, root: Path, collection: Pa
 def stub_training(monkeypatch: pytest.MonkeyPatch, train: Callable[..., object]) -> None:
     training, progress = ModuleType("trainer.train"), ModuleType("trainer.progress")
     training.train = train  # type: ignore[attr-defined]
-    progress.Reporter = SimpleNamespace  # type: ignore[attr-defined]
+    progress.Reporter = nullcontext  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "trainer.train", training)
     monkeypatch.setitem(sys.modules, "trainer.progress", progress)
 
