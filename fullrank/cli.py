@@ -11,9 +11,8 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -38,6 +37,9 @@ app = typer.Typer(
 )
 bundles_app = typer.Typer(help="List, verify or show bundles.", no_args_is_help=True)
 app.add_typer(bundles_app, name="bundles")
+
+COMPARED = ("map", "mrr", "ndcg@10", "recall@100")
+"""Measures of the table that train prints; --json and the model card have all."""
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="Folder with corpus.jsonl and qrels/.")
@@ -104,16 +106,9 @@ def train(
     """Train a model on a collection and write it as a bundle."""
     result = _train(collection, out, name, recipe, set_ or [], seed, threads, resume)
     if json:
-        _print_json(
-            {
-                "version": result.path.name,
-                "path": result.path,
-                "seconds": round(result.seconds, 3),
-                "table": [asdict(row) for row in result.table],
-            }
-        )
+        _print_json(result.as_dict())
         return
-    _print_rows(result.path.name, [asdict(row) for row in result.table])
+    _print_comparison(result)
     Console(highlight=False).print(
         f"{escape(str(result.path))} in {result.seconds:.0f} s", soft_wrap=True
     )
@@ -133,18 +128,17 @@ def _train(
         from trainer.progress import Reporter
         from trainer.train import train as run_training
 
-    with Reporter() as reporter:
-        return run_training(
-            collection,
-            out,
-            name,
-            recipe=recipe,
-            overrides=overrides,
-            seed=seed,
-            threads=threads,
-            resume=resume,
-            reporter=reporter,
-        )
+    return run_training(
+        collection,
+        out,
+        name,
+        recipe=recipe,
+        overrides=overrides,
+        seed=seed,
+        threads=threads,
+        resume=resume,
+        reporter=Reporter(),
+    )
 
 
 @app.command()
@@ -383,7 +377,7 @@ def demo(
     _train(collection, bundles, "bm25", "bm25", [], 1, None, False)
     budget = [f"auto.seconds={seconds}"]
     learned = _train(collection, bundles, "demo", "auto", budget, 1, None, False)
-    _print_rows(learned.path.name, [asdict(row) for row in learned.table])
+    _print_comparison(learned)
     if no_serve:
         typer.echo(str(bundles))
         return
@@ -452,23 +446,22 @@ def _flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]
             yield prefix + key, value if isinstance(value, str) else _json(value).decode()
 
 
-def _print_rows(title: str, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Rows with the same keys as a table; numbers to the right."""
-    rows = list(rows)
+def _print_comparison(result: TrainResult) -> None:
+    """The model beside the baselines, on the split that chose it."""
+    if not result.table:
+        return
+    first = result.table[0]
+    title = f"{result.path.name} on {first.queries:,} queries of {first.split}"
     table = Table(title=escape(title), title_style="")
-    for heading in rows[0] if rows else ():
-        numeric = any(isinstance(row[heading], float | int) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left")
-    for row in rows:
-        table.add_row(*(escape(_cell(value)) for value in row.values()))
+    table.add_column("system")
+    for measure in COMPARED:
+        table.add_column(measure, justify="right")
+    for row in result.table:
+        found = (row.measures[measure] for measure in COMPARED)
+        table.add_row(
+            escape(row.system), *(f"{item.mean:.3f} ± {item.standard_error:.3f}" for item in found)
+        )
     Console().print(table)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, Mapping) and "mean" in value:
-        error = value.get("standard_error")
-        return f"{value['mean']:.3f}" + ("" if error is None else f" ± {error:.3f}")
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _json(value: object) -> bytes:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,6 +20,7 @@ from fullrank.documents import Document
 from fullrank.encoding import Encoded
 from fullrank.errors import TrainingError
 from fullrank.model import Parts, TermShare
+from trainer.metrics import MEASURES, Estimate
 
 WORDS = ["ant", "bee", "cat"]
 DOCUMENTS = [
@@ -251,7 +251,7 @@ def test_evaluate_names_file_line_and_field(run: Run, root: Path, collection: Pa
 def stub_training(monkeypatch: pytest.MonkeyPatch, train: Callable[..., object]) -> None:
     training, progress = ModuleType("trainer.train"), ModuleType("trainer.progress")
     training.train = train  # type: ignore[attr-defined]
-    progress.Reporter = nullcontext  # type: ignore[attr-defined]
+    progress.Reporter = SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "trainer.train", training)
     monkeypatch.setitem(sys.modules, "trainer.progress", progress)
 
@@ -261,15 +261,20 @@ def test_train_hands_every_option_on(
 ) -> None:
     calls: list[tuple[Any, Any]] = []
 
-    @dataclass
-    class Row:
-        model: str
-        mrr: float
+    row = SimpleNamespace(
+        system="bm25",
+        split="valid",
+        queries=9,
+        measures={name: Estimate(0.25, 0.125) for name in MEASURES},
+    )
 
     def fake_train(*args: object, **options: object) -> object:
         calls.append((args, options))
         return SimpleNamespace(
-            path=tmp_path / "mine" / "mine-1", table=[Row("bm25", 0.25)], seconds=1.5
+            path=tmp_path / "mine" / "mine-1",
+            table=[row],
+            seconds=1.5,
+            as_dict=lambda: {"version": "mine-1", "table": [{"system": "bm25"}]},
         )
 
     stub_training(monkeypatch, fake_train)
@@ -288,11 +293,10 @@ def test_train_hands_every_option_on(
         "threads": 2,
         "resume": True,
     }
-    printed = json.loads(got.out)
-    assert printed["path"] == str(tmp_path / "mine" / "mine-1")
-    assert printed["table"] == [{"model": "bm25", "mrr": 0.25}]
+    assert json.loads(got.out) == {"version": "mine-1", "table": [{"system": "bm25"}]}
     table = run("train", tmp_path / "c", "--out", tmp_path, "--name", "mine")
-    assert "bm25" in table.out
+    assert "mine-1 on 9 queries of valid" in table.out
+    assert "0.250 ± 0.125" in table.out
     assert "mine-1 in 2 s" in table.out
 
 
