@@ -201,26 +201,27 @@ def search(
     if json:
         _print_json(answer)
         return
+    _print_hits(answer["hits"], explain)
+
+
+def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
     table = Table(box=None, pad_edge=False)
-    for heading in ("score", "learned", "exact", "bias"):
+    numbers = ("score", "learned", "exact", "bias")
+    for heading in numbers:
         table.add_column(heading, justify="right")
-    table.add_column("id", overflow="fold")
-    table.add_column("title", overflow="fold")
-    if explain:
-        table.add_column("words", overflow="fold")
-    for hit in answer["hits"]:
-        numbers = [f"{hit[part]:.3f}" for part in ("score", "learned", "exact", "bias")]
-        cells = [escape(hit["id"]), escape(str(hit["fields"].get("title", "")))]
+    titles = [str(hit["fields"].get("title", "")) for hit in hits]
+    titled = any(title not in ("", hit["id"]) for title, hit in zip(titles, hits, strict=True))
+    for heading, shown in (("id", True), ("title", titled), ("words", explain)):
+        if shown:
+            table.add_column(heading, overflow="fold")
+    for title, hit in zip(titles, hits, strict=True):
+        cells = [hit["id"]]
+        if titled:
+            cells.append(title)
         if explain:
-            cells.append(
-                escape(
-                    ", ".join(
-                        f"{word['word']} {word['learned'] + word['exact']:+.2f}"
-                        for word in hit["words"]
-                    )
-                )
-            )
-        table.add_row(*numbers, *cells)
+            pulls = ((word["word"], word["learned"] + word["exact"]) for word in hit["words"])
+            cells.append(", ".join(f"{word} {pull:+.2f}" for word, pull in pulls))
+        table.add_row(*(f"{hit[part]:.3f}" for part in numbers), *map(escape, cells))
     Console().print(table)
 
 
@@ -408,11 +409,9 @@ def _resolve(path: Path) -> Path:
 
     if (path / MANIFEST).is_file():
         return path
-    if path.parent.is_dir():
-        try:
-            return find_bundle(path.parent, path.resolve().name)
-        except BundleNotFound:
-            pass
+    path = path.resolve()
+    if not path.is_dir() or any(path.glob(f"*/{MANIFEST}")):
+        return find_bundle(path.parent, path.name)
     names = sorted({folder.parent.name for folder in _bundle_folders(path)})
     if len(names) == 1:
         return find_bundle(path, names[0])
