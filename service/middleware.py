@@ -16,6 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from service.errors import Internal, Problem, TooLarge
 from service.metrics import Metrics
 
+# Anyone can make a method up; each would be a metric of its own for ever.
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _log = getLogger(__name__)
 
@@ -73,7 +75,8 @@ class Edge:
             await self._refuse(Internal(), scope, receive, send_with_headers)
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
-            self.metrics.requests.labels(scope["method"], route, str(status)).inc()
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self.metrics.requests.labels(method, route, str(status)).inc()
             self.metrics.latency.labels(route).observe(time.perf_counter() - started)
 
     def _too_large(self) -> TooLarge:

@@ -11,6 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
+from fullrank.errors import FullrankError
 from service.settings import PREFIX, Settings
 
 _THREADS = (
@@ -30,19 +33,32 @@ def serve(
     """Serve until told to stop. What is None comes from the environment, else from the defaults.
 
     When numpy is loaded already its thread pools are too, so the process replaces itself by a fresh
-    one (same process id) instead of serving with pools it cannot bind.
+    one (same process id) instead of serving with pools it cannot bind. Raises FullrankError naming
+    the settings that are not possible.
     """
     given = {"bundles": bundles, "host": host, "port": port, "workers": workers}
     os.environ |= {
         PREFIX + name.upper(): str(value) for name, value in given.items() if value is not None
     }
+    settings = _settings()
     bound = all(os.environ.get(name) == "1" for name in _THREADS)
     os.environ |= dict.fromkeys(_THREADS, "1")
     if "numpy" in sys.modules and not bound:
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, "-m", "service.run"])
-    _uvicorn(Settings())
+    _uvicorn(settings)
+
+
+def _settings() -> Settings:
+    try:
+        return Settings()
+    except ValidationError as error:
+        reasons = [
+            f"{PREFIX}{'.'.join(map(str, item['loc'])).upper()}: {item['msg']}"
+            for item in error.errors(include_input=False)
+        ]
+        raise FullrankError("; ".join(reasons)) from None
 
 
 def _uvicorn(settings: Settings) -> None:
@@ -76,4 +92,7 @@ def _log_config(level: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve()
+    try:
+        serve()
+    except FullrankError as error:
+        sys.exit(f"fullrank: {error}")

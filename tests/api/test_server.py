@@ -1,0 +1,126 @@
+"""The real process: its environment, its workers, the page's files, health and metrics."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.conftest import Root
+from tests.api.support import AUTH, free_port, make_bundle, running, served, wait_for
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_the_environment_is_set_before_numpy_is_there() -> None:
+    code = "import service.run, sys; sys.exit('numpy' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+@pytest.mark.parametrize("before", ["", "import numpy; "])
+def test_workers_have_one_thread_per_library(root: Root, before: str) -> None:
+    port = free_port()
+    code = f"{before}from service.run import serve; serve({str(root.path)!r}, port={port})"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process)
+        threads = len(list(Path(f"/proc/{process.pid}/task").iterdir()))
+        # The loop, the loader, the ranking threads: no pool of a numerical library beside them.
+        assert threads <= 8
+    finally:
+        process.terminate()
+        process.wait(15)
+
+
+def test_an_impossible_setting_is_one_line() -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "service.run"],
+        cwd=REPOSITORY,
+        env=os.environ | {"FULLRANK_MAX_LIMIT": "none"},
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 1
+    assert process.stderr.startswith("fullrank: FULLRANK_MAX_LIMIT: ")
+    assert process.stderr.count("\n") == 1
+
+
+def test_every_worker_follows_an_activation(root: Root) -> None:
+    with served(root.path, workers=2, FULLRANK_POLL_MS="20") as url:
+        body = {"version": root.bm25}
+        response = httpx.put(f"{url}/v1/models/aliases/default", json=body, headers=AUTH)
+        assert response.status_code == 200, response.text
+        end, in_a_row = time.monotonic() + 15, 0
+        while in_a_row < 30:  # each on a connection of its own, so that both workers are met
+            assert time.monotonic() < end
+            reply = httpx.post(f"{url}/v1/search", json={"query": "copy"}).json()
+            in_a_row = in_a_row + 1 if reply["model"] == root.bm25 else 0
+            assert (reply["generation"] == 2) == (reply["model"] == root.bm25)
+
+
+def test_a_worker_ends_when_told(root: Root) -> None:
+    port = free_port()
+    code = f"from service.run import serve; serve({str(root.path)!r}, port={port})"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
+    wait_for(f"http://127.0.0.1:{port}/readyz", process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(15) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.anyio
+async def test_the_page_is_cached_by_its_hash_and_lets_nothing_else_in(
+    client: httpx.AsyncClient,
+) -> None:
+    for path, kind in {"/": "html", "/app.css": "css", "/app.js": "javascript"}.items():
+        response = await client.get(path)
+        assert response.status_code == 200
+        assert kind in response.headers["Content-Type"]
+        policy = response.headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        again = await client.get(path, headers={"If-None-Match": response.headers["ETag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert (await client.head(path)).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_metrics_count_by_route_never_by_path(client: httpx.AsyncClient) -> None:
+    await client.post("/v1/search", json={"query": "copy"})
+    await client.post("/v1/search", json={"query": "copy"})
+    for path in ("/v1/documents/ls/similar", "/secret", "/secret/too"):
+        await client.get(path)
+    response = await client.get("/metrics")
+    assert response.headers["Content-Type"].startswith("text/plain")
+    lines = response.text.splitlines()
+    route = 'method="GET",route="/v1/documents/{id:path}/similar",status="200"'
+    assert f"fullrank_requests_total{{{route}}} 1.0" in lines
+    unmatched = 'method="GET",route="unmatched",status="404"'
+    assert f"fullrank_requests_total{{{unmatched}}} 2.0" in lines
+    assert 'fullrank_cache_lookups_total{result="process"} 1.0' in lines
+    assert "fullrank_models_loaded 2.0" in lines
+    assert "secret" not in response.text
+
+
+@pytest.mark.anyio
+async def test_odd_methods_do_not_grow_the_metrics(client: httpx.AsyncClient) -> None:
+    for method in ("BREW", "X" * 40):
+        await client.request(method, "/livez")
+    text = (await client.get("/metrics")).text
+    assert "BREW" not in text
+    assert 'method="other"' in text
+
+
+@pytest.mark.anyio
+async def test_two_apps_in_one_process_keep_their_metrics_apart(root: Root, tmp_path: Path) -> None:
+    make_bundle(tmp_path / "alone", "alone")
+    async with running(root.path) as one, running(tmp_path / "alone") as two:
+        await one.post("/v1/search", json={"query": "copy"})
+        assert "/v1/search" in (await one.get("/metrics")).text
+        assert "/v1/search" not in (await two.get("/metrics")).text
