@@ -100,12 +100,14 @@ class Registry:
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
         self._change = asyncio.Lock()
         self._asked = False
+        self._seen: tuple[int, int, int] | None = None
 
     # -- what is there ------------------------------------------------------------------------
 
     async def available(self) -> list[BundleInfo]:
         """Every bundle on disk, newest first; none where the folder does not exist."""
-        return await self._off_loop(self._list)
+        # Not on the loader's thread: a list must not wait for a bundle being verified.
+        return await asyncio.to_thread(self._list)
 
     def _list(self) -> list[BundleInfo]:
         try:
@@ -123,13 +125,12 @@ class Registry:
 
     async def run(self) -> None:
         """Follow the note until cancelled."""
-        seen, wait = fingerprint(self._root), self._poll_s
+        wait = self._poll_s
         while True:
             await asyncio.sleep(wait)
-            now = fingerprint(self._root)
-            if now == seen and self.serving.active is not None and not self.failures.get(ALIAS):
+            settled = self.serving.active is not None and ALIAS not in self.failures
+            if settled and fingerprint(self._root) == self._seen:
                 continue
-            seen = now
             try:
                 await self._follow()
             except Exception:
@@ -144,6 +145,8 @@ class Registry:
 
     async def _follow(self, *, preload: bool = False) -> None:
         async with self._change:
+            # Taken before the note is read: one replaced in between is then seen the next time.
+            self._seen = fingerprint(self._root)
             try:
                 state = await self._off_loop(lambda: read_state(self._root))
             except StateDamaged as error:
@@ -188,7 +191,7 @@ class Registry:
             if version not in state.loaded:
                 # Versions no longer on disk would only pile up.
                 held = [v for v in state.loaded if v in self.serving.models]
-                write_state(self._root, replace(state, loaded=(*held, version)))
+                await self._note(replace(state, loaded=(*held, version)))
             self._hold(bundle)
             return bundle
 
@@ -209,7 +212,7 @@ class Registry:
             sha256 = await self._off_loop(lambda: _manifest_sha256(bundle.path))
             # The note first: if it cannot be written nothing has changed, and once it is written a
             # crash before the assignment comes back on the new version, as the other workers do.
-            write_state(self._root, ActiveState(generation, version, sha256, state.loaded))
+            await self._note(ActiveState(generation, version, sha256, state.loaded))
             self._switch(bundle, generation)
             self.failures.pop(ALIAS, None)
             return self.serving
@@ -304,6 +307,10 @@ class Registry:
         # The switch: requests that took the old reference finish on it.
         self.serving = replace(serving, models=MappingProxyType(models))
         self._metrics.models_loaded.set(len(models))
+
+    async def _note(self, state: ActiveState) -> None:
+        """Write the note; the sync that makes it last may take a while, so off the loop."""
+        await self._off_loop(lambda: write_state(self._root, state))
 
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._loader, work)

@@ -179,15 +179,16 @@ def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]
 def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
     """Until the address answers. Raises RuntimeError when the process ends or time runs out."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            raise RuntimeError(f"the server ended with {process.returncode}")
-        try:
-            httpx.get(url, timeout=2)
-        except httpx.TransportError:
-            time.sleep(0.05)
-        else:
-            return
+    with httpx.Client(timeout=2) as client:
+        while time.monotonic() < end:
+            if process.poll() is not None:
+                raise RuntimeError(f"the server ended with {process.returncode}")
+            try:
+                client.get(url)
+            except httpx.TransportError:
+                time.sleep(0.05)
+            else:
+                return
     raise RuntimeError(f"{url} did not answer in {seconds} s")
 
 

@@ -45,28 +45,31 @@ def start(root: Path, port: int) -> subprocess.Popen[bytes]:
 
 
 def test_a_server_killed_while_swapping_comes_back_on_what_was_noted(tmp_path: Path) -> None:
-    """5 times kill -9 at a random moment of a stream of swaps: every acknowledged one is kept."""
+    """3 times kill -9 at a random moment of a stream of swaps: every acknowledged one is kept."""
     versions = [make_bundle(tmp_path, name, created=at(1)) for name in ("one", "two")]
     draw = random.Random(1)
     port = free_port()
     acknowledged = 0
-    for _ in range(5):
+    for _ in range(3):
         process = start(tmp_path, port)
-        url = f"http://127.0.0.1:{port}/v1/models/aliases/default"
-        killer = threading.Timer(draw.uniform(0.02, 0.3), process.kill)
+        client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=5)
+        killer = threading.Timer(draw.uniform(0.05, 0.5), process.kill)
         killer.start()
         while True:
             body = {"version": versions[acknowledged % 2]}
             try:
-                response = httpx.put(url, json=body, headers=AUTH, timeout=5)
+                response = client.put("/v1/models/aliases/default", json=body, headers=AUTH)
             except httpx.TransportError:
                 break
             assert response.status_code == 200, response.text
             acknowledged = response.json()["generation"]
+        client.close()
         process.wait()
         killer.join()
         state = read_state(tmp_path)
-        assert state is not None
+        if state is None:  # killed before the first swap
+            assert acknowledged == 0
+            continue
         # The last one may have been noted though its answer was lost.
         assert state.generation in (acknowledged, acknowledged + 1)
         process = start(tmp_path, port)
@@ -103,7 +106,7 @@ def test_redis_dying_under_load_costs_no_answer(tmp_path: Path, how: signal.Sign
                 started = time.perf_counter()
                 await asyncio.gather(*(load() for _ in range(8)))
                 assert asked == 400
-                assert time.perf_counter() - started < 20
+                assert time.perf_counter() - started < 60
 
     asyncio.run(scenario())
 
