@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 from ir_measures import AP, RR, P, R, nDCG
 
-from fullrank.bundle import Bundle
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.documents import Document, DocumentStore
 from fullrank.encoding import Encoded
 from fullrank.errors import CollectionError
 from fullrank.retrieval import Retriever
-from trainer.collection import Collection, Qrels, Query, ReadReport
+from trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
 from trainer.evaluate import Evaluation, evaluate, judge, measure_rankings
 from trainer.metrics import MEASURES
+from trainer.progress import Reporter
+from trainer.train import train
 from trainer.trec import read_run
 
 PEERS = {
@@ -254,3 +256,14 @@ def test_what_cannot_be_measured_is_refused() -> None:
         judge(planted, "none")
     with pytest.raises(CollectionError, match="'d000' is judged but not in the bundle"):
         judge(planted, "test", rows={"d001": 0})
+
+
+@pytest.mark.data
+def test_agrees_with_ir_measures_on_real_text(data_dir: Path, tmp_path: Path) -> None:
+    collection = read_collection(data_dir / "tldr" / "ja")
+    quiet = Reporter(quiet=True)
+    trained = train(collection.path, tmp_path, "peer", recipe="tfidf", threads=1, reporter=quiet)
+    run = tmp_path / "run.txt"
+    found = evaluate(open_bundle(trained.path), collection, "test", ["train", "valid"], run=run)
+    assert found.documents == 7425
+    agrees_with_ir_measures(found, run, collection.qrels("test"))
