@@ -230,13 +230,15 @@ def saturate(counts: Rows, k3: float) -> Rows:
 def strongest(rows: Rows, keep: int) -> Rows:
     """The ``keep`` entries of each row that are largest in absolute value, ties by index; 0 keeps all."""
     sizes = np.diff(rows.indptr)
-    if keep == 0 or len(sizes) == 0 or sizes.max(initial=0) <= keep:
+    long = np.flatnonzero(sizes > keep)
+    if keep == 0 or len(long) == 0:
         return rows
-    owner = np.repeat(np.arange(len(rows)), sizes)
-    order = np.lexsort((rows.indices, -np.abs(rows.values), owner))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order)) - np.repeat(rows.indptr[:-1], sizes)
-    kept = place < keep
+    kept = np.ones(len(rows.values), np.bool_)
+    size = np.abs(rows.values)
+    for row in long.tolist():
+        start, stop = rows.indptr[row], rows.indptr[row + 1]
+        order = np.argsort(-size[start:stop], kind="stable")
+        kept[start + order[keep:]] = False
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(np.minimum(sizes, keep), out=indptr[1:])
     return Rows(indptr, rows.indices[kept], rows.values[kept], rows.width)

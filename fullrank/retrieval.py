@@ -58,9 +58,14 @@ class Retriever:
         self._max_bias = float(np.abs(documents.bias).max(initial=0.0))
 
     @cached_property
+    def _rows(self) -> sp.csr_array[np.float32]:
+        """document → words, (n, F)."""
+        return self.documents.csr()
+
+    @cached_property
     def _postings(self) -> sp.csr_array[np.float32]:
         """word → documents, (F, n)."""
-        return sp.csr_array(self.documents.csr().T)
+        return sp.csr_array(self._rows.T)
 
     @cached_property
     def _largest_weight(self) -> Float64:
@@ -119,12 +124,8 @@ class Retriever:
         learned = np.add.reduce(candidates * u.astype(np.float64), axis=1)
         dense_query = np.zeros(self.documents.width)
         dense_query[indices] = weights
-        sizes = self.documents.indptr[rows + 1] - self.documents.indptr[rows]
-        owner = np.repeat(np.arange(len(rows)), sizes)
-        first = np.repeat(self.documents.indptr[rows] - (np.cumsum(sizes) - sizes), sizes)
-        place = first + np.arange(len(owner))
-        products = dense_query[self.documents.indices[place]] * self.documents.weights[place]
-        exact = np.bincount(owner, weights=products, minlength=len(rows)).astype(np.float64)
+        # One row of a sparse product is a sum in the order of its own entries.
+        exact = self._rows[rows].astype(np.float64) @ dense_query
         return learned, exact, self._bias64[rows]
 
     def _error(self, queries: Encoded, i: int) -> float:

@@ -26,6 +26,7 @@ from trainer.recipe import Recipe
 from trainer.validation import Validation, scan_documents, scan_queries
 
 _CHECKPOINT_EVERY_S = 15.0
+_DEPTH = 100  # places that the MAP of early stopping looks at
 
 
 class Interrupted(TrainingError):
@@ -241,7 +242,7 @@ def _validate(run: _Run, valid: Validation | None) -> float | None:
         return None
     documents = scan_documents(run.features, run.parameters)
     queries = scan_queries(run.features, run.parameters, valid.rows)
-    return float(valid.measure(documents, queries)["map"].mean)
+    return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
 
 
 def _stopped(path: Path, saved_epoch: int, epoch: int) -> None:

@@ -16,7 +16,7 @@ from fullrank.retrieval import Retriever
 from trainer import kernels
 from trainer.collection import Collection
 from trainer.data import Corpus, Features
-from trainer.evaluate import Judgement, judge, measure_rankings
+from trainer.evaluate import DEPTH, Judgement, judge, measure_rankings
 from trainer.metrics import Estimate, estimates
 from trainer.parameters import Parameters, encode_judged
 
@@ -30,14 +30,20 @@ class Validation:
     judgements: list[Judgement]
 
     def measure(
-        self, documents: Encoded, queries: Encoded, *, with_rank_loss: bool = False
+        self,
+        documents: Encoded,
+        queries: Encoded,
+        *,
+        depth: int = DEPTH,
+        with_rank_loss: bool = False,
     ) -> dict[str, Estimate]:
-        """Means and standard errors over the queries."""
+        """Means and standard errors over the queries, of the first ``depth`` places."""
         values = measure_rankings(
             Retriever(documents),
             queries,
             self.judgements,
             documents=len(documents),
+            depth=depth,
             with_rank_loss=with_rank_loss,
         )
         return estimates(values)
