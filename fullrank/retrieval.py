@@ -125,7 +125,7 @@ class Retriever:
         dense_query = np.zeros(self.documents.width)
         dense_query[indices] = weights
         # One row of a sparse product is a sum in the order of its own entries.
-        exact = self._rows[rows].astype(np.float64) @ dense_query
+        exact = np.asarray(self._rows[rows].astype(np.float64) @ dense_query)
         return learned, exact, self._bias64[rows]
 
     def _error(self, queries: Encoded, i: int) -> float:

@@ -29,7 +29,7 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     temporary = path.with_suffix(".tmp")
     facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
     with temporary.open("wb") as file:
-        np.savez(file, **{"facts": facts, **checkpoint.arrays})
+        np.savez(file, allow_pickle=False, facts=facts, **checkpoint.arrays)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

@@ -110,7 +110,7 @@ def text_fields(collection: Collection) -> list[str]:
         for name, value in document.fields.items():
             if isinstance(value, str):
                 values.setdefault(name, []).append(value)
-    found = [name for name in ("title", "text") if name in values]
+    found: list[str] = [name for name in ("title", "text") if name in values]
     for name, texts in values.items():
         if name not in found and len(set(texts)) > 0.2 * len(texts):
             found.append(name)

@@ -212,7 +212,7 @@ def _epochs(
             run.epoch += 1
             valid_map = _validate(run, valid)
             run.keep_if_best(valid_map)
-            line = {
+            line: dict[str, Any] = {
                 "epoch": run.epoch,
                 "loss": total / max(seen, 1),
                 "valid_map": valid_map,
@@ -247,7 +247,7 @@ def _validate(run: _Run, valid: Validation | None) -> float | None:
 
 def _stopped(path: Path, saved_epoch: int, epoch: int) -> None:
     if saved_epoch == 0:
-        raise Interrupted("interrupted in the first epoch; nothing to resume yet")
+        raise Interrupted(f"interrupted in epoch {epoch + 1}; nothing to resume yet")
     raise Interrupted(
         f"interrupted in epoch {epoch + 1}; --resume goes on after epoch {saved_epoch} ({path})"
     )

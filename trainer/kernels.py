@@ -1,8 +1,9 @@
 """Numba kernels of training: embedding, its gradient with AdaGrad, and the sparse part over a batch of candidates.
 
-Three layers, innermost first: one row, all rows in parallel, and the plain functions in ``trainer.step`` that call them.
-Every reduction runs inside one thread in a fixed order, so results do not depend on the number of threads. Each kernel has
-a numpy twin in the tests. All arrays are C-contiguous; indptr int64, indices int32, values float32.
+Three layers, innermost first: one row, all rows in parallel, and the plain functions of ``trainer.softmax`` and
+``trainer.margin`` that call them. Every reduction runs inside one thread in a fixed order, so results do not depend on
+the number of threads (``margin_sgd`` apart). Each kernel has a numpy twin in the tests. All arrays are C-contiguous;
+indptr int64, indices int32, values float32.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ def adagrad_table(
     ∂L/∂table[f] = Σ_i x_if ∂L/∂u_i         squares[f] += mean over n of its square
     table[f] −= rate · ∂L/∂table[f] / √squares[f]
 
-    features (T,) are the touched rows; (indptr, rows, values) the batch transposed: for feature t, which texts hold it and
-    how strongly; gradient (B, N) is ∂L/∂u.
+    features (T,) are the touched rows; (indptr, rows, values) the batch transposed: for feature t, which texts hold it
+    and how strongly; gradient (B, N) is ∂L/∂u.
     """
     for t in prange(len(features)):
         f = features[t]
@@ -106,7 +107,7 @@ def match_gradient(
     gradient: Float32,
     out: Float32,
 ) -> None:
-    """out[t] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw for each touched word w; (indptr, rows, values) are the queries by word."""
+    """out[t] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw of touched words w; (indptr, rows, values): the queries by word."""
     for t in prange(len(touched)):
         w = touched[t]
         total = 0.0
@@ -200,7 +201,7 @@ def _move_diagonal(ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, 
 def _margin_triple(q, d, n, xq, xd, s, z, U, V, D, bias, latent, learn, biased, rate, update):  # type: ignore[no-untyped-def]
     """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
 
-    U += λ V(x⁺ − x⁻) x_qᵀ        V += λ (U x_q)(x⁺ − x⁻)ᵀ        D_f += λ s (z_f⁺ − z_f⁻)        b_{d⁺} += λ, b_{d⁻} −= λ
+    U += λ V(x⁺ − x⁻) x_qᵀ     V += λ (U x_q)(x⁺ − x⁻)ᵀ     D_f += λ s (z_f⁺ − z_f⁻)     b_{d⁺} += λ, b_{d⁻} −= λ
 
     both products from the values before the step; with V = U both updates land on it.
     """
@@ -246,7 +247,7 @@ def _margin_triple(q, d, n, xq, xd, s, z, U, V, D, bias, latent, learn, biased, 
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def margin_sgd(
+def margin_sgd(  # type: ignore[no-untyped-def]
     queries,
     positives,
     negatives,
@@ -265,11 +266,12 @@ def margin_sgd(
     rate,
     losses,
     update,
-):  # type: ignore[no-untyped-def]
+):
     """Stochastic gradient over triples (queries, positives, negatives), int64 (T,); losses float32 (T,).
 
-    Shard i takes every ``shards``-th triple. Shards run at once without locks (rows are sparse, collisions rare), so only
-    one shard gives the same bits twice. xq, xd, s and each z are (indptr, indices, values); V is U itself when tied.
+    Shard i takes every ``shards``-th triple. Shards run at once without locks (rows are sparse, collisions rare), so
+    only one shard gives the same bits twice. xq, xd, s and each z are (indptr, indices, values); V is U itself when
+    tied.
     """
     for i in prange(shards):
         for t in range(i, len(queries), shards):

@@ -1,7 +1,7 @@
 """Latent semantic indexing: documents as a truncated singular value decomposition sees them.
 
-X ≈ A Σ Bᵀ for the (documents, words) matrix X of unit tf-idf vectors; a text x maps to Bᵀx, divided by its norm, so that
-u·v is the cosine of the projections. Mixed with tf-idf: f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d.
+X ≈ A Σ Bᵀ for the (documents, words) matrix X of unit tf-idf vectors; a text x maps to Bᵀx, divided by its norm, so
+that u·v is the cosine of the projections. Mixed with tf-idf: f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d.
 """
 
 from __future__ import annotations

@@ -215,8 +215,8 @@ def _checked(recipe: Recipe) -> Recipe:
         ("train.init", train.init, 0, 100),
         ("train.rate", train.rate, 0, 100),
     ]
-    for name in ("words", "min_df", "buckets", "latent_words", "latent_terms", "match_terms"):
-        bounds.append((f"model.{name}", getattr(model, name), 0, 1 << 30))
+    sizes = ("words", "min_df", "buckets", "latent_words", "latent_terms", "match_terms")
+    bounds += [(f"model.{name}", getattr(model, name), 0, 1 << 30) for name in sizes]
     for label, value, low, high in bounds:
         if not low <= value <= high:
             raise RecipeError(f"{label}: {value} is not between {low} and {high}")

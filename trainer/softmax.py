@@ -65,7 +65,7 @@ def _level(features: Features, z: Rows, wanted: float) -> float:
     queries = features.pairs.queries[:: max(1, len(features.pairs.queries) // 1000)]
     documents = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
     s, t = features.s.take(queries).csr(), z.take(documents).csr()
-    scores = np.asarray(s.multiply(t).sum(axis=1)).ravel()
+    scores: Float32 = np.asarray(s.multiply(t).sum(axis=1)).ravel()
     scores = scores[scores > 0]
     return float(wanted / scores.mean()) if len(scores) else 1.0
 

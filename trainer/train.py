@@ -97,7 +97,8 @@ def train(
 
 
 def _set_threads(threads: int | None) -> int:
-    most = min(len(os.sched_getaffinity(0)), numba.config.NUMBA_NUM_THREADS)
+    limit: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    most = min(len(os.sched_getaffinity(0)), limit)
     chosen = min(threads or most, most)
     numba.set_num_threads(chosen)
     return chosen
@@ -183,10 +184,8 @@ class Trainer:
         facts: dict[str, Any] = {}
         if recipe.train.loss == "none":
             parameters = start(features, recipe.train, np.random.default_rng(self.seed))
-            if recipe.model.latent == "lsi":
-                model = self._lsi(features)
-            else:
-                model = compile_model(features, parameters)
+            lsi_model = recipe.model.latent == "lsi"
+            model = self._lsi(features) if lsi_model else compile_model(features, parameters)
         else:
             limited = replace(recipe, train=replace(recipe.train, seconds=seconds))
             fitted = fit(
