@@ -254,6 +254,8 @@ def main() -> None:
         else:
             paths = build(collection, root, given.epochs)
         built = time.perf_counter() - started
+        if len(paths) < 2:
+            parser.error(f"{root} does not hold two bundles")
         bundles = [open_bundle(path) for path in paths]
         queries = read_queries(collection, given.queries)
         with server(root, given.workers) as url:

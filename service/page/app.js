@@ -5,10 +5,13 @@
   const LIMIT = 10;
   const SNIPPET_CHARS = 260;
   const PARTS = ["learned", "exact", "bias"];
+  const LETTER = "[\\p{L}\\p{M}\\p{N}]";
+  const UNSPACED =
+    /[\p{sc=Han}\p{sc=Hira}\p{sc=Kana}\p{sc=Hang}\p{sc=Bopo}\p{sc=Thai}\p{sc=Laoo}\p{sc=Khmr}\p{sc=Mymr}]/u;
   const $ = (id) => document.getElementById(id);
   const [query, model, other, compare] = ["query", "model", "other", "compare"].map($);
   const [status, results, empty, like] = ["status", "results", "empty", "like"].map($);
-  const number = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+  const number = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2, signDisplay: "negative" });
   const whole = new Intl.NumberFormat("en");
 
   let wanted = { q: "", model: "default", with: "", like: "" };
@@ -285,14 +288,14 @@
   }
 
   function pattern(words) {
-    const plain = words.filter((word) => /[\p{L}\p{N}]/u.test(word));
-    if (!plain.length) return null;
-    const escaped = plain.map((word) => word.replace(/[^\p{L}\p{N}]/gu, "\\$&"));
-    try {
-      return new RegExp(`(?<![\\p{L}\\p{N}])(?:${escaped.join("|")})(?![\\p{L}\\p{N}])`, "giu");
-    } catch {
-      return null; // a word that no pattern can hold is only left without its highlight
-    }
+    // A phrase comes in quotes, its words joined by spaces; between them anything but letters may
+    // stand. Words of scripts without spaces are pieces of runs, so they have no edges to check.
+    const sources = words
+      .map((word) => word.split(/[^\p{L}\p{M}\p{N}]+/u).filter(Boolean).join("[^\\p{L}\\p{N}]+"))
+      .filter(Boolean)
+      .sort((a, b) => b.length - a.length)
+      .map((source) => (UNSPACED.test(source) ? source : `(?<!${LETTER})${source}(?!${LETTER})`));
+    return sources.length ? new RegExp(sources.join("|"), "giu") : null;
   }
 
   function snippet(text, words) {

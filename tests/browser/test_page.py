@@ -157,6 +157,23 @@ def test_markup_in_documents_is_text(page: Page) -> None:
     assert page.locator("main img").count() == 0
 
 
+@pytest.mark.parametrize(
+    ("query", "title", "marks"),
+    [
+        ("COPY ssh", "scp", ["Copy", "ssh"]),
+        ("file", "ls", []),  # not a part of "files"
+        ("東京", "日本語の検索", ["東京"]),
+    ],
+)
+def test_the_words_are_marked_in_the_text(
+    page: Page, query: str, title: str, marks: list[str]
+) -> None:
+    page.locator("#model").select_option("bm25")
+    ask(page, query)
+    hit = page.locator(".hit").filter(has=page.locator("h3", has_text=re.compile(f"^{title}$")))
+    assert hit.locator("mark").all_inner_texts() == marks
+
+
 def test_similar_documents_and_back(page: Page) -> None:
     page.locator("#model").select_option("bm25")
     ask(page, "markup files")
