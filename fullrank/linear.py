@@ -119,6 +119,7 @@ class SparseSide:
     phrases   titles as features, after the words
     P         float32 (phrases,): their weights, idf and diagonal in one
     scheme    "bm25", "tfidf" or "none"
+    terms     keep the so many words of a query that weigh most (weight times idf); 0 keeps all
     """
 
     words: Vocabulary
@@ -130,6 +131,7 @@ class SparseSide:
     k1: float = 1.2
     b: float = 0.75
     k3: float = 1.0
+    terms: int = 0
     mean_lengths: tuple[float, ...] = ()
 
     @property
@@ -143,6 +145,9 @@ class SparseSide:
         if self.scheme == "none":
             return _beside(_empty_like(found), _empty_like(phrases))
         rows = saturate(found, self.k3) if self.scheme == "bm25" else tfidf(found, self.idf)
+        if self.terms:
+            kept = strongest(rows.with_values(rows.values * self.idf[rows.indices]), self.terms)
+            rows = kept.with_values(kept.values / self.idf[kept.indices])
         return _beside(rows, saturate(phrases, self.k3))
 
     def field(self, words: Sequence[str], counts: Rows, index: int) -> Rows:
@@ -210,6 +215,7 @@ class LinearModel:
             "k1": self.sparse.k1,
             "b": self.sparse.b,
             "k3": None if np.isinf(self.sparse.k3) else self.sparse.k3,
+            "terms": self.sparse.terms,
             "mean_lengths": list(self.sparse.mean_lengths),
             "buckets": self.sparse.words.buckets,
         }

@@ -36,12 +36,6 @@ class Phrases:
     def __len__(self) -> int:
         return len(self.phrases)
 
-    def __getstate__(self) -> list[str]:
-        return list(self.phrases)
-
-    def __setstate__(self, phrases: list[str]) -> None:
-        self.phrases = phrases
-
     @cached_property
     def index(self) -> dict[str, int]:
         """Phrase → row."""
@@ -70,17 +64,14 @@ class Phrases:
                     counts[row] = counts.get(row, 0) + 1
         return counts
 
-    def _count_all(self, texts: Sequence[str]) -> list[dict[int, int]]:
-        return [self.count(text) for text in texts]
-
     def rows(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
         """Counts of every phrase in every text, (B, phrases)."""
         if processes > 1 and sum(map(len, texts)) >= _PARALLEL_CHARACTERS:
-            chunks = [texts[i : i + 256] for i in range(0, len(texts), 256)]
-            with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-                counted = [c for part in pool.map(self._count_all, chunks) for c in part]
+            context = get_context("spawn")
+            with ProcessPoolExecutor(processes, context, _receive, (list(self.phrases),)) as pool:
+                counted = list(pool.map(_count, texts, chunksize=64))
         else:
-            counted = self._count_all(texts)
+            counted = [self.count(text) for text in texts]
         return Rows.from_lists([(list(c), list(c.values())) for c in counted], len(self))
 
     def own(self, texts: Sequence[str]) -> Rows:
@@ -94,3 +85,16 @@ class Phrases:
 def no_phrases(count: int) -> Rows:
     """``count`` empty rows of width 0."""
     return Rows(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 0)
+
+
+_received = Phrases([])
+
+
+def _receive(phrases: list[str]) -> None:
+    """Give a worker process its phrases, once."""
+    global _received  # noqa: PLW0603
+    _received = Phrases(phrases)
+
+
+def _count(text: str) -> dict[int, int]:
+    return _received.count(text)
