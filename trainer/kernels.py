@@ -198,7 +198,7 @@ def _move_diagonal(ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, 
 
 
 @njit(nogil=True, cache=True)
-def _margin_triple(q, d, n, xq, xd, s, z, U, V, D, bias, latent, learn, biased, rate, update):  # type: ignore[no-untyped-def]
+def _margin_triple(q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate, update):  # type: ignore[no-untyped-def]
     """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
 
     U += λ V(x⁺ − x⁻) x_qᵀ     V += λ (U x_q)(x⁺ − x⁻)ᵀ     D_f += λ s (z_f⁺ − z_f⁻)     b_{d⁺} += λ, b_{d⁻} −= λ
@@ -207,8 +207,8 @@ def _margin_triple(q, d, n, xq, xd, s, z, U, V, D, bias, latent, learn, biased, 
     """
     si, sv = s[1][s[0][q] : s[0][q + 1]], s[2][s[0][q] : s[0][q + 1]]
     margin = 1.0
-    for f in range(len(z)):
-        ip, ix, vx = z[f]
+    for f in range(len(zp)):
+        ip, ix, vx = zp[f], zi[f], zv[f]
         margin -= _dot_sparse(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], D[f])
         margin += _dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
     if biased:
@@ -236,8 +236,8 @@ def _margin_triple(q, d, n, xq, xd, s, z, U, V, D, bias, latent, learn, biased, 
         for p in range(xd[0][n], xd[0][n + 1]):
             _add_row(V[xd[1][p]], u, -step * xd[2][p])
     if learn:
-        for f in range(len(z)):
-            ip, ix, vx = z[f]
+        for f in range(len(zp)):
+            ip, ix, vx = zp[f], zi[f], zv[f]
             _move_diagonal(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], rate, D[f])
             _move_diagonal(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], -rate, D[f])
     if biased:
@@ -255,7 +255,9 @@ def margin_sgd(  # type: ignore[no-untyped-def]
     xq,
     xd,
     s,
-    z,
+    zp,
+    zi,
+    zv,
     U,
     V,
     D,
@@ -270,12 +272,12 @@ def margin_sgd(  # type: ignore[no-untyped-def]
     """Stochastic gradient over triples (queries, positives, negatives), int64 (T,); losses float32 (T,).
 
     Shard i takes every ``shards``-th triple. Shards run at once without locks (rows are sparse, collisions rare), so
-    only one shard gives the same bits twice. xq, xd, s and each z are (indptr, indices, values); V is U itself when
-    tied.
+    only one shard gives the same bits twice. xq, xd and s are (indptr, indices, values); zp, zi and zv the same of
+    every field (no tuples of tuples: numba does not take those into threads). V is U itself when tied.
     """
     for i in prange(shards):
         for t in range(i, len(queries), shards):
             losses[t] = _margin_triple(
-                queries[t], positives[t], negatives[t], xq, xd, s, z, U, V, D, bias,
-                latent, learn, biased, rate, update,
+                queries[t], positives[t], negatives[t], xq, xd, s, zp, zi, zv,
+                U, V, D, bias, latent, learn, biased, rate, update,
             )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -79,8 +80,13 @@ class Recipe:
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, every knob named."""
-        return asdict(self)
+        """JSON form, every knob named; an infinite value, which JSON has not, as text."""
+        facts = asdict(self)
+        for section in _SECTIONS:
+            for key, value in facts[section].items():
+                if isinstance(value, float) and math.isinf(value):
+                    facts[section][key] = str(value)
+        return facts
 
     def override(self, overrides: Sequence[str]) -> Recipe:
         """This recipe with ``section.key=value`` settings; a key alone finds its section.
