@@ -198,7 +198,9 @@ def _move_diagonal(ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, 
 
 
 @njit(nogil=True, cache=True)
-def _margin_triple(q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate, update):  # type: ignore[no-untyped-def]
+def _margin_triple(  # type: ignore[no-untyped-def]
+    q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate, update
+):
     """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
 
     U += λ V(x⁺ − x⁻) x_qᵀ     V += λ (U x_q)(x⁺ − x⁻)ᵀ     D_f += λ s (z_f⁺ − z_f⁻)     b_{d⁺} += λ, b_{d⁻} −= λ
