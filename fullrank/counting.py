@@ -5,12 +5,13 @@ Kept apart from features.py so that a worker process starts without scipy.
 
 from __future__ import annotations
 
-import signal
+import os
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from threading import Thread
 from typing import NamedTuple
 
@@ -65,8 +66,8 @@ def count_chunks(
     """Count every chunk, in this process and in processes - 1 others; one Tally for each.
 
     Workers take chunks from the front, this process from the back until they meet, so nobody waits
-    while the workers start (spawned: a fork after OpenMP has run may hang). Raises FullrankError
-    when a worker dies.
+    while the workers start (anew: a fork after OpenMP has run may hang). Raises FullrankError when
+    a worker dies.
     """
     waiting: _Chunks = deque(enumerate(chunks))
     own = Tally()
@@ -95,26 +96,36 @@ def _take(
         return None
 
 
+# Not multiprocessing's spawn: that would import the caller's main module, which costs a worker more
+# time than a small corpus takes, and hangs a script without a main guard.
+_PROGRAM = "import sys; from fullrank.counting import work; work(int(sys.argv[1]))"
+
+
 @dataclass
 class _Worker:
     """A process that counts what it is sent, and the thread that sends it."""
 
     connection: Connection
+    process: subprocess.Popen[bytes]
     feeder: Thread
-    kill: Callable[[], object]
-    join: Callable[[], object]
 
     @classmethod
     def start(cls, waiting: _Chunks) -> _Worker:
-        context = get_context("spawn")
-        here, there = context.Pipe()
-        process = context.Process(target=_work, args=(there,), daemon=True)
-        process.start()
+        here, there = Pipe()
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _PROGRAM, str(there.fileno())],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[there.fileno()],
+            env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+            # Ctrl-C is this process's to answer.
+            start_new_session=True,
+        )
         # With the other end held by the worker alone, its death shows as an end of file.
         there.close()
         feeder = Thread(target=_feed, args=(here, waiting), daemon=True)
         feeder.start()
-        return cls(here, feeder, process.kill, process.join)
+        return cls(here, process, feeder)
 
     def result(self) -> Tally:
         # Nothing is read before this process has finished its own part: reading in small pieces
@@ -129,14 +140,14 @@ class _Worker:
         return tally
 
     def stop(self) -> None:
-        self.kill()
-        self.join()
+        self.process.kill()
+        self.process.wait()
         self.feeder.join()
         self.connection.close()
 
 
 def _feed(connection: Connection, waiting: _Chunks) -> None:
-    # A pipe holds less than a chunk, so a send returns when the worker has begun to take it in: at
+    # A socket holds less than a chunk, so a send returns when the worker has begun to take it in: at
     # most one chunk waits for a worker.
     try:
         while (chunk := _take(waiting.popleft)) is not None:
@@ -146,9 +157,13 @@ def _feed(connection: Connection, waiting: _Chunks) -> None:
         return  # the worker is gone; result() says so
 
 
-def _work(connection: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+def work(descriptor: int) -> None:
+    """What a worker process does with its end of the pipe; it ends with its parent."""
+    connection = Connection(descriptor)
     tally = Tally()
-    while (chunk := connection.recv()) is not None:
-        tally.count(*chunk)
-    connection.send(tally)
+    try:
+        while (chunk := connection.recv()) is not None:
+            tally.count(*chunk)
+        connection.send(tally)
+    except (EOFError, OSError):
+        return
