@@ -92,7 +92,7 @@ _received = Phrases([])
 
 def _receive(phrases: list[str]) -> None:
     """Give a worker process its phrases, once."""
-    global _received  # noqa: PLW0603
+    global _received
     _received = Phrases(phrases)
 
 

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.resources import files
+from math import isfinite
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -102,6 +103,12 @@ class Recipe:
             parsed = _parse(_SECTIONS[section], name, value.strip(), f"{section}.{name}")
             sections[section] = replace(sections[section], **{name: parsed})
         return _checked(replace(self, **sections))
+
+
+def _json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _json(item) for key, item in value.items()}
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
 
 
 _SECTIONS: dict[str, Any] = {
