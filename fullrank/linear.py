@@ -274,11 +274,17 @@ class LinearModel:
         shares = np.zeros((len(counts.words), self.n_dense), np.float32)
         if self.n_dense:
             shares = self._shares(counts, encoded.dense[0])
+        rows = self.sparse.words.rows(counts.words)
+        times = np.zeros(len(rows))
+        times[counts.columns[0].indices] = counts.columns[0].values
+        # Words of one bucket are one feature: each has the part of its weight that it occurs.
+        together = np.bincount(rows[rows >= 0], times[rows >= 0], len(self.sparse.words))
         terms = []
-        for word, share, row in zip(
-            counts.words, shares, self.sparse.words.rows(counts.words).tolist(), strict=True
+        for word, share, row, tf in zip(
+            counts.words, shares, rows.tolist(), times.tolist(), strict=True
         ):
-            terms.append(TermShare(word, share, row, weight.get(row, 0.0)))
+            part = tf / together[row] if row >= 0 else 0.0
+            terms.append(TermShare(word, share, row, weight.get(row, 0.0) * part))
         first = len(self.sparse.words)
         nothing = np.zeros(self.n_dense, np.float32)
         for feature in sorted(f for f in weight if f >= first):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import signal
 import threading
 import time
@@ -87,12 +88,12 @@ class _Run:
                 self.features, self.recipe.train, self.parameters, self.rng
             )
 
-    def steps(self, done: float) -> Iterator[tuple[int, float]]:
+    def steps(self, epochs: int) -> Iterator[tuple[int, float]]:
         train = self.recipe.train
         if train.loss == "margin":
             return margin.epoch(self.features, train, self.margin, self.rng)
-        share = 1 / train.epochs
-        return softmax.epoch(self.features, train, self.softmax, self.rng, done, share)
+        done = self.epoch / epochs
+        return softmax.epoch(self.features, train, self.softmax, self.rng, done, 1 / epochs)
 
     def keep_if_best(self, valid_map: float | None) -> None:
         if valid_map is None or self.best_map is None or valid_map > self.best_map:
@@ -195,16 +196,13 @@ def _epochs(
         else train.triples or len(run.features.pairs)
     )
     began = saved = time.monotonic()
-    saved_epoch = run.epoch
+    saved_epoch, planned = run.epoch, train.epochs
     with reporter.stage(f"{label}training", train.epochs * per_epoch) as stage:
         stage.advance(run.epoch * per_epoch)
         while not run.finished and run.epoch < train.epochs:
-            done = run.epoch / train.epochs
-            if train.seconds:
-                done = max(done, (time.monotonic() - began) / train.seconds)
             total, seen = 0.0, 0
             epoch_began = time.monotonic()
-            for count, loss in run.steps(done):
+            for count, loss in run.steps(planned):
                 total, seen = total + count * loss, seen + count
                 stage.advance(count, loss=total / seen, map=run.best_map or 0.0)
                 if pressed.is_set():
@@ -220,9 +218,13 @@ def _epochs(
             }
             run.history.append(line)
             reporter.say(f"{label}epoch", **line)
-            late = train.seconds and time.monotonic() - began + line["seconds"] > train.seconds
+            left = train.seconds - (time.monotonic() - began) if train.seconds else math.inf
+            late = line["seconds"] > left
+            # The rate follows the clock only where time runs out before the epochs do.
+            if left < line["seconds"] * (train.epochs - run.epoch):
+                planned = run.epoch + max(1, int(left / line["seconds"]))
             stale = valid is not None and run.epoch - run.best_epoch >= train.patience
-            run.finished = bool(late or stale) or run.epoch == train.epochs
+            run.finished = late or stale or run.epoch == train.epochs
             if run.finished or time.monotonic() - saved >= _CHECKPOINT_EVERY_S:
                 checkpoints.save(path, run.freeze(identity))
                 saved, saved_epoch = time.monotonic(), run.epoch

@@ -1,0 +1,320 @@
+"""What every model must do, whichever recipe made it.
+
+Each recipe is trained once, tiny, on planted data; every test below runs over all of them.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from fullrank.bundle import Bundle, open_bundle
+from fullrank.encoding import Encoded
+from fullrank.explain import explain
+from fullrank.model import load_model
+from fullrank.retrieval import Retriever
+from tests.contract.twin import Twin
+from tests.planted import write_planted, write_planted_links
+from trainer.collection import Collection, read_collection
+from trainer.evaluate import evaluate
+from trainer.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.progress import Reporter
+from trainer.recipe import Recipe, load_recipe, recipe_names
+from trainer.train import Candidate, Trainer, train
+from trainer.validation import scan_documents, scan_queries
+
+QUIET = Reporter(quiet=True)
+NASTY = [
+    "",
+    " \t\n",
+    "neverseen",
+    "decoy1",
+    "decoy1 decoy1 decoy1 decoy2",
+    "tell1a " * 40 + "ask2b",
+    "ask0a ask0b shared0 decoy3 decoy4 neverseen ask0x",
+    "NAME0N0 Tell0a, name1n1!",
+    "name0n0 name0n0 tell0a tell0b tell0c tell0d",
+    "日本語 decoy1 ภาษาไทย",
+    "\x00 \ufffd 🙂 ‘decoy2’",
+]
+_MARGIN = ["epochs=8", "rates=0.03,0.1", "trial=300"]
+_SOFTMAX = ["epochs=10", "patience=10", "batch=32", "candidates=30", "rate=0.1"]
+_FIELDED = [*_SOFTMAX, "latent_terms=7", "match_terms=6"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe made small. ``links``: on document → document data."""
+
+    label: str
+    recipe: str
+    overrides: tuple[str, ...]
+    links: bool = False
+
+
+def _case(name: str) -> Case:
+    recipe = load_recipe(name)
+    overrides = ["dimension=8"]
+    if recipe.train.loss == "margin":
+        overrides += _MARGIN
+    if recipe.train.loss == "softmax":
+        overrides += _FIELDED
+    if recipe.model.latent_words:
+        overrides.append("latent_words=70")
+    if recipe.auto.trials and recipe.train.loss != "none":
+        overrides += ["auto.seconds=60", "trials=rate=0.001;rate=0.1"]
+    # One vocabulary for both sides knows the words of documents only.
+    return Case(name, name, tuple(overrides), links=recipe.model.tied)
+
+
+CASES = [
+    *map(_case, recipe_names()),
+    Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
+    Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
+    Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A case's bundle as it is served, and the collection it was trained on."""
+
+    case: Case
+    folder: Path
+    collection: Collection
+    bundle: Bundle
+    queries: list[str]
+
+    @property
+    def documents(self) -> list[dict[str, str]]:
+        """The documents' text fields."""
+        return [document.texts(["title", "text"]) for document in self.collection.documents]
+
+    @property
+    def recipe(self) -> Recipe:
+        """With its overrides."""
+        return load_recipe(self.case.recipe).override(self.case.overrides)
+
+    def in_memory(self) -> tuple[Trainer, Candidate]:
+        """The same training again, up to the model in memory."""
+        out = self.folder.parent / "again"
+        trainer = Trainer(self.collection, QUIET, out, "again", seed=1, threads=1, resume=False)
+        return trainer, trainer.search(self.recipe)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: case.label.replace(" ", "-"))
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """One case, trained with one thread and seed 1."""
+    case: Case = request.param
+    root = tmp_path_factory.mktemp("contract")
+    folder = (write_planted_links if case.links else write_planted)(root / "collection")
+    result = train(
+        folder, root / "bundles", "planted", recipe=case.recipe, overrides=case.overrides,
+        threads=1, reporter=QUIET,
+    )  # fmt: skip
+    collection = read_collection(folder)
+    bundle = open_bundle(result.path)
+    texts = [bundle.model.query_text(d.fields) for d in collection.documents[::7]]
+    if collection.queries is not None:
+        texts = [query.text for query in collection.queries[::9]]
+    return Trained(case, folder, collection, bundle, [*NASTY, *texts])
+
+
+@pytest.fixture(scope="module")
+def again(trained: Trained) -> tuple[Trainer, Candidate]:
+    """The case trained a second time, in memory only."""
+    return trained.in_memory()
+
+
+def same(a: Encoded, b: Encoded) -> bool:
+    """Bit for bit."""
+    return all(
+        getattr(a, name).dtype == getattr(b, name).dtype
+        and np.array_equal(getattr(a, name), getattr(b, name))
+        for name in ("dense", "indptr", "indices", "weights", "bias")
+    ) and (a.width == b.width)
+
+
+def is_mapped(array: object) -> bool:
+    """Whether an array, or what it is a view of, lies in a file."""
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return isinstance(array, np.memmap | mmap.mmap)
+
+
+def test_planted_data_is_learned(trained: Trained) -> None:
+    """MAP 1 is the known best answer, and a latent part finds it; a diagonal beats word overlap by a margin."""
+    split = "valid" if trained.case.links else "test"
+    excluded = ["train"] if trained.case.links else ["train", "valid"]
+    found = evaluate(trained.bundle, trained.collection, split, excluded)
+    overlap = next(row["map"] for row in trained.bundle.card["table"] if row["system"] == "tfidf")
+    model, reached = trained.recipe.model, found.measures["map"].mean
+    if model.latent == "learned":
+        assert reached > 0.9
+        assert reached > overlap + 0.1
+    elif model.diagonal == "learned":
+        assert reached > overlap + 0.15
+    else:
+        assert reached > 2 / 6  # chance is one topic of six
+    assert trained.bundle.card["table"][0]["map"] <= 1
+
+
+def test_exact_mode_is_the_dense_product(trained: Trained) -> None:
+    """The golden property: scores are qᵀWd, with W read from the stored parts, on every query."""
+    bundle = trained.bundle
+    learned, exact = Twin(bundle.model.parts()).scores(trained.queries, trained.documents)
+    bias = bundle.encoded.bias.astype(np.float64)
+    wanted = learned + exact + bias
+    tolerance = 2e-6 * (1 + np.abs(learned) + np.abs(exact))
+    rankings = bundle.retriever.search(
+        bundle.model.encode_queries(trained.queries), len(trained.documents)
+    )
+    for i, ranking in enumerate(rankings):
+        rows = ranking.rows
+        assert sorted(rows.tolist()) == list(range(len(trained.documents)))
+        np.testing.assert_array_less(np.abs(ranking.learned - learned[i, rows]), tolerance[i, rows])
+        np.testing.assert_array_less(np.abs(ranking.exact - exact[i, rows]), tolerance[i, rows])
+        np.testing.assert_array_equal(ranking.bias, bias[rows])
+        # The order is that of W too, wherever W tells two documents apart.
+        slack = 2 * tolerance[i].max()
+        assert (np.diff(wanted[i, rows]) <= slack).all()
+
+
+def test_top_k_is_the_head_of_the_full_ranking(trained: Trained) -> None:
+    """Ties by row, and a short answer is the beginning of the long one, bit for bit."""
+    bundle = trained.bundle
+    queries = bundle.model.encode_queries(trained.queries)
+    full = bundle.retriever.search(queries, len(trained.documents))
+    for short, ranking in zip(bundle.retriever.search(queries, 5), full, strict=True):
+        order = np.lexsort((ranking.rows, -ranking.scores))
+        np.testing.assert_array_equal(order, np.arange(len(order)))
+        np.testing.assert_array_equal(short.rows, ranking.rows[:5])
+        np.testing.assert_array_equal(short.scores, ranking.scores[:5])
+        assert short.certified
+
+
+def test_batch_equals_single(trained: Trained) -> None:
+    """A text has the same bits among others as alone."""
+    model, retriever = trained.bundle.model, trained.bundle.retriever
+    batch = model.encode_queries(trained.queries)
+    rankings = retriever.search(batch, 10)
+    for i, text in enumerate(trained.queries):
+        single = model.encode_queries([text])
+        assert same(batch.slice(i, i + 1), single), text
+        alone = retriever.search(single, 10)[0]
+        np.testing.assert_array_equal(rankings[i].rows, alone.rows)
+        np.testing.assert_array_equal(rankings[i].scores, alone.scores)
+    documents = [{}, {"title": "", "text": ""}, {"text": "neverseen"}, *trained.documents[::5]]
+    encoded = model.encode_documents(documents)
+    for i, document in enumerate(documents):
+        assert same(encoded.slice(i, i + 1), model.encode_documents([document])), document
+
+
+def test_same_seed_and_one_thread_give_the_same_bits(
+    trained: Trained, again: tuple[Trainer, Candidate]
+) -> None:
+    """Twice trained, and once through the disk: at tolerance 0 in every array and string."""
+    stored, fresh = trained.bundle.model.parts(), again[1].model.parts()
+    assert stored.config == fresh.config
+    assert stored.arrays.keys() == fresh.arrays.keys()
+    for name, array in fresh.arrays.items():
+        assert array.dtype == stored.arrays[name].dtype, name
+        np.testing.assert_array_equal(stored.arrays[name], array, err_msg=name)
+    assert {name: list(strings) for name, strings in stored.strings.items()} == {
+        name: list(strings) for name, strings in fresh.strings.items()
+    }
+    assert same(trained.bundle.encoded, again[1].documents)
+
+
+def test_saved_equals_memory(trained: Trained, again: tuple[Trainer, Candidate]) -> None:
+    """Memory, loaded and mapped give equal scores at tolerance 0."""
+    _, candidate = again
+    bundle = trained.bundle
+    for name in ("dense", "indices", "weights", "bias"):
+        array = getattr(bundle.encoded, name)
+        assert is_mapped(array) or not array.size, name
+    rebuilt = load_model(candidate.model.parts())
+    memory = candidate.model.encode_queries(trained.queries)
+    assert same(memory, bundle.model.encode_queries(trained.queries))
+    assert same(memory, rebuilt.encode_queries(trained.queries))
+    here = Retriever(candidate.documents).search(memory, 20)
+    there = bundle.retriever.search(bundle.model.encode_queries(trained.queries), 20)
+    for a, b in zip(here, there, strict=True):
+        np.testing.assert_array_equal(a.rows, b.rows)
+        np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def test_explanations_add_up_to_the_score(trained: Trained) -> None:
+    """learned + exact + bias, and the words of each part."""
+    bundle = trained.bundle
+    rankings = bundle.retriever.search(bundle.model.encode_queries(trained.queries), 3)
+    for text, ranking in zip(trained.queries, rankings, strict=True):
+        for place, row in enumerate(ranking.rows.tolist()):
+            found = explain(bundle.model, bundle.encoded, text, row, limit=1000)
+            assert found.learned == pytest.approx(ranking.learned[place], rel=1e-5, abs=1e-5)
+            assert found.exact == pytest.approx(ranking.exact[place], rel=1e-5, abs=1e-5)
+            assert found.bias == ranking.bias[place]
+            total = sum(word.learned + word.exact for word in found.words)
+            assert total + found.bias == pytest.approx(ranking.scores[place], rel=1e-5, abs=1e-5)
+
+
+def test_training_and_serving_encode_alike(
+    trained: Trained, again: tuple[Trainer, Candidate]
+) -> None:
+    """What training measured is, bit for bit, what the served model makes of the same texts."""
+    trainer, candidate = again
+    served = trained.bundle.model
+    encoded = served.encode_documents(trained.documents)
+    learned_bias = candidate.documents.bias
+    assert same(
+        candidate.documents,
+        Encoded(
+            encoded.dense, encoded.indptr, encoded.indices, encoded.weights, encoded.width,
+            learned_bias,
+        ),
+    )  # fmt: skip
+    np.testing.assert_array_equal(encoded.bias, np.float32(np.median(learned_bias)))
+    texts = trainer.corpus.query_texts(served.parts().config["query_fields"])
+    rows = np.arange(0, len(texts), 5)
+    judged = encode_judged(candidate.features, candidate.model, rows)
+    assert same(judged, served.encode_queries([texts[i] for i in rows.tolist()]))
+
+
+def test_validations_scan_agrees_with_the_compiled_model(
+    trained: Trained, again: tuple[Trainer, Candidate]
+) -> None:
+    """The quick scores that choose an epoch are those of the model that is written, whatever was learned."""
+    trainer, candidate = again
+    recipe = trained.recipe
+    if recipe.train.loss == "none" and recipe.model.latent == "lsi":
+        assert "history" not in candidate.facts  # nothing is fitted, so nothing is scanned
+        return
+    features, rng = trainer.features(recipe.model), np.random.default_rng(3)
+    parameters = start(features, recipe.train, rng)
+    parameters.D *= rng.random(parameters.D.shape, np.float32) * 3
+    if recipe.model.bias:
+        parameters.bias += rng.standard_normal(parameters.bias.shape, np.float32)
+    model = compile_model(features, parameters)
+    rows = np.arange(0, len(trainer.corpus.query_ids), 3)
+    scanned = Retriever(scan_documents(features, parameters)).scores(
+        scan_queries(features, parameters, rows)
+    )
+    compiled = Retriever(encode_corpus(features, model, parameters)).scores(
+        encode_judged(features, model, rows)
+    )
+    assert np.ptp(compiled) > 0.01
+    np.testing.assert_allclose(scanned, compiled, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,203 @@
+"""A second, plain reading of a model's parts: f(q, d) = qᵀWd with a dense W, all in float64.
+
+Nothing here calls the model: only the segmentation into words is shared. Features of a text are a dictionary, W is a
+matrix over every word that occurs, and a score is one product of vectors with it.
+
+    W = a · U_fullᵀ V_full + Σ_f D_f        (per field, as the diagonals differ; phrases are columns of their own)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.model import Parts
+from fullrank.text import trigrams as trigrams_of
+from fullrank.text import words
+
+Float64 = npt.NDArray[np.float64]
+Weights = dict[str, float]
+
+
+def unit(weights: Weights) -> Weights:
+    """Divided by the Euclidean norm; zero stays zero."""
+    norm = np.sqrt(sum(value * value for value in weights.values())) or 1.0
+    return {word: value / norm for word, value in weights.items()}
+
+
+class Twin:
+    """What the parts of a linear model say, taken literally."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.config = parts.config
+        self.arrays: dict[str, Float64] = {
+            name: np.asarray(a, np.float64) for name, a in parts.arrays.items()
+        }
+        self.strings = {name: list(strings) for name, strings in parts.strings.items()}
+        self.place = {
+            name: {text: i for i, text in enumerate(texts)} for name, texts in self.strings.items()
+        }
+
+    # -- the latent part --------------------------------------------------------------------
+
+    def vector(self, side: str, word: str) -> Float64 | None:
+        """A word's row of U or V: stored, or made of its trigrams; None where it has none."""
+        row = self.place[f"{side}.words"].get(word)
+        if row is not None:
+            known: Float64 = self.arrays[f"{side}.table"][row]
+            return known
+        if not self.strings[f"{side}.trigrams"]:
+            return None
+        letters, place = trigrams_of(word), self.place[f"{side}.trigrams"]
+        table = self.arrays[f"{side}.trigrams"]
+        found = [table[place[g]] for g in letters if g in place]
+        return np.sum(found, axis=0) / np.sqrt(len(letters)) if found else np.zeros(self.n_dense)
+
+    @property
+    def n_dense(self) -> int:
+        """N."""
+        return int(self.arrays["query.table"].shape[1])
+
+    def phi(self, side: str, fields: Sequence[str], field_weights: Sequence[float]) -> Weights:
+        """The unit vector of a text: Σ_f weight · unit((1 + ln tf) idf), its strongest words, unit again."""
+        place, idf = self.place[f"{side}.words"], self.arrays[f"{side}.idf"]
+        total: Weights = {}
+        for text, weight in zip(fields, field_weights, strict=True):
+            counts = {w: n for w, n in Counter(words(text)).items() if self._has_row(side, w)}
+            x = unit({w: (1 + np.log(n)) * idf[place.get(w, -1)] for w, n in counts.items()})
+            for word, value in x.items():
+                total[word] = total.get(word, 0.0) + weight * value
+        keep = self.config["dense"][f"{side}_terms"]
+        if keep:
+            # Ties, as float32 sees them, go to the vocabulary's order; unseen words come last.
+            strength = {
+                w: (-float(np.float32(abs(x))), w not in place, w) for w, x in total.items()
+            }
+            total = {w: total[w] for w in sorted(total, key=strength.__getitem__)[:keep]}
+        return unit(total)
+
+    def _has_row(self, side: str, word: str) -> bool:
+        return word in self.place[f"{side}.words"] or bool(self.strings[f"{side}.trigrams"])
+
+    def learned(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
+        """a · qᵀ(UᵀV)d of every pair, divided by the norms of Uq and Vd where the model asks for it."""
+        q, U = self._stacked("query", [self.phi("query", [text], [1.0]) for text in queries])
+        weights = self.config["field_weights"]
+        d, V = self._stacked("document", [self.phi("document", f, weights) for f in documents])
+        W = U @ V.T
+        scores = q @ W @ d.T
+        if self.config["unit"]:
+            norms = np.outer(np.linalg.norm(q @ U, axis=1), np.linalg.norm(d @ V, axis=1))
+            scores = scores / np.where(norms == 0, 1, norms)
+        return np.asarray(scores * self.config["dense_scale"])
+
+    def _stacked(self, side: str, texts: Sequence[Weights]) -> tuple[Float64, Float64]:
+        """(texts, words) features and (words, N) vectors over every word that occurs."""
+        occurring = sorted(set().union(*texts))
+        x = np.array([[text.get(word, 0.0) for word in occurring] for text in texts])
+        table = [self.vector(side, word) for word in occurring]
+        return x.reshape(len(texts), -1), np.array(table).reshape(len(table), self.n_dense)
+
+    # -- the exact-match part -----------------------------------------------------------------
+
+    def feature(self, word: str) -> int | None:
+        """The row of a word in the exact-match part."""
+        found = self.place["sparse.words"].get(word)
+        if found is None and self.config["sparse"]["buckets"]:
+            bucket: int = crc32(word.encode()) % self.config["sparse"]["buckets"]
+            return len(self.strings["sparse.words"]) + bucket
+        return found
+
+    def counts(self, text: str) -> dict[int, float]:
+        """tf by feature."""
+        found: dict[int, float] = {}
+        for word in words(text):
+            feature = self.feature(word)
+            if feature is not None:
+                found[feature] = found.get(feature, 0.0) + 1
+        return found
+
+    def _tfidf(self, counts: Mapping[int, float]) -> dict[int, float]:
+        idf = self.arrays["sparse.idf"]
+        raw = {w: (1 + np.log(n)) * idf[w] for w, n in counts.items()}
+        norm = np.sqrt(sum(v * v for v in raw.values())) or 1.0
+        return {w: v / norm for w, v in raw.items()}
+
+    def query_weights(self, text: str) -> dict[int, float]:
+        """s over words."""
+        sparse, counts = self.config["sparse"], self.counts(text)
+        if sparse["scheme"] == "tfidf":
+            weights = self._tfidf(counts)
+        else:
+            weights = {w: self._saturated(n) for w, n in counts.items()}
+        if sparse["terms"]:
+            idf = self.arrays["sparse.idf"]
+            strength = {w: (-float(np.float32(x * idf[w])), w) for w, x in weights.items()}
+            kept = sorted(weights, key=strength.__getitem__)[: sparse["terms"]]
+            weights = {w: weights[w] for w in kept}
+        return weights
+
+    def _saturated(self, tf: float) -> float:
+        k3 = self.config["sparse"]["k3"]
+        return tf if k3 is None else tf * (k3 + 1) / (tf + k3)
+
+    def field_weights(self, text: str, field: int) -> dict[int, float]:
+        """z_f, before the diagonal."""
+        sparse, counts = self.config["sparse"], self.counts(text)
+        if sparse["scheme"] == "tfidf":
+            return self._tfidf(counts)
+        idf, k1, b = self.arrays["sparse.idf"], sparse["k1"], sparse["b"]
+        length = sum(counts.values()) / max(sparse["mean_lengths"][field], 1e-9)
+        return {
+            w: idf[w] * n * (k1 + 1) / (n + k1 * (1 - b + b * length)) for w, n in counts.items()
+        }
+
+    def exact(
+        self, queries: Sequence[str], documents: Sequence[Sequence[str]], titles: Sequence[str]
+    ) -> Float64:
+        """Σ_f qᵀ D_f d_f of every pair, and the phrase that a title is."""
+        scores = np.zeros((len(queries), len(documents)))
+        if self.config["sparse"]["scheme"] == "none":
+            return scores
+        width = len(self.strings["sparse.words"]) + self.config["sparse"]["buckets"]
+        s = _dense([self.query_weights(text) for text in queries], width)
+        for f in range(len(self.config["fields"])):
+            z = _dense([self.field_weights(fields[f], f) for fields in documents], width)
+            scores += s @ np.diag(self.arrays["sparse.D"][f]) @ z.T
+        if not self.config["phrase_field"]:
+            return scores
+        for j, wanted in enumerate(map(words, titles)):
+            row = self.place["phrases"].get(" ".join(wanted))
+            for i, sequence in enumerate(map(words, queries)):
+                size = len(wanted)
+                times = sum(sequence[k : k + size] == wanted for k in range(len(sequence)))
+                if row is not None and times:
+                    scores[i, j] += self._saturated(times) * self.arrays["phrases.P"][row]
+        return scores
+
+    def scores(
+        self, queries: Sequence[str], documents: Sequence[Mapping[str, Any]]
+    ) -> tuple[Float64, Float64]:
+        """(learned, exact), each (queries, documents)."""
+        fields = [
+            [
+                "\n".join(d[name] for name in names if name in d)
+                for _, names in self.config["fields"]
+            ]
+            for d in documents
+        ]
+        titles = [d.get(self.config["phrase_field"], "") for d in documents]
+        return self.learned(queries, fields), self.exact(queries, fields, titles)
+
+
+def _dense(rows: Sequence[Mapping[int, float]], width: int) -> Float64:
+    out = np.zeros((len(rows), width))
+    for i, row in enumerate(rows):
+        for column, value in row.items():
+            out[i, column] = value
+    return out
