@@ -129,8 +129,10 @@ def run_collection(name: str, folder: Path, out: Path, recipe: str | None) -> di
     trained = run_measured([*train, label, *chosen, "--json"])
     bundle = json.loads(trained.out)["bundle"]
     found = evaluate(bundle, folder)
-    plain = run_measured([*train, f"{label}-tfidf", "--recipe", "tfidf", "--json"])
-    tfidf = evaluate(json.loads(plain.out)["bundle"], folder)
+    tfidf = found
+    if recipe != "tfidf":
+        plain = run_measured([*train, f"{label}-tfidf", "--recipe", "tfidf", "--json"])
+        tfidf = evaluate(json.loads(plain.out)["bundle"], folder)
 
     collection = read_collection(folder)
     judgements, _ = judge(collection, "test", EXCLUDED)
