@@ -6,7 +6,8 @@ One repetition goes from a list of texts to tf-idf unit vectors (float32, 1 + ln
 vocabulary, document frequencies and vectors, worker processes started anew each time. The peer does
 the same with its default tokenisation (words of two letters or more), which neither normalises
 Unicode nor cuts scripts without spaces, so it has less to do. One query goes from text to vector
-over the corpus vocabulary. Ratios are of the medians' kind: per repetition, then the median.
+over the corpus vocabulary. Ratios are taken per repetition, then their median. busy_elsewhere is the
+share of the machine that other programs took meanwhile: the floor is meant for a machine left alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.report import data_folder, machine, median_ratio, paired, seconds, show
+from benchmarks.report import Elsewhere, data_folder, machine, median_ratio, paired, seconds, show
 from fullrank.features import Rows, Vocabulary, count_corpus, tfidf, tfidf_idf
 from fullrank.text import count_words
 
@@ -81,10 +82,13 @@ def measure(folder: Path, repeats: int, processes: int) -> dict[str, Any]:
         "fullrank_1": partial(ours, texts, 1),
         "sklearn": partial(peer, texts),
     }
+    elsewhere = Elsewhere()
     measured = paired(calls, repeats)
+    busy_elsewhere = elsewhere.share()
     return {
         "documents": len(texts),
         "characters": sum(map(len, texts)),
+        "busy_elsewhere": busy_elsewhere,
         "seconds": {name: [round(s, 3) for s in values] for name, values in measured.items()},
         "documents_per_second": {
             name: round(len(texts) / statistics.median(values)) for name, values in measured.items()

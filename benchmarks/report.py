@@ -45,6 +45,25 @@ def _cpuinfo(field: str) -> str | None:
     return next(found, None)
 
 
+class Elsewhere:
+    """How much of the machine other programs used between two points; a busy machine slows all
+    sides, but most of all the one that wants every core."""
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    def share(self) -> float:
+        """Of all cores, 0 to 1, since this object was made (ended child processes count as ours)."""
+        wall, busy, own = (b - a for a, b in zip(self._start, self._now(), strict=True))
+        return round(max(0.0, busy - own) / (wall * (os.cpu_count() or 1)), 3)
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        user, nice, system = map(int, Path("/proc/stat").read_text().split()[1:4])
+        busy = (user + nice + system) / os.sysconf("SC_CLK_TCK")
+        return time.perf_counter(), busy, sum(os.times()[:4])
+
+
 def seconds(call: Callable[[], object]) -> float:
     """Wall seconds of one call."""
     start = time.perf_counter()
