@@ -33,7 +33,7 @@ from fullrank.features import (
     trigram_rows,
     unit,
 )
-from fullrank.model import Parts, TermShare, field_text, register, zeros_like_dense
+from fullrank.model import Parts, TermShare, field_text
 from fullrank.phrases import Phrases, no_phrases
 
 KIND = "linear"
@@ -235,7 +235,7 @@ class LinearModel:
             dense = self._finish(self.query.embed(words, [counts], [1.0]))
             dense *= np.float32(self.settings["dense_scale"])
         else:
-            dense = zeros_like_dense(len(counts), 0)
+            dense = np.zeros((len(counts), 0), np.float32)
         return _encoded(dense, self.sparse.query(words, counts, phrases), 0.0)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
@@ -253,7 +253,7 @@ class LinearModel:
             weights = self.settings["field_weights"]
             dense = self._finish(self.document.embed(counts.words, fields, weights))
         else:
-            dense = zeros_like_dense(len(own), 0)
+            dense = np.zeros((len(own), 0), np.float32)
         z = [self.sparse.field(counts.words, rows, f) for f, rows in enumerate(fields)]
         return _encoded(dense, self.sparse.document(z, own), self.settings["bias"])
 
@@ -393,6 +393,3 @@ def _encoded(dense: Float32, rows: Rows, bias: float) -> Encoded:
         rows.width,
         np.full(len(rows), bias, np.float32),
     )
-
-
-register(KIND, LinearModel.from_parts)

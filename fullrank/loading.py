@@ -13,6 +13,7 @@ from fullrank import golden
 from fullrank.documents import DocumentStore
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank.kinds import load_model
 from fullrank.manifest import (
     ENCODED,
     FAISS_INDEX,
@@ -23,7 +24,7 @@ from fullrank.manifest import (
     Manifest,
     parse_manifest,
 )
-from fullrank.model import Model, Parts, load_model
+from fullrank.model import Model, Parts
 from fullrank.retrieval import Retriever
 from fullrank.strings import StringTable
 from fullrank.verify import (

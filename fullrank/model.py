@@ -1,20 +1,14 @@
-"""The contract of a model, and the registry through which a bundle's model is loaded.
-
-Every model compiles to two encoders (``score = u·v + s·t + b``); the service knows nothing else. A kind of model is a
-class that registers itself under ``config["kind"]``.
-"""
+"""The contract of a model: two encoders, ``score = u·v + s·t + b``; the service knows nothing else."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Encoded, Float32
-from fullrank.errors import BundleError
 
 
 @dataclass(frozen=True)
@@ -66,34 +60,6 @@ class Model(Protocol):
         """What a bundle has to store."""
 
 
-_KINDS: dict[str, Callable[[Parts], Model]] = {}
-
-
-def register(kind: str, load: Callable[[Parts], Model]) -> None:
-    """Name the loader of a kind of model."""
-    _KINDS[kind] = load
-
-
-def load_model(parts: Parts) -> Model:
-    """The model of a bundle's parts. Raises BundleError for an unknown kind or unfit parts."""
-    # Imported here: the kinds import this module for the contract.
-    import fullrank.linear  # noqa: F401
-
-    kind = parts.config.get("kind")
-    load = _KINDS.get(kind) if isinstance(kind, str) else None
-    if load is None:
-        raise BundleError(f"unknown kind of model {kind!r}; known: {', '.join(sorted(_KINDS))}")
-    try:
-        return load(parts)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"model of kind {kind!r} does not load: {error!r}") from error
-
-
 def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
     """The named text fields joined by newlines; what is absent or no text is left out."""
     return "\n".join(value for name in names if isinstance(value := fields.get(name), str))
-
-
-def zeros_like_dense(rows: int, width: int) -> Float32:
-    """A dense part of zeros."""
-    return np.zeros((rows, width), np.float32)

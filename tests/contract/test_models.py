@@ -17,7 +17,7 @@ import pytest
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Encoded
 from fullrank.explain import explain
-from fullrank.model import load_model
+from fullrank.kinds import load_model
 from fullrank.retrieval import Retriever
 from tests.contract.twin import Twin
 from tests.planted import write_planted, write_planted_links
