@@ -1,6 +1,6 @@
 """The margin loss, as the papers give it: one random negative per judged pair, hinge at 1, a fixed rate.
 
-    L = Σ max(0, 1 − f(q, d⁺) + f(q, d⁻))            Bai et al. 2009, eq. 3 and algorithm 1
+    L = Σ max(0, 1 − f(q, d⁺) + f(q, d⁻))            Bai et al. 2009, eq. 8
 
 The rate is the one of ``rates`` with the smallest training error over a trial.
 """
@@ -15,6 +15,7 @@ import numba
 import numpy as np
 
 from fullrank.encoding import Float32, Int64
+from fullrank.errors import TrainingError
 from fullrank.features import Rows
 from trainer import kernels
 from trainer.data import Features, Pairs
@@ -61,9 +62,18 @@ def start_state(
 def sample(
     pairs: Pairs, features: Features, count: int, rng: np.random.Generator
 ) -> tuple[Int64, Int64, Int64]:
-    """``count`` triples: a judged pair drawn at random, and a random document that is not judged."""
-    queries = np.repeat(pairs.queries, [len(pairs.relevant[q]) for q in pairs.queries.tolist()])
-    documents = np.concatenate([pairs.relevant[q] for q in pairs.queries.tolist()])
+    """``count`` triples: a judged pair drawn at random, and a random document that is not judged.
+
+    Raises TrainingError where every query's judged documents are the whole collection.
+    """
+    itself = int(features.documents_are_queries)
+    usable = [
+        q for q in pairs.queries.tolist() if len(pairs.relevant[q]) + itself < features.documents
+    ]
+    if not usable:
+        raise TrainingError("every document is relevant to every query; there is no negative")
+    queries = np.repeat(np.array(usable), [len(pairs.relevant[q]) for q in usable])
+    documents = np.concatenate([pairs.relevant[q] for q in usable])
     drawn = rng.permutation(len(queries))
     if count > len(drawn):
         drawn = np.concatenate([drawn, rng.integers(0, len(queries), count - len(drawn))])
