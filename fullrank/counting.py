@@ -35,10 +35,15 @@ class Counted(NamedTuple):
     counts: npt.NDArray[np.int32]
 
 
+TextCounter = Callable[[str], dict[str, int]]
+"""What counts one text; it is pickled on its way to a worker."""
+
+
 class Tally:
     """What one process has counted: its words, numbered as they were met, and its chunks."""
 
-    def __init__(self) -> None:
+    def __init__(self, counter: TextCounter) -> None:
+        self.counter = counter
         self.number: dict[str, int] = {}
         self.chunks: dict[int, Counted] = {}
 
@@ -50,7 +55,7 @@ class Tally:
         counts: list[int] = []
         # Text by text: its words are still in the processor's cache when they are numbered.
         for i, text in enumerate(texts):
-            counted = count_words(text)
+            counted = self.counter(text)
             sizes[i] = len(counted)
             indices.extend([number.setdefault(word, len(number)) for word in counted])
             counts.extend(counted.values())
@@ -61,7 +66,10 @@ _Chunks = deque[tuple[int, Sequence[str]]]
 
 
 def count_chunks(
-    chunks: Sequence[Sequence[str]], processes: int, progress: Callable[[int], object]
+    chunks: Sequence[Sequence[str]],
+    processes: int,
+    progress: Callable[[int], object],
+    counter: TextCounter = count_words,
 ) -> list[Tally]:
     """Count every chunk, in this process and in processes - 1 others; one Tally for each.
 
@@ -70,8 +78,8 @@ def count_chunks(
     a worker dies.
     """
     waiting: _Chunks = deque(enumerate(chunks))
-    own = Tally()
-    workers = [_Worker.start(waiting) for _ in range(processes - 1)]
+    own = Tally(counter)
+    workers = [_Worker.start(waiting, counter) for _ in range(processes - 1)]
     try:
         while (chunk := _take(waiting.pop)) is not None:
             own.count(*chunk)
@@ -110,7 +118,7 @@ class _Worker:
     feeder: Thread
 
     @classmethod
-    def start(cls, waiting: _Chunks) -> _Worker:
+    def start(cls, waiting: _Chunks, counter: TextCounter) -> _Worker:
         here, there = Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         process = subprocess.Popen(
@@ -123,7 +131,7 @@ class _Worker:
         )
         # With the other end held by the worker alone, its death shows as an end of file.
         there.close()
-        feeder = Thread(target=_feed, args=(here, waiting), daemon=True)
+        feeder = Thread(target=_feed, args=(here, waiting, counter), daemon=True)
         feeder.start()
         return cls(here, process, feeder)
 
@@ -146,10 +154,11 @@ class _Worker:
         self.connection.close()
 
 
-def _feed(connection: Connection, waiting: _Chunks) -> None:
+def _feed(connection: Connection, waiting: _Chunks, counter: TextCounter) -> None:
     # A socket holds less than a chunk, so a send returns when the worker has begun to take it in: at
     # most one chunk waits for a worker.
     try:
+        connection.send(counter)
         while (chunk := _take(waiting.popleft)) is not None:
             connection.send(chunk)
         connection.send(None)
@@ -160,10 +169,12 @@ def _feed(connection: Connection, waiting: _Chunks) -> None:
 def work(descriptor: int) -> None:
     """What a worker process does with its end of the pipe; it ends with its parent."""
     connection = Connection(descriptor)
-    tally = Tally()
     try:
+        tally = Tally(connection.recv())
         while (chunk := connection.recv()) is not None:
             tally.count(*chunk)
+        # Its counter stays: the parent has one.
+        tally.counter = count_words
         connection.send(tally)
     except (EOFError, OSError):
         return

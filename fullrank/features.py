@@ -14,9 +14,9 @@ from zlib import crc32
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.counting import Counted, count_chunks
+from fullrank.counting import Counted, TextCounter, count_chunks
 from fullrank.encoding import Float32, Int32, Int64
-from fullrank.text import trigrams
+from fullrank.text import count_words, trigrams
 
 # Below this many characters one process is done before another has started.
 _PARALLEL_CHARACTERS = 4_000_000
@@ -146,12 +146,14 @@ def count_corpus(
     *,
     processes: int = 1,
     progress: Callable[[int], object] | None = None,
+    counter: TextCounter = count_words,
 ) -> Counts:
     """Count the words of each column of texts in one pass, over several processes when there is enough to do.
 
     columns    texts, e.g. titles and bodies; columns may differ in length
     processes  cores to use, this process's own among them
     progress   called with the number of texts of each finished chunk
+    counter    what counts a text: its words, or phrases
 
     The result does not depend on ``processes``.
     """
@@ -160,7 +162,7 @@ def count_corpus(
     if characters < _PARALLEL_CHARACTERS:
         processes = 1
     tallies = count_chunks(
-        [chunk for _, chunk in chunks], processes, progress or (lambda texts: None)
+        [chunk for _, chunk in chunks], processes, progress or (lambda texts: None), counter
     )
     words = sorted(set().union(*(tally.number for tally in tallies)))
     index = {word: i for i, word in enumerate(words)}

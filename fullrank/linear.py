@@ -34,7 +34,7 @@ from fullrank.features import (
     unit,
 )
 from fullrank.model import Parts, TermShare, field_text
-from fullrank.phrases import Phrases, no_phrases
+from fullrank.phrases import Phrases
 
 KIND = "linear"
 
@@ -224,10 +224,9 @@ class LinearModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """u and s of each text."""
-        phrases = self.sparse.phrases
-        rows = phrases.rows(texts) if len(phrases) else no_phrases(len(texts))
         counts = count_corpus([texts])
-        return self.encode_query_counts(counts.words, counts.columns[0], rows)
+        phrases = self.sparse.phrases.rows(texts)
+        return self.encode_query_counts(counts.words, counts.columns[0], phrases)
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Encoded:
         """As ``encode_queries``, from texts already counted."""
@@ -242,9 +241,7 @@ class LinearModel:
         """v, t and the default bias of each document."""
         counts = count_corpus(self.columns(documents))
         titles = [field_text(d, [self.settings["phrase_field"]]) for d in documents]
-        phrases = self.sparse.phrases
-        own = phrases.own(titles) if len(phrases) else no_phrases(len(documents))
-        return self.encode_document_counts(counts, own)
+        return self.encode_document_counts(counts, self.sparse.phrases.own(titles))
 
     def encode_document_counts(self, counts: Counts, own: Rows) -> Encoded:
         """As ``encode_documents``, from one counted column per field."""

@@ -8,17 +8,14 @@ one another there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import cached_property
-from multiprocessing import get_context
 
 import numpy as np
 
-from fullrank.features import Rows
+from fullrank.features import Rows, count_corpus
 from fullrank.text import words
 
 LONGEST = 8
-_PARALLEL_CHARACTERS = 4_000_000
 
 
 def phrase_of(text: str) -> str:
@@ -28,13 +25,16 @@ def phrase_of(text: str) -> str:
 
 
 class Phrases:
-    """Known phrases, each a row."""
+    """Known phrases, ascending, each a row."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self.phrases = phrases
 
     def __len__(self) -> int:
         return len(self.phrases)
+
+    def __reduce__(self) -> tuple[type[Phrases], tuple[list[str]]]:
+        return Phrases, (list(self.phrases),)
 
     @cached_property
     def index(self) -> dict[str, int]:
@@ -50,29 +50,27 @@ class Phrases:
             lengths.setdefault(parts[0], set()).add(len(parts))
         return {word: sorted(found) for word, found in lengths.items()}
 
-    def count(self, text: str) -> dict[int, int]:
-        """Row → how often that phrase stands in the text; overlapping ones all count."""
-        if not len(self):
-            return {}
+    def count(self, text: str) -> dict[str, int]:
+        """Phrase → how often it stands in the text; overlapping ones all count."""
         sequence = words(text)
-        counts: dict[int, int] = {}
+        counts: dict[str, int] = {}
         lengths, index = self._lengths, self.index
         for start, word in enumerate(sequence):
             for length in lengths.get(word, ()):
-                row = index.get(word if length == 1 else " ".join(sequence[start : start + length]))
-                if row is not None:
-                    counts[row] = counts.get(row, 0) + 1
+                phrase = word if length == 1 else " ".join(sequence[start : start + length])
+                if phrase in index:
+                    counts[phrase] = counts.get(phrase, 0) + 1
         return counts
 
     def rows(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
         """Counts of every phrase in every text, (B, phrases)."""
-        if processes > 1 and sum(map(len, texts)) >= _PARALLEL_CHARACTERS:
-            context = get_context("spawn")
-            with ProcessPoolExecutor(processes, context, _receive, (list(self.phrases),)) as pool:
-                counted = list(pool.map(_count, texts, chunksize=64))
-        else:
-            counted = [self.count(text) for text in texts]
-        return Rows.from_lists([(list(c), list(c.values())) for c in counted], len(self))
+        if not len(self):
+            return no_phrases(len(texts))
+        counted = count_corpus([texts], processes=processes, counter=self.count)
+        place = np.array([self.index[phrase] for phrase in counted.words], np.int32)
+        rows = counted.columns[0]
+        # Phrases ascend in both, so rows stay in order.
+        return Rows(rows.indptr, place[rows.indices], rows.values, len(self))
 
     def own(self, texts: Sequence[str]) -> Rows:
         """For each text the row of the phrase that it is, value 1."""
@@ -85,16 +83,3 @@ class Phrases:
 def no_phrases(count: int) -> Rows:
     """``count`` empty rows of width 0."""
     return Rows(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 0)
-
-
-_received = Phrases([])
-
-
-def _receive(phrases: list[str]) -> None:
-    """Give a worker process its phrases, once."""
-    global _received
-    _received = Phrases(phrases)
-
-
-def _count(text: str) -> dict[int, int]:
-    return _received.count(text)

@@ -210,11 +210,8 @@ def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
         document,
         sparse,
     )
-    if len(sparse.phrases):
-        texts = corpus.query_texts(corpus.sources)
-        phrases = sparse.phrases.rows(texts, processes=corpus.processes)
-    else:
-        phrases = no_phrases(len(queries))
+    texts = corpus.query_texts(corpus.sources)
+    phrases = sparse.phrases.rows(texts, processes=corpus.processes)
     phrase_idf = bm25_idf(_document_frequency(phrases), len(phrases))
     weights = model.settings["field_weights"]
     if settings.latent == "none":
@@ -308,7 +305,7 @@ def _sparse(
         terms=settings.match_terms,
         mean_lengths=tuple(float(np.mean(row_sums(rows))) for rows in counted),
     )
-    return side, phrases.own(titles) if known else no_phrases(documents)
+    return side, phrases.own(titles)
 
 
 def _with_trigrams(side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:

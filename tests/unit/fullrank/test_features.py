@@ -143,8 +143,8 @@ def test_processes_change_nothing(corpus: list[str], monkeypatch: pytest.MonkeyP
 def test_a_worker_that_dies_is_an_error(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     real = counting._Worker.start
 
-    def doomed(waiting: object) -> counting._Worker:
-        worker = real(waiting)  # type: ignore[arg-type]
+    def doomed(*args: object) -> counting._Worker:
+        worker = real(*args)  # type: ignore[arg-type]
         worker.process.kill()
         return worker
 
