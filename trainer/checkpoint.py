@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.errors import TrainingError
+
+# What numpy and zipfile raise over a damaged file; AttributeError over one that holds a single array.
+_UNREADABLE = (
+    AttributeError, BadZipFile, EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError,
+    zlib.error,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,10 +50,10 @@ def load(path: Path, *, identity: str) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-        facts = json.loads(arrays.pop("facts").tobytes())
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        facts = dict(json.loads(arrays.pop("facts").tobytes()))
+    except _UNREADABLE as error:
         raise TrainingError(f"checkpoint {path} cannot be read: {error}") from error
     if facts.get("identity") != identity:
         raise TrainingError(

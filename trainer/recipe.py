@@ -158,6 +158,9 @@ def parse_recipe(name: str, text: str) -> Recipe:
     unknown = set(table) - set(_SECTIONS) - {"about"}
     if unknown:
         raise RecipeError(f"recipe {name}: unknown section {sorted(unknown)[0]!r}")
+    for section in table.keys() & _SECTIONS.keys():
+        if not isinstance(table[section], dict):
+            raise RecipeError(f"recipe {name}: {section} is not a section")
     sections = {
         section: kind(**_typed(kind, table.get(section, {}), section))
         for section, kind in _SECTIONS.items()
@@ -227,6 +230,17 @@ def _checked(recipe: Recipe) -> Recipe:
         ("train.document_dropout", train.document_dropout, 0, 0.95),
         ("train.init", train.init, 0, 100),
         ("train.rate", train.rate, 0, 100),
+        ("model.k3", model.k3, 0, math.inf),
+        ("train.patience", train.patience, 1, 100_000),
+        ("train.seconds", train.seconds, 0, math.inf),
+        ("train.valid_queries", train.valid_queries, 0, 1 << 30),
+        ("train.trial", train.trial, 1, 1 << 30),
+        ("train.triples", train.triples, 0, 1 << 30),
+        ("train.diagonal_rate", train.diagonal_rate, 0, 100),
+        ("train.bias_rate", train.bias_rate, 0, 100),
+        ("train.start", train.start, 0, 1000),
+        ("auto.seconds", recipe.auto.seconds, 0, math.inf),
+        *(("train.rates", rate, 0, 1000) for rate in train.rates),
     ]
     sizes = ("words", "min_df", "buckets", "latent_words", "latent_terms", "match_terms")
     bounds += [(f"model.{name}", getattr(model, name), 0, 1 << 30) for name in sizes]

@@ -71,7 +71,7 @@ def test_embed() -> None:
 
 
 def test_embed_of_nothing() -> None:
-    nothing = rows_of(sp.csr_array((0, FEATURES), dtype=np.float32))
+    nothing = rows_of(sp.csr_array(np.zeros((0, FEATURES), np.float32)))
     out = np.empty((0, WIDTH), np.float32)
     kernels.embed(nothing.indptr, nothing.indices, nothing.values, table(), out)
     assert out.shape == (0, WIDTH)

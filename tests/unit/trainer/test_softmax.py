@@ -1,7 +1,7 @@
 """The softmax loss: its gradient held by finite differences of a plain float64 twin, parameter by parameter.
 
-AdaGrad divides by the root of its sum of squares. Starting that sum at 10⁶ with a rate of 10³ makes one step the gradient
-itself, to six figures: what moved is what the code believes ∂L/∂θ to be.
+AdaGrad divides by the root of its sum of squares. Starting that sum at 10⁶ with a rate of 10³ makes one step the
+gradient itself, to six figures: what moved is what the code believes ∂L/∂θ to be.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from fullrank.features import Rows
 from tests.planted import write_planted, write_planted_links
-from trainer import softmax
+from trainer import kernels, softmax
 from trainer.collection import read_collection
 from trainer.data import Features, build_features, count_collection
 from trainer.parameters import Parameters, start
@@ -217,13 +217,13 @@ def test_few_candidates_are_all_judged_documents_and_some_others(
 ) -> None:
     """Every judged document of the batch is there however small ``candidates`` is."""
     shapes = []
-    kernel = softmax.kernels.softmax_gradient
+    kernel = kernels.softmax_gradient
 
     def record(S: np.ndarray, *rest: np.ndarray) -> None:
         shapes.append(S.shape)
         kernel(S, *rest)
 
-    monkeypatch.setattr(softmax.kernels, "softmax_gradient", record)
+    monkeypatch.setattr(kernels, "softmax_gradient", record)
     queries = features.pairs.queries[:2]
     judged = len(np.unique(np.concatenate([features.pairs.relevant[q] for q in queries.tolist()])))
     for candidates in (2, judged + 5):
