@@ -57,6 +57,8 @@ class Phrases:
         lengths, index = self._lengths, self.index
         for start, word in enumerate(sequence):
             for length in lengths.get(word, ()):
+                if start + length > len(sequence):
+                    break
                 phrase = word if length == 1 else " ".join(sequence[start : start + length])
                 if phrase in index:
                     counts[phrase] = counts.get(phrase, 0) + 1

@@ -14,7 +14,9 @@ import numpy as np
 
 from fullrank.bundle import write_bundle
 from fullrank.encoding import Encoded
+from fullrank.errors import BundleError
 from fullrank.linear import LinearModel
+from fullrank.manifest import is_name
 from trainer import lsi
 from trainer.collection import Collection, read_collection
 from trainer.data import Corpus, Features, build_features, count_collection
@@ -81,7 +83,9 @@ def train(
     Raises CollectionError, RecipeError, TrainingError (Interrupted on Ctrl-C), BundleError.
     """
     began = time.monotonic()
-    # A recipe that cannot work is refused before a collection is read.
+    # A name or a recipe that cannot work is refused before a collection is read.
+    if not is_name(name):
+        raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     chosen = load_recipe(recipe).override(overrides)
     with reporter or Reporter() as report:
         threads = _set_threads(threads)

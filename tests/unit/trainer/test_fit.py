@@ -1,4 +1,4 @@
-"""The fitting loop: the best epoch is kept, an interruption costs nothing, and what cannot be learned from is refused."""
+"""The fitting loop: the best epoch is kept, an interruption costs nothing, what cannot be learned from is refused."""
 
 from __future__ import annotations
 

@@ -1,0 +1,206 @@
+"""The whole command's work, from a folder to a bundle with its table."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from fullrank.bundle import open_bundle
+from fullrank.errors import BundleError, CollectionError, RecipeError, TrainingError
+from tests.planted import write_planted, write_planted_links, write_qrels
+from trainer.fit import Interrupted
+from trainer.metrics import MEASURES
+from trainer.progress import Reporter
+from trainer.train import TrainResult, train
+
+TINY = ("dimension=8", "epochs=6", "patience=6", "batch=32", "candidates=30", "rate=0.1")
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = numba.get_num_threads()
+    yield
+    numba.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_planted(tmp_path_factory.mktemp("planted"))
+
+
+def trained(
+    collection: Path, out: Path, recipe: str, *overrides: str, **changes: Any
+) -> tuple[TrainResult, list[dict[str, Any]]]:
+    """The result, and the lines that were reported."""
+    stream = io.StringIO()
+    result = train(
+        collection, out, "planted", recipe=recipe, overrides=overrides,
+        **{"threads": 1, "reporter": Reporter(stream), **changes},
+    )  # fmt: skip
+    return result, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def warnings_in(lines: list[dict[str, Any]]) -> list[str]:
+    return [line["reason"] for line in lines if line["event"] == "warning"]
+
+
+def test_bundle_table_and_card(planted: Path, tmp_path: Path) -> None:
+    result, lines = trained(planted, tmp_path, "fielded", *TINY)
+    bundle = open_bundle(result.path)
+    assert result.path.parent == tmp_path / "planted"
+    assert [row.system for row in result.table] == ["fielded", "tfidf", "bm25"]
+    for row in result.table:
+        assert (row.split, row.queries) == ("valid", 30)
+        assert set(row.measures) == set(MEASURES)
+        facts = row.as_dict()
+        assert all(0 <= facts[name] <= 1 and facts[f"{name}_se"] >= 0 for name in MEASURES)
+    assert result.table[1].measures["map"].standard_error > 0
+    card = bundle.card
+    assert card["table"] == [row.as_dict() for row in result.table]
+    assert card["recipe"]["train"]["epochs"] == 6
+    assert (card["seed"], card["threads"]) == (1, 1)
+    assert card["collection"]["splits"] == ["train", "valid", "test"]
+    history = card["training"]["history"]
+    assert history[card["training"]["best_epoch"] - 1]["valid_map"] > 0.9
+    assert [line["system"] for line in lines if line["event"] == "measured"] == [
+        "fielded", "tfidf", "bm25",
+    ]  # fmt: skip
+    assert lines[0]["event"] == "read"
+    assert (lines[0]["documents"], lines[0]["queries"]) == (36, 186)
+    assert lines[-1]["event"] == "written"
+    assert warnings_in(lines) == []
+    assert not (tmp_path / ".training").exists()
+    assert json.loads(json.dumps(result.as_dict(), allow_nan=False))["version"] == result.path.name
+
+
+def test_whoever_loses_is_told(planted: Path, tmp_path: Path) -> None:
+    """Nobody ships a model that loses to a baseline without being told."""
+    _, lines = trained(planted, tmp_path, "ssi", "dimension=2", "epochs=1", "rates=0", "init=3")
+    assert warnings_in(lines) == [
+        "ssi loses to tfidf on validation",
+        "ssi loses to bm25 on validation",
+    ]
+
+
+@pytest.mark.parametrize("name", ["tfidf", "bm25"])
+def test_a_baseline_stands_once_in_its_own_table(name: str, planted: Path, tmp_path: Path) -> None:
+    result, _ = trained(planted, tmp_path, name)
+    assert sorted(row.system for row in result.table) == ["bm25", "tfidf"]
+    assert result.table[0].system == name
+    assert open_bundle(result.path).model.n_dense == 0
+
+
+def test_the_table_is_the_bundles_own(planted: Path, tmp_path: Path) -> None:
+    """tf-idf trained as a model, and tf-idf as another model's baseline, are one line."""
+    own, _ = trained(planted, tmp_path, "tfidf")
+    other, _ = trained(planted, tmp_path, "bm25")
+    assert own.table[0].as_dict() == other.table[1].as_dict()
+    assert own.table[1].as_dict() == other.table[0].as_dict()
+
+
+@pytest.mark.parametrize("trials", [("rate=0", "rate=0.1"), ("rate=0.1", "rate=0")])
+def test_auto_keeps_the_best_trial(trials: tuple[str, str], planted: Path, tmp_path: Path) -> None:
+    result, lines = trained(
+        planted, tmp_path, "auto", *TINY, "auto.seconds=100", f"trials={';'.join(trials)}"
+    )
+    found = {line["overrides"]: line["map"] for line in lines if line["event"] == "trial"}
+    assert list(found) == list(trials)
+    assert found["rate=0.1"] > found["rate=0"]
+    card = open_bundle(result.path).card
+    assert card["recipe"]["train"]["rate"] == 0.1
+    assert result.table[0].measures["map"].mean == pytest.approx(found["rate=0.1"], abs=1e-5)
+    assert [trial["overrides"] for trial in card["training"]["trials"]] == list(trials)
+    assert not (tmp_path / ".training").exists()
+
+
+def test_alpha_is_chosen_on_validation(planted: Path, tmp_path: Path) -> None:
+    result, lines = trained(
+        planted, tmp_path, "lsi-tfidf", "dimension=5", "trials=alpha=0;alpha=0.5"
+    )
+    maps = {line["overrides"]: line["map"] for line in lines if line["event"] == "trial"}
+    assert maps["alpha=0"] == pytest.approx(result.table[1].measures["map"].mean, abs=1e-5)
+    assert result.recipe.model.alpha == (0.5 if maps["alpha=0.5"] > maps["alpha=0"] else 0.0)
+
+
+def test_without_a_validation_split(tmp_path: Path) -> None:
+    folder = write_planted(tmp_path / "c", splits=["train"])
+    result, lines = trained(folder, tmp_path, "auto", *TINY, "trials=rate=0.1;rate=0")
+    assert result.table == []
+    assert result.recipe.train.rate == 0.1
+    assert warnings_in(lines) == ["no split 'valid': the first trial is taken"]
+    open_bundle(result.path)
+
+
+def test_documents_as_queries(tmp_path: Path) -> None:
+    folder = write_planted_links(tmp_path / "c")
+    result, lines = trained(folder, tmp_path, "fielded", *TINY)
+    assert lines[0]["queries"] == lines[0]["documents"] == 72
+    assert result.table[0].measures["map"].mean > 0.9
+
+
+def test_same_seed_same_bundle_another_seed_another(planted: Path, tmp_path: Path) -> None:
+    ids: list[bytes] = []
+    for seed in (1, 1, 2):
+        result, _ = trained(planted, tmp_path / str(len(ids)), "fielded", *TINY, seed=seed)
+        bundle = open_bundle(result.path)
+        ids.append(np.asarray(bundle.encoded.dense).tobytes())
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_ctrl_c_then_resume(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupted command leaves is enough to end where an unbroken one does."""
+    whole, _ = trained(planted, tmp_path / "whole", "fielded", *TINY)
+    say = Reporter.say
+
+    def press(self: Reporter, event: str, **figures: Any) -> None:
+        say(self, event, **figures)
+        if event == "epoch" and figures["epoch"] == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Reporter, "say", press)
+        with pytest.raises(Interrupted, match="--resume goes on after epoch 2"):
+            trained(planted, tmp_path, "fielded", *TINY)
+    assert (tmp_path / ".training" / "planted" / "0.npz").is_file()
+    assert not (tmp_path / "planted").exists()
+    with pytest.raises(TrainingError, match="another recipe, seed or collection"):
+        trained(planted, tmp_path, "fielded", *TINY, "rate=0.3", resume=True)
+    result, lines = trained(planted, tmp_path, "fielded", *TINY, resume=True)
+    assert [line["after_epoch"] for line in lines if line["event"] == "resumed"] == [2]
+    a, b = open_bundle(whole.path), open_bundle(result.path)
+    np.testing.assert_array_equal(a.encoded.dense, b.encoded.dense)
+    np.testing.assert_array_equal(a.encoded.bias, b.encoded.bias)
+    assert not (tmp_path / ".training").exists()
+
+
+def test_what_cannot_work_is_refused_early(planted: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError):
+        trained(tmp_path / "absent", tmp_path, "magic")
+    with pytest.raises(RecipeError):
+        trained(tmp_path / "absent", tmp_path, "ssi", "dimension=-1")
+    with pytest.raises(BundleError, match="cannot name a bundle"):
+        train(tmp_path / "absent", tmp_path, "../planted", recipe="tfidf")
+    with pytest.raises(CollectionError, match="no such folder"):
+        trained(tmp_path / "absent", tmp_path, "ssi")
+    folder = write_planted(tmp_path / "c", splits=["test"])
+    with pytest.raises(TrainingError, match="no judged pair"):
+        trained(folder, tmp_path, "ssi", "dimension=4")
+    write_qrels(folder / "qrels" / "train.tsv", [])
+    with pytest.raises((TrainingError, CollectionError)):
+        trained(folder, tmp_path, "ssi", "dimension=4")
+    assert not list(tmp_path.glob("planted/*"))
+
+
+def test_threads_are_set_and_bounded(planted: Path, tmp_path: Path) -> None:
+    trained(planted, tmp_path, "tfidf", threads=1)
+    assert numba.get_num_threads() == 1
+    result, _ = trained(planted, tmp_path, "tfidf", threads=10_000)
+    assert 1 <= open_bundle(result.path).card["threads"] == numba.get_num_threads() < 10_000
