@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank import cli, model
+from fullrank import cli, kinds
 from fullrank.bundle import write_bundle
 from fullrank.documents import Document
 from fullrank.encoding import Encoded
@@ -73,7 +73,7 @@ def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of bundles that holds one version of one model."""
-    monkeypatch.setitem(model._KINDS, "counting", lambda _: CountingModel())
+    monkeypatch.setitem(kinds.KINDS, "counting", lambda _: CountingModel())
     folder = tmp_path / "bundles"
     counting = CountingModel()
     encoded = counting.encode_documents([item.texts(["text"]) for item in DOCUMENTS])
