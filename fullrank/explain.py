@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fullrank.encoding import Encoded
-from fullrank.model import Model
+from fullrank.model import TermShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,10 @@ class Explanation:
     words: list[WordScore]
 
 
-def explain(model: Model, documents: Encoded, text: str, row: int, limit: int = 8) -> Explanation:
-    """Split the score of document ``row`` for a query.
+def explain(
+    terms: Sequence[TermShare], documents: Encoded, row: int, limit: int = 8
+) -> Explanation:
+    """Split the score of document ``row`` for the query that ``model.query_terms(text)`` took apart.
 
     learned of word w is (its share of u)·v, exact is s_w t_w; over all words they add up to u·v and s·t.
     """
@@ -42,7 +45,7 @@ def explain(model: Model, documents: Encoded, text: str, row: int, limit: int = 
             float(np.dot(term.dense.astype(np.float64), v)) if len(v) else 0.0,
             term.weight * held.get(term.feature, 0.0),
         )
-        for term in model.query_terms(text)
+        for term in terms
     ]
     learned = sum(word.learned for word in words)
     exact = sum(word.exact for word in words)

@@ -98,16 +98,6 @@ class Vocabulary:
         """The row of each word, int32, -1 where it has none."""
         return np.fromiter(map(self.row, words), np.int32, len(words))
 
-    def count(self, counts: Sequence[dict[str, int]]) -> Rows:
-        """Counted texts as rows over this vocabulary; words without a row are left out."""
-        rows = []
-        for counted in counts:
-            found = self.rows(list(counted))
-            known = found >= 0
-            values = np.fromiter(counted.values(), np.float32, len(counted))
-            rows.append((found[known].tolist(), values[known].tolist()))
-        return Rows.from_lists(rows, len(self))
-
 
 @dataclass(frozen=True, eq=False)
 class Counts:
@@ -119,16 +109,27 @@ class Counts:
     def over(self, vocabulary: Vocabulary) -> list[Rows]:
         """The columns over another vocabulary; words without a row there are left out."""
         target = vocabulary.rows(self.words)
-        known = np.flatnonzero(target >= 0)
-        shape = (len(self.words), len(vocabulary))
-        ones = np.ones(len(known), np.float32)
-        move = sp.csr_array((ones, (known, target[known])), shape=shape)
-        return [rows_of(sp.csr_array(column.csr() @ move)) for column in self.columns]
+        return [moved(column, target, len(vocabulary)) for column in self.columns]
 
     def document_frequency(self) -> Int64:
         """In how many rows each word stands, in any column, int64 (words,)."""
         total = sum((column.csr() for column in self.columns[1:]), self.columns[0].csr())
         return np.bincount(total.indices, minlength=len(self.words)).astype(np.int64)
+
+
+def moved(rows: Rows, target: Int32, width: int) -> Rows:
+    """Rows with column j moved to target[j]; -1 leaves it out, columns that meet are added up."""
+    place = target[rows.indices]
+    known = place >= 0
+    owner = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))[known]
+    keys, values = owner * np.int64(width) + place[known], rows.values[known]
+    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+        order = np.argsort(keys, kind="stable")
+        keys, values = keys[order], values[order]
+        first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+        keys, values = keys[first], np.add.reduceat(values, first)
+    indptr = np.searchsorted(keys, np.arange(len(rows) + 1) * np.int64(width))
+    return Rows(indptr.astype(np.int64), (keys % max(width, 1)).astype(np.int32), values, width)
 
 
 def _chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:

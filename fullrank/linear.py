@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Int32
+from fullrank.encoding import Encoded, Float32
 from fullrank.features import (
     Counts,
     Rows,
     Vocabulary,
     bm25,
     count_corpus,
+    moved,
     rows_of,
     saturate,
     strongest,
@@ -37,14 +38,6 @@ from fullrank.model import Parts, TermShare, field_text
 from fullrank.phrases import Phrases
 
 KIND = "linear"
-
-
-def _moved(rows: Rows, target: Int32, width: int) -> Rows:
-    """Rows with column j moved to target[j]; columns with target -1 are left out."""
-    known = np.flatnonzero(target >= 0)
-    ones = np.ones(len(known), np.float32)
-    move = sp.csr_array((ones, (known, target[known])), shape=(rows.width, width))
-    return rows_of(sp.csr_array(rows.csr() @ move))
 
 
 def _sum(parts: Sequence[Rows]) -> Rows:
@@ -89,7 +82,7 @@ class DenseSide:
         idf = np.concatenate([self.idf[:known], np.full(len(unseen), self.idf[known], np.float32)])
         parts = []
         for rows, weight in zip(columns, weights, strict=True):
-            part = tfidf(_moved(rows, target, len(idf)), idf)
+            part = tfidf(moved(rows, target, len(idf)), idf)
             parts.append(part.with_values(part.values * np.float32(weight)))
         return unit(strongest(_sum(parts), self.terms)), unseen
 
@@ -141,7 +134,7 @@ class SparseSide:
 
     def query(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Rows:
         """s of each query; ``counts`` over ``words``, ``phrases`` over the known phrases."""
-        found = _moved(counts, self.words.rows(words), len(self.words))
+        found = moved(counts, self.words.rows(words), len(self.words))
         if self.scheme == "none":
             return _beside(_empty_like(found), _empty_like(phrases))
         rows = saturate(found, self.k3) if self.scheme == "bm25" else tfidf(found, self.idf)
@@ -152,7 +145,7 @@ class SparseSide:
 
     def field(self, words: Sequence[str], counts: Rows, index: int) -> Rows:
         """z_f: the weights of field ``index``, before its diagonal, over the words alone."""
-        found = _moved(counts, self.words.rows(words), len(self.words))
+        found = moved(counts, self.words.rows(words), len(self.words))
         if self.scheme == "none":
             return _empty_like(found)
         if self.scheme == "tfidf":

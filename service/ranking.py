@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded
 from fullrank.explain import explain
-from fullrank.model import Model, TermShare
+from fullrank.model import TermShare
 from service.cache import EmbeddingCache, Key
 from service.errors import Overloaded
 from service.metrics import Metrics
@@ -94,14 +94,15 @@ class Ranker:
 def _rank(bundle: Bundle, wish: Wish, cached: Encoded | None) -> tuple[Encoded, Ranked]:
     encoded = cached if cached is not None else bundle.model.encode_queries([wish.text])
     deleted = _mask(bundle, wish.exclude) if wish.exclude else None
-    terms = _Terms(bundle.model, wish.text) if wish.explain else None
+    # Taken apart once, for all hits.
+    terms = bundle.model.query_terms(wish.text) if wish.explain else None
     [ranking] = bundle.retriever.search(encoded, wish.limit, offset=wish.offset, deleted=deleted)
     hits = [
         {
             "id": bundle.documents.ids[row],
             "score": score,
             "fields": _chosen(bundle.documents.fields(row), wish.fields),
-            "explanation": _explained(bundle, terms, row, parts) if terms else None,
+            "explanation": None if terms is None else _explained(bundle, terms, row, parts),
         }
         for row, score, *parts in zip(
             ranking.rows.tolist(),
@@ -131,19 +132,10 @@ def _chosen(fields: dict[str, Any], names: Collection[str] | None) -> dict[str, 
     return {name: value for name, value in fields.items() if name in names}
 
 
-class _Terms:
-    """A query taken apart once, for all hits of its answer."""
-
-    def __init__(self, model: Model, text: str) -> None:
-        self.text = text
-        self._terms = model.query_terms(text)
-
-    def query_terms(self, text: str) -> list[TermShare]:
-        return self._terms
-
-
-def _explained(bundle: Bundle, terms: _Terms, row: int, parts: list[float]) -> dict[str, Any]:
-    found = explain(cast("Model", terms), bundle.encoded, terms.text, row)
+def _explained(
+    bundle: Bundle, terms: Sequence[TermShare], row: int, parts: list[float]
+) -> dict[str, Any]:
+    found = explain(terms, bundle.encoded, row)
     # The parts as they were ranked: they add up to the score to the last digit.
     learned, exact, bias = parts
     return {

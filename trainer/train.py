@@ -12,9 +12,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from fullrank.bundle import write_bundle
+from fullrank.bundle import find_bundle, write_bundle
 from fullrank.encoding import Encoded
-from fullrank.errors import BundleError
+from fullrank.errors import BundleError, BundleNotFound
 from fullrank.linear import LinearModel
 from fullrank.manifest import is_name
 from trainer import lsi
@@ -209,7 +209,7 @@ class Trainer:
         documents = encode_corpus(features, model, parameters)
         return Candidate(
             recipe, model, documents, features, facts,
-            self._row(recipe.name, recipe, features, model, documents),
+            self._row(recipe, features, model, documents),
         )  # fmt: skip
 
     def _lsi(self, features: Features) -> LinearModel:
@@ -220,7 +220,6 @@ class Trainer:
 
     def _row(
         self,
-        system: str,
         recipe: Recipe,
         features: Features,
         model: LinearModel,
@@ -230,7 +229,7 @@ class Trainer:
         if valid is None:
             return None
         measures = valid.measure_model(features, model, documents)
-        return Row(system, valid.split, len(valid.judgements), measures)
+        return Row(recipe.name, valid.split, len(valid.judgements), measures)
 
     def compare(self, best: Candidate) -> list[Row]:
         """The model's line, then tf-idf's and BM25's on the same queries; says when it loses."""
@@ -238,15 +237,11 @@ class Trainer:
             return []
         table = [best.row]
         for baseline in BASELINES:
-            recipe = load_recipe(baseline)
             if baseline == best.recipe.name:
                 continue
-            recipe = replace(recipe, train=best.recipe.train)
-            features = self.features(recipe.model)
-            parameters = start(features, recipe.train, np.random.default_rng(self.seed))
-            model = compile_model(features, parameters)
-            documents = encode_corpus(features, model, parameters)
-            row = self._row(baseline, recipe, features, model, documents)
+            recipe = load_recipe(baseline)
+            queries = replace(recipe.train, valid_queries=best.recipe.train.valid_queries)
+            row = self.fit(replace(recipe, train=queries), 0, 0.0).row
             if row is not None:
                 table.append(row)
         for row in table:
@@ -271,7 +266,7 @@ class Trainer:
             "table": [row.as_dict() for row in table],
             "training": best.facts,
             "seconds": round(time.monotonic() - began, 1),
-            "parent": None,
+            "parent": self._parent(),
         }
         return write_bundle(
             self.out,
@@ -282,6 +277,13 @@ class Trainer:
             golden_queries=self._golden(best),
             card=card,
         )
+
+    def _parent(self) -> str | None:
+        """The version of this name that the new one follows."""
+        try:
+            return find_bundle(self.out, self.name).name
+        except BundleNotFound:
+            return None
 
     def _golden(self, best: Candidate) -> list[str]:
         texts = self.corpus.query_texts(best.model.settings["query_fields"])

@@ -264,7 +264,7 @@ def test_explanations_add_up_to_the_score(trained: Trained) -> None:
     rankings = bundle.retriever.search(bundle.model.encode_queries(trained.queries), 3)
     for text, ranking in zip(trained.queries, rankings, strict=True):
         for place, row in enumerate(ranking.rows.tolist()):
-            found = explain(bundle.model, bundle.encoded, text, row, limit=1000)
+            found = explain(bundle.model.query_terms(text), bundle.encoded, row, limit=1000)
             assert found.learned == pytest.approx(ranking.learned[place], rel=1e-5, abs=1e-5)
             assert found.exact == pytest.approx(ranking.exact[place], rel=1e-5, abs=1e-5)
             assert found.bias == ranking.bias[place]

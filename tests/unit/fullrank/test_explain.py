@@ -35,7 +35,7 @@ def model() -> LinearModel:
 
 def test_split_by_part_and_word(model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a"}, {"text": "a b"}])
-    found = explain(model, documents, "b a c b", 0)
+    found = explain(model.query_terms("b a c b"), documents, 0)
     ranking = Retriever(documents).search(model.encode_queries(["b a c b"]), 2)[0]
     place = ranking.rows.tolist().index(0)
     assert found.learned == pytest.approx(ranking.learned[place], rel=1e-6)
@@ -51,15 +51,15 @@ def test_split_by_part_and_word(model: LinearModel) -> None:
 
 def test_phrase_has_its_own_line(model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a b"}])
-    words = {word.word: word for word in explain(model, documents, "A b", 0).words}
+    words = {word.word: word for word in explain(model.query_terms("A b"), documents, 0).words}
     assert set(words) == {"a", "b", "“a b”"}
     assert (words["“a b”"].learned, words["“a b”"].exact) == (0, 4)
 
 
 def test_limit_keeps_the_strongest_but_the_sums_whole(model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a b"}])
-    whole = explain(model, documents, "a b c", 0)
-    short = explain(model, documents, "a b c", 0, limit=1)
+    whole = explain(model.query_terms("a b c"), documents, 0)
+    short = explain(model.query_terms("a b c"), documents, 0, limit=1)
     assert short.words == whole.words[:1]
     assert (short.learned, short.exact, short.bias) == (whole.learned, whole.exact, whole.bias)
     sizes = [abs(word.learned + word.exact) for word in whole.words]
@@ -69,5 +69,5 @@ def test_limit_keeps_the_strongest_but_the_sums_whole(model: LinearModel) -> Non
 @pytest.mark.parametrize("text", ["", "unseen", "?!"])
 def test_nothing_known_explains_the_bias_only(text: str, model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a"}])
-    found = explain(model, documents, text, 0)
+    found = explain(model.query_terms(text), documents, 0)
     assert (found.learned, found.exact, found.bias, found.words) == (0, 0, 0.5, [])
