@@ -204,3 +204,10 @@ def test_threads_are_set_and_bounded(planted: Path, tmp_path: Path) -> None:
     assert numba.get_num_threads() == 1
     result, _ = trained(planted, tmp_path, "tfidf", threads=10_000)
     assert 1 <= open_bundle(result.path).card["threads"] == numba.get_num_threads() < 10_000
+
+
+def test_a_bundle_names_the_one_it_follows(planted: Path, tmp_path: Path) -> None:
+    first, _ = trained(planted, tmp_path, "tfidf")
+    second, _ = trained(planted, tmp_path, "bm25")
+    assert open_bundle(first.path).card["parent"] is None
+    assert open_bundle(second.path).card["parent"] == first.path.name
