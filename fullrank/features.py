@@ -186,9 +186,18 @@ def _merge(parts: list[Counted], width: int) -> Rows:
     np.cumsum(sizes, out=indptr[1:])
     indices = np.concatenate([part.indices for part in parts])
     counts = np.concatenate([part.counts for part in parts])
-    # One sort of (row, index) pairs as integers is several times faster than scipy's row by row.
-    order = np.argsort(np.repeat(np.arange(len(sizes)) * width, sizes) + indices)
-    return Rows(indptr, indices[order], counts[order].astype(np.float32), width)
+    # (row, index, count) as one integer: sorting plain integers is many times faster than sorting
+    # row by row, and than sorting places.
+    owner = np.repeat(np.arange(len(sizes)) * width, sizes)
+    keys = owner + indices
+    bits = int(counts.max(initial=0)).bit_length()
+    if (len(sizes) * width).bit_length() + bits < 64:
+        packed = np.sort((keys << bits) | counts)
+        counts, keys = packed & ((1 << bits) - 1), packed >> bits
+    else:
+        order = np.argsort(keys)
+        counts, keys = counts[order], keys[order]
+    return Rows(indptr, (keys - owner).astype(np.int32), counts.astype(np.float32), width)
 
 
 def row_sums(rows: Rows, values: Float32 | None = None) -> Float32:
