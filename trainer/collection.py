@@ -2,8 +2,13 @@
 
     corpus.jsonl[.gz]     {"_id", "title", "text", any further stored fields}, one object a line;
                           in the folder itself or, for several query sets on one corpus, its parent
-    queries.jsonl[.gz]    {"_id", "text"}; absent where the documents are the queries
+    queries.jsonl[.gz]    {"_id", "text"} and perhaps a "title", which is read before the text;
+                          absent where the documents are the queries
     qrels/<split>.tsv     tab-separated, header "query-id corpus-id score", integer scores
+
+Documents in another language: a folder under a collection of linked documents may hold nothing but
+queries that bear ids of documents, each a description of that document, its mate. What the parent's
+qrels say of a mate then counts for its description, and a mate is no answer to it.
 
 What cannot be meant is refused with a CollectionError that names file, line and field. What can be
 meant but deserves a look (empty texts, repeated judgements) is counted in the ReadReport. Nothing
@@ -50,8 +55,9 @@ class ReadReport:
     """What was read and what was odd about it; counts only.
 
     judgements is lines kept per split. The fields from empty_documents on count oddities: repeated
-    judgements are kept once, self-links (document → document) are left out, grades of zero or below
-    are kept as judged not relevant, blank lines are skipped, everything else is kept as it is.
+    judgements are kept once, self-links (document → document) and inherited judgements of queries that
+    are not here (other_queries) are left out, grades of zero or below are kept as judged not relevant,
+    blank lines are skipped, everything else is kept as it is.
     """
 
     documents: int = 0
@@ -60,6 +66,7 @@ class ReadReport:
     empty_documents: int = 0
     empty_queries: int = 0
     repeated_judgements: int = 0
+    other_queries: int = 0
     self_links: int = 0
     zero_grades: int = 0
     queries_without_judgements: int = 0
@@ -75,6 +82,7 @@ class ReadReport:
             "empty_documents": "documents with an empty text, kept",
             "empty_queries": "queries with an empty text, kept",
             "repeated_judgements": "judgements given more than once, kept once",
+            "other_queries": "judgements of documents without a query here, left out",
             "self_links": "links from a document to itself, left out",
             "zero_grades": "judgements with a grade of zero or below, kept as not relevant",
             "queries_without_judgements": "queries that no split judges",
@@ -90,6 +98,8 @@ class Collection:
 
     documents    in ascending id order, so that "ties by id" is "ties by row"
     queries      in the order of the file; None where the documents are the queries
+    have_mates   a query is, or describes, the document of the same id, its mate; a mate is never its
+                 own answer: where the documents are the queries, and where the qrels are the parent's
     splits       names of the qrels files: train, valid, test, then others by name
     fingerprint  sha256 over the content of every file, the same for plain and gzipped files
     """
@@ -97,6 +107,7 @@ class Collection:
     path: Path
     documents: list[Document]
     queries: list[Query] | None
+    have_mates: bool
     splits: tuple[str, ...]
     report: ReadReport
     fingerprint: str
@@ -144,11 +155,17 @@ def read_collection(path: str | Path) -> Collection:
 
     document_ids = {document.id for document in documents}
     query_ids = document_ids if queries is None else {query.id for query in queries}
+    files = _split_files(folder / "qrels")
+    inherited = False
+    if queries_file is not None and not files:
+        files = _inherited(queries_file, corpus.path.parent, query_ids, document_ids)
+        inherited = bool(files)
+    have_mates = queries is None or inherited
     judgements: dict[str, Qrels] = {}
-    for split, file in _split_files(folder / "qrels"):
+    for split, file in files:
         lines = _Lines(file)
         judgements[split] = _read_qrels(
-            lines, query_ids, document_ids, report, split, self_is_link=queries is None
+            lines, query_ids, document_ids, report, split, have_mates=have_mates
         )
         digests.append((f"qrels/{split}", lines.digest()))
 
@@ -160,6 +177,7 @@ def read_collection(path: str | Path) -> Collection:
         path=folder,
         documents=documents,
         queries=queries,
+        have_mates=have_mates,
         splits=tuple(judgements),
         report=report,
         fingerprint=hashlib.sha256(repr(sorted(digests)).encode()).hexdigest(),
@@ -194,6 +212,28 @@ def _split_files(folder: Path) -> list[tuple[str, Path]]:
         file = _find(folder, f"{name}.tsv")
         if file is not None:
             files.append((name, file))
+    return files
+
+
+def _inherited(
+    queries: Path, parent: Path, query_ids: set[str], document_ids: set[str]
+) -> list[tuple[str, Path]]:
+    """The parent's qrels, where they judge documents and the queries bear documents' ids; else none.
+
+    Raises CollectionError where some queries do and some do not.
+    """
+    above = queries.parent.resolve() != parent.resolve()
+    if not above or _find(parent, "queries.jsonl") or query_ids.isdisjoint(document_ids):
+        return []
+    files = _split_files(parent / "qrels")
+    unknown = query_ids - document_ids
+    if files and unknown:
+        raise CollectionError(
+            f"{queries}: field '_id': {min(unknown)!r} is no document. The folder has no qrels of its"
+            f" own, so those of {parent / 'qrels'} count, and they judge documents: give every query"
+            f" the id of the document it describes ({len(unknown):,} of {len(query_ids):,} have none),"
+            " or the folder its own qrels"
+        )
     return files
 
 
@@ -301,7 +341,10 @@ def _read_queries(lines: _Lines, report: ReadReport) -> list[Query]:
     seen: dict[str, int] = {}
     queries = []
     for number, item in _objects(lines, report):
-        query = Query(_take_id(lines, number, item, seen), _string(lines, number, item, "text"))
+        id, text = _take_id(lines, number, item, seen), _string(lines, number, item, "text")
+        if "title" in item:
+            text = f"{_string(lines, number, item, 'title')}\n{text}"
+        query = Query(id, text)
         if not query.text.strip():
             report.empty_queries += 1
         queries.append(query)
@@ -345,18 +388,22 @@ def _read_qrels(
     report: ReadReport,
     split: str,
     *,
-    self_is_link: bool,
+    have_mates: bool,
 ) -> Qrels:
     qrels: Qrels = {}
+    known = document_ids if have_mates else query_ids
     for number, (query, document, score) in _rows(lines, report):
-        if query not in query_ids:
+        if query not in known:
             raise lines.error(number, f"field 'query-id': unknown id {query!r}")
         if document not in document_ids:
             raise lines.error(number, f"field 'corpus-id': unknown id {document!r}")
         if not _INTEGER.fullmatch(score):
             raise lines.error(number, f"field 'score': expected an integer, got {score!r}")
         grade = int(score)
-        if self_is_link and query == document:
+        if query not in query_ids:
+            report.other_queries += 1
+            continue
+        if have_mates and query == document:
             report.self_links += 1
             continue
         grades = qrels.setdefault(query, {})

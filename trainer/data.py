@@ -51,6 +51,8 @@ class Corpus:
     sources  the text fields of the documents, in order of appearance
     counts   columns: one per source field, then the queries where they are not the documents
     pairs    of the training split
+    mates    int64 (B,): the row of the document that each query is or describes, never its answer;
+             -1 where there is none
     """
 
     collection: Collection
@@ -58,6 +60,7 @@ class Corpus:
     counts: Counts
     query_ids: list[str]
     pairs: Pairs
+    mates: Int64
     processes: int
 
     @property
@@ -97,7 +100,8 @@ def count_collection(collection: Collection, *, processes: int, train: str = "tr
     else:
         ids = [document.id for document in collection.documents]
     counts = count_corpus(columns, processes=processes)
-    return Corpus(collection, sources, counts, ids, pairs_of(collection, ids, train), processes)
+    pairs, mates = pairs_of(collection, ids, train), mates_of(collection, ids)
+    return Corpus(collection, sources, counts, ids, pairs, mates, processes)
 
 
 def text_fields(collection: Collection) -> list[str]:
@@ -119,16 +123,24 @@ def text_fields(collection: Collection) -> list[str]:
     return found
 
 
+def mates_of(collection: Collection, query_ids: Sequence[str]) -> Int64:
+    """The row of each query's mate, -1 where it has none."""
+    if not collection.have_mates:
+        return np.full(len(query_ids), -1, np.int64)
+    rows = {document.id: row for row, document in enumerate(collection.documents)}
+    return np.array([rows[query] for query in query_ids], np.int64)
+
+
 def pairs_of(collection: Collection, query_ids: Sequence[str], split: str) -> Pairs:
     """The judged pairs of a split as rows; empty where the split does not exist."""
     if split not in collection.splits:
         return Pairs(np.zeros(0, np.int64), {})
     place = {query: row for row, query in enumerate(query_ids)}
     rows = {document.id: row for row, document in enumerate(collection.documents)}
-    itself = collection.documents_are_queries
+    mates = collection.have_mates
     found: dict[int, Int64] = {}
     for query, grades in collection.qrels(split).items():
-        documents = [rows[d] for d in relevant(grades) if not (itself and d == query)]
+        documents = [rows[d] for d in relevant(grades) if not (mates and d == query)]
         if documents:
             found[place[query]] = np.array(sorted(documents), np.int64)
     return Pairs(np.array(sorted(found), np.int64), found)
@@ -142,7 +154,7 @@ class Features:
     s         query weights over F
     z         per field, document weights over F before the diagonal; the phrases last
     sides     the model with empty tables, which made them
-    trigram_q, trigram_d   (words, trigrams) composition of a word's row
+    mates     as the corpus's
     """
 
     settings: ModelSettings
@@ -158,7 +170,7 @@ class Features:
     query_phrases: Rows
     phrase_idf: Float32
     pairs: Pairs
-    documents_are_queries: bool
+    mates: Int64
 
     @property
     def documents(self) -> int:
@@ -226,7 +238,7 @@ def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
     s = sparse.query(all_words, queries, phrases)
     return Features(
         settings, model, xq, xd, s, z, own, all_words, counted, queries, phrases, phrase_idf,
-        corpus.pairs, itself,
+        corpus.pairs, corpus.mates,
     )  # fmt: skip
 
 

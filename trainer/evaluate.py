@@ -4,7 +4,7 @@
     judge()               which queries a split asks, what is relevant, what is no candidate
     measure_rankings()    the same measures for any Retriever, before there is a bundle
 
-On document → document collections a document is not a candidate for itself. On every collection
+A query's mate (the document that it is, or describes in another language) is no candidate for it. On every collection
 the documents that the excluded splits call relevant for a query are no candidates for it: a model
 that has learned them should neither gain nor lose by them.
 """
@@ -140,7 +140,7 @@ def _judge_query(
     rows: Mapping[str, int],
 ) -> Judgement:
     excluded = {name for other in excluded_qrels for name in relevant(other.get(query, {}))}
-    if collection.documents_are_queries:
+    if collection.have_mates:
         excluded.add(query)
     graded = {
         _row(rows, document): grade

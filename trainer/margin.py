@@ -62,13 +62,15 @@ def start_state(
 def sample(
     pairs: Pairs, features: Features, count: int, rng: np.random.Generator
 ) -> tuple[Int64, Int64, Int64]:
-    """``count`` triples: a judged pair drawn at random, and a random document that is not judged.
+    """``count`` triples: a judged pair drawn at random, and a random document that is not judged, nor the mate.
 
     Raises TrainingError where every query's judged documents are the whole collection.
     """
-    itself = int(features.documents_are_queries)
+    mates = features.mates
     usable = [
-        q for q in pairs.queries.tolist() if len(pairs.relevant[q]) + itself < features.documents
+        q
+        for q in pairs.queries.tolist()
+        if len(pairs.relevant[q]) + (mates[q] >= 0) < features.documents
     ]
     if not usable:
         raise TrainingError("every document is relevant to every query; there is no negative")
@@ -82,9 +84,7 @@ def sample(
     negative = rng.integers(0, features.documents, count)
     for t in range(count):
         known = pairs.relevant[int(q[t])]
-        while _holds(known, negative[t]) or (
-            features.documents_are_queries and negative[t] == q[t]
-        ):
+        while _holds(known, negative[t]) or negative[t] == mates[q[t]]:
             negative[t] = rng.integers(0, features.documents)
     return q, positive, negative
 

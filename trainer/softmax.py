@@ -5,8 +5,8 @@
     ∂L/∂f(q,n) = |P|^−½ e^{f(q,n)} Σ_p 1/Z_p          ∂L/∂f(q,p) = |P|^−½ (e^{f(q,p)}/Z_p − 1)
 
 Candidates are the judged documents of the whole batch and as many sampled ones as fit. Known positives of a query are
-masked among its negatives, and so is the query itself where documents are queries. Every touched row of U and V, every
-touched diagonal entry and every bias takes an AdaGrad step.
+masked among its negatives, and so is its mate, the document that it is or describes. Every touched row of U and V,
+every touched diagonal entry and every bias takes an AdaGrad step.
 """
 
 from __future__ import annotations
@@ -134,10 +134,9 @@ def _step(
         candidates = np.union1d(candidates, sampled)
     place = np.full(n_documents, -1, np.int64)
     place[candidates] = np.arange(len(candidates))
-    itself = features.documents_are_queries
     masked = [
-        np.append(place[k], place[q]) if itself else place[k]
-        for k, q in zip(known, queries.tolist(), strict=True)
+        np.append(place[k], place[mate]) if mate >= 0 else place[k]
+        for k, mate in zip(known, features.mates[queries].tolist(), strict=True)
     ]
 
     s = dropped(features.s.take(queries), train.word_dropout, rng)

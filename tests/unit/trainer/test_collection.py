@@ -59,6 +59,7 @@ def test_documents_come_in_id_order_with_their_fields(tmp_path: Path) -> None:
     assert collection.splits == ("train", "test")
     assert collection.qrels("test") == {"q2": {"b": 2}}
     assert not collection.documents_are_queries
+    assert not collection.have_mates
     assert collection.report.as_dict() == {
         "documents": 2,
         "queries": 2,
@@ -66,6 +67,7 @@ def test_documents_come_in_id_order_with_their_fields(tmp_path: Path) -> None:
         "empty_documents": 0,
         "empty_queries": 0,
         "repeated_judgements": 0,
+        "other_queries": 0,
         "self_links": 0,
         "zero_grades": 0,
         "queries_without_judgements": 0,
@@ -108,10 +110,70 @@ def test_without_queries_the_documents_are_the_queries(tmp_path: Path) -> None:
     )
     collection = read_collection(tmp_path)
     assert collection.documents_are_queries
+    assert collection.have_mates
     assert collection.queries is None
     assert collection.qrels("train") == {"a": {"b": 1}}
     assert collection.report.self_links == 1
     assert collection.report.queries_without_judgements == 1
+
+
+MATES: dict[str, str | bytes] = {
+    "corpus.jsonl": CORPUS + lines({"_id": "c", "text": "third"}),
+    "qrels/train.tsv": HEADER + "a\tb\t1\nb\ta\t1\nb\tc\t1\nb\tb\t1\n",
+    "qrels/test.tsv": HEADER + "a\tc\t1\n",
+    "ja/queries.jsonl": lines({"_id": "b", "title": "ミツバチ", "text": "二番"}),
+}
+
+
+def test_descriptions_of_documents_inherit_the_judgements_of_their_mates(tmp_path: Path) -> None:
+    collection = read_collection(write(tmp_path, MATES) / "ja")
+    assert collection.queries is not None
+    assert [(query.id, query.text) for query in collection.queries] == [("b", "ミツバチ\n二番")]
+    assert collection.have_mates
+    assert not collection.documents_are_queries
+    assert collection.splits == ("train", "test")
+    assert collection.qrels("train") == {"b": {"a": 1, "c": 1}}
+    assert collection.qrels("test") == {}
+    assert collection.report.other_queries == 2
+    assert collection.report.self_links == 1
+    assert collection.report.judgements == {"train": 2, "test": 0}
+    assert "2 judgements of documents without a query here, left out" in (
+        collection.report.remarks()
+    )
+    assert collection.fingerprint != read_collection(tmp_path).fingerprint
+
+
+def test_inherited_judgements_are_read_as_strictly(tmp_path: Path) -> None:
+    changed: dict[str, str | bytes] = {"qrels/test.tsv": HEADER + "z\tc\t1\n"}
+    with pytest.raises(CollectionError, match=r"test\.tsv:2: field 'query-id': unknown id 'z'"):
+        read_collection(write(tmp_path, {**MATES, **changed}) / "ja")
+
+
+def test_queries_with_and_without_a_mate_are_refused(tmp_path: Path) -> None:
+    changed = MATES["ja/queries.jsonl"]
+    assert isinstance(changed, str)
+    changed += lines({"_id": "x", "text": "?"})
+    with pytest.raises(CollectionError, match=r"'x' is no document\. .* \(1 of 2 have none\)"):
+        read_collection(write(tmp_path, {**MATES, "ja/queries.jsonl": changed}) / "ja")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ja/qrels/train.tsv": HEADER + "b\tb\t1\n"},  # its own: a mate is an answer like any other
+        {"queries.jsonl": lines({"_id": "a", "text": "x"}, {"_id": "b", "text": "x"})},
+        {"ja/queries.jsonl": lines({"_id": "x", "text": "?"})},
+        {"ja/corpus.jsonl": CORPUS},
+    ],
+    ids=["own qrels", "the parent judges queries", "no mates", "own corpus"],
+)
+def test_nothing_else_inherits(tmp_path: Path, changed: dict[str, str | bytes]) -> None:
+    collection = read_collection(write(tmp_path, {**MATES, **changed}) / "ja")
+    assert not collection.have_mates
+    if "ja/qrels/train.tsv" in changed:
+        assert collection.qrels("train") == {"b": {"b": 1}}
+    else:
+        assert collection.splits == ()
 
 
 def test_oddities_are_counted(tmp_path: Path) -> None:
@@ -181,6 +243,11 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         ("corpus.jsonl", "", "corpus.jsonl: no documents"),
         ("queries.jsonl", "", "queries.jsonl: no queries"),
         ("queries.jsonl", lines({"_id": "q1"}), "queries.jsonl:1: field 'text': missing"),
+        (
+            "queries.jsonl",
+            lines({"_id": "q1", "title": 7, "text": "x"}),
+            "queries.jsonl:1: field 'title': expected a string, got int",
+        ),
         (
             "queries.jsonl",
             QUERIES + lines({"_id": "q2", "text": "again"}),
@@ -288,6 +355,7 @@ def test_any_corpus_round_trips(
         ("tldr/en", 7425, 28919, None),
         ("wikispeedia", 4598, None, {"train": 71700, "valid": 6053, "test": 30061}),
         ("debian", 63435, None, {"train": 120882, "valid": 10254, "test": 50188}),
+        ("debian/ja", 63435, 6514, {"train": 15069, "valid": 1357, "test": 6326}),
     ],
 )
 def test_the_shared_collections_read_whole(

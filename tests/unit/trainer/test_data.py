@@ -63,6 +63,7 @@ def test_no_text_field_is_refused(tmp_path: Path) -> None:
 def test_pairs_are_rows(corpus: Corpus) -> None:
     """Queries keep the file's order; documents ascend; a split that is not there is empty."""
     assert corpus.query_ids == ["q2", "q1", "q3"]
+    assert corpus.mates.tolist() == [-1, -1, -1]
     assert corpus.pairs.queries.tolist() == [0, 1]
     assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [1], 1: [0, 3]}
     assert len(corpus.pairs) == 3
@@ -77,8 +78,22 @@ def test_documents_as_queries_are_their_own_counts(folder: Path) -> None:
     np.testing.assert_array_equal(corpus.queries.csr().toarray(), corpus.documents.csr().toarray())
     assert corpus.query_texts(["title", "text"])[0] == "copy files\ncopy a file"
     features = build_features(corpus, ModelSettings(latent="learned"))
-    assert features.documents_are_queries
+    assert features.mates.tolist() == list(range(features.documents))
     assert list(features.model.query.words.words) == list(features.model.document.words.words)
+
+
+def test_mates_are_rows(folder: Path) -> None:
+    """A description under a document's id knows its row; its own judgements are the document's."""
+    write_qrels(folder / "qrels" / "train.tsv", [("a", "b"), ("c", "d"), ("c", "a")])
+    (folder / "qrels" / "valid.tsv").unlink()
+    (folder / "queries.jsonl").unlink()
+    write_lines(
+        folder / "ja" / "queries.jsonl", [{"_id": "c", "text": "名"}, {"_id": "b", "text": "前"}]
+    )
+    corpus = count_collection(read_collection(folder / "ja"), processes=1)
+    assert corpus.query_ids == ["c", "b"]
+    assert corpus.mates.tolist() == [2, 1]
+    assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [0, 3]}
 
 
 def test_vocabularies(corpus: Corpus) -> None:

@@ -67,14 +67,21 @@ def collection(
     documents: np.ndarray,
     queries: np.ndarray | None,
     judgements: dict[str, Qrels],
+    *,
+    mates: bool = False,
 ) -> Collection:
-    """Documents d000, d001, … and queries q0, q1, …; without queries the documents are."""
+    """Documents d000, d001, … and queries q0, q1, …; without queries the documents are.
+
+    mates   each query bears the id of the document it describes
+    """
+    named = "d{:03}" if mates else "q{}"
     return Collection(
         path=Path("planted"),
         documents=[Document(f"d{i:03}", {"text": numbers(v)}) for i, v in enumerate(documents)],
         queries=None
         if queries is None
-        else [Query(f"q{i}", numbers(v)) for i, v in enumerate(queries)],
+        else [Query(named.format(i), numbers(v)) for i, v in enumerate(queries)],
+        have_mates=mates or queries is None,
         splits=tuple(judgements),
         report=ReadReport(),
         fingerprint="",
@@ -173,6 +180,15 @@ def test_a_document_is_no_candidate_for_itself(tmp_path: Path) -> None:
     assert found.measures["mrr"].mean == 0.5
     assert found.measures["rank_loss"].mean == 0.5
     agrees_with_ir_measures(found, run, planted.qrels("test"))
+
+
+def test_a_description_finds_anything_but_its_mate(tmp_path: Path) -> None:
+    documents = np.eye(4) + 0.1
+    planted = collection(documents, documents, {"test": {"d001": {"d002": 1}}}, mates=True)
+    run = tmp_path / "run.txt"
+    found = evaluate(bundle_of(planted), planted, "test", run=run)
+    assert "d001" not in [document for document, _ in read_run(run)["d001"]]
+    assert found.measures["rank_loss"].mean == 0.5
 
 
 @pytest.mark.parametrize("as_queries", [False, True])

@@ -59,7 +59,7 @@ class Twin:
             return rows.csr().toarray().astype(np.float64)
 
         self.queries, self.pairs = queries, features.pairs.relevant
-        self.itself = features.documents_are_queries
+        self.mates = features.mates
         self.xq, self.xd = dense(features.xq)[queries], dense(features.xd)
         self.s, self.z = dense(features.s)[queries], [dense(z) for z in features.z]
 
@@ -73,7 +73,7 @@ class Twin:
         found = []
         for row, q in zip(S, self.queries.tolist(), strict=True):
             known = self.pairs[q].tolist()
-            masked = {*known, q} if self.itself else set(known)
+            masked = {*known, int(self.mates[q])}
             negatives = np.array([f for n, f in enumerate(row) if n not in masked])
             found.append([float(np.log(np.exp(negatives - row[p]).sum() + 1)) for p in known])
         return found
