@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Float32
+from fullrank.encoding import Encoded, Float32, Int32
 
 
 @dataclass(frozen=True)
@@ -21,12 +21,15 @@ class Parts:
 
 
 class TermShare(NamedTuple):
-    """One word or phrase of a query: its share of u, and its sparse feature (-1 when it has none) and weight."""
+    """One word or phrase of a query: its share of u, and its sparse feature (-1 when it has none) and weight.
+
+    A word that stands for several features has ascending int32 arrays of them, and float32 weights.
+    """
 
     term: str
     dense: Float32
-    feature: int
-    weight: float
+    feature: int | Int32
+    weight: float | Float32
 
 
 class Model(Protocol):

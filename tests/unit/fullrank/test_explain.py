@@ -8,6 +8,7 @@ import pytest
 from fullrank.explain import explain
 from fullrank.features import Vocabulary
 from fullrank.linear import DenseSide, LinearModel, SparseSide
+from fullrank.model import TermShare
 from fullrank.phrases import Phrases
 from fullrank.retrieval import Retriever
 
@@ -71,3 +72,18 @@ def test_nothing_known_explains_the_bias_only(text: str, model: LinearModel) -> 
     documents = model.encode_documents([{"text": "a"}])
     found = explain(model.query_terms(text), documents, 0)
     assert (found.learned, found.exact, found.bias, found.words) == (0, 0, 0.5, [])
+
+
+def test_word_of_several_features(model: LinearModel) -> None:
+    """Its weights at the features the document holds; none where it has none of them."""
+    documents = model.encode_documents([{"text": "a"}, {"text": "a b"}])
+    nothing = np.zeros(2, np.float32)
+    terms = [
+        TermShare("both", nothing, np.array([0, 1, 9], np.int32), f32(2, 3, 7)),
+        TermShare("other", nothing, np.array([5], np.int32), f32(1)),
+        TermShare("none", nothing, np.zeros(0, np.int32), f32()),
+    ]
+    assert explain(terms, documents, 0).exact == 2 * 3
+    found = explain(terms, documents, 1)
+    assert found.exact == 2 * 3 + 3 * 5
+    assert [word.word for word in found.words] == ["both"]
