@@ -1,0 +1,164 @@
+"""IBM Model 1: which word of one side speaks for which of the other, learned from pairs of texts by EM.
+
+    P(T | S) = Π_t [ Σ_s P_ml(s|S) P(t|s) ]^{n(t,T)}           P_ml(s|S) = n(s,S) / |S|
+
+    E   δ(s|t) = n(s,S) P(t|s) / Σ_s' n(s',S) P(t|s')                  of every pair
+    M   P(t|s) = Σ_pairs n(t,T) δ(s|t) / Σ_t' Σ_pairs n(t',T) δ(s|t')
+
+after Brown, Della Pietra, Della Pietra, Mercer 1993, without the empty word: order does not count, only which words
+stand in texts that belong together. The log-likelihood never falls from one iteration to the next, and as it is concave
+in P, every start with mass everywhere climbs to the same height; P starts uniform. Words that never meet have
+probability zero after the first iteration, so only those that meet are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+from numba import njit
+
+from fullrank.encoding import Float32, Int32, Int64
+from fullrank.features import Rows
+
+Float64 = npt.NDArray[np.float64]
+Ragged = tuple[Int64, Int32, Float32]  # indptr, indices, counts
+
+
+@njit(nogil=True, cache=True)
+def _find(indices: Int32, start: int, stop: int, wanted: int) -> int:
+    """Place of ``wanted`` in the ascending indices[start:stop]; it is there."""
+    while start < stop:
+        middle = (start + stop) // 2
+        if indices[middle] < wanted:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@njit(nogil=True, cache=True)
+def _pair(  # type: ignore[no-untyped-def]
+    s_words, s_counts, t_words, t_counts, indptr, indices, P, expected
+):
+    """One pair: adds n(t,T) δ(s|t) to ``expected`` and returns Σ_t n(t,T) log Σ_s P_ml(s|S) P(t|s)."""
+    total = 0.0
+    for a in range(len(s_words)):
+        total += s_counts[a]
+    place = np.empty((len(s_words), len(t_words)), np.int64)
+    mass = np.zeros(len(t_words))
+    for a in range(len(s_words)):
+        here, last = indptr[s_words[a]], indptr[s_words[a] + 1]
+        for b in range(len(t_words)):
+            here = _find(indices, here, last, t_words[b])
+            place[a, b] = here
+            mass[b] += s_counts[a] * P[here]
+    likelihood = 0.0
+    for b in range(len(t_words)):
+        if mass[b] > 0:
+            likelihood += t_counts[b] * np.log(mass[b] / total)
+            mass[b] = t_counts[b] / mass[b]
+    for a in range(len(s_words)):
+        for b in range(len(t_words)):
+            expected[place[a, b]] += s_counts[a] * P[place[a, b]] * mass[b]
+    return likelihood
+
+
+@njit(nogil=True, cache=True)
+def _pairs(  # type: ignore[no-untyped-def]
+    source, target, indptr, indices, P, expected
+):
+    """All pairs, one after another, so that a result does not depend on the number of threads."""
+    likelihood = 0.0
+    for i in range(len(source[0]) - 1):
+        a, b = source[0][i], source[0][i + 1]
+        c, d = target[0][i], target[0][i + 1]
+        if a < b and c < d:
+            likelihood += _pair(
+                source[1][a:b], source[2][a:b], target[1][c:d], target[2][c:d],
+                indptr, indices, P, expected,
+            )  # fmt: skip
+    return likelihood
+
+
+def expectation(
+    source: Rows, target: Rows, table: sp.csr_array[np.float64]
+) -> tuple[Float64, float]:
+    """The E-step: expected counts per entry of the table, float64 (nnz,), and the log-likelihood under it.
+
+    table   P(t|s) over every two words that meet in a pair, indices ascending inside a row
+    """
+    expected = np.zeros(len(table.data))
+    likelihood: float = _pairs(
+        _ragged(source), _ragged(target), table.indptr.astype(np.int64),
+        table.indices.astype(np.int32, copy=False), table.data, expected,
+    )  # fmt: skip
+    return expected, likelihood
+
+
+def _ragged(rows: Rows) -> Ragged:
+    return rows.indptr, rows.indices, rows.values
+
+
+def translation_table(
+    source: Rows,
+    target: Rows,
+    *,
+    iterations: int = 10,
+    floor: float = 1e-4,
+    progress: Callable[[int, float], object] | None = None,
+) -> sp.csr_array[np.float64]:
+    """P(t|s), a (source words, target words) matrix; a row sums to 1, a word that meets nothing has an empty one.
+
+    source, target  word counts, above zero, of the two texts of each pair: row i of one belongs to row i of the
+                    other; a pair with an empty side says nothing
+    iterations      of EM
+    floor           smaller probabilities are left out at the end and the rest of a row scaled to 1 again; the
+                    largest of a row always stays
+    progress        told the iteration, from 1, and the log-likelihood that it started from
+
+    Memory: 20 bytes for every two words that meet. Raises ValueError when the sides differ in length.
+    """
+    if len(source) != len(target):
+        raise ValueError(f"{len(source)} source texts, {len(target)} target texts")
+    table = _meeting(source, target)
+    table.data[:] = 1 / max(1, target.width)
+    owner = np.repeat(np.arange(source.width), np.diff(table.indptr))
+    for iteration in range(1, iterations + 1):
+        expected, likelihood = expectation(source, target, table)
+        if progress is not None:
+            progress(iteration, likelihood)
+        table.data[:] = _normalised(expected, owner, source.width)
+    return _floored(table, owner, floor)
+
+
+def _meeting(source: Rows, target: Rows) -> sp.csr_array[np.float64]:
+    """A table over every two words that stand in one pair."""
+
+    def present(rows: Rows) -> sp.csr_array[np.float32]:
+        return rows.with_values(np.ones_like(rows.values)).csr()
+
+    met = sp.csr_array(present(source).T.tocsr() @ present(target))
+    met.sort_indices()
+    return sp.csr_array((met.data.astype(np.float64), met.indices, met.indptr), shape=met.shape)
+
+
+def _normalised(values: Float64, owner: Int64, rows: int) -> Float64:
+    total = np.bincount(owner, values, minlength=rows)
+    total[total == 0] = 1
+    return np.asarray(values / total[owner])
+
+
+def _floored(
+    table: sp.csr_array[np.float64], owner: Int64, floor: float
+) -> sp.csr_array[np.float64]:
+    largest = np.zeros(table.shape[0])
+    np.maximum.at(largest, owner, table.data)
+    kept = table.data >= np.minimum(floor, largest[owner])
+    kept &= table.data > 0
+    indptr = np.zeros(table.shape[0] + 1, np.int64)
+    np.cumsum(np.bincount(owner[kept], minlength=table.shape[0]), out=indptr[1:])
+    values = _normalised(table.data[kept], owner[kept], table.shape[0])
+    return sp.csr_array((values, table.indices[kept], indptr), shape=table.shape)
