@@ -33,11 +33,11 @@ from benchmarks.report import data_folder, machine, show
 from fullrank.retrieval import Retriever
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import Judgement, judge, measure_rankings
+from trainer.fitted import Fitted
 from trainer.metrics import Float64, estimate
-from trainer.parameters import encode_judged
 from trainer.progress import Reporter
 from trainer.recipe import Recipe, load_recipe
-from trainer.train import Candidate, Trainer
+from trainer.train import Trainer
 
 COLLECTIONS = ("wikispeedia", "debian")
 FORMULAS = {
@@ -86,14 +86,13 @@ def rates_tried() -> Iterator[dict[str, float]]:
         log.setLevel(before)
 
 
-def measure(trainer: Trainer, found: Candidate, judgements: Sequence[Judgement]) -> dict[str, Any]:
+def measure(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> dict[str, Any]:
     """Per-query measures of a trained model."""
     place = {query: row for row, query in enumerate(trainer.corpus.query_ids)}
     rows = np.array([place[judgement.query] for judgement in judgements], np.int64)
-    queries = encode_judged(found.features, found.model, rows)
-    return measure_rankings(
-        Retriever(found.documents), queries, judgements, documents=len(found.documents)
-    )
+    documents = found.documents
+    retriever = Retriever(documents, found.model.scorer(documents))
+    return measure_rankings(retriever, found.encode(rows), judgements, documents=len(documents))
 
 
 def settings_of(recipe: Recipe, facts: dict[str, Any], tried: dict[str, float]) -> dict[str, Any]:
@@ -123,12 +122,12 @@ def run_system(
     with rates_tried() as tried:
         found = trainer.search(recipe)
     seconds = time.perf_counter() - began
-    values = measure(trainer, found, judgements)
+    values = measure(trainer, found.fitted, judgements)
     line: dict[str, Any] = {"formula": FORMULAS[name]}
     line |= {measured: estimate(values[measured]).as_dict() for measured in SHOWN}
     line |= {
         "train_seconds": round(seconds, 1),
-        "settings": settings_of(found.recipe, found.facts, tried),
+        "settings": settings_of(found.recipe, found.fitted.facts, tried),
     }
     return line, values
 

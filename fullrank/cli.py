@@ -229,7 +229,8 @@ def _search(bundle: Bundle, text: str, limit: int, explain: bool) -> dict[str, A
     """The answer to one query, as JSON values."""
     from fullrank.explain import explain as explain_hit
 
-    ranking = bundle.retriever.search(bundle.model.encode_queries([text]), limit)[0]
+    query = bundle.model.encode_queries([text])
+    ranking = bundle.retriever.search(query, limit)[0]
     terms = bundle.model.query_terms(text) if explain else []
     hits = []
     for place, row in enumerate(ranking.rows.tolist()):
@@ -242,7 +243,7 @@ def _search(bundle: Bundle, text: str, limit: int, explain: bool) -> dict[str, A
             "fields": bundle.documents.fields(row),
         }
         if explain:
-            found = explain_hit(terms, bundle.encoded, row)
+            found = explain_hit(terms, bundle.retriever, query, row)
             hit["words"] = [
                 {"word": word.word, "learned": float(word.learned), "exact": float(word.exact)}
                 for word in found.words

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 

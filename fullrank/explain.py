@@ -8,16 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Int32
-from fullrank.model import TermShare
-
-
-@dataclass(frozen=True, slots=True)
-class WordScore:
-    """What one word (or “phrase”) of the query added to the score."""
-
-    word: str
-    learned: float
-    exact: float
+from fullrank.model import TermShare, WordScore
+from fullrank.retrieval import Retriever
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +23,32 @@ class Explanation:
 
 
 def explain(
-    terms: Sequence[TermShare], documents: Encoded, row: int, limit: int = 8
+    terms: Sequence[TermShare], retriever: Retriever, query: Encoded, row: int, limit: int = 8
 ) -> Explanation:
-    """Split the score of document ``row`` for the query that ``model.query_terms(text)`` took apart.
+    """Split the score of document ``row`` for a query.
 
-    learned of word w is (its share of u)·v, exact is Σ_f s_wf t_f over its features f; over all words they
-    add up to u·v and s·t.
+    terms  the query as ``model.query_terms(text)`` took it apart
+    query  the same query, encoded
+
+    Where the score is an inner product, learned of word w is (its share of u)·v and exact is Σ_f s_wf t_f over its
+    features f; else the model's scorer says. Over all words they add up to the learned and the exact part.
     """
-    v, indices, weights, bias = documents.row(row)
+    documents = retriever.documents
+    if retriever.scorer is None:
+        words = _of_inner_product(terms, documents, row)
+    else:
+        words = retriever.scorer.explain(terms, query, row)
+    learned = sum(word.learned for word in words)
+    exact = sum(word.exact for word in words)
+    words.sort(key=lambda word: (-abs(word.learned + word.exact), word.word))
+    strongest = [word for word in words[:limit] if word.learned or word.exact]
+    return Explanation(learned, exact, float(documents.bias[row]), strongest)
+
+
+def _of_inner_product(terms: Sequence[TermShare], documents: Encoded, row: int) -> list[WordScore]:
+    v, indices, weights, _ = documents.row(row)
     held = dict(zip(indices.tolist(), weights.tolist(), strict=True))
-    words = [
+    return [
         WordScore(
             term.term,
             float(np.dot(term.dense.astype(np.float64), v)) if len(v) else 0.0,
@@ -48,11 +56,6 @@ def explain(
         )
         for term in terms
     ]
-    learned = sum(word.learned for word in words)
-    exact = sum(word.exact for word in words)
-    words.sort(key=lambda word: (-abs(word.learned + word.exact), word.word))
-    strongest = [word for word in words[:limit] if word.learned or word.exact]
-    return Explanation(learned, exact, float(bias), strongest)
 
 
 def _matched(term: TermShare, held: Mapping[int, float], indices: Int32, weights: Float32) -> float:

@@ -308,6 +308,9 @@ class LinearModel:
         norm[norm == 0] = 1
         return np.ascontiguousarray(dense / norm)
 
+    def scorer(self, documents: Encoded) -> None:
+        """None: the score is the inner product."""
+
     def parts(self) -> Parts:
         """What a bundle stores."""
         arrays = {

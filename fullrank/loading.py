@@ -173,7 +173,8 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     if verify:
         check_values(encoded)
         check_ids(f"{IDS}.txt", ids)
-    bundle = Bundle(path, manifest, model, encoded, DocumentStore(ids, lines), Retriever(encoded))
+    retriever = Retriever(encoded, model.scorer(encoded))
+    bundle = Bundle(path, manifest, model, encoded, DocumentStore(ids, lines), retriever)
     if tolerance is not None:
         replay(bundle, tolerance)
     return bundle

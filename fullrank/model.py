@@ -1,4 +1,7 @@
-"""The contract of a model: two encoders, ``score = u·v + s·t + b``; the service knows nothing else."""
+"""The contract of a model: two encoders, ``score = u·v + s·t + b``; the service knows nothing else.
+
+A model that is no inner product brings a Scorer, which takes the place of that sum.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Float32, Int32
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,27 @@ class TermShare(NamedTuple):
     dense: Float32
     feature: int | Int32
     weight: float | Float32
+
+
+class WordScore(NamedTuple):
+    """What one word (or “phrase”) of the query added to the score."""
+
+    word: str
+    learned: float
+    exact: float
+
+
+class Scorer(Protocol):
+    """Scores of a model that is no inner product, for the documents it was made with.
+
+    score = learned + exact + bias; a document's bits depend on the query and on that document alone.
+    """
+
+    def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
+        """(learned, exact) of one encoded query for the given rows, float64 (rows,) each."""
+
+    def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
+        """What each word brought to one document's score; they add up to learned and to exact."""
 
 
 class Model(Protocol):
@@ -58,6 +82,9 @@ class Model(Protocol):
 
     def query_terms(self, text: str) -> list[TermShare]:
         """The parts a query's encoding is made of, for explanations."""
+
+    def scorer(self, documents: Encoded) -> Scorer | None:
+        """How these documents are scored where that is not u·v + s·t + b; None where it is."""
 
     def parts(self) -> Parts:
         """What a bundle has to store."""

@@ -104,7 +104,9 @@ def write_bundle(
             say("index")
             _write_faiss(folder, encoded)
         say("golden queries")
-        answers = golden.answer(model, Retriever(encoded), ids, golden_queries)
+        answers = golden.answer(
+            model, Retriever(encoded, model.scorer(encoded)), ids, golden_queries
+        )
         folder.text(GOLDEN, golden.dump(answers))
         target = _finish(folder, parent, name, created, parts.config, card)
     except OSError as error:

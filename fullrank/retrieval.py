@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Int64
+from fullrank.encoding import Encoded, Float32, Float64, Int64
+from fullrank.model import Scorer
 
-Float64 = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # Scores of one block of queries stay below 64 MB.
@@ -50,10 +50,14 @@ class Ranking:
 
 
 class Retriever:
-    """Exact search over encoded documents, whose rows ascend by document id."""
+    """Exact search over encoded documents, whose rows ascend by document id.
 
-    def __init__(self, documents: Encoded) -> None:
-        self.documents = documents
+    scorer  in place of u·v + s·t, where the model is no inner product: then every candidate is
+            scored exactly, without a scan before
+    """
+
+    def __init__(self, documents: Encoded, scorer: Scorer | None = None) -> None:
+        self.documents, self.scorer = documents, scorer
         self._bias64 = documents.bias.astype(np.float64)
         self._max_bias = float(np.abs(documents.bias).max(initial=0.0))
 
@@ -84,7 +88,8 @@ class Retriever:
 
     def warm(self) -> None:
         """Build what the first search would have to."""
-        _ = self._postings, self._largest_weight, self._largest_norm
+        if self.scorer is None:
+            _ = self._postings, self._largest_weight, self._largest_norm
 
     def search(
         self, queries: Encoded, limit: int, *, offset: int = 0, deleted: Mask | None = None
@@ -98,14 +103,22 @@ class Retriever:
         block = max(1, _BLOCK_SCORES // max(1, len(self.documents)))
         for start in range(0, len(queries), block):
             part = queries.slice(start, min(start + block, len(queries)))
-            scanned = self.scores(part)
+            scanned = self.scores(part) if self.scorer is None else None
             for i in range(len(part)):
                 mask = deleted if deleted is None or deleted.ndim == 1 else deleted[start + i]
-                found.append(self._best(part, i, scanned[i], limit, offset, mask))
+                scan = None if scanned is None else scanned[i]
+                found.append(self._best(part, i, scan, limit, offset, mask))
         return found
 
     def scores(self, queries: Encoded) -> Float32:
         """The float32 scan: scores of all documents, (B, n), each within ε of the exact one."""
+        if self.scorer is not None:
+            everything = np.arange(len(self.documents))
+            parts = [self.exact(queries, i, everything) for i in range(len(queries))]
+            found = np.zeros((len(queries), len(self.documents)), np.float32)
+            for line, (learned, exact, bias) in zip(found, parts, strict=True):
+                line[:] = learned + exact + bias
+            return found
         if queries.dense.shape[1]:
             scanned = queries.dense @ self.documents.dense.T
         else:
@@ -119,6 +132,8 @@ class Retriever:
 
     def exact(self, queries: Encoded, i: int, rows: Int64) -> tuple[Float64, Float64, Float64]:
         """(learned, exact, bias) of query i for the given documents, in float64."""
+        if self.scorer is not None:
+            return *self.scorer.score(queries.slice(i, i + 1), rows), self._bias64[rows]
         u, indices, weights, _ = queries.row(i)
         candidates = self.documents.dense[rows].astype(np.float64)
         learned = np.add.reduce(candidates * u.astype(np.float64), axis=1)
@@ -139,14 +154,14 @@ class Retriever:
         self,
         queries: Encoded,
         i: int,
-        scanned: Float32,
+        scanned: Float32 | None,
         limit: int,
         offset: int,
         deleted: Mask | None,
     ) -> Ranking:
-        rows = np.arange(len(scanned)) if deleted is None else np.flatnonzero(~deleted)
+        rows = np.arange(len(self.documents)) if deleted is None else np.flatnonzero(~deleted)
         total, wanted = len(rows), offset + limit
-        if total > wanted:
+        if scanned is not None and total > wanted:
             left = scanned if deleted is None else scanned[rows]
             kth = float(np.partition(left, total - wanted)[total - wanted])
             rows = rows[left >= kth - 2 * self._error(queries, i)]

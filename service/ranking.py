@@ -102,7 +102,9 @@ def _rank(bundle: Bundle, wish: Wish, cached: Encoded | None) -> tuple[Encoded, 
             "id": bundle.documents.ids[row],
             "score": score,
             "fields": _chosen(bundle.documents.fields(row), wish.fields),
-            "explanation": None if terms is None else _explained(bundle, terms, row, parts),
+            "explanation": None
+            if terms is None
+            else _explained(bundle, terms, encoded, row, parts),
         }
         for row, score, *parts in zip(
             ranking.rows.tolist(),
@@ -133,9 +135,9 @@ def _chosen(fields: dict[str, Any], names: Collection[str] | None) -> dict[str, 
 
 
 def _explained(
-    bundle: Bundle, terms: Sequence[TermShare], row: int, parts: list[float]
+    bundle: Bundle, terms: Sequence[TermShare], query: Encoded, row: int, parts: list[float]
 ) -> dict[str, Any]:
-    found = explain(terms, bundle.encoded, row)
+    found = explain(terms, bundle.retriever, query, row)
     # The parts as they were ranked: they add up to the score to the last digit.
     learned, exact, bias = parts
     return {

@@ -27,7 +27,7 @@ from fullrank.model import field_text
 from fullrank.phrases import Phrases, no_phrases, phrase_of
 from fullrank.text import trigrams
 from trainer.collection import Collection, relevant
-from trainer.recipe import ModelSettings
+from trainer.settings import ModelSettings
 
 # Letter trigrams pay for queries of a sentence; an article's words speak for themselves.
 _SHORT_QUERY_WORDS = 40

@@ -1,4 +1,4 @@
-"""The loop that both losses share: epochs, validation, early stopping, checkpoints, interruption."""
+"""The loop that every learner shares: epochs, validation, early stopping, checkpoints, interruption."""
 
 from __future__ import annotations
 
@@ -8,45 +8,128 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.errors import TrainingError
 from trainer import checkpoint as checkpoints
-from trainer import margin, softmax
 from trainer.checkpoint import Checkpoint
-from trainer.data import Features
-from trainer.parameters import Parameters, start
 from trainer.progress import Reporter
 from trainer.recipe import Recipe
-from trainer.validation import Validation, scan_documents, scan_queries
+from trainer.settings import TrainSettings
+from trainer.validation import Validation
 
 _CHECKPOINT_EVERY_S = 15.0
-_DEPTH = 100  # places that the MAP of early stopping looks at
+
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Interrupted(TrainingError):
     """Ctrl-C: training stopped between two steps; the message says what can be resumed."""
 
 
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """The best parameters found, and how."""
+class Learner(Protocol):
+    """What is being fitted. The loop decides when to step, to measure, to keep and to stop.
 
-    parameters: Parameters
-    epoch: int
-    valid_map: float | None
-    history: list[dict[str, Any]]
+    rng        of everything random after the start
+    per_epoch  what one epoch counts (triples, queries, documents), for the progress bar
+    """
+
+    rng: np.random.Generator
+    per_epoch: int
+
+    def prepare(self) -> None:
+        """What a new run does before its first epoch (choose a rate); a resumed run does not."""
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """One epoch; yields (count, mean loss) after each step.
+
+        done, share  how much of the whole training is behind, and how much this epoch is of it
+        """
+
+    def measure(self, valid: Validation) -> float:
+        """How good the parameters are now, on validation; higher is better."""
+
+    def parameters(self) -> Arrays:
+        """The live arrays that make the model. An array that stands for two is there once."""
+
+    def state(self) -> Arrays:
+        """The live arrays beside them that the next epoch needs: sums of squares, a chosen rate."""
+
+    def restore(self, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """Go back to parameters and state that were copied; an empty state leaves it as it is."""
+
+
+class InPlace:
+    """Restores by copying into the live arrays, for learners whose arrays keep their shapes."""
+
+    def restore(self: Learner, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        """As Learner.restore."""
+        for live, stored in ((self.parameters(), parameters), (self.state(), state)):
+            for name, array in stored.items():
+                live[name][...] = array
+
+
+@dataclass(eq=False)
+class Progress:
+    """Where a training is: all of it, the generator, and both sets of arrays are in a checkpoint."""
+
+    epoch: int = 0
+    best_epoch: int = 0
+    best_measure: float | None = None
+    finished: bool = False
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One fit within a training command.
+
+    path    of the checkpoint, removed by the caller once a bundle is written
+    resume  go on from it where it exists
+    label   goes before what is said of this fit
+    """
+
+    recipe: Recipe
+    valid: Validation | None
+    seed: int
+    fingerprint: str
+    reporter: Reporter
+    path: Path
+    resume: bool
+    label: str = ""
+
+    def learn(self, learner: Learner) -> dict[str, Any]:
+        """Train to the end and leave the best epoch's parameters in the learner.
+
+        Returns ``best_epoch`` and ``history``, one line an epoch. Raises TrainingError where training
+        diverges or the checkpoint is of another run, and Interrupted on Ctrl-C.
+        """
+        identity = identity_of(self.recipe, self.seed, self.fingerprint)
+        stored = checkpoints.load(self.path, identity=identity) if self.resume else None
+        progress, best = Progress(), _copied(learner.parameters())
+        if stored is not None:
+            progress, best = _thaw(learner, stored)
+            self.reporter.say("resumed", after_epoch=progress.epoch, finished=progress.finished)
+        else:
+            learner.prepare()
+        with _interruptible() as pressed:
+            best = _epochs(self, learner, progress, best, identity, pressed)
+        learner.restore(best, {})
+        return {"best_epoch": progress.best_epoch, "history": progress.history}
 
 
 def identity_of(recipe: Recipe, seed: int, fingerprint: str) -> str:
     """What a checkpoint must agree on to be resumed."""
-    facts = {"model": asdict(recipe.model), "train": asdict(recipe.train)}
+    facts = asdict(recipe)
+    for name in ("name", "about", "paper", "auto"):
+        del facts[name]
     facts["train"].pop("seconds")
     text = json.dumps([facts, seed, fingerprint], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -66,185 +149,93 @@ def _interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-class _Run:
-    """One fit under way."""
-
-    def __init__(self, features: Features, recipe: Recipe, seed: int) -> None:
-        self.features, self.recipe = features, recipe
-        self.rng = np.random.default_rng(seed)
-        self.parameters = start(features, recipe.train, self.rng)
-        self.best = self.parameters
-        self.best_map: float | None = None
-        self.best_epoch = 0
-        self.epoch = 0
-        self.history: list[dict[str, Any]] = []
-        self.finished = False
-        if recipe.train.loss == "softmax":
-            self.softmax = softmax.start_state(features, recipe.train, self.parameters)
-
-    def choose_rate(self) -> None:
-        if self.recipe.train.loss == "margin":
-            self.margin = margin.start_state(
-                self.features, self.recipe.train, self.parameters, self.rng
-            )
-
-    def steps(self, epochs: int) -> Iterator[tuple[int, float]]:
-        train = self.recipe.train
-        if train.loss == "margin":
-            return margin.epoch(self.features, train, self.margin, self.rng)
-        done = self.epoch / epochs
-        return softmax.epoch(self.features, train, self.softmax, self.rng, done, 1 / epochs)
-
-    def keep_if_best(self, valid_map: float | None) -> None:
-        if valid_map is None or self.best_map is None or valid_map > self.best_map:
-            self.best, self.best_map = self.parameters.copy(), valid_map
-            self.best_epoch = self.epoch
-
-    # -- checkpoint ---------------------------------------------------------------------------
-
-    def _arrays(self) -> dict[str, np.ndarray]:
-        found = {f"now.{k}": v for k, v in vars(self.parameters).items()}
-        found |= {f"best.{k}": v for k, v in vars(self.best).items()}
-        if self.recipe.train.loss == "softmax":
-            state = {k: v for k, v in vars(self.softmax).items() if k != "parameters"}
-            found |= {f"state.{k}": v for k, v in state.items()}
-        return found
-
-    def freeze(self, identity: str) -> Checkpoint:
-        facts = {
-            "identity": identity,
-            "epoch": self.epoch,
-            "best_epoch": self.best_epoch,
-            "best_map": self.best_map,
-            "history": self.history,
-            "finished": self.finished,
-            "generator": self.rng.bit_generator.state,
-            "rate": self.margin.rate if self.recipe.train.loss == "margin" else None,
-        }
-        return Checkpoint(facts, self._arrays())
-
-    def thaw(self, stored: Checkpoint) -> None:
-        self.parameters = self._parameters(stored, "now")
-        self.best = self._parameters(stored, "best")
-        facts = stored.facts
-        self.epoch, self.best_epoch = facts["epoch"], facts["best_epoch"]
-        self.best_map, self.history = facts["best_map"], facts["history"]
-        self.finished = facts["finished"]
-        self.rng.bit_generator.state = facts["generator"]
-        if self.recipe.train.loss == "margin":
-            self.margin = margin.State(self.parameters, facts["rate"])
-        else:
-            names = [n for n in vars(self.softmax) if n != "parameters"]
-            arrays = {name: stored.arrays[f"state.{name}"] for name in names}
-            if self.features.settings.tied:
-                arrays["squares_U"] = arrays["squares_V"]
-            self.softmax = softmax.State(parameters=self.parameters, **arrays)
-
-    def _parameters(self, stored: Checkpoint, prefix: str) -> Parameters:
-        arrays = {name: stored.arrays[f"{prefix}.{name}"] for name in ("U", "V", "D", "bias")}
-        if self.features.settings.tied:
-            arrays["V"] = arrays["U"]
-        return Parameters(**arrays)
+def _copied(arrays: Arrays) -> Arrays:
+    return {name: array.copy() for name, array in arrays.items()}
 
 
-def fit(
-    features: Features,
-    recipe: Recipe,
-    valid: Validation | None,
-    *,
-    seed: int,
-    fingerprint: str,
-    reporter: Reporter,
-    path: Path,
-    resume: bool,
-    label: str = "",
-) -> Fitted:
-    """Fit a recipe; the parameters of the epoch with the best validation MAP come back.
+def _freeze(learner: Learner, progress: Progress, best: Arrays, identity: str) -> Checkpoint:
+    groups = {"now": learner.parameters(), "best": best, "state": learner.state()}
+    arrays = {f"{g}.{name}": array for g, found in groups.items() for name, array in found.items()}
+    facts = {"identity": identity, "generator": learner.rng.bit_generator.state, **vars(progress)}
+    return Checkpoint(facts, arrays)
 
-    path     of the checkpoint, removed by the caller once a bundle is written
-    resume   go on from it where it exists
-    Raises TrainingError when there is nothing to train on, and Interrupted on Ctrl-C.
-    """
-    if not len(features.pairs):
-        raise TrainingError("the training split has no judged pair; nothing can be learned")
-    identity = identity_of(recipe, seed, fingerprint)
-    run = _Run(features, recipe, seed)
-    stored = checkpoints.load(path, identity=identity) if resume else None
-    if stored is not None:
-        run.thaw(stored)
-        reporter.say("resumed", after_epoch=run.epoch, finished=run.finished)
-    else:
-        run.choose_rate()
-    with _interruptible() as pressed:
-        _epochs(run, valid, identity, reporter, path, pressed, label)
-    return Fitted(run.best, run.best_epoch, run.best_map, run.history)
+
+def _thaw(learner: Learner, stored: Checkpoint) -> tuple[Progress, Arrays]:
+    groups: dict[str, Arrays] = {"now": {}, "best": {}, "state": {}}
+    for name, array in stored.arrays.items():
+        group, _, key = name.partition(".")
+        groups[group][key] = array
+    learner.restore(groups["now"], groups["state"])
+    facts = dict(stored.facts)
+    del facts["identity"]
+    learner.rng.bit_generator.state = facts.pop("generator")
+    return Progress(**facts), groups["best"]
 
 
 def _epochs(
-    run: _Run,
-    valid: Validation | None,
+    run: Run,
+    learner: Learner,
+    progress: Progress,
+    best: Arrays,
     identity: str,
-    reporter: Reporter,
-    path: Path,
     pressed: threading.Event,
-    label: str,
-) -> None:
+) -> Arrays:
     train = run.recipe.train
-    per_epoch = (
-        len(run.features.pairs.queries)
-        if train.loss == "softmax"
-        else train.triples or len(run.features.pairs)
-    )
     began = saved = time.monotonic()
-    saved_epoch, planned = run.epoch, train.epochs
-    with reporter.stage(f"{label}training", train.epochs * per_epoch) as stage:
-        stage.advance(run.epoch * per_epoch)
-        while not run.finished and run.epoch < train.epochs:
+    saved_epoch, planned = progress.epoch, train.epochs
+    with run.reporter.stage(f"{run.label}training", train.epochs * learner.per_epoch) as stage:
+        stage.advance(progress.epoch * learner.per_epoch)
+        while not progress.finished and progress.epoch < train.epochs:
             total, seen = 0.0, 0
             epoch_began = time.monotonic()
-            for count, loss in run.steps(planned):
+            for count, loss in learner.steps(progress.epoch / planned, 1 / planned):
                 total, seen = total + count * loss, seen + count
-                stage.advance(count, loss=total / seen, map=run.best_map or 0.0)
+                stage.advance(count, loss=total / seen, map=progress.best_measure or 0.0)
                 if pressed.is_set():
-                    _stopped(path, saved_epoch, run.epoch)
-            run.epoch += 1
-            valid_map = _validate(run, valid)
-            run.keep_if_best(valid_map)
+                    _stopped(run.path, saved_epoch, progress.epoch)
+            progress.epoch += 1
+            measured = _measure(learner, run.valid)
+            if (
+                measured is None
+                or progress.best_measure is None
+                or measured > progress.best_measure
+            ):
+                best = _copied(learner.parameters())
+                progress.best_measure, progress.best_epoch = measured, progress.epoch
             line: dict[str, Any] = {
-                "epoch": run.epoch,
+                "epoch": progress.epoch,
                 "loss": total / max(seen, 1),
-                "valid_map": valid_map,
+                "valid_map": measured,
                 "seconds": time.monotonic() - epoch_began,
             }
-            run.history.append(line)
-            reporter.say(f"{label}epoch", **line)
-            left = train.seconds - (time.monotonic() - began) if train.seconds else math.inf
-            late = line["seconds"] > left
+            progress.history.append(line)
+            run.reporter.say(f"{run.label}epoch", **line)
+            left = _left(train, began)
             # The rate follows the clock only where time runs out before the epochs do.
-            if left < line["seconds"] * (train.epochs - run.epoch):
-                planned = run.epoch + max(1, int(left / line["seconds"]))
-            stale = valid is not None and run.epoch - run.best_epoch >= train.patience
-            run.finished = late or stale or run.epoch == train.epochs
-            if run.finished or time.monotonic() - saved >= _CHECKPOINT_EVERY_S:
-                checkpoints.save(path, run.freeze(identity))
-                saved, saved_epoch = time.monotonic(), run.epoch
+            if left < line["seconds"] * (train.epochs - progress.epoch):
+                planned = progress.epoch + max(1, int(left / line["seconds"]))
+            stale = measured is not None and progress.epoch - progress.best_epoch >= train.patience
+            progress.finished = line["seconds"] > left or stale or progress.epoch == train.epochs
+            if progress.finished or time.monotonic() - saved >= _CHECKPOINT_EVERY_S:
+                checkpoints.save(run.path, _freeze(learner, progress, best, identity))
+                saved, saved_epoch = time.monotonic(), progress.epoch
             if pressed.is_set():
-                if saved_epoch < run.epoch:
-                    checkpoints.save(path, run.freeze(identity))
-                _stopped(path, run.epoch, run.epoch)
+                if saved_epoch < progress.epoch:
+                    checkpoints.save(run.path, _freeze(learner, progress, best, identity))
+                _stopped(run.path, progress.epoch, progress.epoch)
+    return best
 
 
-def _validate(run: _Run, valid: Validation | None) -> float | None:
-    finite = all(np.isfinite(array).all() for array in vars(run.parameters).values())
-    if not finite:
+def _left(train: TrainSettings, began: float) -> float:
+    return train.seconds - (time.monotonic() - began) if train.seconds else math.inf
+
+
+def _measure(learner: Learner, valid: Validation | None) -> float | None:
+    if not all(np.isfinite(array).all() for array in learner.parameters().values()):
         raise TrainingError(
             "training diverged: the parameters are no longer finite; lower the rate"
         )
-    if valid is None:
-        return None
-    documents = scan_documents(run.features, run.parameters)
-    queries = scan_queries(run.features, run.parameters, valid.rows)
-    return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
+    return None if valid is None else learner.measure(valid)
 
 
 def _stopped(path: Path, saved_epoch: int, epoch: int) -> None:

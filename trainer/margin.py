@@ -19,12 +19,36 @@ from fullrank.errors import TrainingError
 from fullrank.features import Rows
 from trainer import kernels
 from trainer.data import Features, Pairs
+from trainer.fit import Arrays
+from trainer.learner import LinearLearner
 from trainer.parameters import Parameters
-from trainer.recipe import TrainSettings
+from trainer.settings import TrainSettings
 
 _STEP = 5_000  # triples between two reports of progress
 
 log = getLogger(__name__)
+
+
+class MarginLearner(LinearLearner):
+    """The linear family under the hinge."""
+
+    def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
+        super().__init__(features, train, rng)
+        self.per_epoch = train.triples or len(features.pairs)
+        self._rate = np.array(train.rates[:1])
+
+    def prepare(self) -> None:
+        """Choose the rate."""
+        self._rate[0] = start_state(self.features, self.train, self.values, self.rng).rate
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """One pass over the triples; the rate is fixed."""
+        state = State(self.values, float(self._rate[0]))
+        return epoch(self.features, self.train, state, self.rng)
+
+    def state(self) -> Arrays:
+        """The chosen rate."""
+        return {"rate": self._rate}
 
 
 @dataclass(eq=False)

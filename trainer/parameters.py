@@ -10,7 +10,7 @@ from fullrank.encoding import Encoded, Float32
 from fullrank.features import Counts, trigram_rows
 from fullrank.linear import DenseSide, LinearModel
 from trainer.data import Features
-from trainer.recipe import TrainSettings
+from trainer.settings import TrainSettings
 
 
 @dataclass(eq=False)

@@ -20,10 +20,35 @@ from fullrank.encoding import Float32, Int32, Int64
 from fullrank.features import Rows
 from trainer import kernels
 from trainer.data import Features
+from trainer.fit import Arrays
+from trainer.learner import LinearLearner
 from trainer.parameters import Parameters
-from trainer.recipe import TrainSettings
+from trainer.settings import TrainSettings
 
 _POSITIVES = 64  # judged documents of one query in one step, at most
+
+
+class SoftmaxLearner(LinearLearner):
+    """The linear family under the softmax loss."""
+
+    def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
+        super().__init__(features, train, rng)
+        self.per_epoch = len(features.pairs.queries)
+        self._state = start_state(features, train, self.values)
+
+    def prepare(self) -> None:
+        """Nothing: the rate is given."""
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """One pass over the training queries."""
+        return epoch(self.features, self.train, self._state, self.rng, done, share)
+
+    def state(self) -> Arrays:
+        """AdaGrad's sums of squares and the diagonals' factors."""
+        found = {name: array for name, array in vars(self._state).items() if name != "parameters"}
+        if self._state.squares_U is self._state.squares_V:
+            del found["squares_U"]
+        return found
 
 
 @dataclass(eq=False)

@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import numpy as np
 
 from fullrank.bundle import find_bundle, write_bundle
-from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.linear import LinearModel
 from fullrank.manifest import is_name
-from trainer import lsi
 from trainer.collection import Collection, read_collection
-from trainer.data import Corpus, Features, build_features, count_collection
-from trainer.fit import fit
-from trainer.parameters import compile_model, encode_corpus, start
+from trainer.data import Corpus
+from trainer.evaluate import query_texts
+from trainer.fit import Run
+from trainer.fitted import Fitted
 from trainer.progress import Reporter
-from trainer.recipe import ModelSettings, Recipe, load_recipe
+from trainer.recipe import Recipe, load_recipe
+from trainer.systems import system_of
 from trainer.validation import Row, Validation, validation
+from trainer.workshop import Workshop
 
 _GOLDEN = 20  # queries replayed at every load
 _GOLDEN_CHARACTERS = 400
@@ -52,13 +51,10 @@ class TrainResult:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One trained model, ready to be compared or written."""
+    """One fitted recipe, measured on validation where there is one."""
 
     recipe: Recipe
-    model: LinearModel
-    documents: Encoded
-    features: Features
-    facts: dict[str, Any]
+    fitted: Fitted
     row: Row | None
 
 
@@ -87,6 +83,7 @@ def train(
     if not is_name(name):
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     chosen = load_recipe(recipe).override(overrides)
+    system_of(chosen)
     with reporter or Reporter() as report:
         threads = _set_threads(threads)
         source = read_collection(collection)
@@ -133,25 +130,17 @@ class Trainer:
     ) -> None:
         self.collection, self.report, self.out, self.name = collection, report, out, name
         self.seed, self.threads, self.resume = seed, threads, resume
-        began = time.monotonic()
-        self.corpus: Corpus = count_collection(collection, processes=threads)
-        report.say("counted", words=len(self.corpus.counts.words), seconds=time.monotonic() - began)
-        self._features: dict[ModelSettings, Features] = {}
+        self.workshop = Workshop(collection, report, seed, threads)
         self._valid: dict[int, Validation | None] = {}
-        self._projections: dict[Any, Any] = {}
+
+    @property
+    def corpus(self) -> Corpus:
+        """The collection, counted."""
+        return self.workshop.corpus
 
     @property
     def _checkpoints(self) -> Path:
         return self.out / ".training" / self.name
-
-    def features(self, settings: ModelSettings) -> Features:
-        """The matrices of a model's settings, made once."""
-        key = replace(settings, alpha=1.0)
-        if key not in self._features:
-            began = time.monotonic()
-            self._features[key] = build_features(self.corpus, key)
-            self.report.say("featurised", seconds=time.monotonic() - began)
-        return replace(self._features[key], settings=settings)
 
     def valid(self, recipe: Recipe) -> Validation | None:
         """The validation queries a recipe asks for."""
@@ -180,55 +169,31 @@ class Trainer:
             if best is None or best.row is None or score > best.row.measures["map"].mean:
                 best = candidate
         assert best is not None
-        return replace(best, facts={**best.facts, "trials": trials})
+        facts = {**best.fitted.facts, "trials": trials}
+        return replace(best, fitted=replace(best.fitted, facts=facts))
 
     def fit(self, recipe: Recipe, trial: int, seconds: float, label: str = "") -> Candidate:
-        """One model: fitted if there is something to fit, compiled, measured on validation."""
-        features = self.features(recipe.model)
-        facts: dict[str, Any] = {}
-        if recipe.train.loss == "none":
-            parameters = start(features, recipe.train, np.random.default_rng(self.seed))
-            lsi_model = recipe.model.latent == "lsi"
-            model = self._lsi(features) if lsi_model else compile_model(features, parameters)
-        else:
-            limited = replace(recipe, train=replace(recipe.train, seconds=seconds))
-            fitted = fit(
-                features,
-                limited if seconds else recipe,
-                self.valid(recipe),
-                seed=self.seed,
-                fingerprint=self.collection.fingerprint,
-                reporter=self.report,
-                path=self._checkpoints / f"{trial}.npz",
-                resume=self.resume,
-                label=label,
-            )
-            parameters = fitted.parameters
-            model = compile_model(features, parameters)
-            facts = {"best_epoch": fitted.epoch, "history": fitted.history}
-        documents = encode_corpus(features, model, parameters)
-        return Candidate(
-            recipe, model, documents, features, facts,
-            self._row(recipe, features, model, documents),
-        )  # fmt: skip
+        """One model: fitted and measured on validation."""
+        if seconds:
+            recipe = replace(recipe, train=replace(recipe.train, seconds=seconds))
+        run = Run(
+            recipe,
+            self.valid(recipe),
+            self.seed,
+            self.collection.fingerprint,
+            self.report,
+            self._checkpoints / f"{trial}.npz",
+            self.resume,
+            label,
+        )
+        fitted = system_of(recipe).fit(self.workshop, recipe, run)
+        return Candidate(recipe, fitted, self._row(recipe, fitted))
 
-    def _lsi(self, features: Features) -> LinearModel:
-        key = replace(features.settings, alpha=1.0)
-        if key not in self._projections:
-            self._projections[key] = lsi.project(features, self.seed)
-        return lsi.compile_model(features, self._projections[key])
-
-    def _row(
-        self,
-        recipe: Recipe,
-        features: Features,
-        model: LinearModel,
-        documents: Encoded,
-    ) -> Row | None:
+    def _row(self, recipe: Recipe, fitted: Fitted) -> Row | None:
         valid = self.valid(recipe)
         if valid is None:
             return None
-        measures = valid.measure_model(features, model, documents)
+        measures = valid.measure_fitted(fitted)
         return Row(recipe.name, valid.split, len(valid.judgements), measures)
 
     def compare(self, best: Candidate) -> list[Row]:
@@ -264,15 +229,15 @@ class Trainer:
                 "splits": list(self.collection.splits),
             },
             "table": [row.as_dict() for row in table],
-            "training": best.facts,
+            "training": best.fitted.facts,
             "seconds": round(time.monotonic() - began, 1),
             "parent": self._parent(),
         }
         return write_bundle(
             self.out,
             self.name,
-            model=best.model,
-            encoded=best.documents,
+            model=best.fitted.model,
+            encoded=best.fitted.documents,
             documents=self.collection.documents,
             golden_queries=self._golden(best),
             card=card,
@@ -286,9 +251,10 @@ class Trainer:
             return None
 
     def _golden(self, best: Candidate) -> list[str]:
-        texts = self.corpus.query_texts(best.model.settings["query_fields"])
-        spread = texts[:: max(1, len(texts) // _GOLDEN)][:_GOLDEN]
-        return [text[:_GOLDEN_CHARACTERS] for text in spread]
+        ids = self.corpus.query_ids
+        spread = ids[:: max(1, len(ids) // _GOLDEN)][:_GOLDEN]
+        texts = query_texts(self.collection, best.fitted.model, spread)
+        return [text[:_GOLDEN_CHARACTERS] for text in texts]
 
     def forget(self) -> None:
         """Remove the checkpoints: what they led to is written."""

@@ -11,14 +11,14 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Int64
 from fullrank.features import Rows, rows_of
-from fullrank.linear import LinearModel
 from fullrank.retrieval import Retriever
 from trainer import kernels
 from trainer.collection import Collection
 from trainer.data import Corpus, Features
 from trainer.evaluate import DEPTH, Judgement, judge, measure_rankings
+from trainer.fitted import Fitted
 from trainer.metrics import Estimate, estimates
-from trainer.parameters import Parameters, encode_judged
+from trainer.parameters import Parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,30 +30,29 @@ class Validation:
     judgements: list[Judgement]
 
     def measure(
-        self,
-        documents: Encoded,
-        queries: Encoded,
-        *,
-        depth: int = DEPTH,
-        with_rank_loss: bool = False,
+        self, documents: Encoded, queries: Encoded, *, depth: int = DEPTH
     ) -> dict[str, Estimate]:
-        """Means and standard errors over the queries, of the first ``depth`` places."""
+        """Means and standard errors over the queries, of the first ``depth`` places, without the rank loss."""
+        return self._measure(Retriever(documents), queries, depth, with_rank_loss=False)
+
+    def measure_fitted(self, fitted: Fitted) -> dict[str, Estimate]:
+        """All measures of a fitted model, through the code that serves."""
+        documents = fitted.documents
+        retriever = Retriever(documents, fitted.model.scorer(documents))
+        return self._measure(retriever, fitted.encode(self.rows), DEPTH, with_rank_loss=True)
+
+    def _measure(
+        self, retriever: Retriever, queries: Encoded, depth: int, *, with_rank_loss: bool
+    ) -> dict[str, Estimate]:
         values = measure_rankings(
-            Retriever(documents),
+            retriever,
             queries,
             self.judgements,
-            documents=len(documents),
+            documents=len(retriever.documents),
             depth=depth,
             with_rank_loss=with_rank_loss,
         )
         return estimates(values)
-
-    def measure_model(
-        self, features: Features, model: LinearModel, documents: Encoded
-    ) -> dict[str, Estimate]:
-        """All measures of a compiled model."""
-        queries = encode_judged(features, model, self.rows)
-        return self.measure(documents, queries, with_rank_loss=True)
 
 
 def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation | None:

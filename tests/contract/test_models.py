@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numba
@@ -19,13 +19,14 @@ from fullrank.encoding import Encoded
 from fullrank.explain import explain
 from fullrank.kinds import load_model
 from fullrank.retrieval import Retriever
-from tests.contract.twin import Twin
+from tests.contract.cases import CASES, Case
+from tests.contract.twins import twin_of
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import Collection, read_collection
-from trainer.evaluate import evaluate
+from trainer.evaluate import evaluate, query_texts
 from trainer.parameters import compile_model, encode_corpus, encode_judged, start
 from trainer.progress import Reporter
-from trainer.recipe import Recipe, load_recipe, recipe_names
+from trainer.recipe import Recipe, load_recipe
 from trainer.train import Candidate, Trainer, train
 from trainer.validation import scan_documents, scan_queries
 
@@ -42,42 +43,6 @@ NASTY = [
     "name0n0 name0n0 tell0a tell0b tell0c tell0d",
     "日本語 decoy1 ภาษาไทย",
     "\x00 \ufffd 🙂 ‘decoy2’",
-]
-_MARGIN = ["epochs=8", "rates=0.03,0.1", "trial=300"]
-_SOFTMAX = ["epochs=10", "patience=10", "batch=32", "candidates=30", "rate=0.1"]
-_FIELDED = [*_SOFTMAX, "latent_terms=7", "match_terms=6"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A recipe made small. ``links``: on document → document data."""
-
-    label: str
-    recipe: str
-    overrides: tuple[str, ...]
-    links: bool = False
-
-
-def _case(name: str) -> Case:
-    recipe = load_recipe(name)
-    overrides = ["dimension=8"]
-    if recipe.train.loss == "margin":
-        overrides += _MARGIN
-    if recipe.train.loss == "softmax":
-        overrides += _FIELDED
-    if recipe.model.latent_words:
-        overrides.append("latent_words=70")
-    if recipe.auto.trials and recipe.train.loss != "none":
-        overrides += ["auto.seconds=60", "trials=rate=0.001;rate=0.1"]
-    # One vocabulary for both sides knows the words of documents only.
-    return Case(name, name, tuple(overrides), links=recipe.model.tied)
-
-
-CASES = [
-    *map(_case, recipe_names()),
-    Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
-    Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
-    Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),
 ]
 
 
@@ -176,7 +141,9 @@ def test_planted_data_is_learned(trained: Trained) -> None:
 def test_exact_mode_is_the_dense_product(trained: Trained) -> None:
     """The golden property: scores are qᵀWd, with W read from the stored parts, on every query."""
     bundle = trained.bundle
-    learned, exact = Twin(bundle.model.parts()).scores(trained.queries, trained.documents)
+    learned, exact = twin_of(bundle.model.parts(), bundle.encoded).scores(
+        trained.queries, trained.documents
+    )
     bias = bundle.encoded.bias.astype(np.float64)
     wanted = learned + exact + bias
     tolerance = 2e-6 * (1 + np.abs(learned) + np.abs(exact))
@@ -228,7 +195,7 @@ def test_same_seed_and_one_thread_give_the_same_bits(
     trained: Trained, again: tuple[Trainer, Candidate]
 ) -> None:
     """Twice trained, and once through the disk: at tolerance 0 in every array and string."""
-    stored, fresh = trained.bundle.model.parts(), again[1].model.parts()
+    stored, fresh = trained.bundle.model.parts(), again[1].fitted.model.parts()
     assert stored.config == fresh.config
     assert stored.arrays.keys() == fresh.arrays.keys()
     for name, array in fresh.arrays.items():
@@ -237,12 +204,12 @@ def test_same_seed_and_one_thread_give_the_same_bits(
     assert {name: list(strings) for name, strings in stored.strings.items()} == {
         name: list(strings) for name, strings in fresh.strings.items()
     }
-    assert same(trained.bundle.encoded, again[1].documents)
+    assert same(trained.bundle.encoded, again[1].fitted.documents)
 
 
 def test_saved_equals_memory(trained: Trained, again: tuple[Trainer, Candidate]) -> None:
     """Memory, loaded and mapped give equal scores at tolerance 0."""
-    _, candidate = again
+    candidate = again[1].fitted
     bundle = trained.bundle
     for name in ("dense", "indices", "weights", "bias"):
         array = getattr(bundle.encoded, name)
@@ -251,7 +218,8 @@ def test_saved_equals_memory(trained: Trained, again: tuple[Trainer, Candidate])
     memory = candidate.model.encode_queries(trained.queries)
     assert same(memory, bundle.model.encode_queries(trained.queries))
     assert same(memory, rebuilt.encode_queries(trained.queries))
-    here = Retriever(candidate.documents).search(memory, 20)
+    documents = candidate.documents
+    here = Retriever(documents, candidate.model.scorer(documents)).search(memory, 20)
     there = bundle.retriever.search(bundle.model.encode_queries(trained.queries), 20)
     for a, b in zip(here, there, strict=True):
         np.testing.assert_array_equal(a.rows, b.rows)
@@ -264,7 +232,9 @@ def test_explanations_add_up_to_the_score(trained: Trained) -> None:
     rankings = bundle.retriever.search(bundle.model.encode_queries(trained.queries), 3)
     for text, ranking in zip(trained.queries, rankings, strict=True):
         for place, row in enumerate(ranking.rows.tolist()):
-            found = explain(bundle.model.query_terms(text), bundle.encoded, row, limit=1000)
+            query = bundle.model.encode_queries([text])
+            terms = bundle.model.query_terms(text)
+            found = explain(terms, bundle.retriever, query, row, limit=1000)
             assert found.learned == pytest.approx(ranking.learned[place], rel=1e-5, abs=1e-5)
             assert found.exact == pytest.approx(ranking.exact[place], rel=1e-5, abs=1e-5)
             assert found.bias == ranking.bias[place]
@@ -276,34 +246,26 @@ def test_training_and_serving_encode_alike(
     trained: Trained, again: tuple[Trainer, Candidate]
 ) -> None:
     """What training measured is, bit for bit, what the served model makes of the same texts."""
-    trainer, candidate = again
+    trainer, candidate = again[0], again[1].fitted
     served = trained.bundle.model
     encoded = served.encode_documents(trained.documents)
     learned_bias = candidate.documents.bias
-    assert same(
-        candidate.documents,
-        Encoded(
-            encoded.dense, encoded.indptr, encoded.indices, encoded.weights, encoded.width,
-            learned_bias,
-        ),
-    )  # fmt: skip
+    assert same(candidate.documents, replace(encoded, bias=learned_bias))
     np.testing.assert_array_equal(encoded.bias, np.float32(np.median(learned_bias)))
-    texts = trainer.corpus.query_texts(served.parts().config["query_fields"])
-    rows = np.arange(0, len(texts), 5)
-    judged = encode_judged(candidate.features, candidate.model, rows)
-    assert same(judged, served.encode_queries([texts[i] for i in rows.tolist()]))
+    rows = np.arange(0, len(trainer.corpus.query_ids), 5)
+    ids = [trainer.corpus.query_ids[row] for row in rows.tolist()]
+    texts = query_texts(trained.collection, served, ids)
+    assert same(candidate.encode(rows), served.encode_queries(texts))
 
 
 def test_validations_scan_agrees_with_the_compiled_model(
     trained: Trained, again: tuple[Trainer, Candidate]
 ) -> None:
     """The quick scores that choose an epoch are those of the model that is written, whatever was learned."""
-    trainer, candidate = again
-    recipe = trained.recipe
-    if recipe.train.loss == "none" and recipe.model.latent == "lsi":
-        assert "history" not in candidate.facts  # nothing is fitted, so nothing is scanned
-        return
-    features, rng = trainer.features(recipe.model), np.random.default_rng(3)
+    trainer, recipe = again[0], trained.recipe
+    if recipe.system != "linear" or recipe.model.latent == "lsi":
+        return  # not scanned, or nothing to scan for
+    features, rng = trainer.workshop.features(recipe.model), np.random.default_rng(3)
     parameters = start(features, recipe.train, rng)
     parameters.D *= rng.random(parameters.D.shape, np.float32) * 3
     if recipe.model.bias:

@@ -61,6 +61,9 @@ class CountingModel:
         none = np.zeros(0, np.float32)
         return [TermShare(word, none, WORDS.index(word), 1.0) for word in text.split()]
 
+    def scorer(self, documents: Encoded) -> None:
+        return None
+
     def parts(self) -> Parts:
         return Parts(self.config, {}, {})
 

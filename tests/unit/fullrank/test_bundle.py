@@ -64,6 +64,9 @@ class WordsModel:
             np.arange(len(documents), dtype=np.float32) / 7,
         )
 
+    def scorer(self, documents: Encoded) -> None:
+        return None
+
     def parts(self) -> Parts:
         return Parts(self.config, {"U": self.U}, {"words": self.words})
 

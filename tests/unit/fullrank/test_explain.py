@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fullrank.explain import explain
+from fullrank.encoding import Encoded
+from fullrank.explain import Explanation, explain
 from fullrank.features import Vocabulary
 from fullrank.linear import DenseSide, LinearModel, SparseSide
 from fullrank.model import TermShare
@@ -34,9 +35,15 @@ def model() -> LinearModel:
     )  # fmt: skip
 
 
+def explained(model: LinearModel, text: str, documents: Encoded, limit: int = 8) -> Explanation:
+    """Document 0 for a text."""
+    query = model.encode_queries([text])
+    return explain(model.query_terms(text), Retriever(documents), query, 0, limit)
+
+
 def test_split_by_part_and_word(model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a"}, {"text": "a b"}])
-    found = explain(model.query_terms("b a c b"), documents, 0)
+    found = explained(model, "b a c b", documents)
     ranking = Retriever(documents).search(model.encode_queries(["b a c b"]), 2)[0]
     place = ranking.rows.tolist().index(0)
     assert found.learned == pytest.approx(ranking.learned[place], rel=1e-6)
@@ -52,15 +59,15 @@ def test_split_by_part_and_word(model: LinearModel) -> None:
 
 def test_phrase_has_its_own_line(model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a b"}])
-    words = {word.word: word for word in explain(model.query_terms("A b"), documents, 0).words}
+    words = {word.word: word for word in explained(model, "A b", documents).words}
     assert set(words) == {"a", "b", "“a b”"}
     assert (words["“a b”"].learned, words["“a b”"].exact) == (0, 4)
 
 
 def test_limit_keeps_the_strongest_but_the_sums_whole(model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a b"}])
-    whole = explain(model.query_terms("a b c"), documents, 0)
-    short = explain(model.query_terms("a b c"), documents, 0, limit=1)
+    whole = explained(model, "a b c", documents)
+    short = explained(model, "a b c", documents, limit=1)
     assert short.words == whole.words[:1]
     assert (short.learned, short.exact, short.bias) == (whole.learned, whole.exact, whole.bias)
     sizes = [abs(word.learned + word.exact) for word in whole.words]
@@ -70,7 +77,7 @@ def test_limit_keeps_the_strongest_but_the_sums_whole(model: LinearModel) -> Non
 @pytest.mark.parametrize("text", ["", "unseen", "?!"])
 def test_nothing_known_explains_the_bias_only(text: str, model: LinearModel) -> None:
     documents = model.encode_documents([{"text": "a"}])
-    found = explain(model.query_terms(text), documents, 0)
+    found = explained(model, text, documents)
     assert (found.learned, found.exact, found.bias, found.words) == (0, 0, 0.5, [])
 
 

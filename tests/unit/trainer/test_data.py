@@ -12,7 +12,7 @@ from fullrank.errors import TrainingError
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
 from trainer.data import Corpus, build_features, count_collection, pairs_of, text_fields
-from trainer.recipe import ModelSettings
+from trainer.settings import ModelSettings
 
 DOCUMENTS: list[dict[str, Any]] = [
     {"_id": "a", "title": "copy files", "text": "copy a file", "kind": "x", "note": "one two"},

@@ -6,7 +6,7 @@ import io
 import json
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,14 @@ import pytest
 from fullrank.errors import TrainingError
 from tests.planted import write_planted
 from trainer import fit as module
+from trainer import learner as learner_module
+from trainer import softmax
 from trainer.checkpoint import load
 from trainer.collection import read_collection
 from trainer.data import Corpus, Features, Pairs, build_features, count_collection
-from trainer.fit import Fitted, Interrupted, fit, identity_of
+from trainer.fit import Interrupted, Run, identity_of
+from trainer.linear import learner_of
+from trainer.parameters import Parameters
 from trainer.progress import Reporter
 from trainer.recipe import Recipe, load_recipe
 from trainer.validation import Validation, validation
@@ -81,18 +85,33 @@ class Watching(Reporter):
             self._on_epoch(figures["epoch"])
 
 
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a fit left behind."""
+
+    parameters: Parameters
+    epoch: int
+    valid_map: float | None
+    history: list[dict[str, Any]]
+
+
 def run(
     features: Features, recipe: Recipe, valid: Validation | None, path: Path, **changes: Any
-) -> Fitted:
-    """fit() with the usual arguments."""
+) -> Outcome:
+    """One fit with the usual arguments."""
     usual: dict[str, Any] = {
         "seed": 1, "fingerprint": "data", "reporter": Reporter(quiet=True), "path": path,
         "resume": False,
     }  # fmt: skip
-    return fit(features, recipe, valid, **{**usual, **changes})
+    given = Run(recipe, valid, **{**usual, **changes})
+    learner = learner_of(features, recipe, np.random.default_rng(given.seed))
+    facts = given.learn(learner)
+    best = facts["best_epoch"]
+    history = facts["history"]
+    return Outcome(learner.values, best, history[best - 1]["valid_map"], history)
 
 
-def assert_same(a: Fitted, b: Fitted) -> None:
+def assert_same(a: Outcome, b: Outcome) -> None:
     """Bit for bit, history apart from its seconds."""
     for name, array in vars(a.parameters).items():
         np.testing.assert_array_equal(array, getattr(b.parameters, name), err_msg=name)
@@ -157,7 +176,7 @@ def test_ctrl_c_within_an_epoch_goes_back_to_the_checkpoint(
     path, data = tmp_path / "0.npz", features(recipe)
     whole = run(data, recipe, valid, tmp_path / "whole.npz")
     monkeypatch.setattr(module, "_CHECKPOINT_EVERY_S", 0.0)
-    steps = module.softmax.epoch  # type: ignore[attr-defined]
+    steps = softmax.epoch
     begun = []
 
     def pressed_in_the_third(*args: Any) -> Iterator[tuple[int, float]]:
@@ -203,10 +222,10 @@ def test_the_best_epoch_is_kept_and_staleness_stops(
     seen = []
 
     def measured(fitting: Any, _: Any) -> float:
-        seen.append(fitting.parameters.copy())
+        seen.append(fitting.values.copy())
         return next(maps)
 
-    monkeypatch.setattr(module, "_validate", measured)
+    monkeypatch.setattr(module, "_measure", measured)
     fitted = run(features(recipe), recipe, valid, tmp_path / "0.npz")
     assert (fitted.epoch, fitted.valid_map, len(fitted.history)) == (2, 0.5, 5)
     np.testing.assert_array_equal(fitted.parameters.V, seen[1].V)
@@ -306,14 +325,14 @@ def test_one_value_that_is_not_finite_is_divergence(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe, begin = RECIPES["softmax"], module.start  # type: ignore[attr-defined]
+    recipe, begin = RECIPES["softmax"], learner_module.start
 
     def broken(*args: Any) -> Any:
         parameters = begin(*args)
         getattr(parameters, name).flat[-1] = np.inf
         return parameters
 
-    monkeypatch.setattr(module, "start", broken)
+    monkeypatch.setattr(learner_module, "start", broken)
     with pytest.raises(TrainingError, match="diverged"):
         run(features(recipe), recipe, valid, tmp_path / "0.npz")
 

@@ -13,7 +13,7 @@ from trainer import lsi
 from trainer.collection import read_collection
 from trainer.data import Features, build_features, count_collection
 from trainer.parameters import encode_judged
-from trainer.recipe import ModelSettings
+from trainer.settings import ModelSettings
 
 SETTINGS = ModelSettings(fields="joined", latent="lsi", dimension=5, match="none")
 

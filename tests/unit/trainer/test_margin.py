@@ -16,7 +16,8 @@ from trainer import margin
 from trainer.collection import read_collection
 from trainer.data import Features, Pairs, build_features, count_collection
 from trainer.parameters import Parameters
-from trainer.recipe import ModelSettings, TrainSettings, load_recipe
+from trainer.recipe import load_recipe
+from trainer.settings import ModelSettings, TrainSettings
 
 FULL = ModelSettings(latent="learned", dimension=5, diagonal="learned", bias=True, fields="each")
 TRAIN = TrainSettings(loss="margin")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.errors import RecipeError
-from trainer.recipe import load_recipe, parse_recipe, recipe_names
+from trainer.recipe import SECTIONS, load_recipe, parse_recipe, recipe_names
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -20,7 +20,7 @@ def test_shipped_recipes_parse(name: str) -> None:
         assert recipe.override(overrides.split(",")).name == name
     facts = json.loads(json.dumps(recipe.as_dict(), allow_nan=False))
     assert facts["name"] == name
-    assert set(facts) == {"name", "about", "model", "train", "auto"}
+    assert set(facts) == {"name", "about", "system", "paper", *SECTIONS}
 
 
 def test_the_family_is_there() -> None:

@@ -17,7 +17,7 @@ from trainer import kernels, softmax
 from trainer.collection import read_collection
 from trainer.data import Features, build_features, count_collection
 from trainer.parameters import Parameters, start
-from trainer.recipe import ModelSettings, TrainSettings
+from trainer.settings import ModelSettings, TrainSettings
 
 SETTINGS = ModelSettings(
     latent="learned", dimension=4, diagonal="learned", bias=True, match="bm25", phrases=True,

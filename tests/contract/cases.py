@@ -1,0 +1,53 @@
+"""Every recipe made small: what the contract suite trains on planted data.
+
+A recipe of the shared losses needs no line here; SMALL is for knobs of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainer.recipe import load_recipe, recipe_names
+
+_MARGIN = ("epochs=8", "rates=0.03,0.1", "trial=300")
+_SOFTMAX = ("epochs=10", "patience=10", "batch=32", "candidates=30", "train.rate=0.1")
+_FIELDED = (*_SOFTMAX, "latent_terms=7", "match_terms=6")
+
+SMALL: dict[str, tuple[str, ...]] = {
+    "ssi-frequent": ("latent_words=70",),
+}
+"""Overrides of a recipe beside those of its loss."""
+
+LINKS = {"ssi-tied"}
+"""Recipes trained on document → document data: one vocabulary for both sides knows the words of documents only."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe made small. ``links``: on document → document data."""
+
+    label: str
+    recipe: str
+    overrides: tuple[str, ...]
+    links: bool = False
+
+
+def _case(name: str) -> Case:
+    recipe = load_recipe(name)
+    overrides = ["model.dimension=8"]
+    if recipe.train.loss == "margin":
+        overrides += _MARGIN
+    if recipe.train.loss == "softmax":
+        overrides += _FIELDED
+    overrides += SMALL.get(name, ())
+    if recipe.auto.trials and recipe.train.loss == "softmax":
+        overrides += ["auto.seconds=60", "trials=train.rate=0.001;train.rate=0.1"]
+    return Case(name, name, tuple(overrides), links=name in LINKS)
+
+
+CASES = [
+    *map(_case, recipe_names()),
+    Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
+    Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
+    Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),
+]

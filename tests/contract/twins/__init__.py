@@ -1,0 +1,32 @@
+"""A second, plain reading of every kind of model, in float64 and calling nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Encoded
+from fullrank.model import Parts
+from tests.contract.twins import linear
+
+Float64 = npt.NDArray[np.float64]
+
+
+class Twin(Protocol):
+    """What the parts of a model say, taken literally."""
+
+    def scores(
+        self, queries: Sequence[str], documents: Sequence[Mapping[str, str]]
+    ) -> tuple[Float64, Float64]:
+        """(learned, exact) of every pair, float64 (queries, documents) each."""
+
+
+TWINS = {"linear": linear.Twin}
+
+
+def twin_of(parts: Parts, stored: Encoded) -> Twin:
+    """The twin of a model. ``stored``: the corpus as the bundle holds it, for what was learned of each document."""
+    return TWINS[parts.config["kind"]](parts)

@@ -1,0 +1,51 @@
+"""Fitting a recipe of the linear family: tf-idf, BM25, LSI and all of supervised semantic indexing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from fullrank.errors import TrainingError
+from trainer import lsi
+from trainer.data import Features
+from trainer.fit import Run
+from trainer.fitted import Fitted
+from trainer.learner import LinearLearner
+from trainer.margin import MarginLearner
+from trainer.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.recipe import Recipe
+from trainer.softmax import SoftmaxLearner
+from trainer.workshop import Workshop
+
+_LEARNERS: dict[str, type[LinearLearner]] = {"margin": MarginLearner, "softmax": SoftmaxLearner}
+
+
+def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
+    """The model of a linear recipe. Raises TrainingError where there is nothing to learn from."""
+    features = workshop.features(recipe.model)
+    rng = np.random.default_rng(workshop.seed)
+    facts = {}
+    if recipe.train.loss == "none":
+        parameters = start(features, recipe.train, rng)
+    else:
+        learner = learner_of(features, recipe, rng)
+        facts = run.learn(learner)
+        parameters = learner.values
+    if recipe.model.latent == "lsi":
+        key = ("lsi", replace(recipe.model, alpha=1.0))
+        model = lsi.compile_model(
+            features, workshop.once(key, lambda: lsi.project(features, workshop.seed))
+        )
+    else:
+        model = compile_model(features, parameters)
+    documents = encode_corpus(features, model, parameters)
+    return Fitted(model, documents, partial(encode_judged, features, model), facts)
+
+
+def learner_of(features: Features, recipe: Recipe, rng: np.random.Generator) -> LinearLearner:
+    """The learner of a recipe's loss. Raises TrainingError where no pair is judged."""
+    if not len(features.pairs):
+        raise TrainingError("the training split has no judged pair; nothing can be learned")
+    return _LEARNERS[recipe.train.loss](features, recipe.train, rng)

@@ -1,0 +1,123 @@
+"""The knobs of recipes, one section a class; each knob says its default, what is allowed and what it is.
+
+A system's own knobs are a section of their own; trainer.recipe.Recipe holds one of each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fullrank.errors import RecipeError
+
+_SIZE = 1 << 30
+
+
+def setting(
+    default: Any, *, low: float = 0, high: float = math.inf, choices: Sequence[str] = ()
+) -> Any:
+    """A knob: numbers lie in low..high, each of a tuple of them too; texts are one of the choices, if any."""
+    return field(default=default, metadata={"low": low, "high": high, "choices": tuple(choices)})
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """What the model is: f(q, d) = (Uq)·(Vd) + Σ_f q·D_f·d_f + b_d, or part of it."""
+
+    # "each" text field has its own diagonal; "joined" makes them one
+    fields: str = setting("each", choices=("each", "joined"))
+    # keep so many of the most frequent words (the papers' 30,000); 0 keeps all
+    words: int = setting(0, high=_SIZE)
+    # leave out words that stand in fewer texts
+    min_df: int = setting(1, high=_SIZE)
+    # rows that unseen words are hashed into, in the exact-match part
+    buckets: int = setting(0, high=_SIZE)
+    # "none", "learned" (U, V) or "lsi" (singular vectors of tf-idf)
+    latent: str = setting("none", choices=("none", "learned", "lsi"))
+    # N
+    dimension: int = setting(256, low=1, high=4096)
+    # UᵀU instead of UᵀV
+    tied: bool = setting(False)
+    # (UᵀV)ₙ: only the n most frequent words have a latent vector; 0: all
+    latent_words: int = setting(0, high=_SIZE)
+    # letter trigrams in the latent part; "auto": where queries are short
+    trigrams: str = setting("off", choices=("on", "off", "auto"))
+    # strongest words per text in the latent part; 0 keeps all
+    latent_terms: int = setting(0, high=_SIZE)
+    # weights of the exact-match part
+    match: str = setting("tfidf", choices=("tfidf", "bm25", "none"))
+    # strongest words of a query in the exact-match part; 0 keeps all
+    match_terms: int = setting(0, high=_SIZE)
+    # D
+    diagonal: str = setting("identity", choices=("identity", "learned"))
+    # a document's whole title as an exact-match feature
+    phrases: bool = setting(False)
+    # b_d
+    bias: bool = setting(False)
+    # share of the latent part in a mix; 1 − alpha is tf-idf's
+    alpha: float = setting(1.0, high=1)
+    # BM25, and its damping of repeated query words
+    k1: float = setting(1.2, high=100)
+    b: float = setting(0.75, high=1)
+    k3: float = setting(1.0)
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a model is fitted."""
+
+    # "margin" is the papers'
+    loss: str = setting("none", choices=("none", "margin", "softmax"))
+    epochs: int = setting(8, low=1, high=100_000)
+    # epochs without a better validation MAP before stopping
+    patience: int = setting(3, low=1, high=100_000)
+    # stop after so long; 0: no limit
+    seconds: float = setting(0.0)
+    # validation queries measured after each epoch, at most; 0: all
+    valid_queries: int = setting(800, high=_SIZE)
+    # standard deviation of U and V at the start
+    init: float = setting(0.05, high=100)
+    # softmax: AdaGrad's rate for U, V; falls to a tenth over the epochs
+    rate: float = setting(0.03, high=100)
+    # margin: fixed rates tried by training error
+    rates: tuple[float, ...] = setting((0.001, 0.01, 0.1), high=1000)
+    # margin: triples per tried rate
+    trial: int = setting(20_000, low=1, high=_SIZE)
+    # margin: triples per epoch; 0: one per judged pair
+    triples: int = setting(0, high=_SIZE)
+    # softmax: AdaGrad's rate for D, relative to its start, and for b
+    diagonal_rate: float = setting(0.05, high=100)
+    bias_rate: float = setting(0.05, high=100)
+    # softmax: queries per step, and documents each of them is ranked against
+    batch: int = setting(512, low=1, high=1_000_000)
+    candidates: int = setting(2500, low=2, high=10_000_000)
+    # softmax: share of a query's words left out while training; of a document's, latent part only
+    word_dropout: float = setting(0.33, high=0.95)
+    document_dropout: float = setting(0.0, high=0.95)
+    # softmax: mean exact-match score per field of a judged pair at the start
+    start: float = setting(2.0, high=1000)
+
+
+@dataclass(frozen=True)
+class AutoSettings:
+    """The search that a recipe makes over overrides of itself."""
+
+    # time for all trials together
+    seconds: float = setting(0.0)
+    # each a comma-separated list of overrides; none: the recipe is not a search
+    trials: tuple[str, ...] = setting(())
+
+
+def check(section: str, values: Any) -> None:
+    """Raise RecipeError at the first knob of a section that lies outside of what it allows."""
+    for knob in fields(values):
+        value, allowed = getattr(values, knob.name), knob.metadata
+        label = f"{section}.{knob.name}"
+        if allowed["choices"] and value not in allowed["choices"]:
+            raise RecipeError(f"{label}: {value!r} is none of {', '.join(allowed['choices'])}")
+        for number in value if isinstance(value, tuple) else (value,):
+            if isinstance(number, int | float) and not allowed["low"] <= number <= allowed["high"]:
+                low, high = allowed["low"], allowed["high"]
+                raise RecipeError(f"{label}: {number} is not between {low} and {high}")
