@@ -90,7 +90,8 @@ def test_word_of_several_features(model: LinearModel) -> None:
         TermShare("other", nothing, np.array([5], np.int32), f32(1)),
         TermShare("none", nothing, np.zeros(0, np.int32), f32()),
     ]
-    assert explain(terms, documents, 0).exact == 2 * 3
-    found = explain(terms, documents, 1)
+    retriever, query = Retriever(documents), model.encode_queries([""])
+    assert explain(terms, retriever, query, 0).exact == 2 * 3
+    found = explain(terms, retriever, query, 1)
     assert found.exact == 2 * 3 + 3 * 5
     assert [word.word for word in found.words] == ["both"]
