@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from fullrank.errors import RecipeError
 from trainer import linear
 from trainer.fit import Run
 from trainer.fitted import Fitted
-from trainer.recipe import Recipe
+from trainer.recipe import Recipe, load_recipe, recipe_names
 from trainer.workshop import Workshop
 
 
@@ -39,3 +40,22 @@ def system_of(recipe: Recipe) -> System:
         raise RecipeError(
             f"recipe {recipe.name}: no system {recipe.system!r}; there are: {', '.join(SYSTEMS)}"
         ) from None
+
+
+def described() -> list[dict[str, Any]]:
+    """Every recipe that comes with Fullrank: its name, what it is, and what its models can do."""
+    found = []
+    for name in recipe_names():
+        recipe = load_recipe(name)
+        system = system_of(recipe)
+        found.append(
+            {
+                "recipe": name,
+                "system": recipe.system,
+                "paper": recipe.paper,
+                "about": recipe.about,
+                "new_queries": system.new_queries,
+                "new_documents": system.new_documents,
+            }
+        )
+    return found

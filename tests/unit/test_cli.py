@@ -21,6 +21,7 @@ from fullrank.encoding import Encoded
 from fullrank.errors import TrainingError
 from fullrank.model import Parts, TermShare
 from trainer.metrics import MEASURES, Estimate
+from trainer.recipe import recipe_names
 
 WORDS = ["ant", "bee", "cat"]
 DOCUMENTS = [
@@ -371,3 +372,13 @@ def test_the_command_starts_in_a_fresh_process() -> None:
     )
     assert done.returncode == 0
     assert "evaluate" in done.stdout
+
+
+def test_recipes_are_listed_with_what_their_models_can_do(run: Run) -> None:
+    lines = json.loads(run("recipes", "--json").out)
+    assert [line["recipe"] for line in lines] == recipe_names()
+    for line in lines:
+        assert line["about"].endswith(".")
+        assert {line["new_queries"], line["new_documents"]} <= {True, False}
+    table = run("recipes").out
+    assert all(name in table for name in recipe_names())

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fullrank", "trainer", "service")
-COMPOSITION_ROOT = "fullrank/cli.py"
+COMPOSITION_ROOT = "fullrank/cli/"
 
 MAY_IMPORT = {
     "fullrank": {"fullrank"},
@@ -73,7 +73,7 @@ def broken_walls(path: str, source: str) -> list[str]:
     broken = []
     for item in imports(source):
         crosses = item.root in PACKAGES and item.root not in MAY_IMPORT[package]
-        if crosses and path == COMPOSITION_ROOT and item.lazy:
+        if crosses and path.startswith(COMPOSITION_ROOT) and item.lazy:
             crosses = False
         misplaced = item.root in ONLY_IN and ONLY_IN[item.root] != package
         if crosses or misplaced:
@@ -98,7 +98,7 @@ def test_no_file_imports_across_a_wall(package: str) -> None:
     [
         ("fullrank/text.py", "import trainer"),
         ("fullrank/text.py", "def f():\n    from service.app import create_app"),
-        ("fullrank/cli.py", "from trainer.train import train"),
+        ("fullrank/cli/training.py", "from trainer.train import train"),
         ("fullrank/text.py", "if TYPE_CHECKING:\n    import trainer.train"),
         ("fullrank/text.py", "import numba"),
         ("trainer/fit.py", "from service import app"),
@@ -114,8 +114,8 @@ def test_a_crossing_is_seen(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("fullrank/cli.py", "def train():\n    from trainer.train import train"),
-        ("fullrank/cli.py", "if TYPE_CHECKING:\n    from trainer.train import train"),
+        ("fullrank/cli/training.py", "def train():\n    from trainer.train import train"),
+        ("fullrank/cli/training.py", "if TYPE_CHECKING:\n    from trainer.train import train"),
         ("trainer/fit.py", "import numba\nfrom fullrank.text import words"),
         ("service/app.py", "import fastapi\nfrom .routes import search"),
         ("fullrank/text.py", "import redistribution"),
