@@ -52,8 +52,8 @@ class Ranking:
 class Retriever:
     """Exact search over encoded documents, whose rows ascend by document id.
 
-    scorer  in place of u·v + s·t, where the model is no inner product: then every candidate is
-            scored exactly, without a scan before
+    scorer  in place of u·v + s·t, where the model is no inner product: the scan is then the exact
+            score itself, rounded
     """
 
     def __init__(self, documents: Encoded, scorer: Scorer | None = None) -> None:
@@ -92,22 +92,29 @@ class Retriever:
             _ = self._postings, self._largest_weight, self._largest_norm
 
     def search(
-        self, queries: Encoded, limit: int, *, offset: int = 0, deleted: Mask | None = None
+        self,
+        queries: Encoded,
+        limit: int,
+        *,
+        offset: int = 0,
+        deleted: Mask | None = None,
+        scanned: Float32 | None = None,
     ) -> list[Ranking]:
         """The places offset..offset + limit of each query's ranking.
 
         limit    at least 1; fewer documents are returned where fewer remain
         deleted  bool (n,), or (B, n) per query: True is never returned
+        scanned  what ``scores`` found for these queries, where the caller has it already
         """
         found: list[Ranking] = []
         block = max(1, _BLOCK_SCORES // max(1, len(self.documents)))
         for start in range(0, len(queries), block):
             part = queries.slice(start, min(start + block, len(queries)))
-            scanned = self.scores(part) if self.scorer is None else None
+            stop = start + len(part)
+            scan = self.scores(part) if scanned is None else scanned[start:stop]
             for i in range(len(part)):
                 mask = deleted if deleted is None or deleted.ndim == 1 else deleted[start + i]
-                scan = None if scanned is None else scanned[i]
-                found.append(self._best(part, i, scan, limit, offset, mask))
+                found.append(self._best(part, i, scan[i], limit, offset, mask))
         return found
 
     def scores(self, queries: Encoded) -> Float32:
@@ -143,8 +150,10 @@ class Retriever:
         exact = np.asarray(self._rows[rows].astype(np.float64) @ dense_query)
         return learned, exact, self._bias64[rows]
 
-    def _error(self, queries: Encoded, i: int) -> float:
-        """ε of query i."""
+    def _error(self, queries: Encoded, i: int, scanned: Float32) -> float:
+        """ε of query i. A scorer's scan is exact but for its rounding to float32."""
+        if self.scorer is not None:
+            return _UNIT_ROUNDOFF * float(np.abs(scanned).max(initial=0.0))
         u, indices, weights, _ = queries.row(i)
         size = float(np.linalg.norm(u.astype(np.float64))) * self._largest_norm
         size += float(np.abs(weights) @ self._largest_weight[indices]) + self._max_bias
@@ -154,17 +163,17 @@ class Retriever:
         self,
         queries: Encoded,
         i: int,
-        scanned: Float32 | None,
+        scanned: Float32,
         limit: int,
         offset: int,
         deleted: Mask | None,
     ) -> Ranking:
         rows = np.arange(len(self.documents)) if deleted is None else np.flatnonzero(~deleted)
         total, wanted = len(rows), offset + limit
-        if scanned is not None and total > wanted:
+        if total > wanted:
             left = scanned if deleted is None else scanned[rows]
             kth = float(np.partition(left, total - wanted)[total - wanted])
-            rows = rows[left >= kth - 2 * self._error(queries, i)]
+            rows = rows[left >= kth - 2 * self._error(queries, i, scanned)]
         learned, exact, bias = self.exact(queries, i, rows)
         scores = learned + exact + bias
         order = np.lexsort((rows, -scores))[offset:wanted]

@@ -198,13 +198,13 @@ def measure_rankings(
         batch = judgements[start : start + step]
         encoded = queries.slice(start, start + len(batch))
         deleted = _mask(batch, documents)
-        rankings = retriever.search(encoded, depth, deleted=deleted)
-        scores = retriever.scores(encoded) if with_rank_loss else None
+        scores = retriever.scores(encoded)
+        rankings = retriever.search(encoded, depth, deleted=deleted, scanned=scores)
         for i, (judgement, ranking) in enumerate(zip(batch, rankings, strict=True)):
             grades = _ranked_grades(ranking.rows[:depth], judgement)
             for name, value in ranking_measures(grades, judgement.grades).items():
                 values[name][start + i] = value
-            if scores is not None:
+            if with_rank_loss:
                 candidates = None if deleted is None else ~deleted[i]
                 values["rank_loss"][start + i] = rank_loss(
                     scores[i], judgement.relevant, candidates
