@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, concatenate
+from fullrank.model import WordScore
 from fullrank.retrieval import Ranking, Retriever
 
 Float64 = npt.NDArray[np.float64]
@@ -273,7 +274,40 @@ def test_the_scan_stays_within_its_error_bound() -> None:
     queries = encoded(rng, 20, 256, 400, density=0.3, scale=30, bias=False)
     retriever = Retriever(documents)
     learned, exact = brute(queries, documents)
-    error = np.abs(retriever.scores(queries) - (learned + exact + documents.bias)).max(axis=1)
-    bound = np.array([retriever._error(queries, i) for i in range(len(queries))])
+    scanned = retriever.scores(queries)
+    error = np.abs(scanned - (learned + exact + documents.bias)).max(axis=1)
+    bound = np.array([retriever._error(queries, i, scanned[i]) for i in range(len(queries))])
     assert np.all(error <= bound)
     assert np.all(error > 0)
+
+
+class Cubes:
+    """A scorer: −(distance of two numbers)³, which no inner product is."""
+
+    def __init__(self, documents: Encoded) -> None:
+        self.numbers = documents.dense[:, 0].astype(np.float64)
+
+    def score(self, query: Encoded, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        distance = np.abs(self.numbers[rows] - float(query.dense[0, 0]))
+        return -(distance**3), distance
+
+    def explain(self, terms: object, query: Encoded, row: int) -> list[WordScore]:
+        return []
+
+
+@pytest.mark.parametrize("limit", [1, 7, 500])
+def test_a_scorer_takes_the_place_of_the_inner_product(limit: int) -> None:
+    """The ranking is that of its float64 scores, ties by row, though the scan rounds them to float32."""
+    rng = np.random.default_rng(13)
+    documents = encoded(rng, 300, 1, 5, density=0.3)
+    documents.dense[:, 0] = 100 + np.round(documents.dense[:, 0], 2) * 1e-4
+    queries = encoded(rng, 6, 1, 5, density=0.3, bias=False)
+    scorer = Cubes(documents)
+    for i, ranking in enumerate(Retriever(documents, scorer).search(queries, limit)):
+        learned, exact = scorer.score(queries.slice(i, i + 1), np.arange(300))
+        scores = learned + exact + documents.bias.astype(np.float64)
+        order = np.lexsort((np.arange(300), -scores))[:limit]
+        np.testing.assert_array_equal(ranking.rows, order)
+        np.testing.assert_array_equal(ranking.scores, scores[order])
+        np.testing.assert_array_equal(ranking.learned, learned[order])
+        np.testing.assert_array_equal(ranking.exact, exact[order])
