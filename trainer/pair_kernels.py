@@ -1,0 +1,167 @@
+"""Numba kernels of the word-pair models: the margin loss on qᵀWd, one weight of W at a time.
+
+W is a flat table of H weights: W_ij lies at (starts[i] + j) mod H. A hash table has starts[i] = iP mod H; a whole matrix
+is the table with H = D² and starts[i] = iD, where no two pairs meet. One kernel serves both.
+
+Texts are (indptr int64, indices int32, values float32); the table float32. Each kernel has a numpy twin in the tests.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from fullrank.encoding import Float32, Int32, Int64
+
+
+@njit(nogil=True, cache=True)
+def _slot(start: int, column: int, slots: int) -> int:
+    place = start + column
+    while place >= slots:
+        place -= slots
+    return place
+
+
+@njit(nogil=True, cache=True)
+def _votes(
+    qi: Int32, qv: Float32, di: Int32, dv: Float32, starts: Int64, table: Float32, off_diagonal: bool
+) -> float:
+    """Σ_ij q_i W_ij d_j; ``off_diagonal`` leaves out i = j."""
+    total = 0.0
+    for a in range(len(qi)):
+        start = starts[qi[a]]
+        row = 0.0
+        for b in range(len(di)):
+            if not (off_diagonal and di[b] == qi[a]):
+                row += table[_slot(start, di[b], len(table))] * dv[b]
+        total += qv[a] * row
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _overlap(qi: Int32, qv: Float32, di: Int32, dv: Float32) -> float:
+    """q·d of two rows with ascending indices."""
+    total = 0.0
+    a = b = 0
+    while a < len(qi) and b < len(di):
+        if qi[a] == di[b]:
+            total += qv[a] * dv[b]
+            a += 1
+            b += 1
+        elif qi[a] < di[b]:
+            a += 1
+        else:
+            b += 1
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _move(
+    qi: Int32, qv: Float32, di: Int32, dv: Float32, starts: Int64, table: Float32, off_diagonal: bool,
+    closed: bool, step: float,
+) -> None:  # fmt: skip
+    """W_ij += step · q_i d_j; where ``closed``, a weight of zero has been removed and stays so."""
+    for a in range(len(qi)):
+        start = starts[qi[a]]
+        part = step * qv[a]
+        for b in range(len(di)):
+            slot = _slot(start, di[b], len(table))
+            if (off_diagonal and di[b] == qi[a]) or (closed and table[slot] == 0):
+                continue
+            table[slot] += np.float32(part * dv[b])
+
+
+@njit(nogil=True, cache=True)
+def _pair_triple(  # type: ignore[no-untyped-def]
+    q, d, n, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always
+):
+    """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
+
+    ∂L/∂W = −q(d⁺ − d⁻)ᵀ, hence   W += λ q(d⁺ − d⁻)ᵀ   (Bai et al. 2009, update of eq. 8)
+    ∂L/∂α = −q·(d⁺ − d⁻), hence   α += λ q·(d⁺ − d⁻)   where αI stands apart
+
+    In a hash table a weight gets the sum over the pairs that share it. ``always`` takes the step unasked.
+    """
+    qi, qv = xq[1][xq[0][q] : xq[0][q + 1]], xq[2][xq[0][q] : xq[0][q + 1]]
+    pi, pv = xd[1][xd[0][d] : xd[0][d + 1]], xd[2][xd[0][d] : xd[0][d + 1]]
+    ni, nv = xd[1][xd[0][n] : xd[0][n + 1]], xd[2][xd[0][n] : xd[0][n + 1]]
+    exact = _overlap(qi, qv, pi, pv) - _overlap(qi, qv, ni, nv) if apart else 0.0
+    margin = 0.0
+    if not always:
+        margin = 1.0 - alpha[0] * exact
+        margin -= _votes(qi, qv, pi, pv, starts, table, off_diagonal)
+        margin += _votes(qi, qv, ni, nv, starts, table, off_diagonal)
+        if margin <= 0 or not update:
+            return max(0.0, margin)
+    _move(qi, qv, pi, pv, starts, table, off_diagonal, closed, rate)
+    _move(qi, qv, ni, nv, starts, table, off_diagonal, closed, -rate)
+    alpha[0] += rate * exact
+    return margin
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def pair_sgd(  # type: ignore[no-untyped-def]
+    triples, shards, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always,
+    losses,
+):  # fmt: skip
+    """Stochastic gradient over triples int64 (T, 3) of (q, d⁺, d⁻); losses float32 (T,).
+
+    Shard i takes every ``shards``-th triple. Shards run at once without locks, so only one shard gives the same bits
+    twice. xq, xd are (indptr, indices, values); alpha float64 (1,).
+    """
+    for i in prange(shards):
+        for t in range(i, len(triples), shards):
+            losses[t] = _pair_triple(
+                triples[t, 0], triples[t, 1], triples[t, 2], xq, xd, starts, table, alpha,
+                apart, off_diagonal, closed, rate, update, always,
+            )  # fmt: skip
+
+
+@njit(nogil=True, cache=True)
+def _least_kept(row: Float32, keep: int) -> tuple[float, int]:
+    """The smallest |w| among the ``keep`` largest of a row's non-zero weights, and how many equal to it stay."""
+    sizes = np.abs(row[row != 0])
+    if keep == 0 or len(sizes) <= keep:
+        return 0.0, len(row)
+    least = np.partition(sizes, len(sizes) - keep)[len(sizes) - keep]
+    return least, keep - np.sum(sizes > least)
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def count_kept(W: Float32, keep: int, counts: Int64) -> None:
+    """counts[i]: the non-zero weights of row i of W (D, D), at most ``keep`` (0: all)."""
+    for i in prange(len(W)):
+        nonzero = np.sum(W[i] != 0)
+        counts[i] = min(nonzero, keep) if keep else nonzero
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def fill_kept(W: Float32, keep: int, indptr: Int64, indices: Int32, values: Float32) -> None:
+    """The ``keep`` largest |W_ij| of every row (0: all), columns ascending, ties to the first; as ``count_kept`` counted."""
+    for i in prange(len(W)):
+        row = W[i]
+        least, ties = _least_kept(row, keep)
+        place = indptr[i]
+        for j in range(len(row)):
+            size = abs(row[j])
+            if size == 0 or size < least or (size == least and ties == 0):
+                continue
+            if size == least:
+                ties -= 1
+            indices[place] = j
+            values[place] = row[j]
+            place += 1
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def remove_smallest(W: Float32, keep: int) -> None:
+    """All but the ``keep`` largest |W_ij| of every row become zero, in place; ties go to the first."""
+    for i in prange(len(W)):
+        row = W[i]
+        least, ties = _least_kept(row, keep)
+        for j in range(len(row)):
+            size = abs(row[j])
+            if size < least or (size == least and ties == 0):
+                row[j] = 0
+            elif size == least:
+                ties -= 1
