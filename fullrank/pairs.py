@@ -176,6 +176,9 @@ class PairModel:
             terms.append(TermShare(self.texts.words.words[word], nothing, features, weights))
         return terms
 
+    def scorer(self, documents: Encoded) -> None:
+        """None: the score is s·t."""
+
     def parts(self) -> Parts:
         """What a bundle stores."""
         if isinstance(self.store, PairTable):

@@ -191,15 +191,15 @@ def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
     place = {name: i for i, name in enumerate(corpus.sources)}
     counted = [joined([corpus.counts.columns[place[s]] for s in names]) for _, names in fields]
     all_words, documents, queries = corpus.counts.words, corpus.documents, corpus.queries
-    df = _document_frequency(documents)
+    df = document_frequency(documents)
     trained = queries.take(corpus.pairs.queries)
     itself = corpus.collection.documents_are_queries
-    df_queries = np.zeros_like(df) if itself else _document_frequency(trained)
+    df_queries = np.zeros_like(df) if itself else document_frequency(trained)
     total = len(documents) + (0 if itself else len(trained))
     phrase_field = fields[0][1][0] if settings.phrases and "title" in place else ""
 
-    document_rows = _kept(df, df, settings)
-    query_rows = _kept(df + df_queries, df + df_queries, settings)
+    document_rows = kept_words(df, df, settings)
+    query_rows = kept_words(df + df_queries, df + df_queries, settings)
     if settings.tied or itself:
         query_rows = document_rows
     idf = tfidf_idf(df + df_queries, total)
@@ -224,7 +224,7 @@ def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
     )
     texts = corpus.query_texts(corpus.sources)
     phrases = sparse.phrases.rows(texts, processes=corpus.processes)
-    phrase_idf = bm25_idf(_document_frequency(phrases), len(phrases))
+    phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
     weights = model.settings["field_weights"]
     if settings.latent == "none":
         xq = xd = no_phrases(0)
@@ -242,12 +242,13 @@ def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
     )  # fmt: skip
 
 
-def _document_frequency(rows: Rows) -> Int64:
+def document_frequency(rows: Rows) -> Int64:
+    """In how many rows each word stands, int64 (width,)."""
     return np.bincount(rows.indices, minlength=rows.width).astype(np.int64)
 
 
-def _kept(df: Int64, rank_by: Int64, settings: ModelSettings) -> Int64:
-    """Rows of the words that the vocabulary keeps, ascending."""
+def kept_words(df: Int64, rank_by: Int64, settings: ModelSettings) -> Int64:
+    """The words that a vocabulary keeps, ascending: in ``min_df`` texts, the ``words`` with the highest rank."""
     rows = np.flatnonzero(df >= max(1, settings.min_df))
     if settings.words and len(rows) > settings.words:
         order = np.argsort(-rank_by[rows], kind="stable")[: settings.words]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from logging import getLogger
+from typing import Protocol
 
 import numba
 import numpy as np
@@ -27,6 +28,18 @@ from trainer.settings import TrainSettings
 _STEP = 5_000  # triples between two reports of progress
 
 log = getLogger(__name__)
+
+
+class Judged(Protocol):
+    """What negatives are drawn from."""
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+
+    @property
+    def mates(self) -> Int64:
+        """int64 (queries,): the document that a query is and never finds; -1: none."""
 
 
 class MarginLearner(LinearLearner):
@@ -84,7 +97,7 @@ def start_state(
 
 
 def sample(
-    pairs: Pairs, features: Features, count: int, rng: np.random.Generator
+    pairs: Pairs, features: Judged, count: int, rng: np.random.Generator
 ) -> tuple[Int64, Int64, Int64]:
     """``count`` triples: a judged pair drawn at random, and a random document that is not judged, nor the mate.
 

@@ -1,7 +1,7 @@
 """Numba kernels of the word-pair models: the margin loss on qᵀWd, one weight of W at a time.
 
-W is a flat table of H weights: W_ij lies at (starts[i] + j) mod H. A hash table has starts[i] = iP mod H; a whole matrix
-is the table with H = D² and starts[i] = iD, where no two pairs meet. One kernel serves both.
+W is a flat table of H weights: W_ij lies at (starts[i] + j) mod H. A hash table has starts[i] = iP mod H; a whole
+matrix is the table with H = D² and starts[i] = iD, where no two pairs meet. One kernel serves both.
 
 Texts are (indptr int64, indices int32, values float32); the table float32. Each kernel has a numpy twin in the tests.
 """
@@ -24,7 +24,13 @@ def _slot(start: int, column: int, slots: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _votes(
-    qi: Int32, qv: Float32, di: Int32, dv: Float32, starts: Int64, table: Float32, off_diagonal: bool
+    qi: Int32,
+    qv: Float32,
+    di: Int32,
+    dv: Float32,
+    starts: Int64,
+    table: Float32,
+    off_diagonal: bool,
 ) -> float:
     """Σ_ij q_i W_ij d_j; ``off_diagonal`` leaves out i = j."""
     total = 0.0
@@ -137,7 +143,7 @@ def count_kept(W: Float32, keep: int, counts: Int64) -> None:
 
 @njit(parallel=True, nogil=True, cache=True)
 def fill_kept(W: Float32, keep: int, indptr: Int64, indices: Int32, values: Float32) -> None:
-    """The ``keep`` largest |W_ij| of every row (0: all), columns ascending, ties to the first; as ``count_kept`` counted."""
+    """The ``keep`` largest |W_ij| of every row (0: all), columns ascending, ties to the first; counted before."""
     for i in prange(len(W)):
         row = W[i]
         least, ties = _least_kept(row, keep)

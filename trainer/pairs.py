@@ -52,14 +52,17 @@ log = getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class PairTexts:
-    """What a fit works on: the unit tf-idf vectors of queries and documents, over one vocabulary of D words."""
+    """What a fit works on: the unit tf-idf vectors of queries and documents, over one vocabulary of D words.
+
+    mates  as the corpus's
+    """
 
     side: DenseSide
     sources: list[str]
     xq: Rows
     xd: Rows
     pairs: Pairs
-    documents_are_queries: bool
+    mates: Int64
 
     @property
     def documents(self) -> int:
@@ -89,7 +92,7 @@ def build_texts(corpus: Corpus, model: ModelSettings, terms: int) -> PairTexts:
     side = text_side(words, np.append(tfidf_idf(df[rows], total), unseen), terms)
     xd = side.features(corpus.counts.words, [documents], [1.0])[0]
     xq = xd if itself else side.features(corpus.counts.words, [queries], [1.0])[0]
-    return PairTexts(side, list(corpus.sources), xq, xd, corpus.pairs, itself)
+    return PairTexts(side, list(corpus.sources), xq, xd, corpus.pairs, corpus.mates)
 
 
 class PairLearner:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from fullrank.errors import RecipeError
-from trainer.settings import AutoSettings, ModelSettings, TrainSettings, check
+from trainer.settings import AutoSettings, ModelSettings, PairSettings, TrainSettings, check
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Recipe:
     paper: str = ""
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
+    pairs: PairSettings = field(default_factory=PairSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:

@@ -101,6 +101,26 @@ class TrainSettings:
 
 
 @dataclass(frozen=True)
+class PairSettings:
+    """Word pairs: f(q, d) = qᵀWd with W not factored. The vocabulary is cut by ``model.words``."""
+
+    # "dense" has a weight for every pair of words; in "hash" they share so many as ``slots``
+    store: str = setting("dense", choices=("dense", "hash"))
+    # H
+    slots: int = setting(1_000_000, low=1, high=_SIZE)
+    # strongest words of a text; 0 keeps all
+    terms: int = setting(60, high=_SIZE)
+    # W "start"s there; αI stands "apart" and α is learned (hash only); or "none"
+    identity: str = setting("start", choices=("start", "apart", "none"))
+    # dense: W_ii stays zero
+    zero_diagonal: bool = setting(False)
+    # dense: p, so many weights are left in each row of W; 0: all
+    keep: int = setting(0, high=_SIZE)
+    # dense: share of the longest row's weights that each epoch takes away until p are left
+    removal: float = setting(0.75, low=0.01, high=1)
+
+
+@dataclass(frozen=True)
 class AutoSettings:
     """The search that a recipe makes over overrides of itself."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullrank.errors import RecipeError
-from trainer import linear
+from trainer import linear, pairs
 from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.recipe import Recipe, load_recipe, recipe_names
@@ -29,6 +29,7 @@ class System:
 
 SYSTEMS: dict[str, System] = {
     "linear": System(linear.fit),
+    "pairs": System(pairs.fit),
 }
 
 

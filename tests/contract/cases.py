@@ -15,6 +15,11 @@ _FIELDED = (*_SOFTMAX, "latent_terms=7", "match_terms=6")
 
 SMALL: dict[str, tuple[str, ...]] = {
     "ssi-frequent": ("latent_words=70",),
+    "ssi-dense": ("pairs.terms=7",),
+    "ssi-dense-zero-diagonal": ("pairs.terms=7", "match_terms=20"),
+    "ssi-sparse": ("pairs.keep=4", "pairs.removal=0.5"),
+    "hash-kernels": ("pairs.slots=4001",),
+    "hash-kernels-identity": ("pairs.slots=1009", "pairs.terms=7"),
 }
 """Overrides of a recipe beside those of its loss."""
 

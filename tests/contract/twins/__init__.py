@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.model import Parts
-from tests.contract.twins import linear
+from tests.contract.twins import linear, pairs
 
 Float64 = npt.NDArray[np.float64]
 
@@ -24,7 +24,7 @@ class Twin(Protocol):
         """(learned, exact) of every pair, float64 (queries, documents) each."""
 
 
-TWINS = {"linear": linear.Twin}
+TWINS = {"linear": linear.Twin, "pairs": pairs.Twin}
 
 
 def twin_of(parts: Parts, stored: Encoded) -> Twin:

@@ -101,9 +101,9 @@ def test_step_is_the_papers_update(store: str, apart: bool, off_diagonal: bool) 
         table, alpha = random_table(slots), np.array([0.7 if apart else 0.0])
         twin = Twin(prime, table, alpha[0], off_diagonal=off_diagonal)
         wanted = twin.hinge(triple)
-        found = run(
-            prime, table, alpha, triple[None], 0.1, apart=apart, off_diagonal=off_diagonal
-        )[0]
+        found = run(prime, table, alpha, triple[None], 0.1, apart=apart, off_diagonal=off_diagonal)[
+            0
+        ]
         assert found == pytest.approx(wanted, abs=2e-6)
         step, step_alpha = twin.gradient(triple)
         rate = 0.1 * (wanted > 0)
