@@ -58,12 +58,17 @@ format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-# One after another: each measures the whole machine.
-bench: $(VENV)/.dev-installed ## measure what is claimed, the peers beside it; minutes
-	$(BIN)/python -m benchmarks.features
-	$(BIN)/python -m benchmarks.quality
-	$(BIN)/python -m benchmarks.papers
-	$(BIN)/python -m benchmarks.swap
+# One after another: each measures the whole machine. What an experiment has finished it keeps in
+# out/, so an interrupted run goes on where it stopped.
+EXPERIMENTS := features quality swap documents studies keywords cross_language content_matching \
+	clickthrough half_transductive findings
+.NOTPARALLEL:
+
+bench: ## measure all that is claimed and print every table; hours
+	@$(MAKE) --keep-going --no-print-directory $(addprefix bench-,$(EXPERIMENTS))
+
+bench-%: $(VENV)/.dev-installed
+	$(BIN)/python -m benchmarks.$*
 
 PIN := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
 	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host

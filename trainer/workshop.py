@@ -34,6 +34,10 @@ class Workshop:
             self._made[key] = make()
         return cast(Made, self._made[key])
 
+    def forget(self) -> None:
+        """Let go of all that was made; the counted corpus stays."""
+        self._made.clear()
+
     def features(self, settings: ModelSettings) -> Features:
         """The matrices of a model's settings, made once."""
         key = replace(settings, alpha=1.0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import papers, peers, quality
+from benchmarks import documents, peers, quality
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.evaluate import judge
@@ -54,41 +54,7 @@ def test_quality_trains_and_measures_through_the_command(
     assert {"processor", "cores", "versions"} <= set(result["machine"])
 
 
-def test_papers_compares_systems_on_the_same_sampled_queries(
-    data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = ["dimension=4", "epochs=2", "trial=100", "rates=0.1,1"]
-    arguments = ["--json", "--only", "wikispeedia", "--systems", "tfidf,lsi,ssi", "--queries", "20"]
-    with pytest.raises(SystemExit) as stopped:
-        papers.main([*arguments, *(x for s in settings for x in ("--set", s))])
-    result = printed(capsys)
-    found = result["collections"]["wikispeedia"]
-    assert stopped.value.code == (0 if result["holds"] else 1)
-    assert list(found["systems"]) == ["tfidf", "lsi", "ssi"]
-    assert (found["queries"], found["queries_in_split"], found["sampled"]) == (20, 36, True)
-    for line in found["systems"].values():
-        assert set(papers.SHOWN) < set(line)
-        assert line["settings"]["words"] == 30_000
-    settled = found["systems"]["ssi"]["settings"]
-    assert set(settled["rates_tried"]) == {"0.1", "1"}
-    assert settled["rate"] in (0.1, 1.0)
-    for other in ("tfidf", "lsi"):
-        difference = found["rank_loss_differences"][f"ssi - {other}"]
-        own, its = (found["systems"][name]["rank_loss"]["mean"] for name in ("ssi", other))
-        assert difference["mean"] == pytest.approx(own - its)
-        assert difference["below"] == (own < its)
-
-
-def test_papers_says_nothing_of_a_claim_it_did_not_test(
-    data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        papers.main(["--json", "--only", "wikispeedia", "--systems", "tfidf"])
-    assert printed(capsys)["holds"] is None
-    assert stopped.value.code == 0
-
-
-@pytest.mark.parametrize("command", [quality.main, papers.main])
+@pytest.mark.parametrize("command", [quality.main, documents.main])
 def test_a_missing_collection_is_named(command: Any, data: Path) -> None:
     shutil.rmtree(data / "wikispeedia")
     with pytest.raises(SystemExit) as stopped:
