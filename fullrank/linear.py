@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from fullrank.bigrams import Bigrams, is_bigram
+from fullrank.counting import TextCounter
 from fullrank.encoding import Encoded, Float32
 from fullrank.features import (
     Counts,
@@ -36,6 +38,7 @@ from fullrank.features import (
 )
 from fullrank.model import Parts, TermShare, field_text
 from fullrank.phrases import Phrases
+from fullrank.text import count_words
 
 KIND = "linear"
 
@@ -180,6 +183,7 @@ class LinearModel:
     field_weights  weight of each in φ(d)
     query_fields   how a document reads as a query
     phrase_field   the source field whose whole text is a phrase, or ""
+    ngrams         2: known 2-grams count beside words in φ; 1 (or absent): words alone
     unit           divide u and v by their norms (LSI and other projections)
     dense_scale    factor on u: α of the mix with tf-idf, γ of a cosine
     bias           the bias of a document added later
@@ -215,9 +219,20 @@ class LinearModel:
         dense = {"query_terms": self.query.terms, "document_terms": self.document.terms}
         return {"kind": KIND, **self.settings, "sparse": sparse, "dense": dense}
 
+    @cached_property
+    def _counter(self) -> TextCounter:
+        """Counts the words of a text, and its 2-grams where the model knows some."""
+        if self.settings.get("ngrams", 1) == 1:
+            return count_words
+        known = {*self.query.words.words, *self.document.words.words}
+        return Bigrams(filter(is_bigram, known)).count
+
+    def _count(self, columns: Sequence[Sequence[str]]) -> Counts:
+        return count_corpus(columns, counter=self._counter)
+
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """u and s of each text."""
-        counts = count_corpus([texts])
+        counts = self._count([texts])
         phrases = self.sparse.phrases.rows(texts)
         return self.encode_query_counts(counts.words, counts.columns[0], phrases)
 
@@ -232,7 +247,7 @@ class LinearModel:
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """v, t and the default bias of each document."""
-        counts = count_corpus(self.columns(documents))
+        counts = self._count(self.columns(documents))
         titles = [field_text(d, [self.settings["phrase_field"]]) for d in documents]
         return self.encode_document_counts(counts, self.sparse.phrases.own(titles))
 
@@ -258,7 +273,7 @@ class LinearModel:
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Each word's share of u and its sparse weight; then the phrases."""
-        counts = count_corpus([[text]])
+        counts = self._count([[text]])
         encoded = self.encode_queries([text])
         weight = dict(zip(encoded.indices.tolist(), encoded.weights.tolist(), strict=True))
         shares = np.zeros((len(counts.words), self.n_dense), np.float32)

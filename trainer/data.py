@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from fullrank.bigrams import is_bigram
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank.features import (
@@ -20,13 +22,15 @@ from fullrank.features import (
     row_sums,
     rows_of,
     tfidf_idf,
-    trigram_rows,
 )
 from fullrank.linear import DenseSide, LinearModel, SparseSide
 from fullrank.model import field_text
 from fullrank.phrases import Phrases, no_phrases, phrase_of
 from fullrank.text import trigrams
 from trainer.collection import Collection, relevant
+from trainer.composition import Composition
+from trainer.hashing import composition, training_frequency, with_bigrams
+from trainer.progress import Reporter
 from trainer.settings import ModelSettings
 
 # Letter trigrams pay for queries of a sentence; an article's words speak for themselves.
@@ -53,6 +57,7 @@ class Corpus:
     pairs    of the training split
     mates    int64 (B,): the row of the document that each query is or describes, never its answer;
              -1 where there is none
+    made     what was counted on top, by what asked for it
     """
 
     collection: Collection
@@ -62,6 +67,7 @@ class Corpus:
     pairs: Pairs
     mates: Int64
     processes: int
+    made: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def queries(self) -> Rows:
@@ -81,6 +87,17 @@ class Corpus:
             return [query.text for query in self.collection.queries]
         return [field_text(d.fields, query_fields) for d in self.collection.documents]
 
+    def training_texts(self) -> list[str]:
+        """All text that training may look at: the documents, and the training queries where they are apart."""
+        texts = [field_text(d.fields, self.sources) for d in self.collection.documents]
+        if self.collection.queries is not None:
+            texts += [self.collection.queries[row].text for row in self.pairs.queries.tolist()]
+        return texts
+
+    def columns(self) -> list[list[str]]:
+        """The texts of each column of ``counts``."""
+        return _columns(self.collection, self.sources)
+
 
 def joined(columns: Sequence[Rows]) -> Rows:
     """Counts of several fields added up."""
@@ -93,15 +110,18 @@ def joined(columns: Sequence[Rows]) -> Rows:
 def count_collection(collection: Collection, *, processes: int, train: str = "train") -> Corpus:
     """Read, cut and count all texts of a collection."""
     sources = text_fields(collection)
+    of_queries = collection.documents if collection.queries is None else collection.queries
+    ids = [item.id for item in of_queries]
+    counts = count_corpus(_columns(collection, sources), processes=processes)
+    pairs, mates = pairs_of(collection, ids, train), mates_of(collection, ids)
+    return Corpus(collection, sources, counts, ids, pairs, mates, processes)
+
+
+def _columns(collection: Collection, sources: Sequence[str]) -> list[list[str]]:
     columns = [[field_text(d.fields, [name]) for d in collection.documents] for name in sources]
     if collection.queries is not None:
         columns.append([query.text for query in collection.queries])
-        ids = [query.id for query in collection.queries]
-    else:
-        ids = [document.id for document in collection.documents]
-    counts = count_corpus(columns, processes=processes)
-    pairs, mates = pairs_of(collection, ids, train), mates_of(collection, ids)
-    return Corpus(collection, sources, counts, ids, pairs, mates, processes)
+    return columns
 
 
 def text_fields(collection: Collection) -> list[str]:
@@ -150,15 +170,18 @@ def pairs_of(collection: Collection, query_ids: Sequence[str], split: str) -> Pa
 class Features:
     """What a fit works on. Sparse feature space F: words (and buckets), then phrases.
 
-    xq, xd    φ of queries and documents over words, then trigrams
+    xq, xd    φ of queries and documents over trained rows
     s         query weights over F
     z         per field, document weights over F before the diagonal; the phrases last
     sides     the model with empty tables, which made them
     mates     as the corpus's
+    rows_q, rows_d   the trained rows that the words of each side are made of
     """
 
     settings: ModelSettings
     model: LinearModel
+    rows_q: Composition
+    rows_d: Composition
     xq: Rows
     xd: Rows
     s: Rows
@@ -185,28 +208,37 @@ def fields_of(corpus: Corpus, settings: ModelSettings) -> list[tuple[str, list[s
     return [(name, [name]) for name in corpus.sources]
 
 
-def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
-    """The matrices of a recipe."""
+def build_features(
+    corpus: Corpus, settings: ModelSettings, report: Reporter | None = None
+) -> Features:
+    """The matrices of a recipe; ``report`` shows what takes long."""
+    report = report or Reporter(quiet=True)
     fields = fields_of(corpus, settings)
     place = {name: i for i, name in enumerate(corpus.sources)}
-    counted = [joined([corpus.counts.columns[place[s]] for s in names]) for _, names in fields]
-    all_words, documents, queries = corpus.counts.words, corpus.documents, corpus.queries
-    df = document_frequency(documents)
-    trained = queries.take(corpus.pairs.queries)
     itself = corpus.collection.documents_are_queries
-    df_queries = np.zeros_like(df) if itself else document_frequency(trained)
-    total = len(documents) + (0 if itself else len(trained))
     phrase_field = fields[0][1][0] if settings.phrases and "title" in place else ""
+    trained = corpus.queries.take(corpus.pairs.queries)
+    known = Vocabulary(_trigrams(settings, trained, corpus.counts.words))
 
-    document_rows = kept_words(df, df, settings)
-    query_rows = kept_words(df + df_queries, df + df_queries, settings)
+    # 2-grams are words of the latent part alone: from here on they are counted like the others.
+    corpus = with_bigrams(corpus, settings.bigrams, report)
+    all_words, documents, queries = corpus.counts.words, corpus.documents, corpus.queries
+    counted = [joined([corpus.counts.columns[place[s]] for s in names]) for _, names in fields]
+    df = document_frequency(documents)
+    df_both = training_frequency(corpus)
+    total = len(documents) + (0 if itself else len(corpus.pairs.queries))
+    alone = np.array([not is_bigram(word) for word in all_words], np.bool_)
+
+    alone_df, alone_both = np.where(alone, df, 0), np.where(alone, df_both, 0)
+    document_rows = kept_words(alone_df, alone_df, settings)
+    query_rows = kept_words(alone_both, alone_both, settings)
     if settings.tied or itself:
         query_rows = document_rows
-    idf = tfidf_idf(df + df_queries, total)
+    idf = tfidf_idf(df_both, total)
     unseen = np.float32(tfidf_idf(np.zeros(1, np.int64), total)[0])
-    known = Vocabulary(_trigrams(settings, trained, all_words))
-    query = _side(all_words, query_rows, idf, unseen, known, df + df_queries, settings)
-    document = _side(all_words, document_rows, idf, unseen, known, df, settings)
+    bigrams = np.flatnonzero(~alone)
+    query = _side(all_words, query_rows, bigrams, idf, unseen, known, df_both, settings)
+    document = _side(all_words, document_rows, bigrams, idf, unseen, known, df, settings)
     sparse, own = _sparse(corpus, settings, counted, document_rows, df, phrase_field)
     model = LinearModel(
         {
@@ -214,6 +246,7 @@ def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
             "field_weights": [1.0] * len(fields),
             "query_fields": list(corpus.sources),
             "phrase_field": phrase_field,
+            "ngrams": 2 if settings.bigrams else 1,
             "unit": settings.latent == "lsi",
             "dense_scale": 1.0,
             "bias": 0.0,
@@ -226,19 +259,21 @@ def build_features(corpus: Corpus, settings: ModelSettings) -> Features:
     phrases = sparse.phrases.rows(texts, processes=corpus.processes)
     phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
     weights = model.settings["field_weights"]
+    rows_q = composition(corpus, settings, list(query.words.words), report)
+    rows_d = composition(corpus, settings, list(document.words.words), report)
     if settings.latent == "none":
         xq = xd = no_phrases(0)
     else:
-        xq = _with_trigrams(query, *query.features(all_words, [queries], [1.0]))
-        xd = _with_trigrams(document, *document.features(all_words, counted, weights))
+        xq = rows_q.trained(query, *query.features(all_words, [queries], [1.0]))
+        xd = rows_d.trained(document, *document.features(all_words, counted, weights))
     z = [_wide(sparse.field(all_words, rows, f), sparse.width, 0) for f, rows in enumerate(counted)]
     if len(sparse.phrases):
         valued = own.with_values(own.values * phrase_idf[own.indices])
         z.append(_wide(valued, sparse.width, len(sparse.words)))
     s = sparse.query(all_words, queries, phrases)
     return Features(
-        settings, model, xq, xd, s, z, own, all_words, counted, queries, phrases, phrase_idf,
-        corpus.pairs, corpus.mates,
+        settings, model, rows_q, rows_d, xq, xd, s, z, own, all_words, counted, queries, phrases,
+        phrase_idf, corpus.pairs, corpus.mates,
     )  # fmt: skip
 
 
@@ -268,6 +303,7 @@ def _trigrams(settings: ModelSettings, queries: Rows, words: Sequence[str]) -> l
 def _side(
     words: Sequence[str],
     rows: Int64,
+    bigrams: Int64,
     idf: Float32,
     unseen: np.float32,
     known_trigrams: Vocabulary,
@@ -279,6 +315,8 @@ def _side(
     elif settings.latent_words and len(rows) > settings.latent_words:
         order = np.argsort(-df[rows], kind="stable")[: settings.latent_words]
         rows = np.sort(rows[order])
+    if settings.latent == "learned":
+        rows = np.union1d(rows, bigrams)
     return DenseSide(
         Vocabulary([words[i] for i in rows.tolist()]),
         np.append(idf[rows], unseen).astype(np.float32),
@@ -316,19 +354,14 @@ def _sparse(
         b=settings.b,
         k3=settings.k3,
         terms=settings.match_terms,
-        mean_lengths=tuple(float(np.mean(row_sums(rows))) for rows in counted),
+        mean_lengths=tuple(_mean_length(rows, words) for rows in counted),
     )
     return side, phrases.own(titles)
 
 
-def _with_trigrams(side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:
-    """φ over words, then the trigrams that those words and the unseen ones are made of."""
-    known = len(side.words)
-    matrix = x.csr()
-    if not len(side.trigrams):
-        return x
-    made_of = trigram_rows([*side.words.words, *unseen], side.trigrams).csr()
-    return rows_of(sp.csr_array(sp.hstack([matrix[:, :known], matrix @ made_of], format="csr")))
+def _mean_length(counts: Rows, words: Sequence[str]) -> float:
+    alone = np.array([not is_bigram(word) for word in words], np.float32)
+    return float(np.mean(row_sums(counts, counts.values * alone[counts.indices])))
 
 
 def _wide(rows: Rows, width: int, shift: int) -> Rows:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32
-from fullrank.features import Counts, trigram_rows
-from fullrank.linear import DenseSide, LinearModel
+from fullrank.features import Counts, Vocabulary
+from fullrank.linear import LinearModel
 from trainer.data import Features
 from trainer.settings import TrainSettings
 
@@ -17,7 +17,7 @@ from trainer.settings import TrainSettings
 class Parameters:
     """f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d
 
-    U, V   float32 (features, N): words, then trigrams; one array when tied
+    U, V   float32 (features, N): the trained rows that words are made of; one array when tied
     D      float32 (fields, F): words and buckets, then phrases; the phrases' own field last
     bias   float32 (documents,)
     """
@@ -51,16 +51,16 @@ def start(features: Features, train: TrainSettings, rng: np.random.Generator) ->
     U = rng.standard_normal(shape, np.float32) * np.float32(train.init)
     if train.loss == "softmax":
         # Shared words start alike: UᵀV is then close to a multiple of I, and learning adds to it.
-        query, document = features.model.query, features.model.document
-        rows = document.words.rows(query.words.words)
+        of_query, of_document = features.rows_q.labels, features.rows_d.labels
+        rows = Vocabulary(of_document).rows(of_query)
         shared = np.flatnonzero(rows >= 0)
         U[shared] = V[rows[shared]]
-        U[len(query.words) :] = V[len(document.words) :]
+        U[len(of_query) :] = V[len(of_document) :]
     return Parameters(U, V, D, bias)
 
 
 def compile_model(features: Features, parameters: Parameters) -> LinearModel:
-    """The model of some parameters: trigrams folded into words, diagonals into documents."""
+    """The model of some parameters: trained rows folded into words, diagonals into documents."""
     model = features.model
     fields = len(features.counted)
     words = len(model.sparse.words)
@@ -70,22 +70,10 @@ def compile_model(features: Features, parameters: Parameters) -> LinearModel:
         sparse = replace(sparse, P=P.astype(np.float32))
     query, document = model.query, model.document
     if features.settings.latent == "learned":
-        query = _tower(query, parameters.U)
-        document = _tower(document, parameters.V)
+        query = features.rows_q.folded(query, parameters.U)
+        document = features.rows_d.folded(document, parameters.V)
     bias = float(np.median(parameters.bias)) if features.settings.bias else 0.0
     return LinearModel({**model.settings, "bias": bias}, query, document, sparse)
-
-
-def _tower(side: DenseSide, table: Float32) -> DenseSide:
-    known = len(side.words)
-    rows, letters = table[:known], table[known:]
-    if len(letters):
-        rows = rows + np.asarray(trigram_rows(side.words.words, side.trigrams).csr() @ letters)
-    return replace(
-        side,
-        table=np.ascontiguousarray(rows, np.float32),
-        trigram_table=np.ascontiguousarray(letters, np.float32),
-    )
 
 
 def encode_corpus(features: Features, model: LinearModel, parameters: Parameters) -> Encoded:

@@ -161,6 +161,10 @@ def _checked(recipe: Recipe) -> Recipe:
             raise RecipeError("model.diagonal = learned needs train.loss margin or softmax")
         if model.latent == "none" and model.match == "none":
             raise RecipeError("a model needs model.latent or model.match")
+    if model.latent != "learned" and (model.hashing != "none" or model.bigrams):
+        raise RecipeError("model.hashing and model.bigrams need model.latent = learned")
+    if model.bigrams and model.buckets:
+        raise RecipeError("model.bigrams: 2-grams would fall into model.buckets; use one of them")
     if train.loss == "margin" and not train.rates:
         raise RecipeError("train.rates: the margin loss needs at least one rate")
     return recipe

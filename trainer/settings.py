@@ -44,6 +44,18 @@ class ModelSettings:
     latent_words: int = setting(0, high=_SIZE)
     # letter trigrams in the latent part; "auto": where queries are short
     trigrams: str = setting("off", choices=("on", "off", "auto"))
+    # 2-grams that stand in at least so many texts are features of the latent part; 0: none
+    bigrams: int = setting(0, high=_SIZE)
+    # correlated feature hashing: "all" words are made of the rows of the frequent words nearest to
+    # them, or the "rare" ones alone, of rows of a second table
+    hashing: str = setting("none", choices=("none", "all", "rare"))
+    # k, the rows that a hashed word is made of, and F, the most frequent words, which have them
+    bins: int = setting(1, low=1, high=100)
+    bin_words: int = setting(30_000, low=1, high=_SIZE)
+    # what words are near in
+    context: str = setting("document", choices=("document", "sentence"))
+    # hashing "rare": factor on what rare words are made of
+    mixing: float = setting(1.0, high=1000)
     # strongest words per text in the latent part; 0 keeps all
     latent_terms: int = setting(0, high=_SIZE)
     # weights of the exact-match part

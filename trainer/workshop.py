@@ -45,6 +45,6 @@ class Workshop:
 
     def _build(self, settings: ModelSettings) -> Features:
         began = time.monotonic()
-        features = build_features(self.corpus, settings)
+        features = build_features(self.corpus, settings, self.report)
         self.report.say("featurised", seconds=time.monotonic() - began)
         return features
