@@ -13,7 +13,21 @@ _MARGIN = ("epochs=8", "rates=0.03,0.1", "trial=300")
 _SOFTMAX = ("epochs=10", "patience=10", "batch=32", "candidates=30", "train.rate=0.1")
 _FIELDED = (*_SOFTMAX, "latent_terms=7", "match_terms=6")
 
+_CFH = (
+    *_SOFTMAX,
+    "loss=softmax",
+    "context=sentence",
+    "bins=3",
+    "bin_words=80",
+    "bigrams=2",
+    "trigrams=on",
+)
+
 SMALL: dict[str, tuple[str, ...]] = {
+    "cfh": ("bin_words=80",),
+    "cfh-multiple": ("bin_words=80",),
+    "cfh-mixed": ("bin_words=80",),
+    "cfh-2grams": ("bin_words=80", "latent_words=70", "bigrams=3"),
     "ssi-frequent": ("latent_words=70",),
     "ssi-dense": ("pairs.terms=7",),
     "ssi-dense-zero-diagonal": ("pairs.terms=7", "match_terms=20"),
@@ -54,5 +68,6 @@ CASES = [
     *map(_case, recipe_names()),
     Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
+    Case("cfh links", "cfh-2grams", ("dimension=8", *_CFH), links=True),
     Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),
 ]

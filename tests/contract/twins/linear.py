@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 from zlib import crc32
 
@@ -68,7 +69,7 @@ class Twin:
         place, idf = self.place[f"{side}.words"], self.arrays[f"{side}.idf"]
         total: Weights = {}
         for text, weight in zip(fields, field_weights, strict=True):
-            counts = {w: n for w, n in Counter(words(text)).items() if self._has_row(side, w)}
+            counts = {w: n for w, n in self._phi_counts(text).items() if self._has_row(side, w)}
             x = unit({w: (1 + np.log(n)) * idf[place.get(w, -1)] for w, n in counts.items()})
             for word, value in x.items():
                 total[word] = total.get(word, 0.0) + weight * value
@@ -80,6 +81,16 @@ class Twin:
             }
             total = {w: total[w] for w in sorted(total, key=strength.__getitem__)[:keep]}
         return unit(total)
+
+    def _phi_counts(self, text: str) -> Counter[str]:
+        """Words, and the known 2-grams; none crosses a line end."""
+        counts = Counter(words(text))
+        if self.config.get("ngrams", 1) == 2:
+            for line in text.split("\n"):
+                found = words(line)
+                pairs = [f"{a} {b}" for a, b in pairwise(found)]
+                counts.update(pair for pair in pairs if pair in self.place["query.words"])
+        return counts
 
     def _has_row(self, side: str, word: str) -> bool:
         return word in self.place[f"{side}.words"] or bool(self.strings[f"{side}.trigrams"])
