@@ -15,7 +15,7 @@ from fullrank.encoding import Float32, Int32, Int64
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _add_row(out: Float32, row: Float32, weight: np.float32) -> None:
+def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
     for n in range(out.shape[0]):
         out[n] += weight * row[n]
 
@@ -26,7 +26,7 @@ def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: F
     for i in prange(len(indptr) - 1):
         out[i, :] = 0
         for p in range(indptr[i], indptr[i + 1]):
-            _add_row(out[i], table[indices[p]], values[p])
+            add_row(out[i], table[indices[p]], values[p])
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -52,13 +52,13 @@ def adagrad_table(
         f = features[t]
         g = np.zeros(gradient.shape[1], np.float32)
         for p in range(indptr[t], indptr[t + 1]):
-            _add_row(g, gradient[rows[p]], values[p])
+            add_row(g, gradient[rows[p]], values[p])
         total = np.float32(0)
         for n in range(g.shape[0]):
             total += g[n] * g[n]
         squares[f] += total / np.float32(g.shape[0])
         if squares[f] > 0:
-            _add_row(table[f], g, np.float32(-rate / np.sqrt(squares[f])))
+            add_row(table[f], g, np.float32(-rate / np.sqrt(squares[f])))
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -166,7 +166,7 @@ def softmax_gradient(
 
 
 @njit(nogil=True, cache=True)
-def _dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> float:
+def dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> float:
     """Σ_w a_w D_w b_w of two sparse rows with ascending indices."""
     total = 0.0
     i = j = 0
@@ -211,8 +211,8 @@ def _margin_triple(  # type: ignore[no-untyped-def]
     margin = 1.0
     for f in range(len(zp)):
         ip, ix, vx = zp[f], zi[f], zv[f]
-        margin -= _dot_sparse(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], D[f])
-        margin += _dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
+        margin -= dot_sparse(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], D[f])
+        margin += dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
     if biased:
         margin += bias[n] - bias[d]
     size = U.shape[1] if latent else 0
@@ -220,11 +220,11 @@ def _margin_triple(  # type: ignore[no-untyped-def]
     v = np.zeros(size, np.float32)
     if latent:
         for p in range(xq[0][q], xq[0][q + 1]):
-            _add_row(u, U[xq[1][p]], xq[2][p])
+            add_row(u, U[xq[1][p]], xq[2][p])
         for p in range(xd[0][d], xd[0][d + 1]):
-            _add_row(v, V[xd[1][p]], xd[2][p])
+            add_row(v, V[xd[1][p]], xd[2][p])
         for p in range(xd[0][n], xd[0][n + 1]):
-            _add_row(v, V[xd[1][p]], -xd[2][p])
+            add_row(v, V[xd[1][p]], -xd[2][p])
         for k in range(size):
             margin -= u[k] * v[k]
     if margin <= 0 or not update:
@@ -232,11 +232,11 @@ def _margin_triple(  # type: ignore[no-untyped-def]
     step = np.float32(rate)
     if latent:
         for p in range(xq[0][q], xq[0][q + 1]):
-            _add_row(U[xq[1][p]], v, step * xq[2][p])
+            add_row(U[xq[1][p]], v, step * xq[2][p])
         for p in range(xd[0][d], xd[0][d + 1]):
-            _add_row(V[xd[1][p]], u, step * xd[2][p])
+            add_row(V[xd[1][p]], u, step * xd[2][p])
         for p in range(xd[0][n], xd[0][n + 1]):
-            _add_row(V[xd[1][p]], u, -step * xd[2][p])
+            add_row(V[xd[1][p]], u, -step * xd[2][p])
     if learn:
         for f in range(len(zp)):
             ip, ix, vx = zp[f], zi[f], zv[f]

@@ -7,7 +7,7 @@ The rate is the one of ``rates`` with the smallest training error over a trial.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from logging import getLogger
 from typing import Protocol
@@ -78,22 +78,26 @@ def start_state(
     parameters: Parameters,
     rng: np.random.Generator,
 ) -> State:
-    """Try every rate from the same start on the same triples; keep the one with the least error.
-
-    The error of a rate is its mean hinge over the later half of the trial.
-    """
+    """Try every rate from the same start on the same triples; keep the one with the least error."""
     if len(train.rates) == 1:
         return State(parameters, train.rates[0])
     triples = sample(features.pairs, features, train.trial, rng)
-    best = (np.inf, train.rates[0])
-    for rate in train.rates:
-        trial = parameters.copy()
-        losses = run(features, trial, triples, rate)
+    rate = best_rate(train.rates, lambda rate: run(features, parameters.copy(), triples, rate))
+    return State(parameters, rate)
+
+
+def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> float:
+    """The rate whose losses, one per step of a trial, are least over the later half of it."""
+    if len(rates) == 1:
+        return rates[0]
+    best = (np.inf, rates[0])
+    for rate in rates:
+        losses = losses_of(rate)
         error = float(losses[len(losses) // 2 :].mean())
         log.info("rate %g: training error %.4f", rate, error)
         if np.isfinite(error) and error < best[0]:
             best = (error, rate)
-    return State(parameters, best[1])
+    return best[1]
 
 
 def sample(

@@ -11,7 +11,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from fullrank.errors import RecipeError
-from trainer.settings import AutoSettings, ModelSettings, PairSettings, TrainSettings, check
+from trainer.settings import (
+    AutoSettings,
+    HtrSettings,
+    ModelSettings,
+    PairSettings,
+    TrainSettings,
+    check,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,7 @@ class Recipe:
     model: ModelSettings = field(default_factory=ModelSettings)
     train: TrainSettings = field(default_factory=TrainSettings)
     pairs: PairSettings = field(default_factory=PairSettings)
+    htr: HtrSettings = field(default_factory=HtrSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:

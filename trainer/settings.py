@@ -133,6 +133,18 @@ class PairSettings:
 
 
 @dataclass(frozen=True)
+class HtrSettings:
+    """Half transductive ranking: f(x, y_i) = v_i·Wφ(x), a free vector v_i per document."""
+
+    # weight of the first term: functional (htr), reconstruction or item to item (htr-graph)
+    gamma: float = setting(1.0)
+    # v_i at the start: Wφ(y_i), or random like W
+    items: str = setting("functional", choices=("functional", "random"))
+    # htr-graph without links to learn from: adjacent are so many nearest by tf-idf
+    neighbours: int = setting(10, low=1, high=_SIZE)
+
+
+@dataclass(frozen=True)
 class AutoSettings:
     """The search that a recipe makes over overrides of itself."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullrank.errors import RecipeError
-from trainer import linear, pairs
+from trainer import eigenmaps, graph, half_transductive, linear, pairs, reconstruction
 from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.recipe import Recipe, load_recipe, recipe_names
@@ -30,6 +30,10 @@ class System:
 SYSTEMS: dict[str, System] = {
     "linear": System(linear.fit),
     "pairs": System(pairs.fit),
+    "eigenmaps": System(eigenmaps.fit),
+    "htr": System(half_transductive.fit),
+    "htr-reconstruction": System(reconstruction.fit),
+    "htr-graph": System(graph.fit),
 }
 
 

@@ -29,6 +29,8 @@ SMALL: dict[str, tuple[str, ...]] = {
     "cfh-mixed": ("bin_words=80",),
     "cfh-2grams": ("bin_words=80", "latent_words=70", "bigrams=3"),
     "ssi-frequent": ("latent_words=70",),
+    "htr-graph": ("trial=300",),
+    "htr-reconstruction": ("trial=300",),
     "ssi-dense": ("pairs.terms=7",),
     "ssi-dense-zero-diagonal": ("pairs.terms=7", "match_terms=20"),
     "ssi-sparse": ("pairs.keep=4", "pairs.removal=0.5"),
@@ -37,8 +39,12 @@ SMALL: dict[str, tuple[str, ...]] = {
 }
 """Overrides of a recipe beside those of its loss."""
 
-LINKS = {"ssi-tied"}
-"""Recipes trained on document → document data: one vocabulary for both sides knows the words of documents only."""
+LINKS = {"ssi-tied", "htr-graph", "htr-reconstruction"}
+"""Recipes trained on document → document data: one vocabulary for both sides knows the words of documents only; a
+graph takes the links for its edges; and what learns without labels has only a document's own words to find it by."""
+
+TRANSDUCTIVE = {"htr", "htr-identity", "htr-graph", "htr-reconstruction"}
+"""Recipes that learn a dense vector of each document of the corpus; one added later gets that of its words."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,11 @@ class Case:
     recipe: str
     overrides: tuple[str, ...]
     links: bool = False
+
+    @property
+    def transductive(self) -> bool:
+        """Whether the corpus's dense vectors were learned document by document."""
+        return self.recipe in TRANSDUCTIVE
 
 
 def _case(name: str) -> Case:

@@ -27,6 +27,11 @@ class Twin(Protocol):
 TWINS = {"linear": linear.Twin, "pairs": pairs.Twin}
 
 
-def twin_of(parts: Parts, stored: Encoded) -> Twin:
-    """The twin of a model. ``stored``: the corpus as the bundle holds it, for what was learned of each document."""
+def twin_of(parts: Parts, stored: Encoded, *, transductive: bool = False) -> Twin:
+    """The twin of a model. ``stored``: the corpus as the bundle holds it, for what was learned of each document.
+
+    transductive  a linear model whose documents have dense vectors of their own, those that are stored
+    """
+    if transductive:
+        return linear.TransductiveTwin(parts, stored)
     return TWINS[parts.config["kind"]](parts)

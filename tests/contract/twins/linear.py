@@ -17,6 +17,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from fullrank.encoding import Encoded
 from fullrank.model import Parts
 from fullrank.text import trigrams as trigrams_of
 from fullrank.text import words
@@ -204,6 +205,20 @@ class Twin:
         ]
         titles = [d.get(self.config["phrase_field"], "") for d in documents]
         return self.learned(queries, fields), self.exact(queries, fields, titles)
+
+
+class TransductiveTwin(Twin):
+    """f(q, d_i) = v_i · Uq: of the corpus in its order, whatever the words of the documents say."""
+
+    def __init__(self, parts: Parts, stored: Encoded) -> None:
+        super().__init__(parts)
+        self.items = np.asarray(stored.dense, np.float64)
+
+    def learned(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
+        """v_i · Uq of every pair."""
+        q, U = self._stacked("query", [self.phi("query", [text], [1.0]) for text in queries])
+        assert len(documents) == len(self.items)
+        return np.asarray(q @ U @ self.items.T)
 
 
 def _dense(rows: Sequence[Mapping[int, float]], width: int) -> Float64:
