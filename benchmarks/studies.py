@@ -26,7 +26,7 @@ from pathlib import Path
 from benchmarks import plots
 from benchmarks.claims import Finding, compare, observed
 from benchmarks.derive import keep_share, split_two_ways, write_splits
-from benchmarks.documents import FREQUENT, MEASURES, SETTINGS, paper
+from benchmarks.documents import EPOCHS, FREQUENT, MEASURES, SETTINGS, paper
 from benchmarks.lab import Lab, collection_folder, parser
 from benchmarks.store import Result
 from benchmarks.tables import NAMES, SHOWN, Table, figure, paper_figure, settled
@@ -34,13 +34,17 @@ from benchmarks.task import System, Task
 
 COLLECTIONS = ("wikispeedia", "debian")
 SECONDS = 20
-LIMITED = (*SETTINGS, f"words={FREQUENT}")
 SHARES = (1, 4, 10, 30, 100)
 SHARES_PAPER = {1: 0.025, 4: 0.020, 10: 0.014, 30: 0.011}
 CURVES = {"shares": (1, 10, 100), "dimensions": (50, 100, 500)}
 CURVE_TRIPLES = 7_000
 # "Alike" allows so much either way: half a percent of rank loss, a hundredth of MAP.
 ALIKE = {"rank_loss": 0.005, "map": 0.01}
+
+
+def limited(name: str) -> tuple[str, ...]:
+    """The settings of every system on a collection."""
+    return (*SETTINGS, *EPOCHS.get(name, ()), f"words={FREQUENT}")
 
 
 @dataclass
@@ -54,7 +58,7 @@ class Told:
 
 def base(name: str, folder: Path) -> Task:
     """The collection as it is."""
-    return Task(f"{name}, 30,000 words", folder, LIMITED)
+    return Task(f"{name}, 30,000 words", folder, limited(name))
 
 
 def identity(lab: Lab, name: str, folder: Path, told: Told) -> None:
@@ -110,7 +114,10 @@ def split(lab: Lab, name: str, folder: Path, told: Told) -> None:
     for way, splits in zip(figures, ways, strict=True):
         target = write_splits(folder, lab.scratch / f"{name}-by-{way}", splits)
         task = Task(
-            f"{name}, partitioned by {way}", target, LIMITED, exclude=("train", "valid", "other")
+            f"{name}, partitioned by {way}",
+            target,
+            limited(name),
+            exclude=("train", "valid", "other"),
         )
         found = lab.run(task, [System("ssi")]).get("ssi")
         if found is not None:
@@ -175,13 +182,15 @@ def share_task(lab: Lab, name: str, folder: Path, percent: int) -> Task:
     """The collection with a share of its training links, on unchanged candidates."""
     if percent == 100:
         return base(name, folder)
-    target = lab.scratch / f"{name}-{percent}"
-    if not target.exists():
-        write_splits(
-            folder, target, keep_share(lab.collection(folder), percent / 100, lab.given.seed)
-        )
+    splits = keep_share(lab.collection(folder), percent / 100, lab.given.seed)
+    target = write_splits(folder, lab.scratch / f"{name}-{percent}", splits)
+    # An epoch is half a pass, but never so short that measuring it takes longer than training.
+    triples = max(3_000, len(splits["train"]) // 2)
     return Task(
-        f"{name}, {percent} % of the links", target, LIMITED, exclude=("train", "valid", "unused")
+        f"{name}, {percent} % of the links",
+        target,
+        (*limited(name), f"triples={triples}"),
+        exclude=("train", "valid", "unused"),
     )
 
 

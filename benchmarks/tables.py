@@ -68,6 +68,7 @@ class Table:
             "headings": list(self.headings),
             "rows": [list(row) for row in self.rows],
             "notes": list(self.notes),
+            "left": self.left,
         }
 
 
@@ -120,7 +121,9 @@ def settled(result: Result) -> str:
         words.append(f"rate {train['rates'][0]:g}")
     training = result.facts["training"]
     if "best_epoch" in training:
-        words.append(f"epoch {training['best_epoch']} of {len(training['history'])}")
+        best, epochs = training["best_epoch"], len(training["history"])
+        rising = best == epochs < train["epochs"]
+        words.append(f"epoch {best} of {epochs}" + (", still rising" if rising else ""))
     return ", ".join(words) or NOTHING
 
 

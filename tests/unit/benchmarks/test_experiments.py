@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks import documents, findings, keywords, studies
+from benchmarks import documents, findings, keywords, publish, studies
 from benchmarks.lab import Lab
 from tests.planted import write_planted_links
 from trainer.fit import Interrupted
 from trainer.train import Trainer
 
-TINY = ["dimension=4", "epochs=2", "trial=50", "rates=0.1,1", "valid_queries=20"]
+TINY = ["dimension=4", "triples=400", "epochs=2", "trial=50", "rates=0.1,1", "valid_queries=20"]
 
 
 @pytest.fixture
@@ -201,3 +201,24 @@ def test_an_unknown_name_is_refused(data: Path, capsys: pytest.CaptureFixture[st
             studies.main(arguments)
         assert stopped.value.code == 2
         assert "there are: " in capsys.readouterr().err
+
+
+def test_results_are_written_into_the_page(told: Any, tmp_path: Path) -> None:
+    told(documents, "--words", "0", "--systems", "tfidf,ssi-frequent n=30k")
+    page = tmp_path / "results.md"
+    page.write_text(
+        "".join(
+            f"## {name}\n<!-- begin {name} -->\nold\n<!-- end {name} -->\nkept\n"
+            for name in ("findings", "documents", "keywords")
+        )
+    )
+    publish.main(["--out", str(tmp_path / "out"), "--docs", str(tmp_path)])
+    text = page.read_text()
+    assert text.count("kept") == 3
+    assert text.count("\nold\n") == 1, "an experiment that has not run keeps its block"
+    assert "| tfidf | I | " in text
+    assert "seed 1" in text
+    (plot,) = (tmp_path / "plots").iterdir()
+    assert f"(plots/{plot.name})" in text
+    with pytest.raises(SystemExit, match="no block"):
+        publish.main(["swap", "--out", str(tmp_path / "out"), "--docs", str(tmp_path)])
