@@ -14,6 +14,7 @@ from fullrank.errors import RecipeError
 from trainer.settings import (
     AutoSettings,
     HtrSettings,
+    LanguageSettings,
     ModelSettings,
     PairSettings,
     TrainSettings,
@@ -38,6 +39,7 @@ class Recipe:
     train: TrainSettings = field(default_factory=TrainSettings)
     pairs: PairSettings = field(default_factory=PairSettings)
     htr: HtrSettings = field(default_factory=HtrSettings)
+    language: LanguageSettings = field(default_factory=LanguageSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:

@@ -145,6 +145,34 @@ class HtrSettings:
 
 
 @dataclass(frozen=True)
+class LanguageSettings:
+    """Language models; ``model.dimension`` is the number of topics, ``train.epochs`` the iterations of EM."""
+
+    # what smooths a document beside the collection
+    smoothing: str = setting("none", choices=("none", "topics", "translation"))
+    # what topics are learned from: judged pairs, or the documents alone
+    learn_from: str = setting("pairs", choices=("pairs", "documents"))
+    # one word distribution a topic for queries and documents, instead of two
+    merged: bool = setting(False)
+    # α and β, the Dirichlet priors of a text's topics and of a topic's words
+    topic_prior: float = setting(1.1, low=1, high=1000)
+    word_prior: float = setting(1.01, low=1, high=1000)
+    # steps at most of the projection of a pair's posteriors to equal topic shares; 0: none is made
+    projection_steps: int = setting(0, high=10_000)
+    # the projection ends when the two sides' topic shares differ by no more, added over the topics
+    projection_tolerance: float = setting(0.001, high=2)
+    # iterations of EM when a document is folded in
+    folding: int = setting(20, low=1, high=10_000)
+    # translation probabilities below are left out
+    translation_floor: float = setting(1e-4, high=1)
+    # weights of the collection and of the document's own words: each is tried on validation, the first without it
+    lambda1: tuple[float, ...] = setting((0.2,), low=1e-6, high=1)
+    lambda2: tuple[float, ...] = setting((0.5,), high=1)
+    # validation queries that choose them, at most; 0: all
+    mix_queries: int = setting(200, high=_SIZE)
+
+
+@dataclass(frozen=True)
 class AutoSettings:
     """The search that a recipe makes over overrides of itself."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullrank.errors import RecipeError
-from trainer import eigenmaps, graph, half_transductive, linear, pairs, reconstruction
+from trainer import eigenmaps, graph, half_transductive, language, linear, pairs, reconstruction
 from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.recipe import Recipe, load_recipe, recipe_names
@@ -28,6 +28,7 @@ class System:
 
 
 SYSTEMS: dict[str, System] = {
+    "language": System(language.fit),
     "linear": System(linear.fit),
     "pairs": System(pairs.fit),
     "eigenmaps": System(eigenmaps.fit),

@@ -36,6 +36,8 @@ SMALL: dict[str, tuple[str, ...]] = {
     "ssi-sparse": ("pairs.keep=4", "pairs.removal=0.5"),
     "hash-kernels": ("pairs.slots=4001",),
     "hash-kernels-identity": ("pairs.slots=1009", "pairs.terms=7"),
+    "bltm-pr-1v": ("lambda2=0",),
+    "unigram": ("lambda1=0.3",),
 }
 """Overrides of a recipe beside those of its loss."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.model import Parts
-from tests.contract.twins import linear, pairs
+from tests.contract.twins import language, linear, pairs
 
 Float64 = npt.NDArray[np.float64]
 
@@ -24,7 +24,11 @@ class Twin(Protocol):
         """(learned, exact) of every pair, float64 (queries, documents) each."""
 
 
-TWINS = {"linear": linear.Twin, "pairs": pairs.Twin}
+TWINS: dict[str, Callable[[Parts], Twin]] = {
+    "language": language.Twin,
+    "linear": linear.Twin,
+    "pairs": pairs.Twin,
+}
 
 
 def twin_of(parts: Parts, stored: Encoded, *, transductive: bool = False) -> Twin:
