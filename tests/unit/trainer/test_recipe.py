@@ -172,5 +172,5 @@ def test_a_file_by_path(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_what_there_is() -> None:
-    with pytest.raises(RecipeError, match=r"no recipe 'magic'; there are: auto, bm25, .*\.toml"):
+    with pytest.raises(RecipeError, match=r"no recipe 'magic'; there are: auto, .*bm25, .*\.toml"):
         load_recipe("magic")
