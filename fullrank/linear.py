@@ -1,7 +1,7 @@
 """The linear family: every model whose score is qᵀWd with W = UᵀV + D, per field and with a bias.
 
     u = U φ(q)          φ: unit tf-idf vector over words, plus the letter trigrams of each word
-    v = V φ(d)
+    v = V φ(d)          or layers above U and V (fullrank.towers): then u is not linear in φ
     s = term weights of q                 words, hash buckets, phrases
     t = Σ_fields D_f · weights of d's field f  (+ the weight of the phrase that d's title is)
 
@@ -39,6 +39,7 @@ from fullrank.features import (
 from fullrank.model import Parts, TermShare, field_text
 from fullrank.phrases import Phrases
 from fullrank.text import count_words
+from fullrank.towers import Tower
 
 KIND = "linear"
 
@@ -59,6 +60,9 @@ class DenseSide:
     trigrams       known letter trigrams; none leaves unseen words out
     trigram_table  float32 (G, N)
     terms          keep the strongest so many words of a text; 0 keeps all
+    counted        φ is not a tf-idf unit vector but counts: tf of a word times the root of its number
+                   of trigrams, so that every trigram counts as often as it occurs
+    tower          the layers above the table; a text without features stays at zero under them
     """
 
     words: Vocabulary
@@ -67,6 +71,13 @@ class DenseSide:
     trigrams: Vocabulary = field(default_factory=lambda: Vocabulary([]))
     trigram_table: Float32 = field(default_factory=lambda: np.zeros((0, 0), np.float32))
     terms: int = 0
+    counted: bool = False
+    tower: Tower = field(default_factory=Tower)
+
+    @property
+    def width(self) -> int:
+        """N."""
+        return self.tower.width(self.table.shape[1])
 
     def features(
         self, words: Sequence[str], columns: Sequence[Rows], weights: Sequence[float]
@@ -82,12 +93,31 @@ class DenseSide:
             missing = np.flatnonzero(target < 0)
             unseen = [words[i] for i in missing.tolist()]
             target[missing] = known + np.arange(len(missing), dtype=np.int32)
-        idf = np.concatenate([self.idf[:known], np.full(len(unseen), self.idf[known], np.float32)])
+        factor = self._factor(unseen)
         parts = []
         for rows, weight in zip(columns, weights, strict=True):
-            part = tfidf(moved(rows, target, len(idf)), idf)
+            part = moved(rows, target, len(factor))
+            if self.counted:
+                part = part.with_values(part.values * factor[part.indices])
+            else:
+                part = tfidf(part, factor)
             parts.append(part.with_values(part.values * np.float32(weight)))
-        return unit(strongest(_sum(parts), self.terms)), unseen
+        found = strongest(_sum(parts), self.terms)
+        return found if self.counted else unit(found), unseen
+
+    def _factor(self, unseen: Sequence[str]) -> Float32:
+        """idf, or the factors that make counts of trigrams, of the vocabulary and of unseen words."""
+        known = len(self.words)
+        if not self.counted:
+            more = np.full(len(unseen), self.idf[known], np.float32)
+            return np.concatenate([self.idf[:known], more])
+        if not len(self.trigrams):
+            return np.ones(known, np.float32)
+        return np.concatenate([self._roots, _trigram_roots(unseen)])
+
+    @cached_property
+    def _roots(self) -> Float32:
+        return _trigram_roots(self.words.words)
 
     def rows_for(self, unseen: Sequence[str]) -> Float32:
         """The vectors of unseen words, made of their trigrams, float32 (len(unseen), N)."""
@@ -96,13 +126,21 @@ class DenseSide:
     def embed(
         self, words: Sequence[str], columns: Sequence[Rows], weights: Sequence[float]
     ) -> Float32:
-        """U φ, float32 (B, N)."""
+        """U φ, or what the tower makes of it, float32 (B, N)."""
         x, unseen = self.features(words, columns, weights)
         matrix = x.csr()
         dense = np.asarray(matrix[:, : len(self.words)] @ self.table)
         if unseen:
             dense = dense + np.asarray(matrix[:, len(self.words) :] @ self.rows_for(unseen))
+        if self.tower:
+            dense = self.tower.apply(np.asarray(dense, np.float32))
+            dense[np.diff(x.indptr) == 0] = 0
         return np.ascontiguousarray(dense, np.float32)
+
+
+def _trigram_roots(words: Sequence[str]) -> Float32:
+    """√ of the number of trigrams of ``#word#``, which is the word's number of letters."""
+    return np.sqrt(np.array([len(word) for word in words], np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,7 +235,7 @@ class LinearModel:
     @property
     def n_dense(self) -> int:
         """N."""
-        return int(self.query.table.shape[1])
+        return self.query.width
 
     @property
     def n_sparse(self) -> int:
@@ -217,6 +255,11 @@ class LinearModel:
             "buckets": self.sparse.words.buckets,
         }
         dense = {"query_terms": self.query.terms, "document_terms": self.document.terms}
+        # Said only where it is so: bundles of before the towers stay what they were.
+        if self.query.counted:
+            dense["counted"] = True
+        if self.query.tower.skip:
+            dense["skip"] = True
         return {"kind": KIND, **self.settings, "sparse": sparse, "dense": dense}
 
     @cached_property
@@ -306,8 +349,11 @@ class LinearModel:
             late = x.indices[x.indices >= len(side.words)] - len(side.words)
             vectors = np.concatenate([vectors, side.rows_for(unseen)[late]])
         parts = vectors * x.values[:, None]
-        total = np.linalg.norm(parts.sum(0)) if len(parts) else 0.0
-        parts = parts * np.float32(np.linalg.norm(u) / total if total else 0.0)
+        if side.tower:
+            parts = self._without_each(parts, u)
+        else:
+            total = np.linalg.norm(parts.sum(0)) if len(parts) else 0.0
+            parts = parts * np.float32(np.linalg.norm(u) / total if total else 0.0)
         place = {word: i for i, word in enumerate(counts.words)}
         shares = np.zeros((len(place), self.n_dense), np.float32)
         for part, index in zip(parts, x.indices.tolist(), strict=True):
@@ -315,6 +361,22 @@ class LinearModel:
             word = side.words.words[index] if known else unseen[index - len(side.words)]
             shares[place[word]] = part
         return shares
+
+    def _without_each(self, parts: Float32, u: Float32) -> Float32:
+        """Shares of u of a query under a tower, given each word's part of the table's sum.
+
+        δ_i = u − u without word i. They do not add up to u, as u is not linear: what is left over, u − Σ δ, is
+        shared out in proportion to ‖δ_i‖.
+        """
+        if not len(parts):
+            return np.zeros((0, len(u)), np.float32)
+        others = self._finish(self.query.tower.apply(parts.sum(0) - parts))
+        if len(parts) == 1:
+            others[:] = 0
+        change = u - others * np.float32(self.settings["dense_scale"])
+        size = np.linalg.norm(change, axis=1, keepdims=True)
+        share = size / size.sum() if size.any() else np.full_like(size, 1 / len(size))
+        return np.asarray(change + share * (u - change.sum(0)), np.float32)
 
     def _finish(self, dense: Float32) -> Float32:
         if not self.settings["unit"]:
@@ -343,6 +405,10 @@ class LinearModel:
             arrays[f"{name}.trigrams"] = side.trigram_table
             strings[f"{name}.words"] = side.words.words
             strings[f"{name}.trigrams"] = side.trigrams.words
+            for i, weight in enumerate(side.tower.weights):
+                arrays[f"{name}.W{i + 1}"] = weight
+            for i, bias in enumerate(side.tower.biases):
+                arrays[f"{name}.b{i}"] = bias
         return Parts(self.config, arrays, strings)
 
     @classmethod
@@ -359,6 +425,12 @@ class LinearModel:
                 Vocabulary(list(parts.strings[f"{name}.trigrams"])),
                 parts.arrays[f"{name}.trigrams"],
                 dense[f"{name}_terms"],
+                dense.get("counted", False),
+                Tower(
+                    _layers(parts, f"{name}.W", 1),
+                    _layers(parts, f"{name}.b", 0),
+                    dense.get("skip", False),
+                ),
             )
             _check(side.table, len(side.words), f"{name}.table")
             _check(side.idf, len(side.words) + 1, f"{name}.idf")
@@ -382,9 +454,17 @@ class LinearModel:
         _check(side_s.P, len(side_s.phrases), "phrases.P")
         if side_s.D.shape[0] != len(settings["fields"]):
             raise ValueError("sparse.D has not one row per field")
-        if sides[0].table.shape[1] != sides[1].table.shape[1]:
-            raise ValueError("query.table and document.table differ in width")
+        if sides[0].width != sides[1].width:
+            raise ValueError("query and document differ in width")
         return cls(settings, sides[0], sides[1], side_s)
+
+
+def _layers(parts: Parts, name: str, first: int) -> list[Float32]:
+    """The arrays ``name`` followed by first, first + 1, … as far as there are any."""
+    found: list[Float32] = []
+    while f"{name}{first + len(found)}" in parts.arrays:
+        found.append(parts.arrays[f"{name}{first + len(found)}"])
+    return found
 
 
 def _check(array: Any, rows: int, name: str) -> None:
