@@ -94,13 +94,10 @@ class DenseSide:
             unseen = [words[i] for i in missing.tolist()]
             target[missing] = known + np.arange(len(missing), dtype=np.int32)
         factor = self._factor(unseen)
+        weigh = _times if self.counted else tfidf
         parts = []
         for rows, weight in zip(columns, weights, strict=True):
-            part = moved(rows, target, len(factor))
-            if self.counted:
-                part = part.with_values(part.values * factor[part.indices])
-            else:
-                part = tfidf(part, factor)
+            part = weigh(moved(rows, target, len(factor)), factor)
             parts.append(part.with_values(part.values * np.float32(weight)))
         found = strongest(_sum(parts), self.terms)
         return found if self.counted else unit(found), unseen
@@ -136,6 +133,10 @@ class DenseSide:
             dense = self.tower.apply(np.asarray(dense, np.float32))
             dense[np.diff(x.indptr) == 0] = 0
         return np.ascontiguousarray(dense, np.float32)
+
+
+def _times(counts: Rows, factor: Float32) -> Rows:
+    return counts.with_values(counts.values * factor[counts.indices])
 
 
 def _trigram_roots(words: Sequence[str]) -> Float32:
