@@ -406,10 +406,7 @@ class LinearModel:
             arrays[f"{name}.trigrams"] = side.trigram_table
             strings[f"{name}.words"] = side.words.words
             strings[f"{name}.trigrams"] = side.trigrams.words
-            for i, weight in enumerate(side.tower.weights):
-                arrays[f"{name}.W{i + 1}"] = weight
-            for i, bias in enumerate(side.tower.biases):
-                arrays[f"{name}.b{i}"] = bias
+            arrays |= {f"{name}.{part}": array for part, array in side.tower.arrays()}
         return Parts(self.config, arrays, strings)
 
     @classmethod

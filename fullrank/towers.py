@@ -9,7 +9,7 @@ With ``skip`` the table's sum goes on beside the layers, whose last one is linea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +48,15 @@ class Tower:
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
         return len(self.biases) > 0
+
+    def arrays(self) -> Iterator[tuple[str, Float32]]:
+        """Every array under its name: W1, …, b0, …"""
+        yield from ((f"W{i}", weight) for i, weight in enumerate(self.weights, 1))
+        yield from ((f"b{i}", bias) for i, bias in enumerate(self.biases))
+
+    def copy(self) -> Tower:
+        """An independent copy."""
+        return Tower([w.copy() for w in self.weights], [b.copy() for b in self.biases], self.skip)
 
     def width(self, table: int) -> int:
         """N, above a table of ``table`` columns. Raises ValueError where the two do not fit."""

@@ -4,6 +4,7 @@
 
     own rows              C = I
     letter trigrams       C = [I | T]       T_wg = 1/√|G_w| for each trigram g of w
+    trigrams "only"       C = T             word hashing
     hashing "all"         C = H             H_wj = 1/√k for j = S_1(w) … S_k(w): correlated feature hashing
     hashing "rare"        C = [F | μ H]     frequent words have a row of their own, every other word is made of the rows
                                             of a second table, times μ
@@ -66,6 +67,11 @@ class Composition:
 def own_rows(words: Sequence[str]) -> Composition:
     """A row for each word."""
     return Composition(words, None)
+
+
+def no_rows(words: Sequence[str]) -> Composition:
+    """Words are made of their trigrams alone."""
+    return Composition([], sp.csr_array(np.zeros((len(words), 0), np.float32)))
 
 
 def hashed(words: Sequence[str], neighbours: Neighbours) -> Composition:

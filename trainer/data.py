@@ -293,7 +293,7 @@ def kept_words(df: Int64, rank_by: Int64, settings: ModelSettings) -> Int64:
 
 def _trigrams(settings: ModelSettings, queries: Rows, words: Sequence[str]) -> list[str]:
     short = len(queries) > 0 and float(np.mean(row_sums(queries))) <= _SHORT_QUERY_WORDS
-    wanted = settings.trigrams == "on" or (settings.trigrams == "auto" and short)
+    wanted = settings.trigrams in ("on", "only") or (settings.trigrams == "auto" and short)
     if settings.latent != "learned" or not wanted:
         return []
     seen = Counter(g for word in words for g in trigrams(word))
@@ -324,6 +324,7 @@ def _side(
         known_trigrams,
         np.zeros((len(known_trigrams), 0), np.float32),
         settings.latent_terms,
+        settings.phi == "counts",
     )
 
 

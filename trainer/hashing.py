@@ -16,7 +16,7 @@ from fullrank.bigrams import Bigrams, is_bigram
 from fullrank.encoding import Int64
 from fullrank.features import Rows, count_corpus, rows_of
 from trainer.bigrams import frequent_bigrams
-from trainer.composition import Composition, hashed, mixed, own_rows
+from trainer.composition import Composition, hashed, mixed, no_rows, own_rows
 from trainer.dice import Neighbours, neighbours, sentences
 from trainer.progress import Reporter
 from trainer.settings import ModelSettings
@@ -81,6 +81,8 @@ def composition(
     corpus: Corpus, settings: ModelSettings, words: list[str], report: Reporter
 ) -> Composition:
     """What the words of one side are made of."""
+    if settings.trigrams == "only":
+        return no_rows(words)
     if settings.hashing == "none":
         return own_rows(words)
     near = find_neighbours(corpus, settings, report)

@@ -41,11 +41,8 @@ class LinearLearner(InPlace, ABC):
         """As Learner.state."""
 
     def parameters(self) -> Arrays:
-        """U, V, D, bias; no V where it is U."""
-        found = dict(vars(self.values))
-        if self.values.V is self.values.U:
-            del found["V"]
-        return found
+        """U, V, D, bias, layers; what both sides share once."""
+        return dict(self.values.arrays())
 
     def measure(self, valid: Validation) -> float:
         """MAP on validation, without compiling a model."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32
 from fullrank.features import Counts, Vocabulary
 from fullrank.linear import LinearModel
+from fullrank.towers import Tower
 from trainer.data import Features
 from trainer.settings import TrainSettings
+from trainer.towers import start_table, start_tower
 
 
 @dataclass(eq=False)
@@ -20,22 +23,47 @@ class Parameters:
     U, V   float32 (features, N): the trained rows that words are made of; one array when tied
     D      float32 (fields, F): words and buckets, then phrases; the phrases' own field last
     bias   float32 (documents,)
+    query, document   the layers above U and V; one tower when tied
     """
 
     U: Float32
     V: Float32
     D: Float32
     bias: Float32
+    query: Tower = field(default_factory=Tower)
+    document: Tower = field(default_factory=Tower)
+
+    @property
+    def tied(self) -> bool:
+        """Whether V is U."""
+        return self.V is self.U
+
+    def arrays(self) -> Iterator[tuple[str, Float32]]:
+        """Every array under its name, live; what both sides share once."""
+        yield "U", self.U
+        if not self.tied:
+            yield "V", self.V
+        yield "D", self.D
+        yield "bias", self.bias
+        for name, array in self.query.arrays():
+            yield f"query.{name}", array
+        if not self.tied:
+            for name, array in self.document.arrays():
+                yield f"document.{name}", array
 
     def copy(self) -> Parameters:
         """An independent copy; a tied pair stays one array."""
-        U = self.U.copy()
-        V = U if self.V is self.U else self.V.copy()
-        return Parameters(U, V, self.D.copy(), self.bias.copy())
+        U, query = self.U.copy(), self.query.copy()
+        V, document = (U, query) if self.tied else (self.V.copy(), self.document.copy())
+        return Parameters(U, V, self.D.copy(), self.bias.copy(), query, document)
 
 
 def start(features: Features, train: TrainSettings, rng: np.random.Generator) -> Parameters:
-    """U, V ~ Normal(0, init²), equal rows for words that both sides know; D = 1; b = 0."""
+    """U, V ~ Normal(0, init²), equal rows for words that both sides know; D = 1; b = 0.
+
+    Layers as trainer.towers says, alike on both sides. With init = 0 U and V are uniform by their
+    size, and the two sides are drawn apart.
+    """
     settings = features.settings
     fields, width = len(features.z), features.s.width
     D = np.ones((fields, width), np.float32)
@@ -43,20 +71,22 @@ def start(features: Features, train: TrainSettings, rng: np.random.Generator) ->
     if settings.latent != "learned" or train.loss == "none":
         nothing = np.zeros((0, 0), np.float32)
         return Parameters(nothing, nothing, D, bias)
-    shape = (features.xd.width, settings.dimension)
-    V = rng.standard_normal(shape, np.float32) * np.float32(train.init)
+    sizes = (settings.dimension, *settings.layers) if settings.layers else ()
+    V = start_table(features.xd.width, settings.dimension, train.init, rng)
     if settings.tied:
-        return Parameters(V, V, D, bias)
-    shape = (features.xq.width, settings.dimension)
-    U = rng.standard_normal(shape, np.float32) * np.float32(train.init)
-    if train.loss == "softmax":
+        tower = start_tower(sizes, settings.skip, rng)
+        return Parameters(V, V, D, bias, tower, tower)
+    U = start_table(features.xq.width, settings.dimension, train.init, rng)
+    towers = [start_tower(sizes, settings.skip, rng) for _ in range(2)]
+    if train.loss == "softmax" and train.init:
         # Shared words start alike: UᵀV is then close to a multiple of I, and learning adds to it.
         of_query, of_document = features.rows_q.labels, features.rows_d.labels
         rows = Vocabulary(of_document).rows(of_query)
         shared = np.flatnonzero(rows >= 0)
         U[shared] = V[rows[shared]]
         U[len(of_query) :] = V[len(of_document) :]
-    return Parameters(U, V, D, bias)
+        towers[1] = towers[0].copy()
+    return Parameters(U, V, D, bias, *towers)
 
 
 def compile_model(features: Features, parameters: Parameters) -> LinearModel:
@@ -72,8 +102,13 @@ def compile_model(features: Features, parameters: Parameters) -> LinearModel:
     if features.settings.latent == "learned":
         query = features.rows_q.folded(query, parameters.U)
         document = features.rows_d.folded(document, parameters.V)
-    bias = float(np.median(parameters.bias)) if features.settings.bias else 0.0
-    return LinearModel({**model.settings, "bias": bias}, query, document, sparse)
+        query = replace(query, tower=parameters.query)
+        document = replace(document, tower=parameters.document)
+    settings = {**model.settings}
+    if features.settings.gamma:
+        settings |= {"unit": True, "dense_scale": features.settings.gamma}
+    settings["bias"] = float(np.median(parameters.bias)) if features.settings.bias else 0.0
+    return LinearModel(settings, query, document, sparse)
 
 
 def encode_corpus(features: Features, model: LinearModel, parameters: Parameters) -> Encoded:

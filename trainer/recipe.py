@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from fullrank.errors import RecipeError
 from trainer.settings import (
@@ -150,9 +150,9 @@ def _parse(kind: Any, name: str, value: Any, label: str) -> Any:
             return float(value)
         if wanted is str and isinstance(value, str):
             return value
-        if wanted == tuple[float, ...]:
-            parts = value.split(",") if isinstance(value, str) else value
-            return tuple(float(part) for part in parts)
+        if wanted in (tuple[float, ...], tuple[int, ...]):
+            parts = filter(None, value.split(",")) if isinstance(value, str) else value
+            return tuple(map(get_args(wanted)[0], parts))
         if wanted == tuple[str, ...]:
             return tuple(value.split(";") if isinstance(value, str) else map(str, value))
     except (KeyError, TypeError, ValueError):
@@ -171,6 +171,16 @@ def _checked(recipe: Recipe) -> Recipe:
             raise RecipeError("model.diagonal = learned needs train.loss margin or softmax")
         if model.latent == "none" and model.match == "none":
             raise RecipeError("a model needs model.latent or model.match")
+        if (model.layers or model.gamma) and (model.latent, train.loss) != ("learned", "softmax"):
+            raise RecipeError(
+                "model.layers and model.gamma need model.latent learned and train.loss softmax"
+            )
+        if model.skip and model.layers[-1:] != (model.dimension,):
+            raise RecipeError(
+                "model.skip: the last of model.layers must be as wide as model.dimension"
+            )
+    if model.trigrams == "only" and model.hashing != "none":
+        raise RecipeError("model.hashing: with trigrams only there are no words to hash")
     if model.latent != "learned" and (model.hashing != "none" or model.bigrams):
         raise RecipeError("model.hashing and model.bigrams need model.latent = learned")
     if model.bigrams and model.buckets:

@@ -42,8 +42,10 @@ class ModelSettings:
     tied: bool = setting(False)
     # (UᵀV)ₙ: only the n most frequent words have a latent vector; 0: all
     latent_words: int = setting(0, high=_SIZE)
-    # letter trigrams in the latent part; "auto": where queries are short
-    trigrams: str = setting("off", choices=("on", "off", "auto"))
+    # letter trigrams in the latent part; "auto": where queries are short; "only": in place of words
+    trigrams: str = setting("off", choices=("on", "off", "auto", "only"))
+    # what stands for a text in the latent part: a unit vector of tf-idf weights, or plain counts
+    phi: str = setting("tfidf", choices=("tfidf", "counts"))
     # 2-grams that stand in at least so many texts are features of the latent part; 0: none
     bigrams: int = setting(0, high=_SIZE)
     # correlated feature hashing: "all" words are made of the rows of the frequent words nearest to
@@ -58,6 +60,12 @@ class ModelSettings:
     mixing: float = setting(1.0, high=1000)
     # strongest words per text in the latent part; 0 keeps all
     latent_terms: int = setting(0, high=_SIZE)
+    # widths of tanh layers above U and V; none: the latent part is linear
+    layers: tuple[int, ...] = setting((), low=1, high=4096)
+    # Ux goes on beside the layers, whose last one is linear and as wide as it
+    skip: bool = setting(False)
+    # the latent part scores so many times the cosine; 0: the inner product
+    gamma: float = setting(0.0, high=1000)
     # weights of the exact-match part
     match: str = setting("tfidf", choices=("tfidf", "bm25", "none"))
     # strongest words of a query in the exact-match part; 0 keeps all
@@ -89,10 +97,11 @@ class TrainSettings:
     seconds: float = setting(0.0)
     # validation queries measured after each epoch, at most; 0: all
     valid_queries: int = setting(800, high=_SIZE)
-    # standard deviation of U and V at the start
+    # standard deviation of U and V at the start; 0: uniform by their size, as layers start
     init: float = setting(0.05, high=100)
-    # softmax: AdaGrad's rate for U, V; falls to a tenth over the epochs
+    # softmax: AdaGrad's rate for U, V, and for the layers above; they fall to a tenth over the epochs
     rate: float = setting(0.03, high=100)
+    layer_rate: float = setting(0.003, high=100)
     # margin: fixed rates tried by training error
     rates: tuple[float, ...] = setting((0.001, 0.01, 0.1), high=1000)
     # margin: triples per tried rate
@@ -105,6 +114,8 @@ class TrainSettings:
     # softmax: queries per step, and documents each of them is ranked against
     batch: int = setting(512, low=1, high=1_000_000)
     candidates: int = setting(2500, low=2, high=10_000_000)
+    # softmax: of these, so many unjudged ones drawn anew for each query; 0: all of them
+    negatives: int = setting(0, high=_SIZE)
     # softmax: share of a query's words left out while training; of a document's, latent part only
     word_dropout: float = setting(0.33, high=0.95)
     document_dropout: float = setting(0.0, high=0.95)

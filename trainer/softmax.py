@@ -6,15 +6,17 @@
 
 Candidates are the judged documents of the whole batch and as many sampled ones as fit. Known positives of a query are
 masked among its negatives, and so is its mate, the document that it is or describes. Every touched row of U and V,
-every touched diagonal entry and every bias takes an AdaGrad step.
+every layer above them, every touched diagonal entry and every bias takes an AdaGrad step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.features import Rows
@@ -24,6 +26,9 @@ from trainer.fit import Arrays
 from trainer.learner import LinearLearner
 from trainer.parameters import Parameters
 from trainer.settings import TrainSettings
+from trainer.towers import Encoder, transpose
+
+Float64 = npt.NDArray[np.float64]
 
 _POSITIVES = 64  # judged documents of one query in one step, at most
 
@@ -45,39 +50,50 @@ class SoftmaxLearner(LinearLearner):
 
     def state(self) -> Arrays:
         """AdaGrad's sums of squares and the diagonals' factors."""
-        found = {name: array for name, array in vars(self._state).items() if name != "parameters"}
-        if self._state.squares_U is self._state.squares_V:
-            del found["squares_U"]
-        return found
+        return dict(self._state.arrays())
 
 
 @dataclass(eq=False)
 class State:
     """Parameters and AdaGrad's sums of squares; all of it is in a checkpoint.
 
-    scale        float64 (fields,): log of the factor that a field's whole diagonal shares
+    query, document   U and V with what stands above them; one encoder when tied
+    start             float32 (fields,): what D was multiplied by
+    scale             float64 (fields,): log of the factor that a field's whole diagonal shares
     """
 
     parameters: Parameters
+    query: Encoder
+    document: Encoder
     start: Float32
-    squares_U: Float32
-    squares_V: Float32
     squares_D: Float32
     squares_bias: Float32
-    scale: np.ndarray
-    squares_scale: np.ndarray
+    scale: Float64
+    squares_scale: Float64
+
+    def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Every array beside the parameters, live; what both sides share once."""
+        for name in ("start", "squares_D", "squares_bias", "scale", "squares_scale"):
+            yield name, getattr(self, name)
+        sides = {"query": self.query, "document": self.document}
+        if self.query is self.document:
+            del sides["document"]
+        for side, encoder in sides.items():
+            yield from ((f"{side}.{name}", array) for name, array in encoder.state())
 
 
 def start_state(features: Features, train: TrainSettings, parameters: Parameters) -> State:
     """AdaGrad at rest; diagonals scaled so that a judged pair scores ``start`` per field."""
     level = np.array([_level(features, z, train.start) for z in features.z], np.float32)
     parameters.D *= level[:, None]
-    zeros = np.zeros(len(parameters.V), np.float32)
+    query = document = Encoder(parameters.V, parameters.document)
+    if not parameters.tied:
+        query = Encoder(parameters.U, parameters.query)
     return State(
         parameters,
+        query,
+        document,
         level,
-        zeros if parameters.V is parameters.U else np.zeros(len(parameters.U), np.float32),
-        zeros,
         np.zeros_like(parameters.D),
         np.zeros_like(parameters.bias),
         np.zeros(len(level)),
@@ -93,19 +109,6 @@ def _level(features: Features, z: Rows, wanted: float) -> float:
     scores: Float32 = np.asarray(s.multiply(t).sum(axis=1)).ravel()
     scores = scores[scores > 0]
     return float(wanted / scores.mean()) if len(scores) else 1.0
-
-
-def transpose(rows: Rows) -> tuple[Int32, Int64, Int32, Float32]:
-    """(touched columns, indptr, rows, values): a batch by feature, only features that occur."""
-    by_column = rows.csr().tocsc()
-    touched = np.flatnonzero(np.diff(by_column.indptr))
-    indptr = np.append(by_column.indptr[touched], by_column.indptr[-1]).astype(np.int64)
-    return (
-        touched.astype(np.int32),
-        indptr,
-        by_column.indices.astype(np.int32),
-        by_column.data.astype(np.float32),
-    )
 
 
 def dropped(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
@@ -127,14 +130,14 @@ def epoch(
     """One pass over the training queries; yields (queries, mean loss) after each step.
 
     done, share   how much of the whole training is behind, and how much this epoch is of it: the
-                  rate falls linearly from ``rate`` to a tenth over the whole
+                  rates of U, V and their layers fall linearly to a tenth over the whole
     """
     order = rng.permutation(features.pairs.queries)
     steps = max(1, -(-len(order) // train.batch))
     for k in range(steps):
-        rate = train.rate * (1 - 0.9 * min(1.0, done + share * k / steps))
+        factor = 1 - 0.9 * min(1.0, done + share * k / steps)
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
-        yield len(queries), _step(features, train, state, rng, queries, rate)
+        yield len(queries), _step(features, train, state, rng, queries, factor)
 
 
 def _step(
@@ -143,9 +146,9 @@ def _step(
     state: State,
     rng: np.random.Generator,
     queries: Int64,
-    rate: float,
+    factor: float,
 ) -> float:
-    p = state.parameters
+    p, gamma = state.parameters, features.settings.gamma
     pairs, n_documents = features.pairs.relevant, features.documents
     known = [pairs[q] for q in queries.tolist()]
     positives = [
@@ -170,16 +173,17 @@ def _step(
     if latent:
         xq = dropped(features.xq.take(queries), train.word_dropout, rng)
         xd = dropped(features.xd.take(candidates), train.document_dropout, rng)
-        u = np.empty((len(xq), p.U.shape[1]), np.float32)
-        v = np.empty((len(xd), p.V.shape[1]), np.float32)
-        kernels.embed(xq.indptr, xq.indices, xq.values, p.U, u)
-        kernels.embed(xd.indptr, xd.indices, xd.values, p.V, v)
-        np.matmul(u, v.T, out=S)
+        asked = state.query.forward(xq, gamma)
+        found = state.document.forward(xd, 1.0 if gamma else 0.0)
+        np.matmul(asked.u, found.u.T, out=S)
     postings = [_postings(z, candidates) for z in features.z]
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
     if features.settings.bias:
         S += p.bias[candidates]
+
+    if train.negatives:
+        _draw(S, train.negatives, masked, rng)
 
     losses = np.empty(len(queries), np.float32)
     kernels.softmax_gradient(S, *_ragged([place[x] for x in positives]), *_ragged(masked), losses)
@@ -196,10 +200,25 @@ def _step(
         scale = np.sqrt(state.squares_bias[candidates] + np.float32(1e-12))
         p.bias[candidates] -= np.float32(train.bias_rate) * g / scale
     if latent:
-        gu, gv = G @ v, G.T @ u
-        kernels.adagrad_table(*transpose(xq), gu, p.U, state.squares_U, rate)
-        kernels.adagrad_table(*transpose(xd), gv, p.V, state.squares_V, rate)
+        of_query = state.query.backward(asked, G @ found.u)
+        of_document = state.document.backward(found, G.T @ asked.u)
+        rates = train.rate * factor, train.layer_rate * factor
+        if p.tied:
+            state.query.step([of_query, of_document], *rates)
+        else:
+            state.query.step([of_query], *rates)
+            state.document.step([of_document], *rates)
     return float(losses.mean())
+
+
+def _draw(S: Float32, count: int, masked: list[Int64], rng: np.random.Generator) -> None:
+    """Leave each query ``count`` negatives drawn from the candidates, and its known positives: −∞ elsewhere."""
+    lot = rng.random(S.shape, np.float32)
+    for row, known in zip(lot, masked, strict=True):
+        row[known[known >= 0]] = np.inf
+    if count < S.shape[1]:
+        last = np.partition(lot, count - 1, axis=1)[:, count - 1 : count]
+        S[(lot > last) & np.isfinite(lot)] = -np.inf
 
 
 def _step_diagonal(

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Int64
+from fullrank.encoding import Encoded, Float32, Int64
 from fullrank.features import Rows, rows_of
 from fullrank.retrieval import Retriever
-from trainer import kernels
+from fullrank.towers import Tower
 from trainer.collection import Collection
 from trainer.data import Corpus, Features
 from trainer.evaluate import DEPTH, Judgement, judge, measure_rankings
 from trainer.fitted import Fitted
 from trainer.metrics import Estimate, estimates
 from trainer.parameters import Parameters
+from trainer.towers import forward
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,28 +75,28 @@ def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation |
 
 
 def scan_documents(features: Features, parameters: Parameters) -> Encoded:
-    """The corpus under some parameters, without compiling a model: v = V x_d, t = Σ_f D_f z_f."""
+    """The corpus under some parameters, without compiling a model: v, t = Σ_f D_f z_f."""
     parts = [
         z.with_values(z.values * parameters.D[f, z.indices]).csr() for f, z in enumerate(features.z)
     ]
     t = rows_of(sp.csr_array(sum(parts[1:], parts[0])))
-    return _encoded(_embed(features.xd, parameters.V, features.documents), t, parameters.bias)
+    unit = 1.0 if features.settings.gamma else 0.0
+    dense = _embed(features.xd, parameters.V, parameters.document, unit, features.documents)
+    return _encoded(dense, t, parameters.bias)
 
 
 def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Encoded:
-    """Queries by row under some parameters: u = U x_q, s."""
+    """Queries by row under some parameters: u, s."""
     s = features.s.take(rows)
     xq = features.xq.take(rows) if len(parameters.U) else features.xq
-    dense = _embed(xq, parameters.U, len(rows))
+    dense = _embed(xq, parameters.U, parameters.query, features.settings.gamma, len(rows))
     return _encoded(dense, s, np.zeros(len(rows), np.float32))
 
 
-def _embed(x: Rows, table: np.ndarray, count: int) -> np.ndarray:
+def _embed(x: Rows, table: Float32, tower: Tower, gamma: float, count: int) -> Float32:
     if not len(table):
         return np.zeros((count, 0), np.float32)
-    out = np.empty((count, table.shape[1]), np.float32)
-    kernels.embed(x.indptr, x.indices, x.values, table, out)
-    return out
+    return forward(x, table, tower, gamma).u
 
 
 def _encoded(dense: np.ndarray, rows: Rows, bias: np.ndarray) -> Encoded:

@@ -38,6 +38,8 @@ SMALL: dict[str, tuple[str, ...]] = {
     "hash-kernels-identity": ("pairs.slots=1009", "pairs.terms=7"),
     "bltm-pr-1v": ("lambda2=0",),
     "unigram": ("lambda1=0.3",),
+    "dssm": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
+    "dssm-modern": ("layers=8,8",),
 }
 """Overrides of a recipe beside those of its loss."""
 
@@ -80,6 +82,8 @@ def _case(name: str) -> Case:
 CASES = [
     *map(_case, recipe_names()),
     Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
+    Case("dssm tied", "dssm", ("dimension=8", *_SOFTMAX, "layers=8", "tied=true"), links=True),
+    Case("cosine", "fielded", ("dimension=8", *_FIELDED, "gamma=5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("cfh links", "cfh-2grams", ("dimension=8", *_CFH), links=True),
     Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),

@@ -66,12 +66,22 @@ class Twin:
         return int(self.arrays["query.table"].shape[1])
 
     def phi(self, side: str, fields: Sequence[str], field_weights: Sequence[float]) -> Weights:
-        """The unit vector of a text: Σ_f weight · unit((1 + ln tf) idf), its strongest words, unit again."""
+        """The unit vector of a text: Σ_f weight · unit((1 + ln tf) idf), its strongest words, unit again.
+
+        Or its counts, so weighed that every letter trigram counts as often as it occurs.
+        """
         place, idf = self.place[f"{side}.words"], self.arrays[f"{side}.idf"]
+        counted = self.config["dense"].get("counted", False)
         total: Weights = {}
         for text, weight in zip(fields, field_weights, strict=True):
             counts = {w: n for w, n in self._phi_counts(text).items() if self._has_row(side, w)}
-            x = unit({w: (1 + np.log(n)) * idf[place.get(w, -1)] for w, n in counts.items()})
+            if counted:
+                letters = bool(self.strings[f"{side}.trigrams"])
+                x = {
+                    w: n * np.sqrt(len(trigrams_of(w)) if letters else 1) for w, n in counts.items()
+                }
+            else:
+                x = unit({w: (1 + np.log(n)) * idf[place.get(w, -1)] for w, n in counts.items()})
             for word, value in x.items():
                 total[word] = total.get(word, 0.0) + weight * value
         keep = self.config["dense"][f"{side}_terms"]
@@ -81,7 +91,7 @@ class Twin:
                 w: (-float(np.float32(abs(x))), w not in place, w) for w, x in total.items()
             }
             total = {w: total[w] for w in sorted(total, key=strength.__getitem__)[:keep]}
-        return unit(total)
+        return total if counted else unit(total)
 
     def _phi_counts(self, text: str) -> Counter[str]:
         """Words, and the known 2-grams; none crosses a line end."""
@@ -98,15 +108,31 @@ class Twin:
 
     def learned(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
         """a · qᵀ(UᵀV)d of every pair, divided by the norms of Uq and Vd where the model asks for it."""
-        q, U = self._stacked("query", [self.phi("query", [text], [1.0]) for text in queries])
+        asked = [self.phi("query", [text], [1.0]) for text in queries]
         weights = self.config["field_weights"]
-        d, V = self._stacked("document", [self.phi("document", f, weights) for f in documents])
-        W = U @ V.T
-        scores = q @ W @ d.T
+        told = [self.phi("document", fields, weights) for fields in documents]
+        q, U = self._stacked("query", asked)
+        d, V = self._stacked("document", told)
+        u, v = self.above("query", q @ U), self.above("document", d @ V)
+        u[[not text for text in asked]] = 0
+        v[[not text for text in told]] = 0
+        scores = u @ v.T if "query.b0" in self.arrays else q @ (U @ V.T) @ d.T
         if self.config["unit"]:
-            norms = np.outer(np.linalg.norm(q @ U, axis=1), np.linalg.norm(d @ V, axis=1))
+            norms = np.outer(np.linalg.norm(u, axis=1), np.linalg.norm(v, axis=1))
             scores = scores / np.where(norms == 0, 1, norms)
         return np.asarray(scores * self.config["dense_scale"])
+
+    def above(self, side: str, a: Float64) -> Float64:
+        """tanh layers over rows of weighted sums; the last one linear and added to a with ``skip``."""
+        y, depth, skip = a, 0, self.config["dense"].get("skip", False)
+        while f"{side}.b{depth}" in self.arrays:
+            last = f"{side}.b{depth + 1}" not in self.arrays
+            p = (y @ self.arrays[f"{side}.W{depth}"] if depth else a) + self.arrays[
+                f"{side}.b{depth}"
+            ]
+            y = p if skip and last else np.tanh(p)
+            depth += 1
+        return a + y if skip else y.copy()
 
     def _stacked(self, side: str, texts: Sequence[Weights]) -> tuple[Float64, Float64]:
         """(texts, words) features and (words, N) vectors over every word that occurs."""

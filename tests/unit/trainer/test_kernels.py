@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fullrank.features import Rows, rows_of
 from trainer import kernels
-from trainer.softmax import transpose
+from trainer.towers import transpose
 
 FEATURES, WIDTH = 30, 8
 

@@ -7,6 +7,7 @@ gradient itself, to six figures: what moved is what the code believes ∂L/∂θ
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,17 +24,29 @@ SETTINGS = ModelSettings(
     latent="learned", dimension=4, diagonal="learned", bias=True, match="bm25", phrases=True,
     trigrams="on",
 )  # fmt: skip
-TRAIN = TrainSettings(loss="softmax", word_dropout=0.0, candidates=1000, batch=7)
+TRAIN = TrainSettings(
+    loss="softmax", word_dropout=0.0, candidates=1000, batch=7, rate=1.0, layer_rate=1.0
+)
 SQUARES, RATE = 1e6, 1e3
 
 
-@pytest.fixture(scope="module", params=["asked", "linked", "tied"])
+VARIANTS: dict[str, dict[str, Any]] = {
+    "asked": {},
+    "linked": {},
+    "tied": {"tied": True},
+    "towers": {"layers": (5, 3), "gamma": 6.0},
+    "paper": {"layers": (3,), "gamma": 6.0, "trigrams": "only", "phi": "counts"},
+    "skip tied": {"tied": True, "layers": (3, 4), "skip": True},
+}
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=lambda name: name.replace(" ", "-"))
 def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Features:
-    """Queries with relevant documents; documents as queries; the same with one matrix."""
+    """Queries with relevant documents; documents as queries; the same with one matrix; layers above them."""
     folder = tmp_path_factory.mktemp("softmax")
-    write = write_planted if request.param == "asked" else write_planted_links
+    write = write_planted_links if request.param in ("linked", "tied") else write_planted
     corpus = count_collection(read_collection(write(folder)), processes=1)
-    return build_features(corpus, replace(SETTINGS, tied=request.param == "tied"))
+    return build_features(corpus, replace(SETTINGS, **VARIANTS[request.param]))
 
 
 def state_of(features: Features) -> softmax.State:
@@ -43,18 +56,23 @@ def state_of(features: Features) -> softmax.State:
     p.D *= rng.random(p.D.shape, np.float32)
     p.bias += rng.standard_normal(p.bias.shape, np.float32)
     state = softmax.start_state(features, TRAIN, p)
-    for sums in (state.squares_U, state.squares_V, state.squares_D, state.squares_bias):
-        sums[...] = SQUARES
-    state.squares_scale[:] = 1e30
+    for tower in (p.query, p.document):
+        for _, array in tower.arrays():
+            array += rng.standard_normal(array.shape, np.float32) / 3
+    for name, array in state.arrays():
+        if name not in ("start", "scale"):
+            array[...] = 1e30 if name == "squares_scale" else SQUARES
     p.D /= state.start[:, None]
     state.start[:] = 1
     return state
 
 
 class Twin:
-    """The loss over all documents, in float64 and densely."""
+    """The loss over all documents, in float64 and densely. Arrays of a tied side go by the query's names."""
 
     def __init__(self, features: Features, queries: np.ndarray) -> None:
+        self.settings = features.settings
+
         def dense(rows: Rows) -> np.ndarray:
             return rows.csr().toarray().astype(np.float64)
 
@@ -63,12 +81,28 @@ class Twin:
         self.xq, self.xd = dense(features.xq)[queries], dense(features.xd)
         self.s, self.z = dense(features.s)[queries], [dense(z) for z in features.z]
 
-    def losses(
-        self, U: np.ndarray, V: np.ndarray, D: np.ndarray, bias: np.ndarray
-    ) -> list[list[float]]:
+    def side(self, x: np.ndarray, table: np.ndarray, values: dict[str, np.ndarray]) -> np.ndarray:
+        """u or v, γ left out."""
+        y = a = x @ table
+        depth = len(self.settings.layers) + 1 if self.settings.layers else 0
+        for i in range(depth):
+            p = (y @ values[f"W{i}"] if i else a) + values[f"b{i}"]
+            y = p if self.settings.skip and i == depth - 1 else np.tanh(p)
+        y = a + y if self.settings.skip else y
+        if self.settings.gamma:
+            y = y / np.linalg.norm(y, axis=1, keepdims=True)
+        return y
+
+    def losses(self, values: dict[str, np.ndarray]) -> list[list[float]]:
         """−log P(p) of each judged document of each query."""
-        S = (self.xq @ U) @ (self.xd @ V).T + bias
-        for z, diagonal in zip(self.z, D, strict=True):
+        sides = []
+        for x, table, prefix in ((self.xq, "U", "query."), (self.xd, "V", "document.")):
+            tied = table not in values
+            prefix = "query." if tied else prefix
+            above = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+            sides.append(self.side(x, values["U" if tied else table], above))
+        S = (self.settings.gamma or 1) * sides[0] @ sides[1].T + values["bias"]
+        for z, diagonal in zip(self.z, values["D"], strict=True):
             S = S + self.s @ np.diag(diagonal) @ z.T
         found = []
         for row, q in zip(S, self.queries.tolist(), strict=True):
@@ -78,20 +112,20 @@ class Twin:
             found.append([float(np.log(np.exp(negatives - row[p]).sum() + 1)) for p in known])
         return found
 
-    def loss(self, **parameters: np.ndarray) -> float:
+    def loss(self, values: dict[str, np.ndarray]) -> float:
         """L: the sum over a query's documents over √|P|, the mean over queries."""
-        return float(np.mean([np.sum(x) / np.sqrt(len(x)) for x in self.losses(**parameters)]))
+        return float(np.mean([np.sum(x) / np.sqrt(len(x)) for x in self.losses(values)]))
 
 
 def as_float64(p: Parameters) -> dict[str, np.ndarray]:
-    return {name: array.astype(np.float64) for name, array in vars(p).items()}
+    return {name: array.astype(np.float64) for name, array in p.arrays()}
 
 
 def one_step(features: Features, state: softmax.State, train: TrainSettings) -> Twin:
     """A step on every fourth query; returns the twin of its loss."""
     queries = features.pairs.queries[::4]
     twin = Twin(features, queries)
-    losses = twin.losses(**as_float64(state.parameters))
+    losses = twin.losses(as_float64(state.parameters))
     found = softmax._step(features, train, state, np.random.default_rng(0), queries, RATE)
     assert found == pytest.approx(np.mean([np.mean(x) for x in losses]), rel=1e-4)
     return twin
@@ -100,23 +134,26 @@ def one_step(features: Features, state: softmax.State, train: TrainSettings) -> 
 STEEP = replace(TRAIN, diagonal_rate=RATE, bias_rate=RATE)
 
 
-@pytest.mark.parametrize("name", ["U", "V", "D", "bias"])
-def test_gradient_by_finite_differences(features: Features, name: str) -> None:
+def test_gradient_by_finite_differences(features: Features) -> None:
+    """Of the whole loss with respect to every array there is."""
     state = state_of(features)
     before = as_float64(state.parameters)
     twin = one_step(features, state, STEEP)
-    gradient = before[name] - getattr(state.parameters, name)
-    assert np.count_nonzero(gradient) > 10
+    for name, array in state.parameters.arrays():
+        check_slopes(twin, before, name, before[name] - array)
+
+
+def check_slopes(
+    twin: Twin, before: dict[str, np.ndarray], name: str, gradient: np.ndarray
+) -> None:
+    """Along random directions and of single entries."""
+    assert np.count_nonzero(gradient) > 2, name
 
     def slope(direction: np.ndarray, step: float = 1e-5) -> float:
-        values = []
-        for sign in (1, -1):
-            moved = dict(before)
-            moved[name] = before[name] + sign * step * direction
-            if features.settings.tied and name in ("U", "V"):
-                moved["U"] = moved["V"] = moved[name]
-            values.append(twin.loss(**moved))
-        return (values[0] - values[1]) / (2 * step)
+        ends = [
+            twin.loss({**before, name: before[name] + sign * step * direction}) for sign in (1, -1)
+        ]
+        return (ends[0] - ends[1]) / (2 * step)
 
     rng = np.random.default_rng(3)
     for _ in range(3):
@@ -141,7 +178,7 @@ def test_gradient_of_a_fields_shared_factor(features: Features) -> None:
         for a in (1e-5, -1e-5):
             D = before["D"].copy()
             D[f] *= np.exp(a)
-            values.append(twin.loss(**{**before, "D": D}))
+            values.append(twin.loss({**before, "D": D}))
         slope = (values[0] - values[1]) / 2e-5
         assert -state.scale[f] == pytest.approx(slope, rel=1e-3, abs=1e-6)
         np.testing.assert_allclose(
@@ -207,9 +244,9 @@ def test_epoch_takes_every_query_once_while_the_rate_falls(
         )
         assert sum(count for count, _ in reports) == len(features.pairs.queries)
     assert sorted(seen) == sorted([*features.pairs.queries.tolist()] * 2)
-    assert rates[0] == TRAIN.rate
+    assert rates[0] == 1
     assert (np.diff(rates) < 0).all()
-    assert rates[-1] == pytest.approx(TRAIN.rate * 0.1, rel=0.5)
+    assert rates[-1] == pytest.approx(0.1, rel=0.5)
 
 
 def test_few_candidates_are_all_judged_documents_and_some_others(
