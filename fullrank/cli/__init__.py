@@ -27,6 +27,7 @@ app.add_typer(bundles_app, name="bundles")
 for _command in (
     training.train,
     training.evaluate,
+    training.related,
     training.recipes,
     serving.search,
     serving.serve,

@@ -382,3 +382,17 @@ def test_recipes_are_listed_with_what_their_models_can_do(run: Run) -> None:
         assert {line["new_queries"], line["new_documents"]} <= {True, False}
     table = run("recipes").out
     assert all(name in table for name in recipe_names())
+
+
+def test_related_prints_the_nearest_frequent_words(run: Run, collection: Path) -> None:
+    """As a table and as JSON; an unknown word is one line on stderr."""
+    got = run("related", collection, "ant", "--top", "1")
+    assert got.code == 0
+    assert got.out.splitlines()[1].split() == ["ant", "1", "bee", "0.50"]
+    answer = json.loads(run("related", collection, "ant", "--top", "1", "--json").out)
+    assert answer["related"] == [
+        {"term": "ant", "occurs": 1, "nearest": [{"word": "bee", "dice": 0.5}]}
+    ]
+    bad = run("related", collection, "dragon")
+    assert (bad.code, bad.out) == (1, "")
+    assert "'dragon' stands in no document" in bad.err
