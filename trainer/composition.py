@@ -6,8 +6,8 @@
     letter trigrams       C = [I | T]       T_wg = 1/√|G_w| for each trigram g of w
     trigrams "only"       C = T             word hashing
     hashing "all"         C = H             H_wj = 1/√k for j = S_1(w) … S_k(w): correlated feature hashing
-    hashing "rare"        C = [F | μ H]     frequent words have a row of their own, every other word is made of the rows
-                                            of a second table, times μ
+    hashing "rare"        C = [F | H]       frequent words have a row of their own, every other word is made of the rows
+                                            of a second table
 
 Because u = Σ_w x_w u_w is linear, training works on x C and a compiled model stores C U, one row per word: serving
 knows nothing of any of this (unseen words apart, which have trigrams and no neighbours).
@@ -16,7 +16,7 @@ knows nothing of any of this (unseen words apart, which have trigrams and no nei
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,10 +34,12 @@ class Composition:
     """C of one side. Trained rows: ``labels``, equal on both sides where they mean the same; then trigrams.
 
     words   (words, labels); None is the identity
+    second  the rows of the second table, none where there is one table
     """
 
     labels: Sequence[str]
     words: Matrix | None
+    second: slice = field(default_factory=lambda: slice(0))
 
     def trained(self, side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:
         """x C: φ over the side's words and then the unseen ones, as φ over trained rows."""
@@ -79,8 +81,8 @@ def hashed(words: Sequence[str], neighbours: Neighbours) -> Composition:
     return Composition(list(neighbours.bins), _bins_of(words, neighbours))
 
 
-def mixed(words: Sequence[str], neighbours: Neighbours, mixing: float) -> Composition:
-    """Frequent words have their own rows; the others are hashed into a second table, ``mixing`` times."""
+def mixed(words: Sequence[str], neighbours: Neighbours) -> Composition:
+    """Frequent words have their own rows; the others are hashed into a second table."""
     place = {word: j for j, word in enumerate(neighbours.bins)}
     own = np.array([place.get(word, -1) for word in words], np.int32).reshape(-1)
     frequent = np.flatnonzero(own >= 0)
@@ -88,11 +90,12 @@ def mixed(words: Sequence[str], neighbours: Neighbours, mixing: float) -> Compos
         (np.ones(len(frequent), np.float32), (frequent, own[frequent])),
         shape=(len(words), len(neighbours.bins)),
     )
-    others = sp.diags_array(np.where(own < 0, mixing, 0).astype(np.float32))
+    others = sp.diags_array((own < 0).astype(np.float32))
     second = sp.csr_array(others @ _bins_of(words, neighbours))
     second.eliminate_zeros()
     labels = [*neighbours.bins, *(f"like {word}" for word in neighbours.bins)]
-    return Composition(labels, sp.csr_array(sp.hstack([first, second], format="csr")))
+    both = sp.csr_array(sp.hstack([first, second], format="csr"))
+    return Composition(labels, both, slice(len(neighbours.bins), len(labels)))
 
 
 def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:

@@ -87,5 +87,5 @@ def composition(
         return own_rows(words)
     near = find_neighbours(corpus, settings, report)
     if settings.hashing == "rare":
-        return mixed(words, near, settings.mixing)
+        return mixed(words, near)
     return hashed(words, near)

@@ -14,6 +14,7 @@ from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.learner import LinearLearner
 from trainer.margin import MarginLearner
+from trainer.mixing import mix
 from trainer.parameters import compile_model, encode_corpus, encode_judged, start
 from trainer.recipe import Recipe
 from trainer.softmax import SoftmaxLearner
@@ -33,6 +34,8 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
         learner = learner_of(features, recipe, rng)
         facts = run.learn(learner)
         parameters = learner.values
+        if recipe.model.hashing == "rare":
+            facts["mixing"] = mix(learner, run.valid)
     if recipe.model.latent == "lsi":
         key = ("lsi", replace(recipe.model, alpha=1.0))
         model = lsi.compile_model(

@@ -56,8 +56,6 @@ class ModelSettings:
     bin_words: int = setting(30_000, low=1, high=_SIZE)
     # what words are near in
     context: str = setting("document", choices=("document", "sentence"))
-    # hashing "rare": factor on what rare words are made of
-    mixing: float = setting(1.0, high=1000)
     # strongest words per text in the latent part; 0 keeps all
     latent_terms: int = setting(0, high=_SIZE)
     # widths of tanh layers above U and V; none: the latent part is linear

@@ -22,7 +22,7 @@ NEAR = Neighbours(
 COMPOSITIONS = {
     "own": own_rows(WORDS),
     "hashed": hashed(WORDS, NEAR),
-    "mixed": mixed(WORDS, NEAR, 0.5),
+    "mixed": mixed(WORDS, NEAR),
 }
 
 
@@ -75,9 +75,10 @@ def test_frequent_words_keep_their_own_row_in_a_mix() -> None:
     assert made.words is not None
     own, like = made.words.toarray()[:, :3], made.words.toarray()[:, 3:]
     np.testing.assert_array_equal(own, [[0, 1, 0], [0, 0, 0], [1, 0, 0], [0, 0, 0], [0, 0, 0]])
-    wanted = np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]]) * 0.5 / np.sqrt(2)
+    wanted = np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]]) / np.sqrt(2)
     np.testing.assert_allclose(like, wanted, rtol=1e-6)
     assert len(set(made.labels)) == 6
+    assert made.second == slice(3, 6)
 
 
 def test_own_rows_leave_texts_as_they_are() -> None:

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError
-from tests.planted import write_lines, write_planted, write_qrels
+from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 from trainer.collection import read_collection
 from trainer.data import Corpus, build_features, count_collection
 from trainer.hashing import find_neighbours, training_frequency, with_bigrams
+from trainer.margin import MarginLearner
+from trainer.mixing import FACTORS, mix
 from trainer.progress import Reporter
 from trainer.recipe import load_recipe
-from trainer.settings import ModelSettings
+from trainer.settings import ModelSettings, TrainSettings
+from trainer.validation import Validation, validation
 
 QUIET = Reporter(quiet=True)
 
@@ -119,3 +122,38 @@ def test_counting_shows_its_progress(tmp_path: Path) -> None:
 def test_senseless_settings_are_refused(overrides: list[str], said: str) -> None:
     with pytest.raises(RecipeError, match=said):
         load_recipe("ssi").override(overrides)
+
+
+def learner_of(folder: Path, *, tied: bool) -> tuple[MarginLearner, Validation]:
+    """Two tables with random rows, not trained."""
+    write = write_planted_links if tied else write_planted
+    corpus = count_collection(read_collection(write(folder)), processes=1)
+    settings = ModelSettings(
+        latent="learned", hashing="rare", bin_words=60, dimension=6, tied=tied, match="none"
+    )
+    features = build_features(corpus, settings)
+    train = TrainSettings(loss="margin", init=0.1)
+    valid = validation(corpus, 0)
+    assert valid is not None
+    return MarginLearner(features, train, np.random.default_rng(4)), valid
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_the_factor_of_a_mix_is_the_best_on_validation(tmp_path: Path, tied: bool) -> None:
+    """It is left in the second table, and only there; without validation nothing moves."""
+    learner, valid = learner_of(tmp_path, tied=tied)
+    second = learner.features.rows_q.second
+    before = learner.values.copy()
+    assert mix(learner, None) == 1
+    np.testing.assert_array_equal(learner.values.U, before.U)
+    factor = mix(learner, valid)
+    reached = learner.measure(valid)
+    scores = {}
+    for other in FACTORS:
+        for table, fitted in ((learner.values.U, before.U), (learner.values.V, before.V)):
+            table[second] = fitted[second] * np.float32(other)
+        scores[other] = learner.measure(valid)
+    assert reached == max(scores.values())
+    assert factor == min(c for c, score in scores.items() if score == reached)
+    assert len(set(scores.values())) > 1
+    np.testing.assert_array_equal(learner.values.U[: second.start], before.U[: second.start])
