@@ -105,8 +105,8 @@ def compile_model(features: Features, parameters: Parameters) -> LinearModel:
         query = replace(query, tower=parameters.query)
         document = replace(document, tower=parameters.document)
     settings = {**model.settings}
-    if features.settings.gamma:
-        settings |= {"unit": True, "dense_scale": features.settings.gamma}
+    if features.settings.cosine:
+        settings |= {"unit": True, "dense_scale": features.settings.cosine}
     settings["bias"] = float(np.median(parameters.bias)) if features.settings.bias else 0.0
     return LinearModel(settings, query, document, sparse)
 

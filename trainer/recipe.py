@@ -171,9 +171,9 @@ def _checked(recipe: Recipe) -> Recipe:
             raise RecipeError("model.diagonal = learned needs train.loss margin or softmax")
         if model.latent == "none" and model.match == "none":
             raise RecipeError("a model needs model.latent or model.match")
-        if (model.layers or model.gamma) and (model.latent, train.loss) != ("learned", "softmax"):
+        if (model.layers or model.cosine) and (model.latent, train.loss) != ("learned", "softmax"):
             raise RecipeError(
-                "model.layers and model.gamma need model.latent learned and train.loss softmax"
+                "model.layers and model.cosine need model.latent learned and train.loss softmax"
             )
         if model.skip and model.layers[-1:] != (model.dimension,):
             raise RecipeError(

@@ -63,7 +63,7 @@ class ModelSettings:
     # Ux goes on beside the layers, whose last one is linear and as wide as it
     skip: bool = setting(False)
     # the latent part scores so many times the cosine; 0: the inner product
-    gamma: float = setting(0.0, high=1000)
+    cosine: float = setting(0.0, high=1000)
     # weights of the exact-match part
     match: str = setting("tfidf", choices=("tfidf", "bm25", "none"))
     # strongest words of a query in the exact-match part; 0 keeps all

@@ -148,7 +148,7 @@ def _step(
     queries: Int64,
     factor: float,
 ) -> float:
-    p, gamma = state.parameters, features.settings.gamma
+    p, gamma = state.parameters, features.settings.cosine
     pairs, n_documents = features.pairs.relevant, features.documents
     known = [pairs[q] for q in queries.tolist()]
     positives = [

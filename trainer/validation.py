@@ -80,7 +80,7 @@ def scan_documents(features: Features, parameters: Parameters) -> Encoded:
         z.with_values(z.values * parameters.D[f, z.indices]).csr() for f, z in enumerate(features.z)
     ]
     t = rows_of(sp.csr_array(sum(parts[1:], parts[0])))
-    unit = 1.0 if features.settings.gamma else 0.0
+    unit = 1.0 if features.settings.cosine else 0.0
     dense = _embed(features.xd, parameters.V, parameters.document, unit, features.documents)
     return _encoded(dense, t, parameters.bias)
 
@@ -89,7 +89,7 @@ def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Enc
     """Queries by row under some parameters: u, s."""
     s = features.s.take(rows)
     xq = features.xq.take(rows) if len(parameters.U) else features.xq
-    dense = _embed(xq, parameters.U, parameters.query, features.settings.gamma, len(rows))
+    dense = _embed(xq, parameters.U, parameters.query, features.settings.cosine, len(rows))
     return _encoded(dense, s, np.zeros(len(rows), np.float32))
 
 

@@ -40,7 +40,7 @@ class Workshop:
 
     def features(self, settings: ModelSettings) -> Features:
         """The matrices of a model's settings, made once."""
-        key = replace(settings, alpha=1.0, layers=(), skip=False, gamma=0.0)
+        key = replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)
         return replace(self.once(key, lambda: self._build(key)), settings=settings)
 
     def _build(self, settings: ModelSettings) -> Features:

@@ -83,7 +83,7 @@ CASES = [
     *map(_case, recipe_names()),
     Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
     Case("dssm tied", "dssm", ("dimension=8", *_SOFTMAX, "layers=8", "tied=true"), links=True),
-    Case("cosine", "fielded", ("dimension=8", *_FIELDED, "gamma=5")),
+    Case("cosine", "fielded", ("dimension=8", *_FIELDED, "cosine=5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("cfh links", "cfh-2grams", ("dimension=8", *_CFH), links=True),
     Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),

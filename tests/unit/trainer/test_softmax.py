@@ -34,8 +34,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "asked": {},
     "linked": {},
     "tied": {"tied": True},
-    "towers": {"layers": (5, 3), "gamma": 6.0},
-    "paper": {"layers": (3,), "gamma": 6.0, "trigrams": "only", "phi": "counts"},
+    "towers": {"layers": (5, 3), "cosine": 6.0},
+    "paper": {"layers": (3,), "cosine": 6.0, "trigrams": "only", "phi": "counts"},
     "skip tied": {"tied": True, "layers": (3, 4), "skip": True},
 }
 
@@ -89,7 +89,7 @@ class Twin:
             p = (y @ values[f"W{i}"] if i else a) + values[f"b{i}"]
             y = p if self.settings.skip and i == depth - 1 else np.tanh(p)
         y = a + y if self.settings.skip else y
-        if self.settings.gamma:
+        if self.settings.cosine:
             y = y / np.linalg.norm(y, axis=1, keepdims=True)
         return y
 
@@ -101,7 +101,7 @@ class Twin:
             prefix = "query." if tied else prefix
             above = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
             sides.append(self.side(x, values["U" if tied else table], above))
-        S = (self.settings.gamma or 1) * sides[0] @ sides[1].T + values["bias"]
+        S = (self.settings.cosine or 1) * sides[0] @ sides[1].T + values["bias"]
         for z, diagonal in zip(self.z, values["D"], strict=True):
             S = S + self.s @ np.diag(diagonal) @ z.T
         found = []
