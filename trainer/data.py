@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,16 @@ class Corpus:
     def documents(self) -> Rows:
         """Word counts of the documents, all fields together."""
         return joined(self.counts.columns[: len(self.sources)])
+
+    def only(self, sources: Sequence[str]) -> Corpus:
+        """The corpus with some of its text fields. Raises TrainingError for one that it has not."""
+        for name in sources:
+            if name not in self.sources:
+                there = ", ".join(self.sources)
+                raise TrainingError(f"model.sources: no text field {name!r}; there are: {there}")
+        kept = [self.counts.columns[self.sources.index(name)] for name in sources]
+        kept += self.counts.columns[len(self.sources) :]
+        return replace(self, sources=list(sources), counts=Counts(self.counts.words, kept))
 
     def query_texts(self, query_fields: Sequence[str]) -> list[str]:
         """The queries' texts."""
@@ -213,6 +223,8 @@ def build_features(
 ) -> Features:
     """The matrices of a recipe; ``report`` shows what takes long."""
     report = report or Reporter(quiet=True)
+    if settings.sources:
+        corpus = corpus.only(settings.sources)
     fields = fields_of(corpus, settings)
     place = {name: i for i, name in enumerate(corpus.sources)}
     itself = corpus.collection.documents_are_queries
@@ -232,13 +244,14 @@ def build_features(
     alone_df, alone_both = np.where(alone, df, 0), np.where(alone, df_both, 0)
     document_rows = kept_words(alone_df, alone_df, settings)
     query_rows = kept_words(alone_both, alone_both, settings)
-    if settings.tied or itself:
-        query_rows = document_rows
     idf = tfidf_idf(df_both, total)
     unseen = np.float32(tfidf_idf(np.zeros(1, np.int64), total)[0])
     bigrams = np.flatnonzero(~alone)
     query = _side(all_words, query_rows, bigrams, idf, unseen, known, df_both, settings)
-    document = _side(all_words, document_rows, bigrams, idf, unseen, known, df, settings)
+    # One table for both sides has a row for the words of both; two tables have each their own.
+    document = query
+    if not settings.tied:
+        document = _side(all_words, document_rows, bigrams, idf, unseen, known, df, settings)
     sparse, own = _sparse(corpus, settings, counted, document_rows, df, phrase_field)
     model = LinearModel(
         {
@@ -247,7 +260,7 @@ def build_features(
             "query_fields": list(corpus.sources),
             "phrase_field": phrase_field,
             "ngrams": 2 if settings.bigrams else 1,
-            "unit": settings.latent == "lsi",
+            "unit": settings.latent in ("lsi", "projection"),
             "dense_scale": 1.0,
             "bias": 0.0,
         },

@@ -34,18 +34,23 @@ def project(features: Features, seed: int) -> Float32:
     return np.ascontiguousarray(vt[::-1].T, np.float32)
 
 
-def compile_model(features: Features, table: Float32) -> LinearModel:
-    """The model of a projection; ``alpha`` counts where the model has an exact-match part."""
+def compile_model(features: Features, V: Float32, U: Float32 | None = None) -> LinearModel:
+    """The model of a projection; ``alpha`` counts where the model has an exact-match part.
+
+    V, U  float32 (words of documents, N) and (words of queries, N). Without U a word of the queries has its row of V,
+          or nothing where documents do not hold it.
+    """
     settings, model = features.settings, features.model
     mixed = settings.match != "none"
     share = settings.alpha if mixed else 1.0
-    place = model.document.words.rows(model.query.words.words)
-    of_query = np.where(place[:, None] >= 0, table[place], np.float32(0))
+    if U is None:
+        place = model.document.words.rows(model.query.words.words)
+        U = np.where(place[:, None] >= 0, V[place], np.float32(0))
     return replace(
         model,
         settings={**model.settings, "dense_scale": share},
-        query=_with_table(model.query, of_query),
-        document=_with_table(model.document, table),
+        query=_with_table(model.query, U),
+        document=_with_table(model.document, V),
         sparse=replace(model.sparse, D=model.sparse.D * np.float32(1 - share)),
     )
 

@@ -17,6 +17,7 @@ from trainer.settings import (
     LanguageSettings,
     ModelSettings,
     PairSettings,
+    ProjectionSettings,
     TrainSettings,
     check,
 )
@@ -40,6 +41,7 @@ class Recipe:
     pairs: PairSettings = field(default_factory=PairSettings)
     htr: HtrSettings = field(default_factory=HtrSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
+    projection: ProjectionSettings = field(default_factory=ProjectionSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:

@@ -26,6 +26,8 @@ def setting(
 class ModelSettings:
     """What the model is: f(q, d) = (Uq)·(Vd) + Σ_f q·D_f·d_f + b_d, or part of it."""
 
+    # the documents' text fields that are used, in this order; none: all there are
+    sources: tuple[str, ...] = setting(())
     # "each" text field has its own diagonal; "joined" makes them one
     fields: str = setting("each", choices=("each", "joined"))
     # keep so many of the most frequent words (the papers' 30,000); 0 keeps all
@@ -34,11 +36,11 @@ class ModelSettings:
     min_df: int = setting(1, high=_SIZE)
     # rows that unseen words are hashed into, in the exact-match part
     buckets: int = setting(0, high=_SIZE)
-    # "none", "learned" (U, V) or "lsi" (singular vectors of tf-idf)
-    latent: str = setting("none", choices=("none", "learned", "lsi"))
+    # "none", "learned" (U, V), "lsi" (singular vectors of tf-idf) or "projection" (as its section says)
+    latent: str = setting("none", choices=("none", "learned", "lsi", "projection"))
     # N
     dimension: int = setting(256, low=1, high=4096)
-    # UᵀU instead of UᵀV
+    # one table over the words of both sides: UᵀU instead of UᵀV
     tied: bool = setting(False)
     # (UᵀV)ₙ: only the n most frequent words have a latent vector; 0: all
     latent_words: int = setting(0, high=_SIZE)
@@ -179,6 +181,26 @@ class LanguageSettings:
     lambda2: tuple[float, ...] = setting((0.5,), high=1)
     # validation queries that choose them, at most; 0: all
     mix_queries: int = setting(200, high=_SIZE)
+
+
+@dataclass(frozen=True)
+class ProjectionSettings:
+    """f(q, d) = cos(Aᵀq, Aᵀd): how A is found."""
+
+    # what A is: principal components of texts or of pairs, of pairs against their noise, or learned
+    method: str = setting("lsa", choices=("lsa", "cl-lsa", "opca", "s2net"))
+    # what a pair is: a query and a judged document, or a query and the document it describes
+    pairs: str = setting("judged", choices=("judged", "mates"))
+    # opca: γ, in units of the mean variance of a word
+    noise: float = setting(1.0, low=1e-6, high=1e6)
+    # s2net: γ, the factor on a difference of cosines
+    scale: float = setting(10.0, high=1000)
+    # s2net: random documents per judged pair, drawn anew every epoch
+    negatives: int = setting(4, low=1, high=1000)
+    # s2net: "lbfgs" over all pairs, or "adagrad" on batches of them (train.rate, train.batch)
+    optimiser: str = setting("lbfgs", choices=("lbfgs", "adagrad"))
+    # s2net: L-BFGS iterations per epoch
+    iterations: int = setting(10, low=1, high=10_000)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullrank.errors import RecipeError
-from trainer import eigenmaps, graph, half_transductive, language, linear, pairs, reconstruction
+from trainer import (
+    eigenmaps,
+    graph,
+    half_transductive,
+    language,
+    linear,
+    pairs,
+    projection,
+    reconstruction,
+)
 from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.recipe import Recipe, load_recipe, recipe_names
@@ -35,6 +44,7 @@ SYSTEMS: dict[str, System] = {
     "htr": System(half_transductive.fit),
     "htr-reconstruction": System(reconstruction.fit),
     "htr-graph": System(graph.fit),
+    "projection": System(projection.fit),
 }
 
 

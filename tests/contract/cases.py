@@ -43,9 +43,9 @@ SMALL: dict[str, tuple[str, ...]] = {
 }
 """Overrides of a recipe beside those of its loss."""
 
-LINKS = {"ssi-tied", "htr-graph", "htr-reconstruction"}
-"""Recipes trained on document → document data: one vocabulary for both sides knows the words of documents only; a
-graph takes the links for its edges; and what learns without labels has only a document's own words to find it by."""
+LINKS = {"htr-graph", "htr-reconstruction"}
+"""Recipes trained on document → document data: a graph takes the links for its edges, and what learns without labels
+has only a document's own words to find it by."""
 
 TRANSDUCTIVE = {"htr", "htr-identity", "htr-graph", "htr-reconstruction"}
 """Recipes that learn a dense vector of each document of the corpus; one added later gets that of its words."""
@@ -81,6 +81,8 @@ def _case(name: str) -> Case:
 
 CASES = [
     *map(_case, recipe_names()),
+    Case("ssi-tied links", "ssi-tied", ("dimension=8", *_MARGIN), links=True),
+    Case("cl-lsa languages", "cl-lsa", ("dimension=8", "tied=false")),
     Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
     Case("dssm tied", "dssm", ("dimension=8", *_SOFTMAX, "layers=8", "tied=true"), links=True),
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "cosine=5")),

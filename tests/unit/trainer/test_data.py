@@ -117,6 +117,33 @@ def test_most_frequent_words_are_kept(corpus: Corpus) -> None:
     assert len(model.sparse.words) > 10
 
 
+def test_one_vocabulary_knows_the_words_of_both_sides(corpus: Corpus) -> None:
+    """With one table a word that only queries hold has a row too; the exact-match part stays as it was."""
+    model = build_features(corpus, ModelSettings(latent="learned", tied=True)).model
+    apart = build_features(corpus, ModelSettings(latent="learned")).model
+    assert list(model.query.words.words) == list(model.document.words.words)
+    assert list(model.query.words.words) == list(apart.query.words.words)
+    assert list(model.sparse.words.words) == list(apart.sparse.words.words)
+    np.testing.assert_array_equal(model.query.idf, model.document.idf)
+
+
+def test_a_recipe_may_use_some_fields_only(corpus: Corpus) -> None:
+    for fields in ("each", "joined"):
+        features = build_features(
+            corpus, ModelSettings(fields=fields, latent="learned", sources=("title",))
+        )
+        document = corpus.collection.documents[0].fields
+        assert features.model.columns([document]) == [[document["title"]]]
+        assert features.model.settings["query_fields"] == ["title"]
+        titles = corpus.counts.columns[corpus.sources.index("title")]
+        np.testing.assert_array_equal(features.counted[0].values, titles.values)
+        assert len(features.model.sparse.words) == len(np.unique(titles.indices))
+    with pytest.raises(
+        TrainingError, match=r"model\.sources: no text field 'name'; there are: title"
+    ):
+        build_features(corpus, ModelSettings(sources=("name",)))
+
+
 @pytest.mark.parametrize("fields", ["each", "joined"])
 def test_matrices_fit_together(fields: str, corpus: Corpus) -> None:
     settings = ModelSettings(
