@@ -32,14 +32,11 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
     Raises TrainingError where pairs are to be learned from and none is judged.
     """
     corpus, settings = workshop.corpus, recipe.language
-    texts = count_texts(corpus, recipe.model, settings)
-    model = _unigram(corpus, texts, settings)
-    facts: dict[str, Any] = {}
-    if settings.smoothing == "topics":
-        model, facts = _topics(model, texts, workshop.seed, recipe, run)
-    elif settings.smoothing == "translation":
-        model, facts = _translation(model, texts, recipe, run)
-    documents = model.encode_document_counts(corpus.counts.words, corpus.documents)
+    # The weights are no part of what is learned, and a search gives each of its trials another share of time.
+    kept = replace(settings, lambda1=(), lambda2=(), mix_queries=0)
+    key = ("language", recipe.model, kept, replace(recipe.train, seconds=0.0))
+    learned, documents, facts = workshop.once(key, lambda: _learned(workshop, recipe, run))
+    model = with_weights(learned, settings.lambda1[0], settings.lambda2[0])
 
     def encode(rows: Int64) -> Encoded:
         return model.encode_query_counts(corpus.counts.words, corpus.queries.take(rows))
@@ -48,9 +45,25 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
         tried = try_weights(model, documents, encode(run.valid.rows), run.valid, settings)
         best = max(tried, key=lambda line: float(line["map"]))
         model = with_weights(model, best["lambda1"], best["lambda2"])
-        facts |= {"weights": tried}
+        facts = {**facts, "weights": tried}
         run.reporter.say(f"{run.label}weights", **best)
     return Fitted(model, documents, encode, facts)
+
+
+def _learned(
+    workshop: Workshop, recipe: Recipe, run: Run
+) -> tuple[LanguageModel, Encoded, dict[str, Any]]:
+    """The model under the first weights, the corpus under it, and what the card says of its training."""
+    corpus, settings = workshop.corpus, recipe.language
+    texts = count_texts(corpus, recipe.model, settings)
+    model = _unigram(corpus, texts, settings)
+    facts: dict[str, Any] = {}
+    if settings.smoothing == "topics":
+        model, facts = _topics(model, texts, workshop.seed, recipe, run)
+    elif settings.smoothing == "translation":
+        model, facts = _translation(model, texts, recipe, run)
+    documents = model.encode_document_counts(corpus.counts.words, corpus.documents)
+    return model, documents, facts
 
 
 # -- what is learned from ---------------------------------------------------------------------
