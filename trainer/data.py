@@ -239,19 +239,22 @@ def build_features(
     df = document_frequency(documents)
     df_both = training_frequency(corpus)
     total = len(documents) + (0 if itself else len(corpus.pairs.queries))
+    df_q, texts_q, df_d, texts_d = df_both, total, df_both, total
+    if settings.vocabularies == "two" and not itself:
+        df_q, texts_q = df_both - df, len(corpus.pairs.queries)
+        df_d, texts_d = df, len(documents)
     alone = np.array([not is_bigram(word) for word in all_words], np.bool_)
 
-    alone_df, alone_both = np.where(alone, df, 0), np.where(alone, df_both, 0)
-    document_rows = kept_words(alone_df, alone_df, settings)
-    query_rows = kept_words(alone_both, alone_both, settings)
-    idf = tfidf_idf(df_both, total)
-    unseen = np.float32(tfidf_idf(np.zeros(1, np.int64), total)[0])
+    alone_d, alone_q = np.where(alone, df, 0), np.where(alone, df_q, 0)
+    document_rows = kept_words(alone_d, alone_d, settings)
+    query_rows = kept_words(alone_q, alone_q, settings)
     bigrams = np.flatnonzero(~alone)
-    query = _side(all_words, query_rows, bigrams, idf, unseen, known, df_both, settings)
+    query = _side(all_words, query_rows, bigrams, _idf(df_q, texts_q), known, df_q, settings)
     # One table for both sides has a row for the words of both; two tables have each their own.
     document = query
     if not settings.tied:
-        document = _side(all_words, document_rows, bigrams, idf, unseen, known, df, settings)
+        idf = _idf(df_d, texts_d)
+        document = _side(all_words, document_rows, bigrams, idf, known, df, settings)
     sparse, own = _sparse(corpus, settings, counted, document_rows, df, phrase_field)
     model = LinearModel(
         {
@@ -304,6 +307,11 @@ def kept_words(df: Int64, rank_by: Int64, settings: ModelSettings) -> Int64:
     return rows.astype(np.int64)
 
 
+def _idf(df: Int64, texts: int) -> Float32:
+    """idf of each word, and last of one that no text holds."""
+    return tfidf_idf(np.append(df, 0), texts)
+
+
 def _trigrams(settings: ModelSettings, queries: Rows, words: Sequence[str]) -> list[str]:
     short = len(queries) > 0 and float(np.mean(row_sums(queries))) <= _SHORT_QUERY_WORDS
     wanted = settings.trigrams in ("on", "only") or (settings.trigrams == "auto" and short)
@@ -318,7 +326,6 @@ def _side(
     rows: Int64,
     bigrams: Int64,
     idf: Float32,
-    unseen: np.float32,
     known_trigrams: Vocabulary,
     df: Int64,
     settings: ModelSettings,
@@ -332,7 +339,7 @@ def _side(
         rows = np.union1d(rows, bigrams)
     return DenseSide(
         Vocabulary([words[i] for i in rows.tolist()]),
-        np.append(idf[rows], unseen).astype(np.float32),
+        idf[np.append(rows, -1)],
         np.zeros((len(rows), 0), np.float32),
         known_trigrams,
         np.zeros((len(known_trigrams), 0), np.float32),

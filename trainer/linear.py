@@ -8,10 +8,11 @@ from functools import partial
 import numpy as np
 
 from fullrank.errors import TrainingError
-from trainer import lsi
+from trainer import joint, lsi
 from trainer.data import Features
 from trainer.fit import Run
 from trainer.fitted import Fitted
+from trainer.joint import Task
 from trainer.learner import LinearLearner
 from trainer.margin import MarginLearner
 from trainer.mixing import mix
@@ -31,7 +32,11 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
     if recipe.train.loss == "none":
         parameters = start(features, recipe.train, rng)
     else:
-        learner = learner_of(features, recipe, rng)
+        second = None
+        if recipe.train.monolingual:
+            second = joint.read_task(workshop, recipe.train.monolingual, features)
+            run = replace(run, fingerprint=run.fingerprint + second.fingerprint)
+        learner = learner_of(features, recipe, rng, second)
         facts = run.learn(learner)
         parameters = learner.values
         if recipe.model.hashing == "rare":
@@ -47,8 +52,15 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
     return Fitted(model, documents, partial(encode_judged, features, model), facts)
 
 
-def learner_of(features: Features, recipe: Recipe, rng: np.random.Generator) -> LinearLearner:
-    """The learner of a recipe's loss. Raises TrainingError where no pair is judged."""
+def learner_of(
+    features: Features, recipe: Recipe, rng: np.random.Generator, second: Task | None = None
+) -> LinearLearner:
+    """The learner of a recipe's loss. Raises TrainingError where no pair is judged.
+
+    second  a monolingual task that shares V
+    """
     if not len(features.pairs):
         raise TrainingError("the training split has no judged pair; nothing can be learned")
+    if second is not None:
+        return joint.JointLearner(features, recipe.train, rng, second)
     return _LEARNERS[recipe.train.loss](features, recipe.train, rng)

@@ -8,7 +8,6 @@ The rate is the one of ``rates`` with the smallest training error over a trial.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from logging import getLogger
 from typing import Protocol
 
@@ -28,6 +27,10 @@ from trainer.settings import TrainSettings
 _STEP = 5_000  # triples between two reports of progress
 
 log = getLogger(__name__)
+
+
+Triples = tuple[Int64, Int64, Int64]
+"""Rows of queries, of documents judged relevant to them, of others."""
 
 
 class Judged(Protocol):
@@ -50,40 +53,30 @@ class MarginLearner(LinearLearner):
         self.per_epoch = train.triples or len(features.pairs)
         self._rate = np.array(train.rates[:1])
 
+    def stepped(self) -> tuple[Features, Parameters]:
+        """What the kernel steps on."""
+        return self.features, self.values
+
+    def draw(self, count: int) -> Triples:
+        """Triples to step on, ``count`` of them."""
+        return sample(self.features.pairs, self.features, count, self.rng)
+
     def prepare(self) -> None:
-        """Choose the rate."""
-        self._rate[0] = start_state(self.features, self.train, self.values, self.rng).rate
+        """Try every rate from the same start on the same triples; keep the one with the least error."""
+        rates, (features, parameters) = self.train.rates, self.stepped()
+        if len(rates) > 1:
+            triples = self.draw(self.train.trial)
+            self._rate[0] = best_rate(
+                rates, lambda rate: run(features, parameters.copy(), triples, rate)
+            )
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
         """One pass over the triples; the rate is fixed."""
-        state = State(self.values, float(self._rate[0]))
-        return epoch(self.features, self.train, state, self.rng)
+        return one_pass(*self.stepped(), self.draw(self.per_epoch), float(self._rate[0]))
 
     def state(self) -> Arrays:
         """The chosen rate."""
         return {"rate": self._rate}
-
-
-@dataclass(eq=False)
-class State:
-    """Parameters and the rate chosen for them."""
-
-    parameters: Parameters
-    rate: float
-
-
-def start_state(
-    features: Features,
-    train: TrainSettings,
-    parameters: Parameters,
-    rng: np.random.Generator,
-) -> State:
-    """Try every rate from the same start on the same triples; keep the one with the least error."""
-    if len(train.rates) == 1:
-        return State(parameters, train.rates[0])
-    triples = sample(features.pairs, features, train.trial, rng)
-    rate = best_rate(train.rates, lambda rate: run(features, parameters.copy(), triples, rate))
-    return State(parameters, rate)
 
 
 def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> float:
@@ -100,9 +93,7 @@ def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> 
     return best[1]
 
 
-def sample(
-    pairs: Pairs, features: Judged, count: int, rng: np.random.Generator
-) -> tuple[Int64, Int64, Int64]:
+def sample(pairs: Pairs, features: Judged, count: int, rng: np.random.Generator) -> Triples:
     """``count`` triples: a judged pair drawn at random, and a random document that is not judged, nor the mate.
 
     Raises TrainingError where every query's judged documents are the whole collection.
@@ -135,15 +126,13 @@ def _holds(ascending: Int64, row: int) -> bool:
     return place < len(ascending) and bool(ascending[place] == row)
 
 
-def epoch(
-    features: Features, train: TrainSettings, state: State, rng: np.random.Generator
+def one_pass(
+    features: Features, parameters: Parameters, triples: Triples, rate: float
 ) -> Iterator[tuple[int, float]]:
-    """One pass; yields (triples, mean hinge) every few thousand."""
-    count = train.triples or len(features.pairs)
-    triples = sample(features.pairs, features, count, rng)
-    for start in range(0, count, _STEP):
+    """Steps on all triples in turn; yields (triples, mean hinge) every few thousand."""
+    for start in range(0, len(triples[0]), _STEP):
         part = tuple(column[start : start + _STEP] for column in triples)
-        losses = run(features, state.parameters, part, state.rate)
+        losses = run(features, parameters, part, rate)
         yield len(losses), float(losses.mean())
 
 

@@ -187,6 +187,12 @@ def _checked(recipe: Recipe) -> Recipe:
         raise RecipeError("model.hashing and model.bigrams need model.latent = learned")
     if model.bigrams and model.buckets:
         raise RecipeError("model.bigrams: 2-grams would fall into model.buckets; use one of them")
+    if model.tied and model.vocabularies == "two":
+        raise RecipeError("model.tied: one table cannot have two vocabularies")
+    if train.monolingual and (train.loss, model.latent, model.tied) != ("margin", "learned", False):
+        raise RecipeError(
+            "train.monolingual needs train.loss = margin, model.latent = learned and a U apart from V"
+        )
     if train.loss == "margin" and not train.rates:
         raise RecipeError("train.rates: the margin loss needs at least one rate")
     return recipe

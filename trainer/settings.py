@@ -32,6 +32,8 @@ class ModelSettings:
     fields: str = setting("each", choices=("each", "joined"))
     # keep so many of the most frequent words (the papers' 30,000); 0 keeps all
     words: int = setting(0, high=_SIZE)
+    # "one": U knows the words of documents and of training queries; "two": each side its own words and idf
+    vocabularies: str = setting("one", choices=("one", "two"))
     # leave out words that stand in fewer texts
     min_df: int = setting(1, high=_SIZE)
     # rows that unseen words are hashed into, in the exact-match part
@@ -108,6 +110,9 @@ class TrainSettings:
     trial: int = setting(20_000, low=1, high=_SIZE)
     # margin: triples per epoch; 0: one per judged pair
     triples: int = setting(0, high=_SIZE)
+    # margin: folder of a second collection on the same corpus, in the documents' language, whose pairs train V
+    # too: one step for each; "": none
+    monolingual: str = setting("")
     # softmax: AdaGrad's rate for D, relative to its start, and for b
     diagonal_rate: float = setting(0.05, high=100)
     bias_rate: float = setting(0.05, high=100)

@@ -105,6 +105,19 @@ def test_vocabularies(corpus: Corpus) -> None:
     assert list(model.document.words.words) == sorted(model.document.words.words)
 
 
+def test_two_vocabularies_are_those_of_each_side(corpus: Corpus) -> None:
+    """Words and idf of a side are of its own texts alone; words of both are in both, and match exactly."""
+    settings = ModelSettings(latent="learned", vocabularies="two")
+    model = build_features(corpus, settings).model
+    asked, told = list(model.query.words.words), list(model.document.words.words)
+    trained = {w for q in corpus.collection.queries or [] for w in q.text.split() if q.id != "q3"}
+    assert set(asked) == trained
+    assert list(model.sparse.words.words) == told
+    assert model.query.idf[-1] == np.float32(1 + np.log(1 + 2))
+    assert model.document.idf[-1] == np.float32(1 + np.log(1 + 6))
+    assert model.document.idf[told.index("files")] == np.float32(1 + np.log(7 / 4))
+
+
 def test_most_frequent_words_are_kept(corpus: Corpus) -> None:
     """df: files 3 of 6 documents, x 4, copy 3, a 2, file 2, y 2; then once."""
     model = build_features(corpus, ModelSettings(words=3)).model

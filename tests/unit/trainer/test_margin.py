@@ -172,21 +172,16 @@ def test_no_step_where_the_margin_holds_or_nothing_may_move(features: Features) 
 def test_rate_is_chosen_by_training_error(features: Features) -> None:
     """The least mean hinge over the trial's later half; a rate that diverges is not taken; the start is untouched."""
     rates = (1e-6, 0.2, 1e30)
-    train = replace(TRAIN, rates=rates, trial=3000)
     p = random_parameters(features, 0.05)
     before = p.copy()
-    with np.errstate(all="ignore"):
-        chosen = margin.start_state(features, train, p, np.random.default_rng(1)).rate
     errors = {}
     triples = margin.sample(features.pairs, features, 3000, np.random.default_rng(1))
+    with np.errstate(all="ignore"):
+        chosen = margin.best_rate(rates, lambda rate: margin.run(features, p.copy(), triples, rate))
     for rate in rates[:2]:
         errors[rate] = margin.run(features, p.copy(), triples, rate)[1500:].mean()
     assert errors[0.2] < errors[1e-6]
     assert chosen == 0.2
-    assert (
-        margin.start_state(features, replace(train, rates=(0.7,)), p, np.random.default_rng(1)).rate
-        == 0.7
-    )
     for (name, array), (_, kept) in zip(p.arrays(), before.arrays(), strict=True):
         np.testing.assert_array_equal(array, kept, err_msg=name)
 
@@ -220,15 +215,14 @@ def test_a_query_with_nothing_but_relevant_documents_is_passed_over(features: Fe
 
 
 def test_epoch_reports_every_triple_and_learns(features: Features) -> None:
-    train = replace(load_recipe("ssi-diagonal").train, triples=12_000)
-    p = random_parameters(features, 0.05)
-    state = margin.State(p, 0.05)
-    rng = np.random.default_rng(0)
-    reports = list(margin.epoch(features, train, state, rng))
+    train = replace(load_recipe("ssi-diagonal").train, triples=12_000, rates=(0.05,))
+    learner = margin.MarginLearner(features, train, np.random.default_rng(0))
+    learner.prepare()  # nothing to choose
+    reports = list(learner.steps(0.0, 1.0))
     assert [count for count, _ in reports] == [5000, 5000, 2000]
     assert reports[-1][1] < reports[0][1] / 2
-    once = margin.epoch(features, replace(train, triples=0), state, rng)
-    assert sum(count for count, _ in once) == len(features.pairs)
+    learner = margin.MarginLearner(features, replace(train, triples=0), learner.rng)
+    assert sum(count for count, _ in learner.steps(0.0, 1.0)) == len(features.pairs)
 
 
 def test_shards_cover_every_triple(features: Features) -> None:
