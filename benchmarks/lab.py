@@ -208,7 +208,7 @@ class Lab:
             "split": task.split,
             "exclude": task.exclude,
             "queries": self.given.queries,
-            "measure": measure.__name__,
+            "measure": getattr(measure, "__name__", type(measure).__name__),
         }
 
         def work() -> tuple[Sequence[str], Mapping[str, Float64], Mapping[str, Any]]:

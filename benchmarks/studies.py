@@ -1,4 +1,4 @@
-"""Experiment 2, what makes UᵀV + I work: the split, the dimension, the identity, the number of links, when to stop.
+"""Experiment 2, what makes UᵀV + I work: identity, dimension, start, split, number of links, when to stop.
 
     python -m benchmarks.studies [--only wikispeedia,debian] [--studies split,dimension,...] [--queries 2000]
                                  [--seconds 20] [--set key=value]... [--seed 1] [--out DIR] [--fresh]
@@ -6,6 +6,8 @@
 
 identity    UᵀV + I against UᵀV, and LSI with tf-idf against LSI
 dimension   N = 50, 100, 200, 500
+start       the standard deviation of U and V at the start, 1 (the paper's) to 0.01; and the same models under the
+            softmax loss
 split       the same test links asked of a model that trained on other links of their documents, and of one that
             trained on as many links, none of which touches these documents
 share       1, 4, 10, 30 and 100 % of the training links, for the margin loss and for the softmax loss
@@ -103,6 +105,33 @@ def dimension(lab: Lab, name: str, folder: Path, told: Told) -> None:
         for first, second in (("ssi N=200", "ssi"), ("ssi N=500", "ssi N=200"))
         for measure in MEASURES
     ]  # fmt: skip
+
+
+def start(lab: Lab, name: str, folder: Path, told: Told) -> None:
+    """What the scale of the start and the loss do: the one look at whatever fails to be reproduced."""
+    softmax = ("train.loss=softmax", "epochs=8", "word_dropout=0.2")
+    systems = [
+        System("tfidf", formula="I"),
+        *(
+            System(
+                "ssi" if scale == 0.05 else f"ssi init={scale:g}",
+                "ssi",
+                () if scale == 0.05 else (f"init={scale:g}",),
+                f"UᵀV + I, Normal(0, {scale:g}²)",
+            )
+            for scale in (1.0, 0.2, 0.05, 0.01)
+        ),
+        System("ssi softmax", "ssi", (*softmax, "init=0.1"), "UᵀV + I, softmax"),
+        System("ssi-diagonal softmax", "ssi-diagonal", (*softmax, "init=0.1"), "UᵀV + D, softmax"),
+    ]
+    task = base(name, folder)
+    results = lab.run(task, systems)
+    told.tables.append(lab.table(task, systems, results, title=f"start and loss: {task.name}"))
+    told.findings += [
+        compare("supervision", task.name, results, system.name, "tfidf", measure)
+        for system in systems[1:]
+        for measure in MEASURES
+    ]
 
 
 def split(lab: Lab, name: str, folder: Path, told: Told) -> None:
@@ -273,6 +302,7 @@ def _row(
 STUDIES: dict[str, Callable[[Lab, str, Path, Told], None]] = {
     "identity": identity,
     "dimension": dimension,
+    "start": start,
     "split": split,
     "share": share,
     "curves": curves,

@@ -142,11 +142,13 @@ def test_studies_tell_of_each_question(told: Any, monkeypatch: pytest.MonkeyPatc
     result = told(studies)
     titles = [table["title"].split(":")[0] for table in result["tables"]]
     assert titles == [
-        "identity", "dimension", "split", "share of the training links",
+        "identity", "dimension", "start and loss", "split", "share of the training links",
         "learning curves of UᵀV + I",
     ]  # fmt: skip
     claims = {finding["claim"] for finding in result["findings"]}
-    assert claims == {"identity", "identity-lsi", "dimension", "split", "data", "overfitting"}
+    assert claims == {
+        "identity", "identity-lsi", "dimension", "supervision", "split", "data", "overfitting"
+    }  # fmt: skip
     assert all(finding["verdict"] != "not tested" for finding in result["findings"])
     assert len(result["plots"]) == 3
     assert all(Path(plot).is_file() for plot in result["plots"])
