@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fullrank import language, linear, pairs
+from fullrank import expansion, language, linear, pairs
 from fullrank.errors import BundleError
 from fullrank.model import Model, Parts
 
 KINDS: dict[str, Callable[[Parts], Model]] = {
+    expansion.KIND: expansion.ExpansionModel.from_parts,
     language.KIND: language.LanguageModel.from_parts,
     linear.KIND: linear.LinearModel.from_parts,
     pairs.KIND: pairs.PairModel.from_parts,

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 from fullrank.errors import RecipeError
 from trainer.settings import (
     AutoSettings,
+    ExpansionSettings,
     HtrSettings,
     LanguageSettings,
     ModelSettings,
@@ -42,6 +43,7 @@ class Recipe:
     htr: HtrSettings = field(default_factory=HtrSettings)
     language: LanguageSettings = field(default_factory=LanguageSettings)
     projection: ProjectionSettings = field(default_factory=ProjectionSettings)
+    expansion: ExpansionSettings = field(default_factory=ExpansionSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:

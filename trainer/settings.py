@@ -209,6 +209,16 @@ class ProjectionSettings:
 
 
 @dataclass(frozen=True)
+class ExpansionSettings:
+    """Query expansion: what is added to a query."""
+
+    # β, the weight of the mean of what the first search found
+    beta: float = setting(0.3, high=1000)
+    # E, how many documents that is
+    feedback: int = setting(5, low=1, high=1_000_000)
+
+
+@dataclass(frozen=True)
 class AutoSettings:
     """The search that a recipe makes over overrides of itself."""
 

@@ -9,6 +9,7 @@ from typing import Any
 from fullrank.errors import RecipeError
 from trainer import (
     eigenmaps,
+    expansion,
     graph,
     half_transductive,
     language,
@@ -37,6 +38,7 @@ class System:
 
 
 SYSTEMS: dict[str, System] = {
+    "expansion": System(expansion.fit),
     "language": System(language.fit),
     "linear": System(linear.fit),
     "pairs": System(pairs.fit),

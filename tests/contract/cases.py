@@ -28,6 +28,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "cfh-multiple": ("bin_words=80",),
     "cfh-mixed": ("bin_words=80",),
     "cfh-2grams": ("bin_words=80", "latent_words=70", "bigrams=3"),
+    "query-expansion": ("trials=beta=0.5,feedback=3;beta=1,feedback=6",),
     "ssi-frequent": ("latent_words=70",),
     "htr-graph": ("trial=300",),
     "htr-reconstruction": ("trial=300",),
@@ -88,5 +89,6 @@ CASES = [
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "cosine=5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("cfh links", "cfh-2grams", ("dimension=8", *_CFH), links=True),
+    Case("query expansion links", "query-expansion", ("trials=beta=1,feedback=4",), links=True),
     Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),
 ]

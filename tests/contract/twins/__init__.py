@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.model import Parts
-from tests.contract.twins import language, linear, pairs
+from tests.contract.twins import expansion, language, linear, pairs
 
 Float64 = npt.NDArray[np.float64]
 
@@ -25,6 +25,7 @@ class Twin(Protocol):
 
 
 TWINS: dict[str, Callable[[Parts], Twin]] = {
+    "expansion": expansion.Twin,
     "language": language.Twin,
     "linear": linear.Twin,
     "pairs": pairs.Twin,
