@@ -76,6 +76,8 @@ def build_texts(corpus: Corpus, model: ModelSettings, terms: int) -> PairTexts:
     The vocabulary is that of the documents and the training queries, cut as ``model`` says. Raises TrainingError where
     no word is left or no pair is judged.
     """
+    if model.sources:
+        corpus = corpus.only(model.sources)
     itself = corpus.collection.documents_are_queries
     documents, queries = corpus.documents, corpus.queries
     df, total = document_frequency(documents), len(documents)
@@ -266,7 +268,7 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
         raise RecipeError("pairs.identity = apart needs pairs.store = hash: W has its own diagonal")
     if recipe.train.loss != "margin":
         raise RecipeError("word pairs are trained with train.loss = margin")
-    key = ("pairs", model.words, model.min_df, pairs.terms)
+    key = ("pairs", model.words, model.min_df, model.sources, pairs.terms)
     texts = workshop.once(key, lambda: build_texts(workshop.corpus, model, pairs.terms))
     rng = np.random.default_rng(workshop.seed)
     learner = PairLearner(texts, pairs, recipe.train, rng)
