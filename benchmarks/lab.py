@@ -173,7 +173,7 @@ class Lab:
         """The system's settings on a task. Raises RecipeError."""
         recipe = load_recipe(system.recipe_name)
         recipe = recipe.override([*task.overrides, *system.overrides])
-        return limited(recipe, self.given.seconds).override(self.given.set)
+        return limited(recipe, system.times * self.given.seconds).override(self.given.set)
 
     def keep(
         self,

@@ -6,8 +6,8 @@
 
 identity    UᵀV + I against UᵀV, and LSI with tf-idf against LSI
 dimension   N = 50, 100, 200, 500
-start       the standard deviation of U and V at the start, 1 (the paper's) to 0.01; and the same models under the
-            softmax loss
+start       the standard deviation of U and V at the start, 1 (the paper's) to 0.01; rates below the one that training
+            error chooses; ten times the time; and the same models under the softmax loss
 split       the same test links asked of a model that trained on other links of their documents, and of one that
             trained on as many links, none of which touches these documents
 share       1, 4, 10, 30 and 100 % of the training links, for the margin loss and for the softmax loss
@@ -108,7 +108,7 @@ def dimension(lab: Lab, name: str, folder: Path, told: Told) -> None:
 
 
 def start(lab: Lab, name: str, folder: Path, told: Told) -> None:
-    """What the scale of the start and the loss do: the one look at whatever fails to be reproduced."""
+    """What the scale of the start, rate, time and loss do: the one look at whatever fails to be reproduced."""
     softmax = ("train.loss=softmax", "epochs=8", "word_dropout=0.2")
     systems = [
         System("tfidf", formula="I"),
@@ -121,6 +121,11 @@ def start(lab: Lab, name: str, folder: Path, told: Told) -> None:
             )
             for scale in (1.0, 0.2, 0.05, 0.01)
         ),
+        *(
+            System(f"ssi rate={rate:g}", "ssi", (f"rates={rate:g}",), f"UᵀV + I, rate {rate:g}")
+            for rate in (0.003, 0.03)
+        ),
+        System("ssi long", "ssi", ("epochs=1000", "patience=1000"), "UᵀV + I, ten times", times=10),
         System("ssi softmax", "ssi", (*softmax, "init=0.1"), "UᵀV + I, softmax"),
         System("ssi-diagonal softmax", "ssi-diagonal", (*softmax, "init=0.1"), "UᵀV + D, softmax"),
     ]

@@ -15,6 +15,7 @@ class System:
     overrides  settings beside the recipe's
     formula    as the papers write it
     paper      measure → what the paper reports, as a fraction
+    times      how many times --seconds it may take
     """
 
     name: str
@@ -22,6 +23,7 @@ class System:
     overrides: tuple[str, ...] = ()
     formula: str = ""
     paper: Mapping[str, float] = field(default_factory=dict)
+    times: float = 1.0
 
     @property
     def recipe_name(self) -> str:
