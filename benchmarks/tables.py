@@ -114,6 +114,8 @@ def settled(result: Result) -> str:
         words.append(f"N = {model['dimension']}")
     if model["latent"] == "lsi" and model["match"] != "none":
         words.append(f"α = {model['alpha']:g}")
+    elif trials := result.facts["training"].get("trials"):
+        words.append(max(trials, key=lambda trial: trial["map"])["overrides"].replace(",", ", "))
     tried = {r: e for r, e in result.facts["rates_tried"].items() if e is not None}
     if tried:
         words.append(f"rate {min(tried, key=tried.__getitem__)}")
