@@ -85,6 +85,7 @@ class DenseSide:
         """φ of texts given as counts over ``words``, one matrix and weight per field.
 
         Returns unit rows over the vocabulary followed by the unseen words, and those words, ascending.
+        A field of weight 0 is left out.
         """
         known = len(self.words)
         target = self.words.rows(words)
@@ -97,6 +98,8 @@ class DenseSide:
         weigh = _times if self.counted else tfidf
         parts = []
         for rows, weight in zip(columns, weights, strict=True):
+            if not weight:
+                continue
             part = weigh(moved(rows, target, len(factor)), factor)
             parts.append(part.with_values(part.values * np.float32(weight)))
         found = strongest(_sum(parts), self.terms)
@@ -219,7 +222,7 @@ class LinearModel:
     """A compiled member of the family. ``settings`` is JSON:
 
     fields         [[name, [source fields]]]: how a document is cut
-    field_weights  weight of each in φ(d)
+    field_weights  weight of each in φ(d); 0 leaves a field to the exact-match part
     query_fields   how a document reads as a query
     phrase_field   the source field whose whole text is a phrase, or ""
     ngrams         2: known 2-grams count beside words in φ; 1 (or absent): words alone

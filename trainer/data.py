@@ -27,6 +27,8 @@ from fullrank.linear import DenseSide, LinearModel, SparseSide
 from fullrank.model import field_text
 from fullrank.phrases import Phrases, no_phrases, phrase_of
 from fullrank.text import trigrams
+from trainer.clicks import FIELD as CLICKED
+from trainer.clicks import Clicks
 from trainer.collection import Collection, relevant
 from trainer.composition import Composition
 from trainer.hashing import composition, training_frequency, with_bigrams
@@ -185,6 +187,7 @@ class Features:
     z         per field, document weights over F before the diagonal; the phrases last
     sides     the model with empty tables, which made them
     mates     as the corpus's
+    clicks    where the clicked text is a field, the last of ``counted``
     rows_q, rows_d   the trained rows that the words of each side are made of
     """
 
@@ -204,11 +207,21 @@ class Features:
     phrase_idf: Float32
     pairs: Pairs
     mates: Int64
+    clicks: Clicks | None = None
 
     @property
     def documents(self) -> int:
         """Number of documents."""
         return len(self.own)
+
+    def fields(self, documents: Int64, queries: Int64) -> list[Rows]:
+        """z of some documents as these training queries may see them: without their own texts as clicked text."""
+        found = [rows.take(documents) for rows in self.z]
+        if self.clicks is not None:
+            f, side = len(self.counted) - 1, self.model.sparse
+            left = self.clicks.without(queries, documents)
+            found[f] = _wide(side.field(self.words, left, f), side.width, 0)
+        return found
 
 
 def fields_of(corpus: Corpus, settings: ModelSettings) -> list[tuple[str, list[str]]]:
@@ -236,6 +249,18 @@ def build_features(
     corpus = with_bigrams(corpus, settings.bigrams, report)
     all_words, documents, queries = corpus.counts.words, corpus.documents, corpus.queries
     counted = [joined([corpus.counts.columns[place[s]] for s in names]) for _, names in fields]
+    field_weights = [1.0] * len(fields)
+    clicks = None
+    if settings.clicked:
+        if CLICKED in place:
+            raise TrainingError(
+                f"model.clicked: the documents have a field {CLICKED!r} of their own; rename it"
+            )
+        # Linked documents speak by their titles: whole articles would drown the field.
+        asked = corpus.counts.columns[place["title"]] if itself and "title" in place else queries
+        clicks = Clicks.of(corpus.pairs.relevant, len(documents), asked)
+        fields, field_weights = [*fields, (CLICKED, [CLICKED])], [*field_weights, 0.0]
+        counted.append(clicks.counts)
     df = document_frequency(documents)
     df_both = training_frequency(corpus)
     total = len(documents) + (0 if itself else len(corpus.pairs.queries))
@@ -255,11 +280,16 @@ def build_features(
     if not settings.tied:
         idf = _idf(df_d, texts_d)
         document = _side(all_words, document_rows, bigrams, idf, known, df, settings)
-    sparse, own = _sparse(corpus, settings, counted, document_rows, df, phrase_field)
+    sparse_rows, sparse_df = document_rows, df
+    if clicks is not None:
+        sparse_df = document_frequency(joined(counted))
+        alone_d = np.where(alone, sparse_df, 0)
+        sparse_rows = kept_words(alone_d, alone_d, settings)
+    sparse, own = _sparse(corpus, settings, counted, sparse_rows, sparse_df, phrase_field)
     model = LinearModel(
         {
             "fields": [[name, sources] for name, sources in fields],
-            "field_weights": [1.0] * len(fields),
+            "field_weights": field_weights,
             "query_fields": list(corpus.sources),
             "phrase_field": phrase_field,
             "ngrams": 2 if settings.bigrams else 1,
@@ -289,7 +319,7 @@ def build_features(
     s = sparse.query(all_words, queries, phrases)
     return Features(
         settings, model, rows_q, rows_d, xq, xd, s, z, own, all_words, counted, queries, phrases,
-        phrase_idf, corpus.pairs, corpus.mates,
+        phrase_idf, corpus.pairs, corpus.mates, clicks,
     )  # fmt: skip
 
 

@@ -175,6 +175,8 @@ def _checked(recipe: Recipe) -> Recipe:
             raise RecipeError("model.diagonal = learned needs train.loss margin or softmax")
         if model.latent == "none" and model.match == "none":
             raise RecipeError("a model needs model.latent or model.match")
+        if model.clicked and train.loss != "softmax":
+            raise RecipeError("model.clicked needs train.loss softmax")
         if (model.layers or model.cosine) and (model.latent, train.loss) != ("learned", "softmax"):
             raise RecipeError(
                 "model.layers and model.cosine need model.latent learned and train.loss softmax"

@@ -74,6 +74,8 @@ class ModelSettings:
     match_terms: int = setting(0, high=_SIZE)
     # D
     diagonal: str = setting("identity", choices=("identity", "learned"))
+    # the training queries that led to a document as one more field of it, in the exact-match part
+    clicked: bool = setting(False)
     # a document's whole title as an exact-match feature
     phrases: bool = setting(False)
     # b_d

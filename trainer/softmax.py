@@ -84,7 +84,7 @@ class State:
 
 def start_state(features: Features, train: TrainSettings, parameters: Parameters) -> State:
     """AdaGrad at rest; diagonals scaled so that a judged pair scores ``start`` per field."""
-    level = np.array([_level(features, z, train.start) for z in features.z], np.float32)
+    level = np.array(_levels(features, train.start), np.float32)
     parameters.D *= level[:, None]
     query = document = Encoder(parameters.V, parameters.document)
     if not parameters.tied:
@@ -101,14 +101,17 @@ def start_state(features: Features, train: TrainSettings, parameters: Parameters
     )
 
 
-def _level(features: Features, z: Rows, wanted: float) -> float:
-    """The factor that gives a sample of judged pairs a mean score of ``wanted`` where they match."""
+def _levels(features: Features, wanted: float) -> list[float]:
+    """The factor of each field that gives a sample of judged pairs a mean score of ``wanted`` where they match."""
     queries = features.pairs.queries[:: max(1, len(features.pairs.queries) // 1000)]
     documents = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
-    s, t = features.s.take(queries).csr(), z.take(documents).csr()
-    scores: Float32 = np.asarray(s.multiply(t).sum(axis=1)).ravel()
-    scores = scores[scores > 0]
-    return float(wanted / scores.mean()) if len(scores) else 1.0
+    s = features.s.take(queries).csr()
+    levels = []
+    for z in features.fields(documents, queries):
+        scores: Float32 = np.asarray(s.multiply(z.csr()).sum(axis=1)).ravel()
+        scores = scores[scores > 0]
+        levels.append(float(wanted / scores.mean()) if len(scores) else 1.0)
+    return levels
 
 
 def dropped(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
@@ -176,7 +179,7 @@ def _step(
         asked = state.query.forward(xq, gamma)
         found = state.document.forward(xd, 1.0 if gamma else 0.0)
         np.matmul(asked.u, found.u.T, out=S)
-    postings = [_postings(z, candidates) for z in features.z]
+    postings = [_postings(z) for z in features.fields(candidates, queries)]
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
     if features.settings.bias:
@@ -251,9 +254,9 @@ def _step_diagonal(
     D[rows] -= np.float32(rate * state.start[f] * factor) * g[moved] / np.sqrt(squares[rows])
 
 
-def _postings(z: Rows, candidates: Int64) -> tuple[Int64, Int32, Float32]:
-    """(starts, candidate places, weights) by word, of the candidates alone."""
-    by_word = z.take(candidates).csr().tocsc()
+def _postings(z: Rows) -> tuple[Int64, Int32, Float32]:
+    """(starts, candidate places, weights) by word."""
+    by_word = z.csr().tocsc()
     return (
         by_word.indptr.astype(np.int64),
         by_word.indices.astype(np.int32),

@@ -23,6 +23,7 @@ from fullrank.retrieval import Retriever
 from tests.contract.cases import CASES, Case
 from tests.contract.twins import twin_of
 from tests.planted import write_planted, write_planted_links
+from trainer.clicks import with_clicks
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import evaluate, query_texts
 from trainer.parameters import compile_model, encode_corpus, encode_judged, start
@@ -59,8 +60,11 @@ class Trained:
 
     @property
     def documents(self) -> list[dict[str, str]]:
-        """The documents' text fields."""
-        return [document.texts(["title", "text"]) for document in self.collection.documents]
+        """The documents' text fields, clicked text among them where the model takes it for one."""
+        names, found = ["title", "text"], self.collection
+        if self.recipe.model.clicked:
+            names, found = [*names, "clicked"], with_clicks(found)
+        return [document.texts(names) for document in found.documents]
 
     @property
     def recipe(self) -> Recipe:

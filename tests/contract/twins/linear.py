@@ -74,6 +74,8 @@ class Twin:
         counted = self.config["dense"].get("counted", False)
         total: Weights = {}
         for text, weight in zip(fields, field_weights, strict=True):
+            if not weight:
+                continue
             counts = {w: n for w, n in self._phi_counts(text).items() if self._has_row(side, w)}
             if counted:
                 letters = bool(self.strings[f"{side}.trigrams"])
