@@ -37,6 +37,7 @@ class Space:
 
     queries, documents       float64 (Q, F), (D, F): unit vectors
     query_of, document_of    int64 (pairs,): the two rows of each pair
+    mates                    int64 (Q,): the row of the document that each query is or describes, -1: none
     own                      columns before those of the documents: 0 where both sides share one vocabulary, else the
                              queries' own come first and a word that both know is two columns
     """
@@ -45,6 +46,7 @@ class Space:
     documents: Matrix
     query_of: Int64
     document_of: Int64
+    mates: Int64
     own: int
 
     @property
@@ -83,6 +85,13 @@ class Space:
             total += rows.power(2).T @ np.bincount(of, minlength=rows.shape[0])
         return total / len(self.query_of)
 
+    def known(self) -> Int64:
+        """query · D + document of every pair and of every mate: those are no negatives."""
+        described = np.flatnonzero(self.mates >= 0)
+        count = self.documents.shape[0]
+        pairs = self.query_of * count + self.document_of
+        return np.union1d(pairs, described * count + self.mates[described])
+
     def tables(self, A: Float32) -> tuple[Float32, Float32]:
         """U and V: the rows of A for the words of queries and of documents."""
         return (A[: self.own], A[self.own :]) if self.own else (A, A)
@@ -108,6 +117,7 @@ def space_of(features: Features, pairs: str = "judged") -> Space:
         _over(features.xd, width, own),
         query_of.astype(np.int64),
         document_of.astype(np.int64),
+        features.mates[asked],
         own,
     )
 

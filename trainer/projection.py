@@ -19,6 +19,7 @@ from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.parameters import encode_corpus, encode_judged, start
 from trainer.recipe import Recipe
+from trainer.s2net import S2NetLearner
 from trainer.workshop import Workshop
 
 _Found = tuple[Float32, dict[str, Any]]
@@ -35,10 +36,18 @@ def _opca(workshop: Workshop, recipe: Recipe, space: Space, run: Run) -> _Found:
     return components.opca(space, recipe.model.dimension, workshop.seed, noise), {}
 
 
+def _s2net(workshop: Workshop, recipe: Recipe, space: Space, run: Run) -> _Found:
+    features, rng = workshop.features(recipe.model), np.random.default_rng(workshop.seed)
+    learner = S2NetLearner(features, space, recipe, rng, workshop.seed)
+    facts = run.learn(learner)
+    return learner.A, facts
+
+
 METHODS: dict[str, Callable[[Workshop, Recipe, Space, Run], _Found]] = {
     "lsa": partial(_components, components.lsa),
     "cl-lsa": partial(_components, components.cl_lsa),
     "opca": _opca,
+    "s2net": _s2net,
 }
 """How A is found, and what the model card says of it."""
 

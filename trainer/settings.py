@@ -202,8 +202,8 @@ class ProjectionSettings:
     noise: float = setting(1.0, low=1e-6, high=1e6)
     # s2net: γ, the factor on a difference of cosines
     scale: float = setting(10.0, high=1000)
-    # s2net: random documents per judged pair, drawn anew every epoch
-    negatives: int = setting(4, low=1, high=1000)
+    # s2net: random other documents that each pair is held against, drawn anew every epoch
+    others: int = setting(4, low=1, high=1000)
     # s2net: "lbfgs" over all pairs, or "adagrad" on batches of them (train.rate, train.batch)
     optimiser: str = setting("lbfgs", choices=("lbfgs", "adagrad"))
     # s2net: L-BFGS iterations per epoch

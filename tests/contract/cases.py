@@ -41,6 +41,8 @@ SMALL: dict[str, tuple[str, ...]] = {
     "unigram": ("lambda1=0.3",),
     "dssm": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
     "dssm-modern": ("layers=8,8",),
+    "s2net": ("train.epochs=4",),
+    "s2net-tfidf": ("train.epochs=4",),
 }
 """Overrides of a recipe beside those of its loss."""
 
@@ -84,6 +86,7 @@ CASES = [
     *map(_case, recipe_names()),
     Case("ssi-tied links", "ssi-tied", ("dimension=8", *_MARGIN), links=True),
     Case("cl-lsa languages", "cl-lsa", ("dimension=8", "tied=false")),
+    Case("s2net adagrad", "s2net", ("dimension=8", "train.epochs=6", "optimiser=adagrad")),
     Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
     Case("dssm tied", "dssm", ("dimension=8", *_SOFTMAX, "layers=8", "tied=true"), links=True),
     Case("clicked", "fielded", ("dimension=8", *_FIELDED, "clicked=true")),
