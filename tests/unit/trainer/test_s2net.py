@@ -131,7 +131,9 @@ def test_learns(corpus: Corpus, optimiser: str, tied: str) -> None:
         losses.append(float(np.average(loss, weights=counted)))
     after = learner.measure(valid)
     assert after > 0.9
-    if tied == "true":  # with two vocabularies it starts from pairs, and planted ones leave little to learn
+    if (
+        tied == "true"
+    ):  # with two vocabularies it starts from pairs, and planted ones leave little to learn
         assert losses[-1] < losses[0]
         assert after > before
 
