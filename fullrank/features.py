@@ -219,8 +219,13 @@ def unit(rows: Rows) -> Rows:
 
 
 def tfidf(counts: Rows, idf: Float32) -> Rows:
-    """Unit vectors of (1 + ln tf) · idf, the papers' feature map up to the damping of tf."""
-    return unit(counts.with_values((1 + np.log(counts.values)) * idf[counts.indices]))
+    """Unit vectors of (1 + ln tf) · idf, the papers' feature map up to the damping of tf.
+
+    Below 1, as expected counts of a translation may be, tf counts as it is.
+    """
+    tf = counts.values
+    damped = (1 + np.log(np.maximum(tf, 1))) * np.minimum(tf, 1)
+    return unit(counts.with_values(damped * idf[counts.indices]))
 
 
 def bm25(counts: Rows, idf: Float32, *, k1: float, b: float, mean_length: float) -> Rows:

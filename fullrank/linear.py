@@ -320,8 +320,11 @@ class LinearModel:
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Each word's share of u and its sparse weight; then the phrases."""
-        counts = self._count([[text]])
-        encoded = self.encode_queries([text])
+        return self.count_terms(self._count([[text]]), self.sparse.phrases.rows([text]))
+
+    def count_terms(self, counts: Counts, phrases: Rows) -> list[TermShare]:
+        """As ``query_terms``, from one text already counted."""
+        encoded = self.encode_query_counts(counts.words, counts.columns[0], phrases)
         weight = dict(zip(encoded.indices.tolist(), encoded.weights.tolist(), strict=True))
         shares = np.zeros((len(counts.words), self.n_dense), np.float32)
         if self.n_dense:

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from fullrank.encoding import Int64
 from fullrank.errors import TrainingError
 from fullrank.features import Rows, count_corpus, rows_of
-from trainer.collection import read_collection
+from trainer.collection import Collection, read_collection
 from trainer.data import Features, Pairs, mates_of, pairs_of
 from trainer.margin import MarginLearner, Triples, sample
 from trainer.parameters import Parameters
@@ -42,17 +42,26 @@ class Task:
     fingerprint: str
 
 
+def second_collection(workshop: Workshop, folder: str | Path) -> Collection:
+    """A collection on the workshop's documents.
+
+    Raises CollectionError where it cannot be read, and TrainingError where its documents are others.
+    """
+    collection = read_collection(folder)
+    if collection.documents != workshop.collection.documents:
+        raise TrainingError(
+            f"train.monolingual: {folder} has other documents than {workshop.collection.path}"
+        )
+    return collection
+
+
 def read_task(workshop: Workshop, folder: str | Path, features: Features) -> Task:
     """The task of a collection folder; where its documents are its queries, what they link to.
 
     Raises CollectionError where it cannot be read, and TrainingError where its documents are not the workshop's, no
     pair is judged or no query has a word that V knows.
     """
-    collection, corpus = read_collection(folder), workshop.corpus
-    if collection.documents != corpus.collection.documents:
-        raise TrainingError(
-            f"train.monolingual: {folder} has other documents than {corpus.collection.path}"
-        )
+    collection, corpus = second_collection(workshop, folder), workshop.corpus
     if collection.queries is None:
         ids = [document.id for document in collection.documents]
         words, counts = corpus.counts.words, corpus.documents

@@ -20,6 +20,7 @@ from trainer.settings import (
     PairSettings,
     ProjectionSettings,
     TrainSettings,
+    TranslationSettings,
     check,
 )
 
@@ -44,6 +45,7 @@ class Recipe:
     language: LanguageSettings = field(default_factory=LanguageSettings)
     projection: ProjectionSettings = field(default_factory=ProjectionSettings)
     expansion: ExpansionSettings = field(default_factory=ExpansionSettings)
+    translation: TranslationSettings = field(default_factory=TranslationSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:
@@ -168,7 +170,7 @@ def _checked(recipe: Recipe) -> Recipe:
     for section in SECTIONS:
         check(section, getattr(recipe, section))
     model, train = recipe.model, recipe.train
-    if recipe.system == "linear":
+    if recipe.system in ("linear", "translation"):
         if model.latent == "learned" and train.loss == "none":
             raise RecipeError("model.latent = learned needs train.loss margin or softmax")
         if model.diagonal == "learned" and train.loss == "none":
@@ -193,9 +195,14 @@ def _checked(recipe: Recipe) -> Recipe:
         raise RecipeError("model.bigrams: 2-grams would fall into model.buckets; use one of them")
     if model.tied and model.vocabularies == "two":
         raise RecipeError("model.tied: one table cannot have two vocabularies")
-    if train.monolingual and (train.loss, model.latent, model.tied) != ("margin", "learned", False):
+    joint = train.monolingual and recipe.system == "linear"
+    if joint and (train.loss, model.latent, model.tied) != ("margin", "learned", False):
         raise RecipeError(
             "train.monolingual needs train.loss = margin, model.latent = learned and a U apart from V"
+        )
+    if recipe.system == "translation" and train.loss != "none" and not train.monolingual:
+        raise RecipeError(
+            "train.loss: behind a translation, train.monolingual is what can be learned"
         )
     if train.loss == "margin" and not train.rates:
         raise RecipeError("train.rates: the margin loss needs at least one rate")

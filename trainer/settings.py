@@ -112,8 +112,8 @@ class TrainSettings:
     trial: int = setting(20_000, low=1, high=_SIZE)
     # margin: triples per epoch; 0: one per judged pair
     triples: int = setting(0, high=_SIZE)
-    # margin: folder of a second collection on the same corpus, in the documents' language, whose pairs train V
-    # too: one step for each; "": none
+    # folder of a second collection on the same corpus, with queries in the documents' language; "": none. margin: its
+    # pairs train V too, one step for each; translation: they train the model behind the translation
     monolingual: str = setting("")
     # softmax: AdaGrad's rate for D, relative to its start, and for b
     diagonal_rate: float = setting(0.05, high=100)
@@ -218,6 +218,16 @@ class ExpansionSettings:
     beta: float = setting(0.3, high=1000)
     # E, how many documents that is
     feedback: int = setting(5, low=1, high=1_000_000)
+
+
+@dataclass(frozen=True)
+class TranslationSettings:
+    """Word translation by IBM Model 1."""
+
+    # of EM
+    iterations: int = setting(10, low=1, high=10_000)
+    # smaller probabilities are left out
+    floor: float = setting(0.001, high=1)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from trainer import (
     pairs,
     projection,
     reconstruction,
+    translation,
 )
 from trainer.fit import Run
 from trainer.fitted import Fitted
@@ -47,6 +48,7 @@ SYSTEMS: dict[str, System] = {
     "htr-reconstruction": System(reconstruction.fit),
     "htr-graph": System(graph.fit),
     "projection": System(projection.fit),
+    "translation": System(translation.fit),
 }
 
 

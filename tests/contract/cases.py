@@ -95,5 +95,6 @@ CASES = [
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("cfh links", "cfh-2grams", ("dimension=8", *_CFH), links=True),
     Case("query expansion links", "query-expansion", ("trials=beta=1,feedback=4",), links=True),
+    Case("translation bm25", "translation-tfidf", ("match=bm25", "fields=each", "phrases=true")),
     Case("ssi softmax", "ssi-tied", ("dimension=8", *_SOFTMAX, "loss=softmax"), links=True),
 ]

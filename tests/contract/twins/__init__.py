@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.model import Parts
-from tests.contract.twins import expansion, language, linear, pairs
+from tests.contract.twins import expansion, language, linear, pairs, translation
 
 Float64 = npt.NDArray[np.float64]
 
@@ -29,6 +29,7 @@ TWINS: dict[str, Callable[[Parts], Twin]] = {
     "language": language.Twin,
     "linear": linear.Twin,
     "pairs": pairs.Twin,
+    "translation": translation.Twin,
 }
 
 

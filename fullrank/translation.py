@@ -1,0 +1,170 @@
+"""Word translation in front of a linear model: f(q, d) = g(Tᵀq, d).
+
+T_fe says how much of the documents' word e a word f of the query counts as: the probability P(e|f) that it translates
+to e, and 1 for e = f where documents hold the very word. The counts that a query is expected to have in the documents'
+language then go through g as any counts would: tf-idf, BM25, or a model that was trained on queries of that language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Encoded, Float32
+from fullrank.features import Counts, Rows, Vocabulary, count_corpus, moved, rows_of
+from fullrank.linear import LinearModel
+from fullrank.model import Parts, TermShare
+
+KIND = "translation"
+_INNER = "translated."
+
+
+@dataclass(frozen=True, eq=False)
+class TranslationModel:
+    """g behind a table.
+
+    words    of queries; others count as nothing
+    targets  words of documents
+    table    T, rows of words over targets; no entry below zero
+    model    g
+    """
+
+    words: Vocabulary
+    targets: Sequence[str]
+    table: Rows
+    model: LinearModel
+
+    @property
+    def n_dense(self) -> int:
+        """N."""
+        return self.model.n_dense
+
+    @property
+    def n_sparse(self) -> int:
+        """F."""
+        return self.model.n_sparse
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """JSON settings: g's own under ``translated``."""
+        return {"kind": KIND, "translated": self.model.config}
+
+    @cached_property
+    def _table(self) -> sp.csr_array[np.float32]:
+        return self.table.csr()
+
+    def translate(self, words: Sequence[str], counts: Rows) -> Counts:
+        """The expected counts of texts in the documents' words, those that occur; ``counts`` over ``words``."""
+        known = moved(counts, self.words.rows(words), len(self.words))
+        rows = rows_of(sp.csr_array(known.csr() @ self._table))
+        occurring = np.unique(rows.indices)
+        place = np.searchsorted(occurring, rows.indices).astype(np.int32)
+        found = [self.targets[i] for i in occurring.tolist()]
+        return Counts(found, [Rows(rows.indptr, place, rows.values, len(found))])
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        """u and s of each text, translated."""
+        counts = count_corpus([texts])
+        translated = self.translate(counts.words, counts.columns[0])
+        phrases = self.model.sparse.phrases.rows(texts)
+        return self.model.encode_query_counts(translated.words, translated.columns[0], phrases)
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        """v, t and the default bias of each document, as g encodes them."""
+        return self.model.encode_documents(documents)
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        """A document read as a query."""
+        return self.model.query_text(fields)
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        """Each word's part of what its translations brought; then the phrases."""
+        counts = count_corpus([[text]])
+        translated = self.translate(counts.words, counts.columns[0])
+        terms = self.model.count_terms(translated, self.model.sparse.phrases.rows([text]))
+        of_target, phrases = terms[: len(translated.words)], terms[len(translated.words) :]
+        expected = translated.columns[0]
+        total = np.zeros(len(of_target))
+        total[expected.indices] = expected.values
+        place = {word: i for i, word in enumerate(translated.words)}
+        column = counts.columns[0]
+        found = []
+        for index, times in zip(column.indices.tolist(), column.values.tolist(), strict=True):
+            word = counts.words[index]
+            row = self.words.row(word)
+            if row >= 0:
+                targets, chances = self._row(row)
+                here = np.array([place[self.targets[e]] for e in targets.tolist()], np.int64)
+                share = times * chances / total[here]
+                found.append(
+                    _shared(word, [of_target[i] for i in here.tolist()], share, self.n_dense)
+                )
+        return [*found, *phrases]
+
+    def _row(self, row: int) -> tuple[np.ndarray, Float32]:
+        start, stop = self.table.indptr[row], self.table.indptr[row + 1]
+        return self.table.indices[start:stop], self.table.values[start:stop]
+
+    def scorer(self, documents: Encoded) -> None:
+        """None: the score is the inner product."""
+
+    def parts(self) -> Parts:
+        """What a bundle stores."""
+        inner = self.model.parts()
+        arrays = {f"{_INNER}{name}": array for name, array in inner.arrays.items()}
+        arrays |= {
+            "table.indptr": self.table.indptr,
+            "table.indices": self.table.indices,
+            "table.values": self.table.values,
+        }
+        strings = {f"{_INNER}{name}": texts for name, texts in inner.strings.items()}
+        strings |= {"words": self.words.words, "targets": self.targets}
+        return Parts(self.config, arrays, strings)
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> TranslationModel:
+        """The inverse of ``parts``. Raises ValueError when shapes do not fit together."""
+
+        def own(table: Mapping[str, Any]) -> dict[str, Any]:
+            return {k.removeprefix(_INNER): v for k, v in table.items() if k.startswith(_INNER)}
+
+        inner = Parts(parts.config["translated"], own(parts.arrays), own(parts.strings))
+        words = Vocabulary(list(parts.strings["words"]))
+        targets = list(parts.strings["targets"])
+        arrays = parts.arrays
+        table = Rows(
+            arrays["table.indptr"], arrays["table.indices"], arrays["table.values"], len(targets)
+        )
+        _check(table, len(words))
+        return cls(words, targets, table, LinearModel.from_parts(inner))
+
+
+def _shared(word: str, terms: Sequence[TermShare], share: Float32, n_dense: int) -> TermShare:
+    """One word's part of several words of the documents."""
+    dense = np.zeros(n_dense, np.float32)
+    weights: dict[int, float] = {}
+    for term, part in zip(terms, share.tolist(), strict=True):
+        dense += np.float32(part) * term.dense
+        if isinstance(term.feature, int) and term.feature >= 0:
+            weights[term.feature] = weights.get(term.feature, 0.0) + part * float(term.weight)
+    features = np.array(sorted(weights), np.int32)
+    return TermShare(
+        word, dense, features, np.array([weights[f] for f in features.tolist()], np.float32)
+    )
+
+
+def _check(table: Rows, words: int) -> None:
+    sizes = np.diff(table.indptr)
+    if len(table) != words or (sizes < 0).any() or table.indptr[0] != 0:
+        raise ValueError(f"table.indptr does not cut the table into {words} rows")
+    if not table.indptr[-1] == len(table.indices) == len(table.values):
+        raise ValueError("table.indices and table.values differ in length")
+    if len(table.indices) and not 0 <= table.indices.min() <= table.indices.max() < table.width:
+        raise ValueError("table.indices: not every entry is a row of targets")
+    if (table.values < 0).any():
+        raise ValueError("table.values: below zero")
