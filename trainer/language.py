@@ -227,7 +227,7 @@ def mixed_scores(
     for n, (matched, smoothed) in zip(counts.tolist(), scorer.ratios(words, rows), strict=True):
         for line, (lambda1, lambda2) in zip(scores, grid, strict=True):
             c = (1 - lambda1) / lambda1
-            line += n * np.log1p(c * (lambda2 * matched + (1 - lambda2) * smoothed))
+            line += n * np.log(1 + c * (lambda2 * matched + (1 - lambda2) * smoothed))
     return scores
 
 
