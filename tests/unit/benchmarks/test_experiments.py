@@ -161,8 +161,8 @@ def test_keywords_ask_for_what_the_article_links_to(
     assert [table["title"].split(":")[0] for table in result["tables"]] == [
         "wikispeedia, k = 5",
         "wikispeedia, k = 10",
-        "wikispeedia, k = 20",
         "wikispeedia, k = 10, all words",
+        "wikispeedia, k = 20",
     ]
     assert {f["verdict"] for f in result["findings"] if f["claim"] == "asymmetric"} <= {
         "reproduced",
