@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fullrank import expansion, language, linear, pairs, translation
+from fullrank import expansion, language, linear, mixed, pairs, translation
 from fullrank.errors import BundleError
 from fullrank.model import Model, Parts
 
@@ -13,6 +13,7 @@ KINDS: dict[str, Callable[[Parts], Model]] = {
     language.KIND: language.LanguageModel.from_parts,
     linear.KIND: linear.LinearModel.from_parts,
     pairs.KIND: pairs.PairModel.from_parts,
+    mixed.KIND: lambda parts: mixed.MixedModel.from_parts(parts, load_model),
     translation.KIND: translation.TranslationModel.from_parts,
 }
 

@@ -16,6 +16,7 @@ from trainer.settings import (
     ExpansionSettings,
     HtrSettings,
     LanguageSettings,
+    MixedSettings,
     ModelSettings,
     PairSettings,
     ProjectionSettings,
@@ -46,6 +47,7 @@ class Recipe:
     projection: ProjectionSettings = field(default_factory=ProjectionSettings)
     expansion: ExpansionSettings = field(default_factory=ExpansionSettings)
     translation: TranslationSettings = field(default_factory=TranslationSettings)
+    mixed: MixedSettings = field(default_factory=MixedSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:
@@ -160,7 +162,8 @@ def _parse(kind: Any, name: str, value: Any, label: str) -> Any:
             parts = filter(None, value.split(",")) if isinstance(value, str) else value
             return tuple(map(get_args(wanted)[0], parts))
         if wanted == tuple[str, ...]:
-            return tuple(value.split(";") if isinstance(value, str) else map(str, value))
+            parts = value.split(";") if isinstance(value, str) else map(str, value)
+            return tuple(part for part in parts if part)
     except (KeyError, TypeError, ValueError):
         pass
     raise RecipeError(f"{label}: {value!r} is not a {getattr(wanted, '__name__', wanted)}")
@@ -200,6 +203,8 @@ def _checked(recipe: Recipe) -> Recipe:
         raise RecipeError(
             "train.monolingual needs train.loss = margin, model.latent = learned and a U apart from V"
         )
+    if recipe.system == "mixed" and len(recipe.mixed.recipes) != 2:
+        raise RecipeError("mixed.recipes: a mix is of two recipes, with a semicolon between")
     if recipe.system == "translation" and train.loss != "none" and not train.monolingual:
         raise RecipeError(
             "train.loss: behind a translation, train.monolingual is what can be learned"

@@ -80,7 +80,7 @@ class ModelSettings:
     phrases: bool = setting(False)
     # b_d
     bias: bool = setting(False)
-    # share of the latent part in a mix; 1 − alpha is tf-idf's
+    # share of the latent part in a mix, 1 − alpha is tf-idf's; of the first model in a mix of two
     alpha: float = setting(1.0, high=1)
     # BM25, and its damping of repeated query words
     k1: float = setting(1.2, high=100)
@@ -228,6 +228,14 @@ class TranslationSettings:
     iterations: int = setting(10, low=1, high=10_000)
     # smaller probabilities are left out
     floor: float = setting(0.001, high=1)
+
+
+@dataclass(frozen=True)
+class MixedSettings:
+    """A mix of two models: model.alpha of the first, the rest of the second."""
+
+    # two recipes, each followed by overrides of its settings, with spaces between
+    recipes: tuple[str, ...] = setting(("cross-language", "translation-tfidf"))
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from trainer import (
     half_transductive,
     language,
     linear,
+    mixed,
     pairs,
     projection,
     reconstruction,
@@ -48,6 +49,7 @@ SYSTEMS: dict[str, System] = {
     "htr-reconstruction": System(reconstruction.fit),
     "htr-graph": System(graph.fit),
     "projection": System(projection.fit),
+    "mixed": System(mixed.fit),
     "translation": System(translation.fit),
 }
 

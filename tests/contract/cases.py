@@ -40,6 +40,10 @@ SMALL: dict[str, tuple[str, ...]] = {
     "bltm-pr-1v": ("lambda2=0",),
     "unigram": ("lambda1=0.3",),
     "dssm": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
+    "cross-language-mixed": (
+        "mixed.recipes=cross-language dimension=8 epochs=8 rates=0.1;translation-tfidf",
+        "trials=alpha=0.2;alpha=0.5",
+    ),
     "dssm-modern": ("layers=8,8",),
     "s2net": ("train.epochs=4",),
     "s2net-tfidf": ("train.epochs=4",),

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.model import Parts
-from tests.contract.twins import expansion, language, linear, pairs, translation
+from tests.contract.twins import expansion, language, linear, mixed, pairs, translation
 
 Float64 = npt.NDArray[np.float64]
 
@@ -28,6 +28,7 @@ TWINS: dict[str, Callable[[Parts], Twin]] = {
     "expansion": expansion.Twin,
     "language": language.Twin,
     "linear": linear.Twin,
+    "mixed": lambda parts: mixed.Twin(parts, lambda part: TWINS[part.config["kind"]](part).scores),
     "pairs": pairs.Twin,
     "translation": translation.Twin,
 }

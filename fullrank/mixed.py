@@ -1,0 +1,141 @@
+"""Several models as one: f(q, d) = Σ_m w_m f_m(q, d).
+
+    u = [w_1 u_1; w_2 u_2; …]        v = [v_1; v_2; …]        s and t likewise        b = Σ_m w_m b_m
+
+so the sum of inner products is one inner product, and is served like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Encoded
+from fullrank.features import rows_of
+from fullrank.model import Model, Parts, TermShare
+
+KIND = "mixed"
+
+
+@dataclass(frozen=True, eq=False)
+class MixedModel:
+    """Models and their weights. A model whose score is no inner product cannot be one of them."""
+
+    models: Sequence[Model]
+    weights: Sequence[float]
+
+    @property
+    def n_dense(self) -> int:
+        """N: those of all models together."""
+        return sum(model.n_dense for model in self.models)
+
+    @property
+    def n_sparse(self) -> int:
+        """F: those of all models together."""
+        return sum(model.n_sparse for model in self.models)
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """JSON settings: those of each model under ``models``."""
+        models = [dict(model.config) for model in self.models]
+        return {"kind": KIND, "weights": list(self.weights), "models": models}
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        """u and s of each text, weighted."""
+        return self.queries([model.encode_queries(texts) for model in self.models])
+
+    def queries(self, encoded: Sequence[Encoded]) -> Encoded:
+        """The queries of each model as those of this one."""
+        return beside(encoded, self.weights)
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        """v, t and the default bias of each document."""
+        return self.documents([model.encode_documents(documents) for model in self.models])
+
+    def documents(self, encoded: Sequence[Encoded]) -> Encoded:
+        """The documents of each model as those of this one."""
+        pairs = zip(encoded, self.weights, strict=True)
+        bias = np.sum([np.float32(weight) * part.bias for part, weight in pairs], axis=0)
+        return replace(beside(encoded, [1.0] * len(encoded)), bias=np.asarray(bias, np.float32))
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        """A document read as a query, as the first model reads it."""
+        return self.models[0].query_text(fields)
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        """Each term once, with its parts of all models."""
+        found: dict[str, tuple[np.ndarray, dict[int, float]]] = {}
+        dense = sparse = 0
+        for model, weight in zip(self.models, self.weights, strict=True):
+            for term in model.query_terms(text):
+                share, features = found.setdefault(
+                    term.term, (np.zeros(self.n_dense, np.float32), {})
+                )
+                share[dense : dense + model.n_dense] += np.float32(weight) * term.dense
+                here = zip(
+                    np.atleast_1d(term.feature).tolist(), np.atleast_1d(term.weight).tolist(),
+                    strict=True,
+                )  # fmt: skip
+                for feature, value in here:
+                    if feature >= 0:
+                        place = sparse + feature
+                        features[place] = features.get(place, 0.0) + weight * value
+            dense, sparse = dense + model.n_dense, sparse + model.n_sparse
+        return [_term(name, *parts) for name, parts in found.items()]
+
+    def scorer(self, documents: Encoded) -> None:
+        """None: the score is the inner product."""
+
+    def parts(self) -> Parts:
+        """What a bundle stores: the arrays and strings of each model under its number."""
+        arrays: dict[str, Any] = {}
+        strings: dict[str, Sequence[str]] = {}
+        for number, model in enumerate(self.models):
+            parts = model.parts()
+            arrays |= {f"{number}.{name}": array for name, array in parts.arrays.items()}
+            strings |= {f"{number}.{name}": texts for name, texts in parts.strings.items()}
+        return Parts(self.config, arrays, strings)
+
+    @classmethod
+    def from_parts(cls, parts: Parts, load: Callable[[Parts], Model]) -> MixedModel:
+        """The inverse of ``parts``. Raises ValueError where a model is missing or not an inner product.
+
+        load  makes each of the models
+        """
+        models = []
+        for number, config in enumerate(parts.config["models"]):
+            start = f"{number}."
+            arrays = {
+                k.removeprefix(start): v for k, v in parts.arrays.items() if k.startswith(start)
+            }
+            strings = {
+                k.removeprefix(start): v for k, v in parts.strings.items() if k.startswith(start)
+            }
+            models.append(load(Parts(config, arrays, strings)))
+        weights = [float(weight) for weight in parts.config["weights"]]
+        if len(weights) != len(models) or not models:
+            raise ValueError(f"{len(models)} models, {len(weights)} weights")
+        return cls(models, weights)
+
+
+def beside(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
+    """The texts of several models in one space, each model's numbers times its weight; bias as the first's."""
+    dense = [np.float32(w) * part.dense for part, w in zip(parts, weights, strict=True)]
+    sparse = [part.csr() * np.float32(w) for part, w in zip(parts, weights, strict=True)]
+    rows = rows_of(sp.csr_array(sp.hstack(sparse, format="csr")))
+    return Encoded(
+        np.ascontiguousarray(np.concatenate(dense, axis=1)),
+        rows.indptr, rows.indices, rows.values, rows.width, parts[0].bias,
+    )  # fmt: skip
+
+
+def _term(name: str, share: np.ndarray, features: Mapping[int, float]) -> TermShare:
+    places = np.array(sorted(features), np.int32)
+    return TermShare(
+        name, share, places, np.array([features[p] for p in places.tolist()], np.float32)
+    )
