@@ -224,3 +224,17 @@ def test_results_are_written_into_the_page(told: Any, tmp_path: Path) -> None:
     assert f"(plots/{plot.name})" in text
     with pytest.raises(SystemExit, match="no block"):
         publish.main(["swap", "--out", str(tmp_path / "out"), "--docs", str(tmp_path)])
+
+
+def test_a_fit_is_held_to_its_time(data: Path, tmp_path: Path) -> None:
+    options = documents.parser("doc", collections=["wikispeedia"], seconds=3)
+    lab = Lab("documents", options.parse_args(["--out", str(tmp_path), "--set", "auto.seconds=1"]))
+    task = documents.Task("here", data)
+    for system, seconds in (
+        (documents.System("ssi"), 3.0),
+        (documents.System("ssi", times=10), 30.0),
+        (documents.System("ssi", overrides=("train.seconds=2",)), 2.0),
+        (documents.System("tfidf"), 0.0),
+    ):
+        recipe = lab.recipe(system, task)
+        assert (recipe.train.seconds, recipe.auto.seconds) == (seconds, 1.0)
