@@ -115,7 +115,7 @@ def nearest(
 
     contexts  (contexts, words): what stands in a context has an entry there, whatever its value
     frequent  columns of the F words that may be chosen; ties go to the one that comes first in it
-    wanted    columns (T,); a frequent word's own S_1 is itself, as DICE(i, i) = 1
+    wanted    columns (T,); S_1 of a frequent word is itself, or one that it never parts from: DICE = 1
     progress  called with the number of words done since
 
     Returns places in ``frequent``, int32 (T, k), -1 where a word meets fewer than k, and the coefficients,

@@ -192,8 +192,9 @@ def _checked(recipe: Recipe) -> Recipe:
             )
     if model.trigrams == "only" and model.hashing != "none":
         raise RecipeError("model.hashing: with trigrams only there are no words to hash")
-    if model.latent != "learned" and (model.hashing != "none" or model.bigrams):
-        raise RecipeError("model.hashing and model.bigrams need model.latent = learned")
+    hashed = model.hashing != "none" or model.bigrams > 0
+    if hashed and (recipe.system, model.latent) != ("linear", "learned"):
+        raise RecipeError("model.hashing and model.bigrams need a linear model.latent = learned")
     if model.bigrams and model.buckets:
         raise RecipeError("model.bigrams: 2-grams would fall into model.buckets; use one of them")
     if model.tied and model.vocabularies == "two":

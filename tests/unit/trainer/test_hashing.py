@@ -112,7 +112,7 @@ def test_counting_shows_its_progress(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["latent=none", "hashing=all"], "latent = learned"),
+        (["latent=none", "loss=none", "hashing=all"], "latent = learned"),
         (["bigrams=5", "latent=lsi"], "latent = learned"),
         (["bigrams=5", "buckets=5"], "buckets"),
         (["hashing=some"], "model.hashing"),
@@ -157,3 +157,8 @@ def test_the_factor_of_a_mix_is_the_best_on_validation(tmp_path: Path, tied: boo
     assert factor == min(c for c, score in scores.items() if score == reached)
     assert len(set(scores.values())) > 1
     np.testing.assert_array_equal(learner.values.U[: second.start], before.U[: second.start])
+
+
+def test_only_the_linear_system_hashes() -> None:
+    with pytest.raises(RecipeError, match="need a linear"):
+        load_recipe("htr").override(["hashing=all"])
