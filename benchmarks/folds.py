@@ -89,8 +89,9 @@ class Paired:
         return self.p < 0.05
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return {**vars(self), "significant": self.significant}
+        """JSON form, which has no infinity: t is null where every query differs by the same."""
+        t = self.t if np.isfinite(self.t) else None
+        return {**vars(self), "t": t, "significant": self.significant}
 
 
 def paired_t_test(a: Float64, b: Float64) -> Paired:

@@ -72,5 +72,6 @@ def test_t_test_without_spread() -> None:
     }  # fmt: skip
     assert paired_t_test(ones, 2 * ones).p == 0
     assert paired_t_test(ones, 2 * ones).t == -np.inf
+    assert paired_t_test(ones, 2 * ones).as_dict()["t"] is None
     with pytest.raises(ValueError, match="no pairs"):
         paired_t_test(ones, np.ones(4))
