@@ -31,22 +31,60 @@ def links_of(collection: Collection, splits: Iterable[str]) -> list[Link]:
 
 
 def link_corpus(source: Path, target: Path) -> None:
-    """The corpus of one folder in another, without a copy."""
+    """The corpus of one folder, or of its parent, in another, without a copy."""
+    (corpus,) = [*source.glob("corpus.jsonl*")] or source.parent.glob("corpus.jsonl*")
+    _link(corpus, target)
+
+
+def link_queries(source: Path, target: Path) -> None:
+    """The queries of one folder in another; nothing where documents are the queries."""
+    for queries in source.glob("queries.jsonl*"):
+        _link(queries, target)
+
+
+def _link(file: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    (corpus,) = source.glob("corpus.jsonl*")
-    place = target / corpus.name
+    place = target / file.name
     if not place.is_symlink():
-        place.symlink_to(corpus.resolve())
+        place.symlink_to(file.resolve())
 
 
 def write_splits(source: Path, target: Path, splits: Mapping[str, Sequence[Link]]) -> Path:
-    """The collection ``target``: the corpus of ``source``, judged by ``splits`` and nothing else."""
+    """The collection ``target``: the corpus and queries of ``source``, judged by ``splits`` and nothing else."""
     link_corpus(source, target)
+    link_queries(source, target)
     (target / "qrels").mkdir(exist_ok=True)
     for name, links in splits.items():
         lines = ["\t".join(QRELS_HEADER), *(f"{q}\t{d}\t1" for q, d in sorted(links))]
         (target / "qrels" / f"{name}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
     return target
+
+
+def write_described(source: Path, target: Path, splits: Mapping[str, Sequence[Link]]) -> Path:
+    """As ``write_splits`` for descriptions of documents, which inherit ``splits`` from the folder above them."""
+    write_splits(source.parent, target, splits)
+    link_queries(source, target / source.name)
+    return target / source.name
+
+
+def mate_splits(
+    collection: Collection, seed: int, *, test_share: float = 0.3, valid_share: float = 0.06
+) -> dict[str, list[Link]]:
+    """Each description with the document it describes as its one answer, split by description.
+
+    Raises ValueError where the queries describe nothing.
+    """
+    if collection.queries is None or not collection.have_mates:
+        raise ValueError(f"{collection.path}: no descriptions of documents")
+    ids = sorted(query.id for query in collection.queries)
+    order = np.random.default_rng(seed).permutation(len(ids)).tolist()
+    test, valid = round(test_share * len(ids)), max(1, round(valid_share * len(ids)))
+    mates = [(ids[i], ids[i]) for i in order]
+    return {
+        "train": mates[test + valid :],
+        "valid": mates[test : test + valid],
+        "test": mates[:test],
+    }
 
 
 def keep_share(collection: Collection, share: float, seed: int) -> dict[str, list[Link]]:

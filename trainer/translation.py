@@ -49,12 +49,17 @@ def _inner(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
     """g, fitted on the second collection where it has something to learn."""
     if not recipe.train.monolingual:
         return linear.fit(workshop, recipe, run)
-    second = second_collection(workshop, recipe.train.monolingual)
-    other = Workshop(second, workshop.report, workshop.seed, workshop.threads)
+    folder = recipe.train.monolingual
+    other = workshop.once(("second", folder), lambda: _second(workshop, folder))
     alone = replace(recipe, train=replace(recipe.train, monolingual=""))
     valid = validation(other.corpus, recipe.train.valid_queries)
-    fingerprint = run.fingerprint + second.fingerprint
+    fingerprint = run.fingerprint + other.collection.fingerprint
     return linear.fit(other, alone, replace(run, valid=valid, fingerprint=fingerprint))
+
+
+def _second(workshop: Workshop, folder: str) -> Workshop:
+    collection = second_collection(workshop, folder)
+    return Workshop(collection, workshop.report, workshop.seed, workshop.threads)
 
 
 def word_pairs(corpus: Corpus) -> tuple[Int64, Int64]:

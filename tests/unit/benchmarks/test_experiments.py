@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import documents, findings, keywords, publish, studies
+from benchmarks import cross_language, documents, findings, keywords, publish, studies
 from benchmarks.lab import Lab
-from tests.planted import write_planted_links
+from tests.planted import write_lines, write_planted_links
 from trainer.fit import Interrupted
 from trainer.train import Trainer
 
@@ -33,10 +34,10 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def told(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs an experiment as a user does, tiny; gives its JSON."""
 
-    def run(experiment: Any, *arguments: str) -> dict[str, Any]:
+    def run(experiment: Any, *arguments: str, only: str = "wikispeedia") -> dict[str, Any]:
         out = tmp_path / "out" / experiment.__name__.split(".")[1]
         settings = [word for setting in TINY for word in ("--set", setting)]
-        common = ["--only", "wikispeedia", "--out", str(out), "--json"]
+        common = ["--only", only, "--out", str(out), "--json"]
         experiment.main([*common, *settings, *arguments])
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
@@ -173,6 +174,36 @@ def test_keywords_ask_for_what_the_article_links_to(
     assert told_of["asymmetric"]["tests"] == 6
     assert told_of["asymmetric"]["experiments"] == ["keywords"]
     assert told_of["bltm"]["verdict"] == "not tested"
+
+
+def test_across_languages_every_part_is_told(
+    told: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Descriptions in other words, under the ids of the documents of a linked collection."""
+    monkeypatch.setattr(cross_language, "FEWEST", 10)
+    folder = shutil.copytree(data, data.with_name("debian"))
+    lines = (folder / "corpus.jsonl").read_text("utf-8").splitlines()
+    described = [
+        {"_id": d["_id"], "text": " ".join(f"x{word}" for word in d["text"].split())}
+        for d in map(json.loads, lines[::2])
+    ]
+    write_lines(folder / "ja" / "queries.jsonl", described)
+    result = told(cross_language, only="debian/ja")
+    assert not result["missing"]
+    full, shares, mates = result["tables"]
+    assert len(full["rows"]) == 10
+    assert full["title"].startswith("debian/ja: 36 of 36 queries")
+    assert [row[0].split(",")[0] for row in shares["rows"]] == ["10 %"] * 2 + ["100 %"] * 2
+    assert mates["title"].startswith("debian/ja, mates: 11 of 11 queries")
+    assert mates["headings"][2:4] == ["rank loss %", "paper"]
+    tested = {finding["claim"]: finding["verdict"] for finding in result["findings"]}
+    assert set(tested) == {
+        "cross-language", "cross-language-lsi", "cross-language-mix", "multi-task", "mates"
+    }  # fmt: skip
+    assert "not tested" not in tested.values()
+    again = told(cross_language, "--systems", "cross-language,cl-lsi", only="debian/ja")
+    assert again["findings"][2]["tested"] == "cross-language > cl-lsi"
+    assert again["tables"][0]["rows"] == [full["rows"][i] for i in (4, 5)]
 
 
 def test_a_partial_run_keeps_what_was_found_before(told: Any, tmp_path: Path) -> None:
