@@ -132,20 +132,37 @@ def pair_sgd(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
+def _nonzero(row: Float32) -> int:
+    count = 0
+    for j in range(len(row)):
+        count += row[j] != 0
+    return count
+
+
+@njit(nogil=True, cache=True)
 def _least_kept(row: Float32, keep: int) -> tuple[float, int]:
     """The smallest |w| among the ``keep`` largest of a row's non-zero weights, and how many equal to it stay."""
-    sizes = np.abs(row[row != 0])
-    if keep == 0 or len(sizes) <= keep:
+    count = _nonzero(row)
+    if keep == 0 or count <= keep:
         return 0.0, len(row)
-    least = np.partition(sizes, len(sizes) - keep)[len(sizes) - keep]
-    return least, keep - np.sum(sizes > least)
+    sizes = np.empty(count, np.float32)
+    place = 0
+    for j in range(len(row)):
+        if row[j] != 0:
+            sizes[place] = abs(row[j])
+            place += 1
+    sizes = np.partition(sizes, count - keep)
+    least, ties = sizes[count - keep], 0
+    for place in range(count - keep, count):
+        ties += sizes[place] == least
+    return least, ties
 
 
 @njit(parallel=True, nogil=True, cache=True)
 def count_kept(W: Float32, keep: int, counts: Int64) -> None:
     """counts[i]: the non-zero weights of row i of W (D, D), at most ``keep`` (0: all)."""
     for i in prange(len(W)):
-        nonzero = np.sum(W[i] != 0)
+        nonzero = _nonzero(W[i])
         counts[i] = min(nonzero, keep) if keep else nonzero
 
 
@@ -173,6 +190,8 @@ def remove_smallest(W: Float32, keep: int) -> None:
     for i in prange(len(W)):
         row = W[i]
         least, ties = _least_kept(row, keep)
+        if least == 0:
+            continue
         for j in range(len(row)):
             size = abs(row[j])
             if size < least or (size == least and ties == 0):
