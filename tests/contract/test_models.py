@@ -127,7 +127,7 @@ def is_mapped(array: object) -> bool:
 
 
 def test_planted_data_is_learned(trained: Trained) -> None:
-    """MAP 1 is the known best answer; a latent part or a whole W finds it, a diagonal beats word overlap by a margin."""
+    """MAP 1 is the known best answer; a latent part or a whole W finds it, a diagonal beats overlap by a margin."""
     split = "valid" if trained.case.links else "test"
     excluded = ["train"] if trained.case.links else ["train", "valid"]
     found = evaluate(trained.bundle, trained.collection, split, excluded)
