@@ -29,7 +29,7 @@ Float64 = npt.NDArray[np.float64]
 _GROWN = 30.0  # root mean square growth of a direction under M⁻¹, at which M is folded into T
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, fastmath=True, cache=True)
 def recall(  # type: ignore[no-untyped-def]
     indices, values, v, T, M, G, Gv, b
 ):
@@ -41,16 +41,17 @@ def recall(  # type: ignore[no-untyped-def]
         add_row(t, T[indices[p]], values[p])
         squares += values[p] * values[p]
     error = squares
+    Gv[:] = b[:] = 0.0
+    for m in range(size):
+        for n in range(size):
+            Gv[n] += v[m] * G[m, n]  # G is symmetric
+            b[n] += t[m] * M[m, n]
     for n in range(size):
-        Gv[n] = b[n] = 0.0
-        for m in range(size):
-            Gv[n] += G[n, m] * v[m]
-            b[n] += M[m, n] * t[m]
         error += v[n] * (Gv[n] - 2 * b[n])
     return max(0.0, error)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, fastmath=True, cache=True)
 def descend(  # type: ignore[no-untyped-def]
     indices, values, v, c, T, M, inverse, G, Gv, b
 ):
@@ -73,9 +74,11 @@ def descend(  # type: ignore[no-untyped-def]
     back = np.zeros(size)  # vᵀ M⁻¹ after the step = vᵀ M⁻¹ before / (1 − c‖v‖²)
     w = np.empty(size)
     for n in range(size):
+        total = 0.0
         for m in range(size):
-            Mv[n] += M[n, m] * v[m]
+            total += M[n, m] * v[m]
             back[m] += v[n] * inverse[n, m]
+        Mv[n] = total
     growth = 0.0
     for n in range(size):
         back[n] /= 1 - c * length

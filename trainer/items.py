@@ -1,6 +1,7 @@
 """What the half transductive learners share: W for whatever is read, a free vector for every document of the corpus.
 
-    f(x, y_i) = v_iᵀWφ(x) + φ(x)·φ(y_i)        the last term only with an exact-match part
+    f(x, y_i) = v_iᵀWφ(x) + φ(x)·φ(y_i)        the last term only with an exact-match part; v_i and Wφ(x)
+                                               of unit length where the recipe says cosine
 
 It serves as the linear kind does: W is the table of queries, and of documents too, so that a document added later
 falls back to Wφ(y). The corpus's own documents are stored with their v_i.
@@ -18,7 +19,7 @@ import numpy as np
 from fullrank.encoding import Float32, Int64
 from fullrank.features import Rows, moved
 from fullrank.linear import LinearModel
-from trainer import kernels
+from trainer import kernels, lsi
 from trainer.data import Features
 from trainer.fit import Arrays, InPlace, Run
 from trainer.fitted import Fitted
@@ -47,14 +48,30 @@ class ItemsLearner(InPlace, ABC):
         self.rate = np.array(recipe.train.rates[:1])
 
     def start(self) -> tuple[Float32, Float32]:
-        """W ~ Normal(0, init²); v_i = Wφ(y_i), or Normal(0, init²) too."""
+        """W ~ Normal(0, init²) and v_i = Wφ(y_i), or Normal(0, init²) too; or LSI's projection as both.
+
+        With B the singular vectors of the documents, W = Bᵀ and v_i = Bᵀφ(y_i), times what makes the
+        mean of v_iᵀWφ(y_i) the margin, 1.
+        """
         size, init = self.features.settings.dimension, np.float32(self.train.init)
+        if self.settings.items == "lsi":
+            B = lsi.project(self.features, int(self.rng.integers(1 << 31)))
+            W = np.zeros((self.features.xq.width, size), np.float32)
+            place = rows_of_documents(self.features.model)
+            W[place[place >= 0]] = B[place >= 0]
+            items = self.embedded(W)
+            scale = np.float32(np.mean(np.square(items).sum(axis=1)) ** -0.5)
+            return W * scale, items * scale
         W = self.rng.standard_normal((self.features.xq.width, size), np.float32) * init
         if self.settings.items == "random":
             return W, self.rng.standard_normal((len(self.x), size), np.float32) * init
-        items = np.empty((len(self.x), size), np.float32)
-        kernels.embed(self.x.indptr, self.x.indices, self.x.values, W, items)
-        return W, items
+        return W, self.embedded(W)
+
+    def embedded(self, W: Float32) -> Float32:
+        """Wφ(y_i) of all documents."""
+        found = np.empty((len(self.x), W.shape[1]), np.float32)
+        kernels.embed(self.x.indptr, self.x.indices, self.x.values, W, found)
+        return found
 
     @abstractmethod
     def prepare(self) -> None:
@@ -84,17 +101,22 @@ class ItemsLearner(InPlace, ABC):
         linear = self.linear()
         documents = replace(scan_documents(self.features, linear), dense=self.stored())
         queries = scan_queries(self.features, linear, valid.rows)
+        queries = replace(queries, dense=self._finished(queries.dense))
         return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
 
     def stored(self) -> Float32:
         """The dense vectors of the corpus, as the bundle holds them."""
-        return self.items
+        return self._finished(self.items)
+
+    def _finished(self, dense: Float32) -> Float32:
+        return unit_rows(dense) if self.settings.cosine else dense
 
     def fitted(self, run: Run) -> Fitted:
         """Train to the end, and the model of the best epoch."""
         facts = run.learn(self)
         linear = self.linear()
         model = compile_model(self.features, linear)
+        model = replace(model, settings={**model.settings, "unit": self.settings.cosine})
         documents = encode_corpus(self.features, model, linear)
         facts["rate"] = float(self.rate[0])
         return Fitted(
@@ -103,6 +125,12 @@ class ItemsLearner(InPlace, ABC):
             partial(encode_judged, self.features, model),
             facts,
         )
+
+
+def unit_rows(dense: Float32) -> Float32:
+    """Each row divided by its norm; zero stays zero."""
+    norm = np.linalg.norm(dense, axis=1, keepdims=True)
+    return np.ascontiguousarray(dense / np.where(norm == 0, 1, norm), np.float32)
 
 
 def rows_of_documents(model: LinearModel) -> Int64:

@@ -126,15 +126,20 @@ def sample(documents: int, count: int, rng: np.random.Generator) -> tuple[Int64,
     return first, second + (second >= first)
 
 
+def decoder(x: Rows, items: Float32) -> Float32:
+    """The V that reconstructs best what is there: Σ φ_k v_kᵀ (Σ v_k v_kᵀ)⁻¹, (words, N)."""
+    exact = items.astype(np.float64)
+    inverse = np.linalg.pinv(exact.T @ exact, hermitian=True)
+    return np.ascontiguousarray(x.csr().T @ (exact @ inverse).astype(np.float32))
+
+
 class ReconstructionLearner(ItemsLearner):
     """Both terms over all documents; no labels are looked at, but for the MAP that chooses the epoch."""
 
     def __init__(self, features: Features, recipe: Recipe, rng: np.random.Generator) -> None:
         super().__init__(features, recipe, rng)
         self.per_epoch = recipe.train.triples or len(self.x)
-        shape = (self.x.width, features.settings.dimension)
-        V = rng.standard_normal(shape, np.float32) * np.float32(recipe.train.init)
-        self.V = Factored.of(V)
+        self.V = Factored.of(decoder(self.x, self.items))
 
     def prepare(self) -> None:
         """Choose the rate: the least loss over a trial from the same start."""

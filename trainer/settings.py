@@ -156,8 +156,10 @@ class HtrSettings:
 
     # weight of the first term: functional (htr), reconstruction or item to item (htr-graph)
     gamma: float = setting(1.0)
-    # v_i at the start: Wφ(y_i), or random like W
-    items: str = setting("functional", choices=("functional", "random"))
+    # v_i at the start: Wφ(y_i) of a random W, random like W, or both as LSI has them
+    items: str = setting("functional", choices=("functional", "random", "lsi"))
+    # rank by the cosine of v_i and Wφ(x) instead of their product
+    cosine: bool = setting(False)
     # htr-graph without links to learn from: adjacent are so many nearest by tf-idf
     neighbours: int = setting(10, low=1, high=_SIZE)
 

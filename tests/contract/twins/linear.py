@@ -243,10 +243,14 @@ class TransductiveTwin(Twin):
         self.items = np.asarray(stored.dense, np.float64)
 
     def learned(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
-        """v_i · Uq of every pair."""
+        """v_i · Uq of every pair, Uq of unit length where the model asks for it."""
         q, U = self._stacked("query", [self.phi("query", [text], [1.0]) for text in queries])
         assert len(documents) == len(self.items)
-        return np.asarray(q @ U @ self.items.T)
+        u = q @ U
+        if self.config["unit"]:
+            norm = np.linalg.norm(u, axis=1, keepdims=True)
+            u = u / np.where(norm == 0, 1, norm)
+        return np.asarray(u @ self.items.T)
 
 
 def _dense(rows: Sequence[Mapping[int, float]], width: int) -> Float64:
