@@ -62,7 +62,7 @@ STATEMENTS = {
 }
 
 REPRODUCED, FAILED, UNTESTED = "reproduced", "not reproduced", "not tested"
-LOWER_IS_BETTER = ("rank_loss",)
+LOWER_IS_BETTER = ("rank_loss", "1nn_error")
 
 
 @dataclass(frozen=True)

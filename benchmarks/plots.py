@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from trainer.metrics import Float64
 
@@ -94,4 +95,19 @@ def curves(
         axes.set_title(title, fontsize=10)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.legend(fontsize=8)
+    return _save(figure, path)
+
+
+def points(path: Path, panels: Mapping[str, tuple[Float64, npt.NDArray[np.int64]]]) -> Path:
+    """One panel for each title: (points (B, 2), their classes), the class of each point as a coloured digit."""
+    figure = _figure(5.2 * len(panels), 5.2)
+    columns = np.atleast_1d(figure.subplots(1, len(panels), sharex=True, sharey=True))
+    for axes, (title, (xy, classes)) in zip(columns, panels.items(), strict=True):
+        for (x, y), name in zip(xy, classes.tolist(), strict=True):
+            colour = _COLOURS[name % len(_COLOURS)]
+            axes.text(x, y, str(name), color=colour, fontsize=7, ha="center", va="center")
+        low, high = xy.min(axis=0), xy.max(axis=0)
+        axes.update_datalim([low, high])
+        axes.autoscale_view()
+        axes.set_title(title, fontsize=10)
     return _save(figure, path)

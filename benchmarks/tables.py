@@ -23,9 +23,10 @@ NAMES = {
     "ndcg@3": "NDCG@3",
     "ndcg@10": "NDCG@10",
     "recall@100": "R@100",
+    "1nn_error": "1-NN error %",
 }
 SHOWN = ("rank_loss", "map", "p@10")
-_PERCENT = ("rank_loss",)
+_PERCENT = ("rank_loss", "1nn_error")
 NOTHING = "–"
 NOT_THERE = "not there"
 """Why a system whose recipe does not exist is missing."""
