@@ -42,8 +42,13 @@ SYSTEMS = (
     System("tfidf", formula="tf-idf"),
     System("lsi", formula="cos(Bᵀq, Bᵀd)"),
     System("eigenmaps", formula="cos(Pq, Pd)"),
-    System("htr-reconstruction", formula="v_iᵀWq, reconstruction"),
-    System("htr-reconstruction γ=0", "htr-reconstruction", ("htr.gamma=0",), "v_iᵀWq, hinge alone"),
+    System("htr-reconstruction", formula="cos(v_i, Wq), reconstruction"),
+    System(
+        "htr-reconstruction γ=0",
+        "htr-reconstruction",
+        ("htr.gamma=0",),
+        "cos(v_i, Wq), hinge alone",
+    ),
     System("htr-graph", formula="v_iᵀWq, graph of neighbours"),
 )
 DEPTHS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000)
