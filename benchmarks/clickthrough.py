@@ -34,7 +34,7 @@ from benchmarks.crossing import crossed_alpha, crossed_weights
 from benchmarks.folds import paired_t_test
 from benchmarks.lab import Lab, collection_folder, parser
 from benchmarks.store import Result, folder_fingerprint
-from benchmarks.tables import Table, figure
+from benchmarks.tables import NOTHING, Table, figure
 from benchmarks.task import System, Task
 from trainer.metrics import Float64, estimate
 
@@ -44,6 +44,7 @@ MEASURES = ("ndcg@1", "ndcg@3", "ndcg@10", "mrr")
 MAIN = "ndcg@10"
 # One value of each weight: none is tried on validation, and little is measured there.
 FIXED = ("lambda1=0.2", "valid_queries=50")
+MIX = "model.alpha=0.5"
 
 
 def paper(*figures: float) -> dict[str, float]:
@@ -60,8 +61,8 @@ def _mixed(name: str, formula: str, *figures: float) -> System:
 
 
 def _with_tfidf(name: str, formula: str, *figures: float) -> System:
-    mix = ("trials=model.alpha=0.5",)
-    return System(f"{name}-tfidf", "", mix, f"α {formula} + (1 − α) I", paper(*figures))
+    mix = f"trials={MIX}"
+    return System(f"{name}-tfidf", "", (mix,), f"α {formula} + (1 − α) I", paper(*figures))
 
 
 LANGUAGE = (
@@ -193,19 +194,14 @@ def _cell(results: Mapping[str, Result], name: str, other: str) -> str:
     return ("+" if found.difference > 0 else "−") + p
 
 
-def weights_table(results: Mapping[str, Result]) -> Table:
-    """The weights that each half of the queries was measured with."""
-    rows = []
-    for name, result in results.items():
-        parts = {"λ₁": "lambda1", "λ₂": "lambda2", "α": "alpha"}
-        chosen = {sign: result.values[key] for sign, key in parts.items() if key in result.values}
-        if chosen:
-            said = (
-                f"{sign} = {', '.join(f'{w:g}' for w in np.unique(values))}"
-                for sign, values in chosen.items()
-            )
-            rows.append([name, "; ".join(said)])
-    return Table("Weights by two-fold cross validation", ["system", "chosen on either half"], rows)
+def chosen_weights(result: Result) -> str:
+    """The weights that the two halves of the queries were measured with; "" where none were chosen."""
+    parts = {"λ₁": "lambda1", "λ₂": "lambda2", "α": "alpha"}
+    return ", ".join(
+        f"{sign} = {' and '.join(f'{weight:g}' for weight in np.unique(result.values[key]))}"
+        for sign, key in parts.items()
+        if key in result.values
+    )
 
 
 def projection_cost(lab: Lab, results: Mapping[str, Result]) -> list[Path]:
@@ -245,18 +241,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 (f"{name}, others", OTHERS),
             ):
                 table = lab.table(task, systems, results, measures=MEASURES, title=title)
-                tables.append(_named(table))
+                tables.append(_with_weights(table, results))
             tables += by_clicks(name, results, clicked(lab, task))
-            tables += [weights_table(results), against_each_other(name, results)]
+            tables.append(against_each_other(name, results))
             found += findings(name, results)
             drawn += projection_cost(lab, results)
         lab.tell(tables, found, drawn)
 
 
-def _named(table: Table) -> Table:
-    """The second column is what the model is, not its W."""
+def _with_weights(table: Table, results: Mapping[str, Result]) -> Table:
+    """The second column is what the model is, not its W; the last one has the weights that were crossed."""
     headings = ["model" if heading == "W" else heading for heading in table.headings]
-    return replace(table, headings=headings)
+    rows = []
+    for row in table.rows:
+        crossed = chosen_weights(results[row[0]]) if row[0] in results else ""
+        settings = row[-1].removesuffix(MIX).removesuffix(", ").replace(NOTHING, "")
+        rows.append([*row[:-1], ", ".join(filter(None, (settings, crossed))) or NOTHING])
+    return replace(table, headings=headings, rows=rows)
 
 
 if __name__ == "__main__":

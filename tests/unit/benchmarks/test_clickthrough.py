@@ -90,24 +90,34 @@ def test_the_experiment_tells_of_weights_and_of_p(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setenv("FULLRANK_DATA", str(planted))
-    arguments = ["--systems", "tfidf,bm25,unigram,bltm,bltm-pr", "--out", str(tmp_path), "--json"]
+    arguments = [
+        "--systems",
+        "tfidf,bm25,unigram,bltm,bltm-pr,lsa-tfidf",
+        "--out",
+        str(tmp_path),
+        "--json",
+    ]
     settings = [word for setting in QUICK for word in ("--set", setting)]
     clickthrough.main([*arguments, *settings])
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     tables = {table["title"].split(":")[0]: table for table in told["tables"]}
     assert list(tables) == [
-        "tldr/en, language models", "tldr/en, projections", "tldr/en, others",
-        "Weights by two-fold cross validation", "tldr/en",
+        "tldr/en, language models", "tldr/en, projections", "tldr/en, others", "tldr/en"
     ]  # fmt: skip
     assert [row[0] for row in tables["tldr/en, language models"]["rows"]] == [
         "unigram", "bltm", "bltm-pr"
     ]  # fmt: skip
     assert "paper" in tables["tldr/en, language models"]["headings"]
-    assert tables["Weights by two-fold cross validation"]["rows"][0][1].endswith("λ₂ = 1")
+    settings = [row[-1] for row in tables["tldr/en, language models"]["rows"]]
+    assert settings[0].startswith("λ₁ = ")
+    assert settings[0].endswith(", λ₂ = 1")
+    assert settings[1].startswith("epoch 4 of 4, λ₁ = ")
+    assert tables["tldr/en, projections"]["rows"][0][-1] == "–"
+    assert tables["tldr/en, projections"]["rows"][1][-1].startswith("N = 6, α = ")
     p = tables["tldr/en"]["rows"]
-    assert len(p) == 5
+    assert len(p) == 6
     # What the line has against the column, the column has against the line.
-    for i in range(5):
+    for i in range(6):
         assert p[i][3 + i] == ""
         for j in range(i):
             assert {p[i][3 + j][0], p[j][3 + i][0]} in ({"+", "−"}, {"−"})
