@@ -227,7 +227,7 @@ class TranslationSettings:
     """Word translation by IBM Model 1."""
 
     # of EM
-    iterations: int = setting(10, low=1, high=10_000)
+    iterations: int = setting(5, low=1, high=10_000)
     # smaller probabilities are left out
     floor: float = setting(0.001, high=1)
 
