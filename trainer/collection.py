@@ -187,7 +187,7 @@ def read_collection(path: str | Path) -> Collection:
 
 def _tidy(path: Path) -> Path:
     """The path without a "..", which would only puzzle the reader of an error message."""
-    return path.resolve() if ".." in path.parts else path
+    return path.parent.resolve() / path.name if ".." in path.parts else path
 
 
 def _find(folder: Path, name: str) -> Path | None:

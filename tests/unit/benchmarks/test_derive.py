@@ -9,11 +9,13 @@ import pytest
 from benchmarks.derive import (
     keep_share,
     links_of,
+    mate_splits,
     split_two_ways,
+    write_described,
     write_keywords,
     write_splits,
 )
-from tests.planted import write_planted_links
+from tests.planted import write_lines, write_planted_links
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import judge
 
@@ -37,6 +39,42 @@ def test_shares_hold_the_smaller_ones(linked: Collection) -> None:
     for splits in (small, large):
         assert sorted(splits["train"] + splits["unused"]) == everything
         assert splits["test"] == links_of(linked, ["test"])
+
+
+@pytest.fixture
+def described(linked: Collection) -> Collection:
+    """Every other document described in another language."""
+    lines = [{"_id": document.id, "text": "語 記"} for document in linked.documents[::2]]
+    write_lines(linked.path / "ja" / "queries.jsonl", lines)
+    return read_collection(linked.path / "ja")
+
+
+def test_descriptions_inherit_a_share(described: Collection, tmp_path: Path) -> None:
+    splits = keep_share(described, 0.1, 1)
+    folder = write_described(described.path, tmp_path / "few", splits)
+    found = read_collection(folder)
+    assert found.have_mates
+    assert [query.id for query in found.queries or []] == [q.id for q in described.queries or []]
+    assert links_of(found, ["train"]) == sorted(splits["train"])
+    assert links_of(found, ["test"]) == links_of(described, ["test"])
+    judgements, _ = judge(found, "test", ["train", "valid", "unused"])
+    own = {document.id: row for row, document in enumerate(found.documents)}
+    assert all(own[judgement.query] in judgement.excluded for judgement in judgements)
+
+
+def test_mates_are_answers_once(described: Collection, linked: Collection, tmp_path: Path) -> None:
+    splits = mate_splits(described, 1)
+    names = [query.id for query in described.queries or []]
+    assert sorted(link for links in splits.values() for link in links) == [(n, n) for n in names]
+    found = read_collection(write_splits(described.path, tmp_path / "mates", splits))
+    assert not found.have_mates
+    assert {q: list(d) for q, d in found.qrels("test").items()} == {
+        name: [name] for name, _ in splits["test"]
+    }
+    judgements, _ = judge(found, "test", ["train", "valid"])
+    assert len(judgements) == len(splits["test"])
+    with pytest.raises(ValueError, match="no descriptions of documents"):
+        mate_splits(linked, 1)
 
 
 def test_two_ways_ask_the_same_of_the_same_candidates(linked: Collection, tmp_path: Path) -> None:

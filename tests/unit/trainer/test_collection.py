@@ -143,6 +143,16 @@ def test_descriptions_of_documents_inherit_the_judgements_of_their_mates(tmp_pat
     assert collection.fingerprint != read_collection(tmp_path).fingerprint
 
 
+def test_the_folder_above_may_link_to_a_corpus_elsewhere(tmp_path: Path) -> None:
+    """What it judges counts, not what lies beside the corpus that it links to."""
+    write(tmp_path / "far", MATES)
+    near = {name: text for name, text in MATES.items() if name != "corpus.jsonl"}
+    write(tmp_path / "near", {**near, "qrels/train.tsv": HEADER + "b\tc\t1\n"})
+    (tmp_path / "near" / "corpus.jsonl").symlink_to(tmp_path / "far" / "corpus.jsonl")
+    collection = read_collection(tmp_path / "near" / "ja")
+    assert collection.qrels("train") == {"b": {"c": 1}}
+
+
 def test_inherited_judgements_are_read_as_strictly(tmp_path: Path) -> None:
     changed: dict[str, str | bytes] = {"qrels/test.tsv": HEADER + "z\tc\t1\n"}
     with pytest.raises(CollectionError, match=r"test\.tsv:2: field 'query-id': unknown id 'z'"):
