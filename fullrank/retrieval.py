@@ -2,7 +2,9 @@
 
 Two passes make it fast and exact. A float32 scan scores everything; its error against exact arithmetic is bounded by
 
-    ε = (N + |s| + 4) · 2⁻²⁴ · (‖u‖ · max‖v‖ + Σ|s_w| · max_d |t_wd| + max|b|)        (standard forward error of a sum)
+    ε = (N + m + 4) · 2⁻²⁴ · (‖u‖ · max‖v‖ + S + max|b|)        (standard forward error of a sum)
+
+    m = min(|s|, max|t|)        S = min(Σ|s_w| · max_d |t_wd|, ‖s‖ · max‖t‖)
 
 so each document whose scanned score lies within 2ε of the k-th may belong to the answer and no other can. Those few
 are scored again in float64, each by sums whose order depends on its own row alone. Hence the order is that of the exact
@@ -26,6 +28,8 @@ Mask = npt.NDArray[np.bool_]
 # Scores of one block of queries stay below 64 MB.
 _BLOCK_SCORES = 1 << 24
 _UNIT_ROUNDOFF = 2.0**-24
+# Queries that weigh more than one in so many words are scanned by documents, not by postings.
+_DENSE_SHARE = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +83,14 @@ class Retriever:
         return largest
 
     @cached_property
+    def _sparse_limits(self) -> tuple[int, float]:
+        """max_d |t_d|, the most sparse entries of a document, and max_d ‖t_d‖."""
+        sizes = np.diff(self.documents.indptr)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        squares = np.bincount(owner, self.documents.weights.astype(np.float64) ** 2)
+        return int(sizes.max(initial=0)), float(np.sqrt(squares.max(initial=0.0)))
+
+    @cached_property
     def _largest_norm(self) -> float:
         """max_d ‖v_d‖."""
         dense = self.documents.dense
@@ -89,7 +101,7 @@ class Retriever:
     def warm(self) -> None:
         """Build what the first search would have to."""
         if self.scorer is None:
-            _ = self._postings, self._largest_weight, self._largest_norm
+            _ = self._postings, self._largest_weight, self._sparse_limits, self._largest_norm
 
     def search(
         self,
@@ -130,6 +142,10 @@ class Retriever:
             scanned = queries.dense @ self.documents.dense.T
         else:
             scanned = np.zeros((len(queries), len(self.documents)), np.float32)
+        if len(queries.indices) * _DENSE_SHARE > len(queries) * queries.width:
+            scanned += (self._rows @ queries.csr().toarray().T).T
+            scanned += self.documents.bias
+            return scanned
         matched = sp.csr_array(queries.csr() @ self._postings)
         for i in range(len(queries)):
             start, stop = matched.indptr[i], matched.indptr[i + 1]
@@ -156,8 +172,12 @@ class Retriever:
             return _UNIT_ROUNDOFF * float(np.abs(scanned).max(initial=0.0))
         u, indices, weights, _ = queries.row(i)
         size = float(np.linalg.norm(u.astype(np.float64))) * self._largest_norm
-        size += float(np.abs(weights) @ self._largest_weight[indices]) + self._max_bias
-        return (len(u) + len(indices) + 4) * _UNIT_ROUNDOFF * size
+        longest, largest = self._sparse_limits
+        # Plain sums: BLAS would start its threads for the many words of an expanded query.
+        by_word = float(np.sum(np.abs(weights) * self._largest_weight[indices]))
+        by_norm = float(np.sqrt(np.sum(np.square(weights, dtype=np.float64)))) * largest
+        size += min(by_word, by_norm) + self._max_bias
+        return (len(u) + min(len(indices), longest) + 4) * _UNIT_ROUNDOFF * size
 
     def _best(
         self,
