@@ -21,6 +21,7 @@ from trainer.metrics import Estimate, estimate
 
 STATEMENTS = {
     "supervision": "Supervised low rank models beat tf-idf and LSI",
+    "softmax": "UᵀV + I under the softmax loss beats tf-idf and the margin loss (ours, not the papers')",
     "low-rank": "Low rank beats dense W",
     "diagonal": "W = D beats W = I",
     "sparsity": "Sparse W loses with fewer weights per row",

@@ -28,7 +28,7 @@ from pathlib import Path
 from benchmarks import plots
 from benchmarks.claims import Finding, compare, observed
 from benchmarks.derive import keep_share, split_two_ways, write_splits
-from benchmarks.documents import EPOCHS, FREQUENT, MEASURES, SETTINGS, paper
+from benchmarks.documents import FREQUENT, MEASURES, SETTINGS, paper
 from benchmarks.lab import Lab, collection_folder, parser
 from benchmarks.store import Result
 from benchmarks.tables import NAMES, SHOWN, Table, figure, paper_figure, settled
@@ -46,7 +46,7 @@ ALIKE = {"rank_loss": 0.005, "map": 0.01}
 
 def limited(name: str) -> tuple[str, ...]:
     """The settings of every system on a collection."""
-    return (*SETTINGS, *EPOCHS.get(name, ()), f"words={FREQUENT}")
+    return (*SETTINGS, f"words={FREQUENT}")
 
 
 @dataclass
