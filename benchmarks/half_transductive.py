@@ -161,7 +161,7 @@ def digits_table(results: Mapping[str, Result]) -> Table:
 def embedded(lab: Lab) -> Path:
     """Two dimensions: v_i of training digits, Wφ(x) of test digits, the same split."""
     one = handwriting.split(lab.given.seed)
-    _, train, test = handwriting.half_transductive(one, 2, "rbf")
+    train, test = handwriting.half_transductive(one, 2, "rbf", handwriting.PLANE)
     return plots.points(
         lab.store.folder / "digits.svg",
         {
