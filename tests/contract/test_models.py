@@ -9,7 +9,9 @@ import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import anyio
 import numba
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from fullrank.explain import explain
 from fullrank.kinds import load_model
 from fullrank.model import Parts
 from fullrank.retrieval import Retriever
+from tests.api.support import running
 from tests.contract.cases import CASES, Case
 from tests.contract.twins import twin_of
 from tests.planted import write_planted, write_planted_links
@@ -251,6 +254,30 @@ def assert_one_table(parts: Parts) -> None:
     place = {word: row for row, word in enumerate(parts.strings["query.words"])}
     rows = [place[word] for word in parts.strings["document.words"]]
     np.testing.assert_array_equal(parts.arrays["document.table"], parts.arrays["query.table"][rows])
+
+
+def test_the_service_answers_as_retrieval_does(trained: Trained) -> None:
+    """Over HTTP: the same documents, scores and parts, certified, explained, for queries that training did not see."""
+    texts = [text for text in trained.queries if text.strip()][:8]
+
+    async def ask() -> list[dict[str, Any]]:
+        async with running(trained.folder.parent / "bundles") as client:
+            wishes = [{"query": text, "limit": 5, "explain": True} for text in texts]
+            replies = [await client.post("/v1/search", json=wish) for wish in wishes]
+        assert [reply.status_code for reply in replies] == [200] * len(texts)
+        return [reply.json() for reply in replies]
+
+    bundle = trained.bundle
+    rankings = bundle.retriever.search(bundle.model.encode_queries(texts), 5)
+    for answer, ranking in zip(anyio.run(ask), rankings, strict=True):
+        assert answer["certified"]
+        hits = answer["hits"]
+        assert [hit["id"] for hit in hits] == [bundle.documents.ids[row] for row in ranking.rows]
+        assert [hit["score"] for hit in hits] == ranking.scores.tolist()
+        for hit in hits:
+            parts = hit["explanation"]
+            total = parts["learned"] + parts["exact"] + parts["bias"]
+            assert total == pytest.approx(hit["score"], rel=1e-12, abs=1e-12)
 
 
 def test_training_and_serving_encode_alike(
