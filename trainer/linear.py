@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,9 @@ from trainer.fitted import Fitted
 from trainer.joint import Task
 from trainer.learner import LinearLearner
 from trainer.margin import MarginLearner
+from trainer.members import averaged, run_of
 from trainer.mixing import mix
-from trainer.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.parameters import Parameters, compile_model, encode_corpus, encode_judged, start
 from trainer.recipe import Recipe
 from trainer.softmax import SoftmaxLearner
 from trainer.workshop import Workshop
@@ -27,20 +29,15 @@ _LEARNERS: dict[str, type[LinearLearner]] = {"margin": MarginLearner, "softmax":
 def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
     """The model of a linear recipe. Raises TrainingError where there is nothing to learn from."""
     features = workshop.features(recipe.model)
-    rng = np.random.default_rng(workshop.seed)
-    facts = {}
+    facts: dict[str, Any] = {}
     if recipe.train.loss == "none":
-        parameters = start(features, recipe.train, rng)
+        parameters = start(features, recipe.train, np.random.default_rng(workshop.seed))
     else:
         second = None
         if recipe.train.monolingual:
             second = joint.read_task(workshop, recipe.train.monolingual, features)
             run = replace(run, fingerprint=run.fingerprint + second.fingerprint)
-        learner = learner_of(features, recipe, rng, second)
-        facts = run.learn(learner)
-        parameters = learner.values
-        if recipe.model.hashing == "rare":
-            facts["mixing"] = mix(learner, run.valid)
+        parameters, facts = _learn(features, recipe, run, second)
     if recipe.model.latent == "lsi":
         key = ("lsi", replace(recipe.model, alpha=1.0))
         model = lsi.compile_model(
@@ -50,6 +47,21 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
         model = compile_model(features, parameters)
     documents = encode_corpus(features, model, parameters)
     return Fitted(model, documents, partial(encode_judged, features, model), facts)
+
+
+def _learn(
+    features: Features, recipe: Recipe, run: Run, second: Task | None
+) -> tuple[Parameters, dict[str, Any]]:
+    """The parameters of the best epoch, of every member and averaged; the facts of each."""
+    found, facts = [], []
+    for i in range(recipe.train.members):
+        member = run_of(run, i, recipe.train.members)
+        learner = learner_of(features, recipe, np.random.default_rng(member.seed), second)
+        facts.append(member.learn(learner))
+        if recipe.model.hashing == "rare":
+            facts[-1]["mixing"] = mix(learner, run.valid)
+        found.append(learner.values)
+    return averaged(found), facts[0] if len(facts) == 1 else {"members": facts}
 
 
 def learner_of(

@@ -180,6 +180,10 @@ def _checked(recipe: Recipe) -> Recipe:
             raise RecipeError("model.diagonal = learned needs train.loss margin or softmax")
         if model.latent == "none" and model.match == "none":
             raise RecipeError("a model needs model.latent or model.match")
+        if train.members > 1 and (model.layers or model.cosine or train.loss == "none"):
+            raise RecipeError(
+                "train.members: only fits of a loss, without model.layers or model.cosine, are averaged"
+            )
         if model.clicked and train.loss != "softmax":
             raise RecipeError("model.clicked needs train.loss softmax")
         if (model.layers or model.cosine) and (model.latent, train.loss) != ("learned", "softmax"):

@@ -101,6 +101,8 @@ class TrainSettings:
     seconds: float = setting(0.0)
     # validation queries measured after each epoch, at most; 0: all
     valid_queries: int = setting(800, high=_SIZE)
+    # so many models from different seeds, averaged into one
+    members: int = setting(1, low=1, high=100)
     # standard deviation of U and V at the start; 0: uniform by their size, as layers start
     init: float = setting(0.05, high=100)
     # softmax: AdaGrad's rate for U, V, and for the layers above; they fall to a tenth over the epochs

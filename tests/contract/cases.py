@@ -95,6 +95,7 @@ CASES = [
     Case("dssm tied", "dssm", ("dimension=8", *_SOFTMAX, "layers=8", "tied=true"), links=True),
     Case("clicked", "fielded", ("dimension=8", *_FIELDED, "clicked=true")),
     Case("clicked links", "fielded", ("dimension=8", *_SOFTMAX, "clicked=true"), links=True),
+    Case("members", "fielded", ("dimension=8", *_FIELDED, "members=2")),
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "model.cosine=5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("cfh links", "cfh-2grams", ("dimension=8", *_CFH), links=True),
