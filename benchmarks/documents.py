@@ -58,7 +58,7 @@ LIMITED = (
     System("ssi-dense", formula="W", paper=paper(0.41, 0.477, 0.212)),
     System("ssi-dense-zero-diagonal", formula="W, Wᵢᵢ = 0", paper={"rank_loss": 0.0069}),
     *(
-        System(f"ssi-sparse p={p}", "ssi-sparse", (f"pairs.keep={p}",), f"W, {p} a row")
+        System(f"ssi-sparse p={p}", "ssi-sparse", (f"pairs.keep={p}",), f"W, {p} a row", times=2.5)
         for p in (1000, 100, 10)
     ),
     System("ssi-tied", formula="UᵀU + I", paper=paper(0.41, 0.506, 0.225)),
@@ -132,6 +132,15 @@ UNLIMITED = (
     ),
     System("cfh", formula="CFH, 1 bin"),
     System("cfh-multiple", formula="CFH, 5 bins"),
+    # Hashing pays where few words have rows of their own: F = 3,000, under the softmax loss.
+    System("few", "ssi-frequent", ("latent_words=3000", *SOFTMAX), "(UᵀV)₃ₖ + I, softmax"),
+    System("few, cfh", "cfh", ("bin_words=3000", *SOFTMAX), "CFH, F = 3k, softmax"),
+    System(
+        "few, cfh-mixed",
+        "cfh-mixed",
+        ("bin_words=3000", *SOFTMAX),
+        "(UᵀV)₃ₖ + I, CFH, softmax",
+    ),
     System("cfh-2grams", formula="CFH, 2-grams", paper=paper(0.149, 0.559, 0.249)),
     System("cfh-mixed", formula="(UᵀV)₃₀ₖ + I, CFH", paper=paper(0.119, 0.614, 0.263)),
     System("htr", formula="½-transductive", paper=paper(0.106, 0.613, 0.256)),
@@ -178,6 +187,7 @@ UNLIMITED_CHECKS = (
     ("hash-low-rank", "ssi-frequent n=30k", "hash-kernels 6M", "beats"),
     ("hash-low-rank", "ssi-frequent n=30k", "hash-kernels 6M + αI", "beats"),
     ("cfh-all", "cfh-mixed", "ssi-frequent n=30k", "beats"),
+    ("cfh-all", "few, cfh-mixed", "few", "beats"),
     ("htr", "htr", "ssi-frequent n=30k", "beats"),
     ("htr-gamma", "htr", "htr γ=0", "beats"),
 )
@@ -220,13 +230,13 @@ def findings(lab: Lab, task: Task, words: int, results: Mapping[str, Result]) ->
         for claim, better, worse, rule in checks
         for measure in MEASURES
     ]
-    with_cfh = ("cfh-mixed", "ssi-frequent n=30k")
     if not words:
-        rows = rarest(rare_weight(lab, task)) if set(with_cfh) <= set(results) else None
-        found += [
-            compare("cfh", task.name, results, *with_cfh, measure, rows=rows, of="rare words")
-            for measure in MEASURES
-        ]
+        for with_cfh in (("cfh-mixed", "ssi-frequent n=30k"), ("few, cfh-mixed", "few")):
+            rows = rarest(rare_weight(lab, task)) if set(with_cfh) <= set(results) else None
+            found += [
+                compare("cfh", task.name, results, *with_cfh, measure, rows=rows, of="rare words")
+                for measure in MEASURES
+            ]
     return found
 
 
