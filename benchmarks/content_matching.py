@@ -44,11 +44,11 @@ from fullrank.features import Rows
 from fullrank.model import field_text
 from fullrank.pairs import PRIME, PairTable, window_starts
 from fullrank.text import words
-from trainer import pair_kernels
 from trainer.collection import QRELS_HEADER, read_collection
-from trainer.data import text_fields
+from trainer.features.data import text_fields
 from trainer.metrics import Float64
-from trainer.pairs import build_texts
+from trainer.pairs import kernels as pair_kernels
+from trainer.pairs.system import build_texts
 from trainer.settings import ModelSettings
 from trainer.train import Trainer
 

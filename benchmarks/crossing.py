@@ -18,7 +18,7 @@ from fullrank.language import LanguageModel
 from fullrank.linear import LinearModel
 from trainer.evaluate import DEPTH, Judgement, measure_rankings
 from trainer.fitted import Fitted
-from trainer.language import mixed_scores
+from trainer.language.system import mixed_scores
 from trainer.metrics import RANKING_MEASURES, Float64, ranking_measures
 from trainer.train import Trainer
 

@@ -13,9 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
-from trainer.eigenmaps import fit_eigenmaps, nearest, symmetric
-from trainer.graph import fit_graph
 from trainer.metrics import Float64
+from trainer.transductive.eigenmaps import fit_eigenmaps, nearest, symmetric
+from trainer.transductive.graph import fit_graph
 
 TEST_SHARE = 0.21  # as the paper's digits: 1,969 of 9,298
 NEIGHBOURS = 5

@@ -12,7 +12,7 @@ from fullrank.expansion import ExpansionModel
 from fullrank.linear import LinearModel
 from trainer.fit import Run
 from trainer.fitted import Fitted
-from trainer.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.linear.parameters import compile_model, encode_corpus, encode_judged, start
 from trainer.recipe import Recipe
 from trainer.workshop import Workshop
 

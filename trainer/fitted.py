@@ -8,8 +8,8 @@ from typing import Any
 
 from fullrank.encoding import Encoded, Int64
 from fullrank.model import Model
-from trainer.data import Corpus
 from trainer.evaluate import query_texts
+from trainer.features.data import Corpus
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,22 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullrank.errors import RecipeError
-from trainer import (
-    eigenmaps,
-    expansion,
-    graph,
-    half_transductive,
-    language,
-    linear,
-    mixed,
-    pairs,
-    projection,
-    reconstruction,
-    translation,
-)
+from trainer import expansion, mixed
 from trainer.fit import Run
 from trainer.fitted import Fitted
+from trainer.language import system as language
+from trainer.language import translation
+from trainer.linear import system as linear
+from trainer.pairs import system as pairs
+from trainer.projections import projection
 from trainer.recipe import Recipe, load_recipe, recipe_names
+from trainer.transductive import eigenmaps, graph, half_transductive, reconstruction
 from trainer.workshop import Workshop
 
 

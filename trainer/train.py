@@ -15,8 +15,8 @@ from fullrank.bundle import find_bundle, write_bundle
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.manifest import is_name
 from trainer.collection import Collection, read_collection
-from trainer.data import Corpus
 from trainer.evaluate import query_texts
+from trainer.features.data import Corpus
 from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.progress import Reporter

@@ -14,12 +14,12 @@ from fullrank.features import Rows, rows_of
 from fullrank.retrieval import Retriever
 from fullrank.towers import Tower
 from trainer.collection import Collection
-from trainer.data import Corpus, Features
 from trainer.evaluate import DEPTH, Judgement, judge, measure_rankings
+from trainer.features.data import Corpus, Features
 from trainer.fitted import Fitted
+from trainer.linear.parameters import Parameters
+from trainer.linear.towers import forward
 from trainer.metrics import Estimate, estimates
-from trainer.parameters import Parameters
-from trainer.towers import forward
 
 
 @dataclass(frozen=True, eq=False)

@@ -140,8 +140,8 @@ def related(
     """Show the frequent words nearest to a word or 2-gram, with their DICE coefficients."""
     with needs("trainer"):
         from trainer.collection import read_collection
+        from trainer.features.related import related as find_related
         from trainer.progress import Reporter
-        from trainer.related import related as find_related
 
     read = read_collection(collection)
     with Reporter() as report:

@@ -26,10 +26,10 @@ from tests.api.support import running
 from tests.contract.cases import CASES, Case
 from tests.contract.twins import twin_of
 from tests.planted import write_planted, write_planted_links
-from trainer.clicks import with_clicks
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import evaluate, query_texts
-from trainer.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.features.clicks import with_clicks
+from trainer.linear.parameters import compile_model, encode_corpus, encode_judged, start
 from trainer.progress import Reporter
 from trainer.recipe import Recipe, load_recipe
 from trainer.train import Candidate, Trainer, train

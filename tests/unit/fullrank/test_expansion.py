@@ -17,9 +17,8 @@ from fullrank.model import Parts
 from fullrank.retrieval import Retriever
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
-from trainer.data import build_features, count_collection
-from trainer.linear import start
-from trainer.parameters import compile_model, encode_corpus
+from trainer.features.data import build_features, count_collection
+from trainer.linear.parameters import compile_model, encode_corpus, start
 from trainer.settings import ModelSettings, TrainSettings
 
 TEXTS = ["ant bee", "ant cat", "cat dog", "dog eel", "fox", ""]

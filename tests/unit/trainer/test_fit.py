@@ -17,14 +17,14 @@ import pytest
 from fullrank.errors import TrainingError
 from tests.planted import write_planted
 from trainer import fit as module
-from trainer import learner as learner_module
-from trainer import softmax
 from trainer.checkpoint import load
 from trainer.collection import read_collection
-from trainer.data import Corpus, Features, Pairs, build_features, count_collection
+from trainer.features.data import Corpus, Features, Pairs, build_features, count_collection
 from trainer.fit import Interrupted, Run, identity_of
-from trainer.linear import learner_of
-from trainer.parameters import Parameters
+from trainer.linear import learner as learner_module
+from trainer.linear import softmax
+from trainer.linear.parameters import Parameters
+from trainer.linear.system import learner_of
 from trainer.progress import Reporter
 from trainer.recipe import Recipe, load_recipe
 from trainer.validation import Validation, validation
@@ -187,7 +187,7 @@ def test_ctrl_c_within_an_epoch_goes_back_to_the_checkpoint(
             yield step
 
     with monkeypatch.context() as patch:
-        patch.setattr("trainer.softmax.epoch", pressed_in_the_third)
+        patch.setattr("trainer.linear.softmax.epoch", pressed_in_the_third)
         with pytest.raises(Interrupted, match="in epoch 3; --resume goes on after epoch 2"):
             run(data, recipe, valid, path)
     assert_same(whole, run(data, recipe, valid, path, resume=True))
@@ -205,7 +205,7 @@ def test_ctrl_c_before_any_checkpoint_says_so(
         signal.raise_signal(signal.SIGINT)
         yield 1, 1.0
 
-    monkeypatch.setattr("trainer.softmax.epoch", pressed)
+    monkeypatch.setattr("trainer.linear.softmax.epoch", pressed)
     with pytest.raises(Interrupted, match="in epoch 1; nothing to resume yet"):
         run(features(recipe), recipe, valid, tmp_path / "0.npz")
     assert not (tmp_path / "0.npz").exists()

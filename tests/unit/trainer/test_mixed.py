@@ -14,8 +14,8 @@ from fullrank.mixed import MixedModel
 from fullrank.model import Parts
 from fullrank.retrieval import Retriever
 from tests.planted import write_planted
-from trainer import linear
 from trainer.collection import read_collection
+from trainer.linear import system as linear
 from trainer.progress import Reporter
 from trainer.recipe import Recipe, load_recipe
 from trainer.train import Trainer

@@ -1,0 +1,126 @@
+"""Clicked text: whose it is, and that no training query meets itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.errors import TrainingError
+from fullrank.features import count_corpus
+from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
+from trainer.collection import Collection, read_collection
+from trainer.features.clicks import Clicks, with_clicks
+from trainer.features.data import Features, build_features, count_collection
+from trainer.settings import ModelSettings
+
+SETTINGS = ModelSettings(match="bm25", diagonal="learned", clicked=True)
+
+
+def features_of(collection: Collection) -> Features:
+    return build_features(count_collection(collection, processes=1), SETTINGS)
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Collection:
+    """q1 led to a; q2 to a and b; q3 is no training query; one word stands in queries alone."""
+    documents = [{"_id": name, "title": f"{name} x", "text": "common"} for name in "abc"]
+    write_lines(tmp_path / "corpus.jsonl", documents)
+    texts = {"q1": "red red novel", "q2": "blue x", "q3": "green"}
+    write_lines(tmp_path / "queries.jsonl", [{"_id": i, "text": t} for i, t in texts.items()])
+    write_qrels(tmp_path / "qrels" / "train.tsv", [("q1", "a"), ("q2", "a"), ("q2", "b")])
+    write_qrels(tmp_path / "qrels" / "valid.tsv", [("q3", "c")])
+    return read_collection(tmp_path)
+
+
+def test_the_field_holds_the_training_queries_of_a_document(collection: Collection) -> None:
+    fields = {d.id: d.fields.get("clicked") for d in with_clicks(collection).documents}
+    assert fields == {"a": "red red novel\nblue x", "b": "blue x", "c": None}
+    features = features_of(collection)
+    assert features.model.settings["fields"][-1] == ["clicked", ["clicked"]]
+    assert features.model.settings["query_fields"] == ["title", "text"]
+    assert features.model.settings["field_weights"] == [1.0, 1.0, 0.0]
+    # A word that only queries hold is known to the exact-match part, and to no field but this one.
+    row = features.model.sparse.words.row("novel")
+    assert row >= 0
+    held = [(z.indices == row).any() for z in features.z]
+    assert held == [False, False, True]
+
+
+def test_training_and_serving_count_the_same(collection: Collection) -> None:
+    features = features_of(collection)
+    texts = [d.fields.get("clicked", "") for d in with_clicks(collection).documents]
+    counts = count_corpus([texts])
+    assert features.clicks is not None
+    mine = features.clicks.counts.csr()[:, [features.words.index(word) for word in counts.words]]
+    np.testing.assert_array_equal(mine.toarray(), counts.columns[0].csr().toarray())
+
+
+@pytest.mark.parametrize(
+    ("left_out", "wanted"),
+    [
+        ([], ["red red novel blue x", "blue x", ""]),
+        ([0], ["blue x", "blue x", ""]),
+        ([1], ["red red novel", "", ""]),
+        ([0, 1, 2], ["", "", ""]),
+    ],
+)
+def test_without(collection: Collection, left_out: list[int], wanted: list[str]) -> None:
+    """Queries are left out of all documents they led to, and of no other."""
+    features = features_of(collection)
+    assert features.clicks is not None
+    rows = np.array([2, 0, 1])
+    left = features.clicks.without(np.array(left_out, np.int64), rows)
+    found = [
+        sorted(
+            features.words[w]
+            for w, n in zip(left.indices[a:b], left.values[a:b], strict=True)
+            for _ in range(int(n))
+        )
+        for a, b in zip(left.indptr, left.indptr[1:], strict=False)
+    ]
+    assert found == [sorted(wanted[i].split()) for i in rows]
+
+
+def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(
+    tmp_path: Path,
+) -> None:
+    """z of the step equals z of a collection without those judgements; other fields are as they were."""
+    collection = read_collection(write_planted(tmp_path))
+    features = features_of(collection)
+    queries = features.pairs.queries[::3]
+    kept = {q: d for q, d in features.pairs.relevant.items() if q not in set(queries.tolist())}
+    assert features.clicks is not None
+    other = Clicks.of(kept, features.documents, features.clicks.texts)
+    documents = np.arange(features.documents)[::-1].copy()
+    found = features.fields(documents, queries)
+    # The mean length of the field stays that of the whole: only counts change.
+    side, f = features.model.sparse, len(features.counted) - 1
+    wanted = side.field(features.words, other.counts.take(documents), f)
+    np.testing.assert_allclose(
+        found[f].csr()[:, : wanted.width].toarray(), wanted.csr().toarray(), rtol=1e-6
+    )
+    assert (found[f].csr() != features.z[f].take(documents).csr()).nnz
+    for g, z in enumerate(features.z[:f]):
+        assert (found[g].csr() != z.take(documents).csr()).nnz == 0
+
+
+def test_linked_documents_speak_by_their_titles(tmp_path: Path) -> None:
+    collection = read_collection(write_planted_links(tmp_path))
+    linked = with_clicks(collection)
+    title = {d.id: d.fields["title"] for d in collection.documents}
+    sources = [q for q, grades in collection.qrels("train").items() if "d0-0" in grades]
+    assert sources
+    assert linked.documents[0].fields["clicked"] == "\n".join(title[q] for q in sources)
+    features = features_of(collection)
+    assert features.clicks is not None
+    assert features.clicks.texts.values.sum() < features.query_counts.values.sum()
+
+
+def test_a_field_of_that_name_is_refused(collection: Collection) -> None:
+    with pytest.raises(TrainingError, match="rename"):
+        features_of(with_clicks(collection))
+    plain = count_collection(with_clicks(collection), processes=1)
+    assert len(build_features(plain, replace(SETTINGS, clicked=False)).z) == 3

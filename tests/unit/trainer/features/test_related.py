@@ -1,0 +1,67 @@
+"""The nearest frequent words, and what cannot be asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fullrank.errors import CollectionError
+from tests.planted import write_lines, write_qrels
+from trainer.collection import Collection, read_collection
+from trainer.features.related import related
+
+
+@pytest.fixture
+def collection(tmp_path: Path) -> Collection:
+    texts = [
+        "Spock of Star Trek. The klingon ship",
+        "star trek klingon",
+        "a star in the sky",
+        "the sky; the ship",
+    ]
+    write_lines(
+        tmp_path / "corpus.jsonl",
+        [{"_id": str(i), "title": "", "text": text} for i, text in enumerate(texts)],
+    )
+    write_qrels(tmp_path / "qrels" / "train.tsv", [("0", "1")])
+    return read_collection(tmp_path)
+
+
+def test_nearest_words_of_words_and_bigrams(collection: Collection) -> None:
+    """Their own words left out; coefficients as by hand; ties to the more frequent, then by the alphabet."""
+    spock, trek = related(collection, ["Spock", "Star Trek"], top=3)
+    assert (spock.term, spock.occurs) == ("spock", 1)
+    assert [(n.word, n.dice) for n in spock.nearest] == [
+        ("of", 1.0),
+        ("klingon", 2 / 3),
+        ("ship", 2 / 3),
+    ]
+    assert (trek.term, trek.occurs) == ("star trek", 2)
+    assert [(n.word, n.dice) for n in trek.nearest] == [
+        ("klingon", 1.0),
+        ("of", 2 / 3),
+        ("spock", 2 / 3),
+    ]
+    assert trek.as_dict()["nearest"][0] == {"word": "klingon", "dice": 1.0}
+
+
+def test_fewer_frequent_words_and_nearer_contexts(collection: Collection) -> None:
+    (spock,) = related(collection, ["spock"], frequent_words=2)
+    assert [n.word for n in spock.nearest] == ["star", "the"]
+    (spock,) = related(collection, ["spock"], context="sentence", top=2)
+    assert [n.word for n in spock.nearest] == ["of", "trek"]
+
+
+@pytest.mark.parametrize(
+    ("term", "said"),
+    [
+        ("vulcan", "'vulcan' stands in no document"),
+        ("trek star", "'trek star' stands in no document"),
+        ("the star trek", "neither a word nor a 2-gram; it is cut into the, star, trek"),
+        ("--", "'--' is neither a word nor a 2-gram"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(collection: Collection, term: str, said: str) -> None:
+    with pytest.raises(CollectionError, match=said):
+        related(collection, [term])

@@ -1,0 +1,1 @@
+"""From counted text to the matrices that a fit works on."""

@@ -1,0 +1,109 @@
+"""From words to trained rows: what a word's vector is made of while training, and the table of words that serves.
+
+    u_w = Σ_r C_wr U_r                  C: (words, trained rows), sparse
+
+    own rows              C = I
+    letter trigrams       C = [I | T]       T_wg = 1/√|G_w| for each trigram g of w
+    trigrams "only"       C = T             word hashing
+    hashing "all"         C = H             H_wj = 1/√k for j = S_1(w) … S_k(w): correlated feature hashing
+    hashing "rare"        C = [F | H]       frequent words have a row of their own, every other word is made of the rows
+                                            of a second table
+
+Because u = Σ_w x_w u_w is linear, training works on x C and a compiled model stores C U, one row per word: serving
+knows nothing of any of this (unseen words apart, which have trigrams and no neighbours).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Float32
+from fullrank.features import Rows, rows_of, trigram_rows
+from fullrank.linear import DenseSide
+from trainer.features.dice import Neighbours
+
+Matrix = sp.csr_array[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Composition:
+    """C of one side. Trained rows: ``labels``, equal on both sides where they mean the same; then trigrams.
+
+    words   (words, labels); None is the identity
+    second  the rows of the second table, none where there is one table
+    """
+
+    labels: Sequence[str]
+    words: Matrix | None
+    second: slice = field(default_factory=lambda: slice(0))
+
+    def trained(self, side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:
+        """x C: φ over the side's words and then the unseen ones, as φ over trained rows."""
+        known, matrix = len(side.words), x.csr()
+        if self.words is None and not len(side.trigrams):
+            return x
+        parts = [matrix[:, :known] if self.words is None else matrix[:, :known] @ self.words]
+        if len(side.trigrams):
+            letters = trigram_rows([*side.words.words, *unseen], side.trigrams).csr()
+            parts.append(matrix @ letters)
+        return rows_of(sp.csr_array(sp.hstack(parts, format="csr")))
+
+    def folded(self, side: DenseSide, table: Float32) -> DenseSide:
+        """The side that serves: C U, and the trigrams' rows for unseen words."""
+        rows, letters = table[: len(self.labels)], table[len(self.labels) :]
+        if self.words is not None:
+            rows = np.asarray(self.words @ rows)
+        if len(letters):
+            rows = rows + np.asarray(trigram_rows(side.words.words, side.trigrams).csr() @ letters)
+        return replace(
+            side,
+            table=np.ascontiguousarray(rows, np.float32),
+            trigram_table=np.ascontiguousarray(letters, np.float32),
+        )
+
+
+def own_rows(words: Sequence[str]) -> Composition:
+    """A row for each word."""
+    return Composition(words, None)
+
+
+def no_rows(words: Sequence[str]) -> Composition:
+    """Words are made of their trigrams alone."""
+    return Composition([], sp.csr_array(np.zeros((len(words), 0), np.float32)))
+
+
+def hashed(words: Sequence[str], neighbours: Neighbours) -> Composition:
+    """Every word is the mean direction of its bins: rows S_1(w) … S_k(w), each 1/√k."""
+    return Composition(list(neighbours.bins), _bins_of(words, neighbours))
+
+
+def mixed(words: Sequence[str], neighbours: Neighbours) -> Composition:
+    """Frequent words have their own rows; the others are hashed into a second table."""
+    place = {word: j for j, word in enumerate(neighbours.bins)}
+    own = np.array([place.get(word, -1) for word in words], np.int32).reshape(-1)
+    frequent = np.flatnonzero(own >= 0)
+    first = sp.csr_array(
+        (np.ones(len(frequent), np.float32), (frequent, own[frequent])),
+        shape=(len(words), len(neighbours.bins)),
+    )
+    others = sp.diags_array((own < 0).astype(np.float32))
+    second = sp.csr_array(others @ _bins_of(words, neighbours))
+    second.eliminate_zeros()
+    labels = [*neighbours.bins, *(f"like {word}" for word in neighbours.bins)]
+    both = sp.csr_array(sp.hstack([first, second], format="csr"))
+    return Composition(labels, both, slice(len(neighbours.bins), len(labels)))
+
+
+def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:
+    """H."""
+    rows = np.array([neighbours.index.get(word, -1) for word in words], np.int64).reshape(-1)
+    places = np.where(rows[:, None] >= 0, neighbours.places[rows], np.int32(-1))
+    k = places.shape[1]
+    word, _ = np.nonzero(places >= 0)
+    values = np.full(len(word), k**-0.5, np.float32)
+    shape = (len(words), len(neighbours.bins))
+    return sp.csr_array((values, (word, places[places >= 0])), shape=shape)

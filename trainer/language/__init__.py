@@ -1,0 +1,1 @@
+"""Language models: topics over clicked pairs, word translation."""

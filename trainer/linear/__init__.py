@@ -1,0 +1,1 @@
+"""The linear family: supervised semantic indexing in all its forms, LSI, towers."""

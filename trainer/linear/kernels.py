@@ -1,0 +1,285 @@
+"""Numba kernels of training: embedding, its gradient with AdaGrad, and the sparse part over a batch of candidates.
+
+Three layers, innermost first: one row, all rows in parallel, and the plain functions of ``softmax`` and
+``margin`` that call them. Every reduction runs inside one thread in a fixed order, so results do not depend on
+the number of threads (``margin_sgd`` apart). Each kernel has a numpy twin in the tests. All arrays are C-contiguous;
+indptr int64, indices int32, values float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from fullrank.encoding import Float32, Int32, Int64
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
+    for n in range(out.shape[0]):
+        out[n] += weight * row[n]
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: Float32) -> None:
+    """out[i] = Σ_j x_ij · table[j]: the dense vector U x of every row x; table (F, N), out (B, N)."""
+    for i in prange(len(indptr) - 1):
+        out[i, :] = 0
+        for p in range(indptr[i], indptr[i + 1]):
+            add_row(out[i], table[indices[p]], values[p])
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def adagrad_table(
+    features: Int32,
+    indptr: Int64,
+    rows: Int32,
+    values: Float32,
+    gradient: Float32,
+    table: Float32,
+    squares: Float32,
+    rate: float,
+) -> None:
+    """One AdaGrad step on the touched rows of a table.
+
+    ∂L/∂table[f] = Σ_i x_if ∂L/∂u_i         squares[f] += mean over n of its square
+    table[f] −= rate · ∂L/∂table[f] / √squares[f]
+
+    features (T,) are the touched rows; (indptr, rows, values) the batch transposed: for feature t, which texts hold it
+    and how strongly; gradient (B, N) is ∂L/∂u.
+    """
+    for t in prange(len(features)):
+        f = features[t]
+        g = np.zeros(gradient.shape[1], np.float32)
+        for p in range(indptr[t], indptr[t + 1]):
+            add_row(g, gradient[rows[p]], values[p])
+        total = np.float32(0)
+        for n in range(g.shape[0]):
+            total += g[n] * g[n]
+        squares[f] += total / np.float32(g.shape[0])
+        if squares[f] > 0:
+            add_row(table[f], g, np.float32(-rate / np.sqrt(squares[f])))
+
+
+@njit(nogil=True, fastmath=True, cache=True)
+def _match_row(
+    indices: Int32,
+    values: Float32,
+    starts: Int64,
+    postings: Int32,
+    weights: Float32,
+    diagonal: Float32,
+    out: Float32,
+) -> None:
+    for p in range(len(indices)):
+        w = indices[p]
+        s = values[p] * diagonal[w]
+        for e in range(starts[w], starts[w + 1]):
+            out[postings[e]] += s * weights[e]
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def match(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32,
+    starts: Int64,
+    postings: Int32,
+    weights: Float32,
+    diagonal: Float32,
+    out: Float32,
+) -> None:
+    """out[i, c] += Σ_w s_iw · D_w · z_cw over the candidates' postings (starts, postings, weights) by word."""
+    for i in prange(len(indptr) - 1):
+        a, b = indptr[i], indptr[i + 1]
+        _match_row(indices[a:b], values[a:b], starts, postings, weights, diagonal, out[i])
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def match_gradient(
+    touched: Int32,
+    indptr: Int64,
+    rows: Int32,
+    values: Float32,
+    starts: Int64,
+    postings: Int32,
+    weights: Float32,
+    gradient: Float32,
+    out: Float32,
+) -> None:
+    """out[t] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw of touched words w; (indptr, rows, values): the queries by word."""
+    for t in prange(len(touched)):
+        w = touched[t]
+        total = 0.0
+        for p in range(indptr[t], indptr[t + 1]):
+            row = gradient[rows[p]]
+            inner = 0.0
+            for e in range(starts[w], starts[w + 1]):
+                inner += row[postings[e]] * weights[e]
+            total += values[p] * inner
+        out[t] = total
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def softmax_gradient(
+    S: Float32,
+    positive_indptr: Int64,
+    positives: Int64,
+    masked_indptr: Int64,
+    masked: Int64,
+    losses: Float32,
+) -> None:
+    """Scores (B, C) become ∂L/∂f in place, before the mean over queries; losses[i] is −mean_p log P(p).
+
+    The columns of row i in ``masked`` (-1: not a candidate) are no negatives; its ``positives`` are a part of them.
+    """
+    for i in prange(S.shape[0]):
+        row = S[i]
+        first, last = positive_indptr[i], positive_indptr[i + 1]
+        kept = np.empty(last - first, np.float32)
+        for k in range(last - first):
+            kept[k] = row[positives[first + k]]
+        for k in range(masked_indptr[i], masked_indptr[i + 1]):
+            if masked[k] >= 0:
+                row[masked[k]] = -np.inf
+        top = max(row.max(), kept.max())
+        for c in range(row.shape[0]):
+            row[c] = np.exp(row[c] - top)
+        for k in range(len(kept)):
+            kept[k] = np.exp(kept[k] - top)
+        negatives = np.float32(0)
+        for c in range(row.shape[0]):
+            negatives += row[c]
+        inverse = np.float32(0)
+        loss = np.float32(0)
+        for k in range(len(kept)):
+            z = kept[k] + negatives + np.float32(1e-30)
+            inverse += np.float32(1) / z
+            loss -= np.log(kept[k] / z + np.float32(1e-30))
+        weight = np.float32(1) / np.sqrt(np.float32(len(kept)))
+        for c in range(row.shape[0]):
+            row[c] *= weight * inverse
+        for k in range(len(kept)):
+            z = kept[k] + negatives + np.float32(1e-30)
+            row[positives[first + k]] = weight * (kept[k] / z - np.float32(1))
+        losses[i] = loss / np.float32(len(kept))
+
+
+@njit(nogil=True, cache=True)
+def dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> float:
+    """Σ_w a_w D_w b_w of two sparse rows with ascending indices."""
+    total = 0.0
+    i = j = 0
+    while i < len(ai) and j < len(bi):
+        if ai[i] == bi[j]:
+            total += av[i] * D[ai[i]] * bv[j]
+            i += 1
+            j += 1
+        elif ai[i] < bi[j]:
+            i += 1
+        else:
+            j += 1
+    return total
+
+
+@njit(nogil=True, cache=True)
+def _move_diagonal(ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, D: Float32) -> None:
+    """D_w += step · a_w b_w where both rows hold w."""
+    i = j = 0
+    while i < len(ai) and j < len(bi):
+        if ai[i] == bi[j]:
+            D[ai[i]] += np.float32(step * av[i] * bv[j])
+            i += 1
+            j += 1
+        elif ai[i] < bi[j]:
+            i += 1
+        else:
+            j += 1
+
+
+@njit(nogil=True, cache=True)
+def _margin_triple(  # type: ignore[no-untyped-def]
+    q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate, update
+):
+    """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
+
+    U += λ V(x⁺ − x⁻) x_qᵀ     V += λ (U x_q)(x⁺ − x⁻)ᵀ     D_f += λ s (z_f⁺ − z_f⁻)     b_{d⁺} += λ, b_{d⁻} −= λ
+
+    both products from the values before the step; with V = U both updates land on it.
+    """
+    si, sv = s[1][s[0][q] : s[0][q + 1]], s[2][s[0][q] : s[0][q + 1]]
+    margin = 1.0
+    for f in range(len(zp)):
+        ip, ix, vx = zp[f], zi[f], zv[f]
+        margin -= dot_sparse(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], D[f])
+        margin += dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
+    if biased:
+        margin += bias[n] - bias[d]
+    size = U.shape[1] if latent else 0
+    u = np.zeros(size, np.float32)
+    v = np.zeros(size, np.float32)
+    if latent:
+        for p in range(xq[0][q], xq[0][q + 1]):
+            add_row(u, U[xq[1][p]], xq[2][p])
+        for p in range(xd[0][d], xd[0][d + 1]):
+            add_row(v, V[xd[1][p]], xd[2][p])
+        for p in range(xd[0][n], xd[0][n + 1]):
+            add_row(v, V[xd[1][p]], -xd[2][p])
+        for k in range(size):
+            margin -= u[k] * v[k]
+    if margin <= 0 or not update:
+        return max(0.0, margin)
+    step = np.float32(rate)
+    if latent:
+        for p in range(xq[0][q], xq[0][q + 1]):
+            add_row(U[xq[1][p]], v, step * xq[2][p])
+        for p in range(xd[0][d], xd[0][d + 1]):
+            add_row(V[xd[1][p]], u, step * xd[2][p])
+        for p in range(xd[0][n], xd[0][n + 1]):
+            add_row(V[xd[1][p]], u, -step * xd[2][p])
+    if learn:
+        for f in range(len(zp)):
+            ip, ix, vx = zp[f], zi[f], zv[f]
+            _move_diagonal(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], rate, D[f])
+            _move_diagonal(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], -rate, D[f])
+    if biased:
+        bias[d] += step
+        bias[n] -= step
+    return margin
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def margin_sgd(  # type: ignore[no-untyped-def]
+    queries,
+    positives,
+    negatives,
+    shards,
+    xq,
+    xd,
+    s,
+    zp,
+    zi,
+    zv,
+    U,
+    V,
+    D,
+    bias,
+    latent,
+    learn,
+    biased,
+    rate,
+    losses,
+    update,
+):
+    """Stochastic gradient over triples (queries, positives, negatives), int64 (T,); losses float32 (T,).
+
+    Shard i takes every ``shards``-th triple. Shards run at once without locks (rows are sparse, collisions rare), so
+    only one shard gives the same bits twice. xq, xd and s are (indptr, indices, values); zp, zi and zv the same of
+    every field (no tuples of tuples: numba does not take those into threads). V is U itself when tied.
+    """
+    for i in prange(shards):
+        for t in range(i, len(queries), shards):
+            losses[t] = _margin_triple(
+                queries[t], positives[t], negatives[t], xq, xd, s, zp, zi, zv,
+                U, V, D, bias, latent, learn, biased, rate, update,
+            )  # fmt: skip

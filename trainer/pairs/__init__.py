@@ -1,0 +1,1 @@
+"""Word pairs: W whole, sparse or hashed."""

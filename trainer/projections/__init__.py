@@ -1,0 +1,1 @@
+"""Projections of both sides into one space: LSA, CL-LSA, OPCA, S2Net."""

@@ -1,0 +1,186 @@
+"""Projections found as eigenvectors: LSA, cross-language LSA and oriented principal components.
+
+Queries and documents are rows of one space of F words, x ∈ R^F. With Cov the covariance of rows and N = ``dimension``,
+the columns of A, float32 (F, N), are the eigenvectors of the largest eigenvalues of
+
+    lsa      Cov(queries and documents, each a text of its own) v = μ v
+    cl-lsa   Cov(q + d, one row a pair) v = μ v
+    opca     Cov(queries and documents) v = μ (Σ_noise + γ I) v         Σ_noise = mean over pairs of (q − d)(q − d)ᵀ
+
+(Gao, Toutanova, Yih 2011, §2.3 and 5.4; Platt, Toutanova, Yih 2010). No covariance is ever formed: a matrix is what it
+does to a vector, a product with sparse rows and one with their transpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg, eigsh
+
+from fullrank.encoding import Float32, Float64, Int64
+from fullrank.errors import TrainingError
+from fullrank.features import Rows
+from trainer.features.data import Features
+
+Matrix: TypeAlias = sp.csr_array[np.float64]
+
+_SOLVED = 1e-6  # relative residual of each solve with Σ_noise + γ I
+_CONVERGED = 1e-4  # relative error of OPCA's eigenvalues
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Training queries and all documents as rows over the same F columns.
+
+    queries, documents       float64 (Q, F), (D, F): unit vectors
+    query_of, document_of    int64 (pairs,): the two rows of each pair
+    mates                    int64 (Q,): the row of the document that each query is or describes, -1: none
+    own                      columns before those of the documents: 0 where both sides share one vocabulary, else the
+                             queries' own come first and a word that both know is two columns
+    """
+
+    queries: Matrix
+    documents: Matrix
+    query_of: Int64
+    document_of: Int64
+    mates: Int64
+    own: int
+
+    @property
+    def width(self) -> int:
+        """F."""
+        return int(self.documents.shape[1])
+
+    def texts(self) -> LinearOperator:
+        """Queries and documents as they stand, (Q + D, F). A document that asks counts twice."""
+        return aslinearoperator(sp.vstack([self.queries, self.documents], "csr"))
+
+    def pairs(self, sign: float) -> LinearOperator:
+        """q + sign · d of each pair, (pairs, F). Raises TrainingError where there is none."""
+        if not len(self.query_of):
+            raise TrainingError("the training split has no pair; nothing can be learned")
+        q = self._chosen(self.query_of, self.queries.shape[0])
+        d = self._chosen(self.document_of, self.documents.shape[0])
+        Q, D = self.queries, self.documents
+        qT, dT, QT, DT = (matrix.T.tocsr() for matrix in (q, d, Q, D))
+        return LinearOperator(
+            (len(self.query_of), self.width),
+            matvec=lambda v: _through(v, Q, q) + sign * _through(v, D, d),
+            rmatvec=lambda w: _through(w, qT, QT) + sign * _through(w, dT, DT),
+            dtype=np.float64,
+        )
+
+    @staticmethod
+    def _chosen(rows: Int64, count: int) -> Matrix:
+        ones, indptr = np.ones(len(rows)), np.arange(len(rows) + 1)
+        return sp.csr_array((ones, rows, indptr), shape=(len(rows), count))
+
+    def variances(self) -> Float64:
+        """Mean of q_w² + d_w² over pairs, (F,): the diagonal of Σ_noise where no pair has a word in common."""
+        total = np.zeros(self.width)
+        for rows, of in ((self.queries, self.query_of), (self.documents, self.document_of)):
+            total += rows.power(2).T @ np.bincount(of, minlength=rows.shape[0])
+        return total / len(self.query_of)
+
+    def known(self) -> Int64:
+        """query · D + document of every pair and of every mate: those are no negatives."""
+        described = np.flatnonzero(self.mates >= 0)
+        count = self.documents.shape[0]
+        pairs = self.query_of * count + self.document_of
+        return np.union1d(pairs, described * count + self.mates[described])
+
+    def tables(self, A: Float32) -> tuple[Float32, Float32]:
+        """U and V: the rows of A for the words of queries and of documents."""
+        return (A[: self.own], A[self.own :]) if self.own else (A, A)
+
+
+def space_of(features: Features, pairs: str = "judged") -> Space:
+    """The space of a recipe's features.
+
+    pairs  "judged": every training query with each of its judged documents; "mates": with the document it describes
+    """
+    asked = features.pairs.queries
+    if pairs == "mates":
+        query_of = np.flatnonzero(features.mates[asked] >= 0)
+        document_of = features.mates[asked][query_of]
+    else:
+        found = [features.pairs.relevant[q] for q in asked.tolist()]
+        query_of = np.repeat(np.arange(len(asked)), [len(rows) for rows in found])
+        document_of = np.concatenate([np.zeros(0, np.int64), *found])
+    own = 0 if features.settings.tied else features.xq.width
+    width = own + features.xd.width
+    return Space(
+        _over(features.xq.take(asked), width, 0),
+        _over(features.xd, width, own),
+        query_of.astype(np.int64),
+        document_of.astype(np.int64),
+        features.mates[asked],
+        own,
+    )
+
+
+def _through(v: Float64, first: Matrix, second: Matrix) -> Float64:
+    return np.asarray(second @ (first @ v.ravel()), np.float64)
+
+
+def _over(rows: Rows, width: int, shift: int) -> Matrix:
+    values = rows.values.astype(np.float64)
+    return sp.csr_array((values, rows.indices + shift, rows.indptr), shape=(len(rows), width))
+
+
+def lsa(space: Space, dimension: int, seed: int) -> Float32:
+    """A by principal components of queries and documents, each a text of its own."""
+    return _largest(_covariance(space.texts(), dimension), dimension, seed)
+
+
+def cl_lsa(space: Space, dimension: int, seed: int) -> Float32:
+    """A by principal components of q + d over the pairs."""
+    return _largest(_covariance(space.pairs(1), dimension), dimension, seed)
+
+
+def opca(space: Space, dimension: int, seed: int, noise: float) -> Float32:
+    """A by oriented principal components; γ is ``noise`` times the mean of ``Space.variances``."""
+    apart = space.pairs(-1)
+    variances = space.variances()
+    gamma = noise * variances.mean()
+    shape = (space.width, space.width)
+    noise_matrix = LinearOperator(
+        shape,
+        matvec=lambda v: apart.rmatvec(apart.matvec(v)) / apart.shape[0] + gamma * v.ravel(),
+        dtype=np.float64,
+    )
+    # Frequent words vary a thousand times more than rare ones: dividing by that makes the solves short.
+    near = LinearOperator(shape, matvec=lambda v: v.ravel() / (variances + gamma), dtype=np.float64)
+    solved = LinearOperator(
+        shape,
+        matvec=lambda b: cg(noise_matrix, b.ravel(), rtol=_SOLVED, M=near)[0],
+        dtype=np.float64,
+    )
+    signal = _covariance(space.texts(), dimension)
+    return _largest(signal, dimension, seed, M=noise_matrix, Minv=solved, tol=_CONVERGED)
+
+
+def _covariance(X: LinearOperator, dimension: int) -> LinearOperator:
+    """v ↦ Xᵀ(Xv)/n − m (m·v), with m the mean row. Raises TrainingError when X is too small for the dimension."""
+    n, width = X.shape
+    if dimension >= min(n, width):
+        raise TrainingError(
+            f"model.dimension: {dimension} must be below {min(n, width)}, "
+            "the smaller of the number of texts and of words"
+        )
+    m = X.rmatvec(np.ones(n)) / n
+    return LinearOperator(
+        (width, width),
+        matvec=lambda v: X.rmatvec(X.matvec(v.ravel())) / n - m * float(m @ v.ravel()),
+        dtype=np.float64,
+    )
+
+
+def _largest(operator: LinearOperator, dimension: int, seed: int, **generalised: Any) -> Float32:
+    """Eigenvectors of the largest eigenvalues, largest first, float32 (F, N); the seed fixes the first vector."""
+    first = np.random.default_rng(seed).standard_normal(operator.shape[0])
+    _, vectors = eigsh(operator, k=dimension, v0=first, **generalised)
+    return np.ascontiguousarray(vectors[:, ::-1], np.float32)

@@ -1,0 +1,1 @@
+"""Half transductive ranking, and the eigenmaps it is measured against."""
