@@ -33,16 +33,21 @@ def explain(
     Where the score is an inner product, learned of word w is (its share of u)·v and exact is Σ_f s_wf t_f over its
     features f; else the model's scorer says. Over all words they add up to the learned and the exact part.
     """
-    documents = retriever.documents
-    if retriever.scorer is None:
-        words = _of_inner_product(terms, documents, row)
-    else:
-        words = retriever.scorer.explain(terms, query, row)
+    words = word_scores(terms, retriever, query, row)
     learned = sum(word.learned for word in words)
     exact = sum(word.exact for word in words)
     words.sort(key=lambda word: (-abs(word.learned + word.exact), word.word))
     strongest = [word for word in words[:limit] if word.learned or word.exact]
-    return Explanation(learned, exact, float(documents.bias[row]), strongest)
+    return Explanation(learned, exact, float(retriever.documents.bias[row]), strongest)
+
+
+def word_scores(
+    terms: Sequence[TermShare], retriever: Retriever, query: Encoded, row: int
+) -> list[WordScore]:
+    """What each term brought to one document's score, in the order of the terms."""
+    if retriever.scorer is None:
+        return _of_inner_product(terms, retriever.documents, row)
+    return retriever.scorer.explain(terms, query, row)
 
 
 def _of_inner_product(terms: Sequence[TermShare], documents: Encoded, row: int) -> list[WordScore]:

@@ -2,7 +2,8 @@
 
     u = [w_1 u_1; w_2 u_2; …]        v = [v_1; v_2; …]        s and t likewise        b = Σ_m w_m b_m
 
-so the sum of inner products is one inner product, and is served like any other.
+so the sum of inner products is one inner product, and is served like any other. A language model is none, but its score
+too is linear in the weights of the query's words: beside one, a ``MixedScorer`` adds up what each model says.
 """
 
 from __future__ import annotations
@@ -10,21 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Float64, Int64
+from fullrank.explain import word_scores
 from fullrank.features import rows_of
-from fullrank.model import Model, Parts, TermShare
+from fullrank.model import Model, Parts, TermShare, WordScore
+from fullrank.retrieval import Retriever
 
 KIND = "mixed"
 
 
 @dataclass(frozen=True, eq=False)
 class MixedModel:
-    """Models and their weights. A model whose score is no inner product cannot be one of them."""
+    """Models and their weights. Each model's score must be linear in its encoded query."""
 
     models: Sequence[Model]
     weights: Sequence[float]
@@ -88,8 +91,23 @@ class MixedModel:
             dense, sparse = dense + model.n_dense, sparse + model.n_sparse
         return [_term(name, *parts) for name, parts in found.items()]
 
-    def scorer(self, documents: Encoded) -> None:
-        """None: the score is the inner product."""
+    def scorer(self, documents: Encoded) -> MixedScorer | None:
+        """None where every model is an inner product: then so is the mix."""
+        parts = []
+        for model, place in zip(self.models, self.places(), strict=True):
+            own = place.of(documents)
+            parts.append((place, Retriever(own, model.scorer(own))))
+        if all(retriever.scorer is None for _, retriever in parts):
+            return None
+        return MixedScorer(parts)
+
+    def places(self) -> list[Place]:
+        """Where each model's numbers lie among those of the mix."""
+        found, dense, sparse = [], 0, 0
+        for model in self.models:
+            found.append(Place(dense, model.n_dense, sparse, model.n_sparse))
+            dense, sparse = dense + model.n_dense, sparse + model.n_sparse
+        return found
 
     def parts(self) -> Parts:
         """What a bundle stores: the arrays and strings of each model under its number."""
@@ -103,7 +121,7 @@ class MixedModel:
 
     @classmethod
     def from_parts(cls, parts: Parts, load: Callable[[Parts], Model]) -> MixedModel:
-        """The inverse of ``parts``. Raises ValueError where a model is missing or not an inner product.
+        """The inverse of ``parts``. Raises ValueError where a model is missing.
 
         load  makes each of the models
         """
@@ -121,6 +139,64 @@ class MixedModel:
         if len(weights) != len(models) or not models:
             raise ValueError(f"{len(models)} models, {len(weights)} weights")
         return cls(models, weights)
+
+
+class Place(NamedTuple):
+    """The columns of one model: ``n_dense`` from ``dense`` on, ``n_sparse`` from ``sparse`` on."""
+
+    dense: int
+    n_dense: int
+    sparse: int
+    n_sparse: int
+
+    def of(self, texts: Encoded) -> Encoded:
+        """The model's part of encoded texts; no bias, which the mix has as a whole."""
+        rows = rows_of(texts.csr()[:, self.sparse : self.sparse + self.n_sparse])
+        dense = np.ascontiguousarray(texts.dense[:, self.dense : self.dense + self.n_dense])
+        bias = np.zeros(len(texts), np.float32)
+        return Encoded(dense, rows.indptr, rows.indices, rows.values, rows.width, bias)
+
+    def share(self, term: TermShare) -> TermShare:
+        """The model's part of a term."""
+        features, weights = np.atleast_1d(term.feature), np.atleast_1d(term.weight)
+        inside = (features >= self.sparse) & (features < self.sparse + self.n_sparse)
+        dense = term.dense[self.dense : self.dense + self.n_dense]
+        own = (features[inside] - self.sparse).astype(np.int32)
+        if len(own) == 0:
+            return TermShare(term.term, dense, -1, 0.0)
+        if len(own) == 1:
+            return TermShare(term.term, dense, int(own[0]), float(weights[inside][0]))
+        return TermShare(term.term, dense, own, weights[inside].astype(np.float32))
+
+
+class MixedScorer:
+    """Σ_m w_m f_m for one set of documents, each f_m as its own retrieval would score it, in float64.
+
+    The weights are in the query already. Each model's part of the documents is copied out once.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Place, Retriever]]) -> None:
+        self.parts = parts
+
+    def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
+        """(learned, exact) of one encoded query for the given documents, float64 (rows,) each."""
+        learned, exact = np.zeros(len(rows)), np.zeros(len(rows))
+        for place, retriever in self.parts:
+            own_learned, own_exact, _ = retriever.exact(place.of(query), 0, rows)
+            learned += own_learned
+            exact += own_exact
+        return learned, exact
+
+    def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
+        """Each term's words of all models, added up."""
+        found = [
+            word_scores([place.share(term) for term in terms], retriever, place.of(query), row)
+            for place, retriever in self.parts
+        ]
+        return [
+            WordScore(words[0].word, sum(w.learned for w in words), sum(w.exact for w in words))
+            for words in zip(*found, strict=True)
+        ]
 
 
 def beside(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:

@@ -36,16 +36,10 @@ def _part(workshop: Workshop, recipe: Recipe, run: Run, place: int) -> Fitted:
     part = load_recipe(name).override(overrides)
     if part.system == "mixed" or part.auto.trials:
         raise RecipeError(f"mixed.recipes: {name} is a mix or a search itself")
+    if part.system == "expansion":
+        raise RecipeError(f"mixed.recipes: the score of {name} is not linear in the query")
     if recipe.train.seconds:
         part = replace(part, train=replace(part.train, seconds=recipe.train.seconds))
     own = replace(run, recipe=part, path=run.path.with_name(f"part-{place}.npz"))
     key = ("mixed", recipe.mixed.recipes[place])
-    return workshop.once(
-        key, lambda: _inner_product(system_of(part).fit(workshop, part, own), name)
-    )
-
-
-def _inner_product(fitted: Fitted, name: str) -> Fitted:
-    if fitted.model.scorer(fitted.documents) is not None:
-        raise RecipeError(f"mixed.recipes: the score of {name} is no inner product")
-    return fitted
+    return workshop.once(key, lambda: system_of(part).fit(workshop, part, own))

@@ -40,6 +40,11 @@ SMALL: dict[str, tuple[str, ...]] = {
     "bltm-pr-1v": ("lambda2=0",),
     "unigram": ("lambda1=0.3",),
     "dssm": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
+    "best": (
+        "mixed.recipes=fielded clicked=true dimension=8 epochs=10 batch=32 candidates=30 train.rate=0.1;"
+        "word-translation lambda1=0.3 lambda2=0.5",
+        "trials=alpha=0.2;alpha=0.5",
+    ),
     "cross-language-mixed": (
         "mixed.recipes=cross-language dimension=8 epochs=8 rates=0.1;translation-tfidf",
         "trials=alpha=0.2;alpha=0.5",

@@ -65,7 +65,8 @@ class Trained:
     def documents(self) -> list[dict[str, str]]:
         """The documents' text fields, clicked text among them where the model takes it for one."""
         names, found = ["title", "text"], self.collection
-        if self.recipe.model.clicked:
+        mixed = any("clicked=true" in part for part in self.recipe.mixed.recipes)
+        if self.recipe.model.clicked or mixed:
             names, found = [*names, "clicked"], with_clicks(found)
         return [document.texts(names) for document in found.documents]
 

@@ -74,7 +74,7 @@ def test_a_search_fits_each_part_once(trainer: Trainer, monkeypatch: pytest.Monk
     [
         ("auto", "tfidf", "auto is a mix or a search itself"),
         ("tfidf", "cross-language-mixed", "is a mix or a search itself"),
-        ("unigram lambda1=0.3 trials=", "tfidf", "unigram is no inner product"),
+        ("query-expansion trials=", "tfidf", "query-expansion is not linear in the query"),
         ("tfidf", "absent", "no recipe 'absent'"),
     ],
 )
