@@ -99,11 +99,15 @@ MIXED = (
 )
 OTHERS = (
     System("bm25", formula="BM25"),
-    System("dssm", formula="DSSM"),
+    System("dssm", overrides=("train.epochs=60",), formula="DSSM", times=3),
     System("dssm-modern", formula="DSSM, in-batch negatives"),
     System("fielded", formula="UᵀV + Σ D_f + b"),
+    System("clicked", formula="the same with clicked text, mean of three fits"),
+    System("best", formula="clicked text, mixed with WTM"),
 )
-LINEAR = ("tfidf", "bm25", "lsa", "cl-lsa", "opca", "s2net", *(s.name for s in MIXED), "fielded")
+LINEAR = (
+    "tfidf", "bm25", "lsa", "cl-lsa", "opca", "s2net", *(s.name for s in MIXED), "fielded", "clicked"
+)  # fmt: skip
 
 # (statement, what should be better, than what, how)
 CHECKS = (
