@@ -184,7 +184,7 @@ def _checked(recipe: Recipe) -> Recipe:
             raise RecipeError(
                 "train.members: only fits of a loss, without model.layers or model.cosine, are averaged"
             )
-        if model.clicked and train.loss != "softmax":
+        if model.clicked != "off" and train.loss != "softmax":
             raise RecipeError("model.clicked needs train.loss softmax")
         if (model.layers or model.cosine) and (model.latent, train.loss) != ("learned", "softmax"):
             raise RecipeError(

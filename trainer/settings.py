@@ -74,8 +74,9 @@ class ModelSettings:
     match_terms: int = setting(0, high=_SIZE)
     # D
     diagonal: str = setting("identity", choices=("identity", "learned"))
-    # the training queries that led to a document as one more field of it, in the exact-match part
-    clicked: bool = setting(False)
+    # the training queries that led to a document as one more field of it, in the exact-match part;
+    # "auto": where queries are no documents themselves
+    clicked: str = setting("off", choices=("on", "off", "auto"))
     # a document's whole title as an exact-match feature
     phrases: bool = setting(False)
     # b_d

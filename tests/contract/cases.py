@@ -39,9 +39,10 @@ SMALL: dict[str, tuple[str, ...]] = {
     "hash-kernels-identity": ("pairs.slots=1009", "pairs.terms=7"),
     "bltm-pr-1v": ("lambda2=0",),
     "unigram": ("lambda1=0.3",),
-    "dssm": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
+    "dssm": ("dimension=16", "layers=16,8", "phi=counts", "init=0", "epochs=20", "layer_rate=0.02"),
+    "dssm-batch": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
     "best": (
-        "mixed.recipes=fielded clicked=true dimension=8 epochs=10 batch=32 candidates=30 train.rate=0.1;"
+        "mixed.recipes=fielded clicked=on dimension=8 epochs=10 batch=32 candidates=30 train.rate=0.1;"
         "word-translation lambda1=0.3 lambda2=0.5",
         "trials=alpha=0.2;alpha=0.5",
     ),
@@ -98,8 +99,8 @@ CASES = [
     Case("s2net adagrad", "s2net", ("dimension=8", "train.epochs=6", "optimiser=adagrad")),
     Case("fielded links", "fielded", ("dimension=8", *_SOFTMAX, "trigrams=on"), links=True),
     Case("dssm tied", "dssm", ("dimension=8", *_SOFTMAX, "layers=8", "tied=true"), links=True),
-    Case("clicked", "fielded", ("dimension=8", *_FIELDED, "clicked=true")),
-    Case("clicked links", "fielded", ("dimension=8", *_SOFTMAX, "clicked=true"), links=True),
+    Case("clicked", "fielded", ("dimension=8", *_FIELDED, "clicked=on")),
+    Case("clicked links", "fielded", ("dimension=8", *_SOFTMAX, "clicked=on"), links=True),
     Case("members", "fielded", ("dimension=8", *_FIELDED, "members=2")),
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "model.cosine=5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),

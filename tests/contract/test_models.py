@@ -63,12 +63,9 @@ class Trained:
 
     @property
     def documents(self) -> list[dict[str, str]]:
-        """The documents' text fields, clicked text among them where the model takes it for one."""
-        names, found = ["title", "text"], self.collection
-        mixed = any("clicked=true" in part for part in self.recipe.mixed.recipes)
-        if self.recipe.model.clicked or mixed:
-            names, found = [*names, "clicked"], with_clicks(found)
-        return [document.texts(names) for document in found.documents]
+        """The documents' text fields, and their clicked text for models that take it for one."""
+        found = with_clicks(self.collection).documents
+        return [document.texts(["title", "text", "clicked"]) for document in found]
 
     @property
     def recipe(self) -> Recipe:

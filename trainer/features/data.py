@@ -251,7 +251,7 @@ def build_features(
     counted = [joined([corpus.counts.columns[place[s]] for s in names]) for _, names in fields]
     field_weights = [1.0] * len(fields)
     clicks = None
-    if settings.clicked:
+    if settings.clicked == "on" or (settings.clicked == "auto" and not itself):
         if CLICKED in place:
             raise TrainingError(
                 f"model.clicked: the documents have a field {CLICKED!r} of their own; rename it"

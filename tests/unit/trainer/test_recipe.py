@@ -111,7 +111,7 @@ def test_later_overrides_win_and_the_original_stays() -> None:
         ("rates=", r"train\.rates: the margin loss needs at least one rate"),
         ("layers=8", r"model\.layers and model\.cosine need .* softmax"),
         ("members=0", r"train\.members: 0 is not between"),
-        ("clicked=true", r"model\.clicked needs train\.loss softmax"),
+        ("clicked=on", r"model\.clicked needs train\.loss softmax"),
         ("layers=8,0", r"model\.layers: 0 is not between"),
         ("layers=8.5", r"model\.layers: '8\.5' is not a tuple"),
         ("skip=true", r"model\.skip: the last of model\.layers must be as wide"),

@@ -16,7 +16,7 @@ from trainer.features.clicks import Clicks, with_clicks
 from trainer.features.data import Features, build_features, count_collection
 from trainer.settings import ModelSettings
 
-SETTINGS = ModelSettings(match="bm25", diagonal="learned", clicked=True)
+SETTINGS = ModelSettings(match="bm25", diagonal="learned", clicked="on")
 
 
 def features_of(collection: Collection) -> Features:
@@ -123,4 +123,11 @@ def test_a_field_of_that_name_is_refused(collection: Collection) -> None:
     with pytest.raises(TrainingError, match="rename"):
         features_of(with_clicks(collection))
     plain = count_collection(with_clicks(collection), processes=1)
-    assert len(build_features(plain, replace(SETTINGS, clicked=False)).z) == 3
+    assert len(build_features(plain, replace(SETTINGS, clicked="off")).z) == 3
+
+
+def test_auto_takes_it_where_queries_are_apart(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, clicked="auto")
+    for write, wanted in ((write_planted, True), (write_planted_links, False)):
+        corpus = count_collection(read_collection(write(tmp_path / write.__name__)), processes=1)
+        assert (build_features(corpus, settings).clicks is not None) == wanted
