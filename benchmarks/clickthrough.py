@@ -100,7 +100,8 @@ MIXED = (
 OTHERS = (
     System("bm25", formula="BM25"),
     System("dssm", overrides=("train.epochs=60",), formula="DSSM", times=3),
-    System("dssm-modern", formula="DSSM, in-batch negatives"),
+    System("dssm-batch", formula="DSSM, in-batch negatives"),
+    System("dssm-modern", formula="the same beside the fielded model"),
     System("fielded", formula="UᵀV + Σ D_f + b"),
     System("clicked", formula="the same with clicked text, mean of three fits"),
     System("best", formula="clicked text, mixed with WTM"),
@@ -128,7 +129,7 @@ CHECKS = (
     ("s2net", "s2net-tfidf", "cl-lsa-tfidf", "beats"),
     *(
         ("dssm-linear", dssm, linear, "beats")
-        for dssm in ("dssm", "dssm-modern")
+        for dssm in ("dssm", "dssm-batch", "dssm-modern")
         for linear in ("lsa", "cl-lsa", "opca", "s2net")
     ),
 )
