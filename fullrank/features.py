@@ -228,6 +228,13 @@ def tfidf(counts: Rows, idf: Float32) -> Rows:
     return unit(counts.with_values(damped * idf[counts.indices]))
 
 
+def summed(parts: Sequence[Rows]) -> Rows:
+    """The sum of matrices of one shape."""
+    if len(parts) == 1:
+        return parts[0]
+    return rows_of(sp.csr_array(sum((p.csr() for p in parts[1:]), parts[0].csr())))
+
+
 def bm25(counts: Rows, idf: Float32, *, k1: float, b: float, mean_length: float) -> Rows:
     """Robertson's document weights: idf · tf (k1 + 1) / (tf + k1 (1 − b + b · length / mean length))."""
     lengths = row_sums(counts) / np.float32(max(mean_length, 1e-9))
