@@ -5,6 +5,7 @@
     ├── RecipeError          a recipe or an override is not understood
     ├── TrainingError        training cannot start, go on or be resumed
     ├── QueryError           a query cannot be answered as asked
+    │   └── FilterError      a filter or a facet asks for what there is not
     └── BundleError          a bundle is missing a file, damaged or of another format
         └── BundleNotFound   no bundle of that name or version
 
@@ -30,6 +31,18 @@ class TrainingError(FullrankError):
 
 class QueryError(FullrankError):
     """A query cannot be answered as asked."""
+
+
+class FilterError(QueryError):
+    """A filter or a facet is malformed or does not fit the stored fields.
+
+    path     where in the request, "filter.or.1.year.gte"
+    reason   what is wrong there
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
 
 
 class BundleError(FullrankError):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from fullrank import golden
+from fullrank.columns import Columns, columns_of
 from fullrank.documents import DocumentStore
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
@@ -71,6 +73,11 @@ class Bundle:
     @property
     def card(self) -> Mapping[str, Any]:
         return self.manifest.card
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The stored fields as columns, built when they are first asked for."""
+        return columns_of(map(self.documents.fields, range(len(self.documents))))
 
     def faiss_index(self) -> faiss.Index | None:
         """Read index.faiss, its hash checked on the very bytes that are parsed; None without one.

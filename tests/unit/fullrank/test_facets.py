@@ -1,0 +1,71 @@
+"""Facets count as collections.Counter does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.columns import columns_of
+from fullrank.errors import FilterError
+from fullrank.facets import ValueCount, facet
+from tests.stored_fields import FIELDS, documents, kind_of, values_of
+
+KINDS = ("boolean", "number", "keyword")
+
+
+@given(documents, st.sampled_from(sorted(FIELDS)), st.integers(1, 6), st.data())
+@settings(deadline=None, max_examples=400)
+def test_a_facet_is_a_counter(
+    given: list[dict[str, Any]], field: str, limit: int, data: st.DataObject
+) -> None:
+    given = [*given, {field: None}]
+    matching = np.array(
+        data.draw(st.lists(st.booleans(), min_size=len(given), max_size=len(given)))
+    )
+    chosen = [document for document, wanted in zip(given, matching, strict=True) if wanted]
+    counter = Counter(
+        pair
+        for document in chosen
+        # Once a document: 1 and 1.0 are one number, 1 and true are two values.
+        for pair in {(KINDS.index(kind_of(v)), v) for v in values_of(document, field)}
+    )
+    ordered = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+    numbers = [value for kind, value in counter if kind == 1]
+
+    found = facet(columns_of(given), field, matching, limit)
+    assert found.values == tuple(ValueCount(v, count) for (_, v), count in ordered[:limit])
+    kinds = [kind_of(value.value) for value in found.values]
+    assert kinds == [KINDS[kind] for (kind, _), _ in ordered[:limit]]
+    assert found.distinct == len(counter)
+    assert found.missing == sum(not values_of(document, field) for document in chosen)
+    assert (found.least, found.greatest) == (
+        (min(numbers), max(numbers)) if numbers else (None, None)
+    )
+
+
+def test_whole_numbers_come_back_whole() -> None:
+    columns = columns_of({"n": n} for n in (3.0, 3, 2.5, 1e300, -0.0))
+    found = facet(columns, "n", np.ones(5, np.bool_), 9)
+    shown = [(repr(value.value), value.count) for value in found.values]
+    assert shown == [("3", 2), ("0", 1), ("2.5", 1), ("1e+300", 1)]
+
+
+def test_many_values_keep_the_order_of_ties() -> None:
+    rng = np.random.default_rng(1)
+    held = rng.integers(0, 3000, 5000).tolist()
+    found = facet(columns_of({"n": n} for n in held), "n", np.ones(5000, np.bool_), 100)
+    expected = sorted(Counter(held).items(), key=lambda item: (-item[1], item[0]))[:100]
+    assert [(value.value, value.count) for value in found.values] == expected
+
+
+def test_a_field_that_is_no_column_says_so() -> None:
+    columns = columns_of([{"text": "x" * 300, "n": 1}])
+    with pytest.raises(FilterError, match=r"^facets\.0: this field cannot be filtered on"):
+        facet(columns, "text", np.ones(1, np.bool_), 1, "facets.0")
+    with pytest.raises(FilterError, match="no such field; there are: n"):
+        facet(columns, "m", np.ones(1, np.bool_), 1)
