@@ -3,6 +3,7 @@
 <root>/<name>/<version>/manifest.json ...
 
 write_bundle    publish.py    a model and its documents become a folder, all or nothing
+stream_bundle   publish.py    the same from batches of documents, of any number
 open_bundle     loading.py    verify, map, replay the golden queries
 list_bundles    here          what a root folder offers
 find_bundle     here          the newest version of a name, or one version
@@ -19,7 +20,7 @@ from typing import Any
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.loading import Bundle, open_bundle, read_manifest, verify_bundle
 from fullrank.manifest import Manifest, is_name
-from fullrank.publish import write_bundle
+from fullrank.publish import stream_bundle, write_bundle
 
 __all__ = [
     "Bundle",
@@ -29,6 +30,7 @@ __all__ = [
     "list_bundles",
     "open_bundle",
     "read_manifest",
+    "stream_bundle",
     "verify_bundle",
     "write_bundle",
 ]

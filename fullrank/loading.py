@@ -48,8 +48,20 @@ _MODEL = "model/"
 
 
 @dataclass(frozen=True, eq=False)
+class Section:
+    """What stands beside the documents in one folder: its facts, arrays and string tables by name."""
+
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, npt.NDArray[Any]]
+    strings: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, eq=False)
 class Bundle:
-    """An opened bundle: the model, the encoded documents (mapped), their fields, and retrieval."""
+    """An opened bundle: the model, the encoded documents (mapped), their fields, and retrieval.
+
+    sections  what the bundle holds beside the documents, "index" and "columns", where it does
+    """
 
     path: Path
     manifest: Manifest
@@ -57,6 +69,7 @@ class Bundle:
     encoded: Encoded
     documents: DocumentStore
     retriever: Retriever
+    sections: Mapping[str, Section]
 
     @property
     def name(self) -> str:
@@ -158,9 +171,14 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
             check_hash(path, name, entry)
 
     files = _Files(path, manifest, verify)
-    arrays, strings = files.model()
+    arrays, strings = files.within(_MODEL)
     encoded_arrays = {name: files.array(f"documents/{name}.npy") for name in ENCODED}
     ids, lines = files.strings(IDS, ".txt"), files.strings(FIELDS, ".jsonl")
+    sections = {
+        name: Section(facts, *files.within(f"{name}/"))
+        for name, facts in manifest.sections().items()
+        if facts is not None
+    }
     if GOLDEN not in manifest.files:
         raise BundleError(f"{GOLDEN}: missing")
     known = files.used | {GOLDEN, FAISS_INDEX}
@@ -181,7 +199,8 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
         check_values(encoded)
         check_ids(f"{IDS}.txt", ids)
     retriever = Retriever(encoded, model.scorer(encoded))
-    bundle = Bundle(path, manifest, model, encoded, DocumentStore(ids, lines), retriever)
+    store = DocumentStore(ids, lines)
+    bundle = Bundle(path, manifest, model, encoded, store, retriever, sections)
     if tolerance is not None:
         replay(bundle, tolerance)
     return bundle
@@ -217,15 +236,15 @@ class _Files:
             check_strings(stem + suffix, table)
         return table
 
-    def model(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Sequence[str]]]:
-        """The model's arrays and string tables, each by its name."""
-        own = [name for name in self._files if name.startswith(_MODEL)]
+    def within(self, folder: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Sequence[str]]]:
+        """The arrays and string tables of a folder, "model/", each by its name."""
+        own = [name for name in self._files if name.startswith(folder)]
         stems = [name.removesuffix(".txt") for name in own if name.endswith(".txt")]
         strings: dict[str, Sequence[str]] = {
-            stem.removeprefix(_MODEL): self.strings(stem, ".txt") for stem in stems
+            stem.removeprefix(folder): self.strings(stem, ".txt") for stem in stems
         }
         arrays = {
-            name.removeprefix(_MODEL).removesuffix(".npy"): self.array(name)
+            name.removeprefix(folder).removesuffix(".npy"): self.array(name)
             for name in own
             if name.endswith(".npy") and name not in self.used
         }

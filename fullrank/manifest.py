@@ -6,18 +6,21 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from fullrank.errors import BundleError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READABLE = (1, 2)
 MANIFEST = "manifest.json"
 GOLDEN = "golden.jsonl"
 FAISS_INDEX = "index.faiss"
 IDS = "documents/ids"
 FIELDS = "documents/fields"
+# What may stand beside the documents, each in a folder of its own and under a field of the manifest.
+SECTIONS = ("index", "columns")
 # The arrays of an Encoded, and what each must be.
 ENCODED = {
     "dense": "<f4",
@@ -79,7 +82,10 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """manifest.json, field by field; see docs/bundle.md."""
+    """manifest.json, field by field; see docs/bundle.md.
+
+    index, columns  facts about the files of index/ and columns/; None where there are none
+    """
 
     name: str
     version: str
@@ -88,7 +94,9 @@ class Manifest:
     model: Mapping[str, Any]
     card: Mapping[str, Any]
     files: Mapping[str, FileEntry]
-    format_version: int = field(default=FORMAT_VERSION)
+    index: Mapping[str, Any] | None = None
+    columns: Mapping[str, Any] | None = None
+    format_version: int = FORMAT_VERSION
 
     def dump(self) -> str:
         """The text of manifest.json: sorted keys, indented for people."""
@@ -102,8 +110,13 @@ class Manifest:
             "card": self.card,
             "files": {path: entry.json() for path, entry in self.files.items()},
         }
+        value |= {name: facts for name, facts in self.sections().items() if facts is not None}
         canonical_json(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
+
+    def sections(self) -> dict[str, Mapping[str, Any] | None]:
+        """index and columns by name."""
+        return {"index": self.index, "columns": self.columns}
 
     @property
     def total_bytes(self) -> int:
@@ -136,8 +149,9 @@ def parse_manifest(text: str) -> Manifest:
     """
     value = _loads(text)
     format_version = value.get("format_version")
-    if format_version != FORMAT_VERSION or format_version is True:
-        raise _refused(f"format_version is {format_version!r}, this release reads {FORMAT_VERSION}")
+    if format_version not in READABLE or not _is_size(format_version):
+        reads = " and ".join(map(str, READABLE))
+        raise _refused(f"format_version is {format_version!r}, this release reads {reads}")
     known = {
         "format_version": int,
         "name": str,
@@ -148,6 +162,8 @@ def parse_manifest(text: str) -> Manifest:
         "card": dict,
         "files": dict,
     }
+    if format_version != 1:
+        known |= {name: dict for name in SECTIONS if name in value}
     if value.keys() != known.keys():
         raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
     for key, kind in known.items():
@@ -165,6 +181,10 @@ def parse_manifest(text: str) -> Manifest:
         raise _refused("two files differ by letter case only")
     if value["bundle_id"] != bundle_id(files, value["model"]):
         raise _refused("bundle_id does not follow from the files and the model")
+    for path in sorted(files):
+        folder, _, inside = path.partition("/")
+        if folder in SECTIONS and inside and folder not in value:
+            raise _refused(f"{path}: there is no field {folder!r}")
     return Manifest(
         name=value["name"],
         version=value["version"],
@@ -173,6 +193,9 @@ def parse_manifest(text: str) -> Manifest:
         model=value["model"],
         card=value["card"],
         files=files,
+        index=value.get("index"),
+        columns=value.get("columns"),
+        format_version=format_version,
     )
 
 

@@ -1,29 +1,27 @@
 """Writing a bundle so that a reader finds either all of it or none of it.
 
-Everything goes into a temporary folder beside its final place, each file is synced, the manifest
-comes last, the folder is renamed, and the parent is synced. Whatever fails on the way, the
-temporary folder is removed; after a power cut it may remain, and no reader takes it for a bundle.
+The folder of folder.py is filled in this order: the model, the documents batch by batch as they
+come, what is built beside them, the golden answers, and last the manifest. The result is opened as
+a reader would and has to answer as it was written before it gets its name.
+
+Nothing is held that grows with the documents but what retrieval itself holds to answer the golden
+queries: the documents are read back through memory maps.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import secrets
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank import golden
 from fullrank.documents import Document, fields_line
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
+from fullrank.folder import Folder
 from fullrank.loading import open_bundle, replay
 from fullrank.manifest import (
     ENCODED,
@@ -32,11 +30,9 @@ from fullrank.manifest import (
     GOLDEN,
     IDS,
     MANIFEST,
-    FileEntry,
     Manifest,
     bundle_id,
     canonical_json,
-    is_dtype,
     is_name,
     is_part,
     version_of,
@@ -46,7 +42,8 @@ from fullrank.retrieval import Retriever
 from fullrank.strings import StringTable
 from fullrank.verify import check_finite, check_ids, check_shapes, check_values
 
-TEMPORARY = ".tmp-"
+Batch = tuple[Sequence[Document], Encoded]
+"""Some documents, and as the model encodes them."""
 
 
 def write_bundle(
@@ -62,12 +59,42 @@ def write_bundle(
     created: datetime | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
+    """Write <root>/<name>/<version>/ and return that path; ``stream_bundle`` with one batch.
+
+    encoded    the documents as the model encodes them, row i being documents[i]
+    documents  in ascending id order, distinct
+    """
+    return stream_bundle(
+        root,
+        name,
+        model=model,
+        batches=[(documents, encoded)],
+        golden_queries=golden_queries,
+        card=card,
+        faiss_index=faiss_index,
+        created=created,
+        progress=progress,
+    )
+
+
+def stream_bundle(
+    root: Path,
+    name: str,
+    *,
+    model: Model,
+    batches: Iterable[Batch],
+    golden_queries: Sequence[str],
+    card: Mapping[str, Any],
+    faiss_index: bool = True,
+    created: datetime | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Path:
     """Write <root>/<name>/<version>/ and return that path.
 
     model           goes through model.parts(); what was written is loaded again and must answer
                     the golden queries with equal bits before the folder gets its name
-    encoded         the documents as the model encodes them, row i being documents[i]
-    documents       in ascending id order, distinct
+    batches         documents in ascending id order over all batches, distinct, each batch with its
+                    encoding; taken one at a time, so the bundle does not depend on where they are cut
     golden_queries  asked now, replayed at every load; a few dozen is plenty
     card            free JSON about the training; not part of the bundle id
     faiss_index     also write index.faiss, where the model has a dense part
@@ -84,53 +111,32 @@ def write_bundle(
         raise BundleError(f"{name!r} is too long to name a bundle: at most 74 characters")
     canonical_json(card)
     parts = model.parts()
-    ids = _checked_ids(documents)
-    check_shapes(encoded, len(documents), model.n_dense, model.n_sparse)
-    check_values(encoded)
-
-    parent = Path(root) / name
-    temporary = parent / f"{TEMPORARY}{secrets.token_hex(8)}"
+    folder = Folder(Path(root) / name)
     try:
-        temporary.mkdir(parents=True)
-        folder = _Folder(temporary)
-        say("model")
-        _write_model(folder, parts)
-        say("documents")
-        for array in ENCODED:
-            folder.array(f"documents/{array}.npy", getattr(encoded, array))
-        folder.strings(IDS, ".txt", ids)
-        folder.strings(FIELDS, ".jsonl", StringTable.of(map(fields_line, documents)))
-        if faiss_index and model.n_dense > 0 and len(documents) > 0:
-            say("index")
-            _write_faiss(folder, encoded)
-        say("golden queries")
-        answers = golden.answer(
-            model, Retriever(encoded, model.scorer(encoded)), ids, golden_queries
-        )
-        folder.text(GOLDEN, golden.dump(answers))
-        target = _finish(folder, parent, name, created, parts.config, card)
+        with folder:
+            say("model")
+            _write_model(folder, parts)
+            say("documents")
+            encoded, ids, lines = _write_documents(folder, model, batches)
+            beside = _write_beside(folder, encoded, lines, say)
+            if faiss_index and model.n_dense > 0 and len(ids) > 0:
+                say("index")
+                _write_faiss(folder, encoded)
+            say("golden queries")
+            answers = golden.answer(
+                model, Retriever(encoded, model.scorer(encoded)), ids, golden_queries
+            )
+            folder.text(GOLDEN, golden.dump(answers))
+            target = _finish(folder, name, created, parts.config, card, beside)
     except OSError as error:
-        _discard(temporary)
         raise BundleError(
-            f"cannot write {error.filename or temporary}: {error.strerror}"
+            f"cannot write {error.filename or folder.path}: {error.strerror}"
         ) from error
-    except BaseException:
-        _discard(temporary)
-        raise
     say(f"wrote {target.name}")
     return target
 
 
-def _checked_ids(documents: Sequence[Document]) -> StringTable:
-    try:
-        ids = StringTable.of(document.id for document in documents)
-    except UnicodeEncodeError as error:
-        raise BundleError(f"document id {error.object!r} has no utf-8 form") from error
-    check_ids("documents", ids)
-    return ids
-
-
-def _write_model(folder: _Folder, parts: Parts) -> None:
+def _write_model(folder: Folder, parts: Parts) -> None:
     for name, array in sorted(parts.arrays.items()):
         if not is_part(name):
             raise BundleError(f"model array {name!r} cannot name a file")
@@ -139,11 +145,64 @@ def _write_model(folder: _Folder, parts: Parts) -> None:
     for name, strings in sorted(parts.strings.items()):
         if not is_part(name):
             raise BundleError(f"model strings {name!r} cannot name a file")
-        table = strings if isinstance(strings, StringTable) else StringTable.of(strings)
-        folder.strings(f"model/{name}", ".txt", table)
+        folder.strings(f"model/{name}", ".txt", strings)
 
 
-def _write_faiss(folder: _Folder, encoded: Encoded) -> None:
+def _write_documents(
+    folder: Folder, model: Model, batches: Iterable[Batch]
+) -> tuple[Encoded, StringTable, StringTable]:
+    """The documents as they lie on disk, mapped: encoded, their ids, the lines of their fields."""
+    tails = {"dense": (model.n_dense,)}
+    rows = {
+        name: folder.rows(f"documents/{name}.npy", dtype, tails.get(name, ()))
+        for name, dtype in ENCODED.items()
+    }
+    ids, lines = folder.table(IDS, ".txt"), folder.table(FIELDS, ".jsonl")
+    rows["indptr"].append(np.zeros(1, np.int64))
+    entries, done, last = 0, 0, None
+    for documents, encoded in batches:
+        check_shapes(encoded, len(documents), model.n_dense, model.n_sparse)
+        check_values(encoded)
+        last = check_ids("documents", (document.id for document in documents), done, last)
+        for name in ("dense", "indices", "weights", "bias"):
+            rows[name].append(getattr(encoded, name))
+        rows["indptr"].append(entries + encoded.indptr[1:])
+        try:
+            ids.extend(document.id for document in documents)
+        except UnicodeEncodeError as error:
+            raise BundleError(f"document id {error.object!r} has no utf-8 form") from error
+        lines.extend(map(fields_line, documents))
+        entries, done = entries + int(encoded.indptr[-1]), done + len(documents)
+    for array in rows.values():
+        array.end()
+    ids.end()
+    lines.end()
+    arrays = {name: folder.map_array(f"documents/{name}.npy") for name in ENCODED}
+    return (
+        Encoded(**arrays, width=model.n_sparse),
+        _mapped(folder, IDS, ".txt"),
+        _mapped(folder, FIELDS, ".jsonl"),
+    )
+
+
+def _mapped(folder: Folder, stem: str, suffix: str) -> StringTable:
+    return StringTable(folder.map_bytes(stem + suffix), folder.map_array(f"{stem}.offsets.npy"))
+
+
+def _write_beside(
+    folder: Folder, documents: Encoded, lines: StringTable, say: Callable[[str], None]
+) -> dict[str, dict[str, Any]]:
+    """What is built from the documents on disk: section of the manifest → its facts.
+
+    Each builder makes its files by ``folder.create`` and ``folder.strings``, under a folder called
+    as the section is.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    folder.finish()
+    return found
+
+
+def _write_faiss(folder: Folder, encoded: Encoded) -> None:
     # Imported here: a bundle without an index is written without faiss.
     from fullrank.faiss_index import build_index, index_bytes
 
@@ -151,14 +210,15 @@ def _write_faiss(folder: _Folder, encoded: Encoded) -> None:
 
 
 def _finish(
-    folder: _Folder,
-    parent: Path,
+    folder: Folder,
     name: str,
     created: datetime,
     config: Mapping[str, Any],
     card: Mapping[str, Any],
+    beside: Mapping[str, Mapping[str, Any]],
 ) -> Path:
     """Manifest, check of what was written, rename."""
+    parent = folder.path.parent
     identity = bundle_id(folder.files, config)
     while (parent / version_of(name, created, identity)).exists():
         # The same training published twice within a second: the later one waits its turn.
@@ -170,95 +230,14 @@ def _finish(
         created=created.isoformat(timespec="microseconds"),
         model=config,
         card=card,
-        files=folder.files,
+        files=dict(folder.files),
+        index=beside.get("index"),
+        columns=beside.get("columns"),
     )
     folder.text(MANIFEST, manifest.dump())
     folder.sync()
     # What a reader will compute, not what memory holds, has to answer as expected: bit for bit.
     replay(open_bundle(folder.path, verify=False), 0.0)
     target = parent / manifest.version
-    folder.path.rename(target)
-    _sync(parent)
-    _sync(parent.parent)
+    folder.publish(target)
     return target
-
-
-def _discard(temporary: Path) -> None:
-    shutil.rmtree(temporary, ignore_errors=True)
-    with contextlib.suppress(OSError):  # other versions live there
-        temporary.parent.rmdir()
-
-
-class _Folder:
-    """A folder being filled: every file is hashed as it is written and synced when it ends."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.files: dict[str, FileEntry] = {}
-
-    def array(self, name: str, array: npt.NDArray[Any]) -> None:
-        array = np.ascontiguousarray(array)
-        if not is_dtype(array.dtype.str):
-            raise BundleError(f"{name}: dtype {array.dtype} cannot be stored")
-        with _Writer(self._new(name)) as file:
-            np.lib.format.write_array(file, array, version=(1, 0), allow_pickle=False)
-        self.files[name] = FileEntry(file.sha256, file.size, array.dtype.str, array.shape)
-
-    def bytes(self, name: str, content: memoryview) -> None:
-        with _Writer(self._new(name)) as file:
-            file.write(content)
-        self.files[name] = FileEntry(file.sha256, file.size)
-
-    def text(self, name: str, content: str) -> None:
-        self.bytes(name, memoryview(content.encode()))
-
-    def strings(self, stem: str, suffix: str, table: StringTable) -> None:
-        self.bytes(stem + suffix, table.blob.data)
-        self.array(stem + ".offsets.npy", table.offsets)
-
-    def sync(self) -> None:
-        for folder in {(self.path / name).parent for name in self.files} | {self.path}:
-            _sync(folder)
-
-    def _new(self, name: str) -> Path:
-        if name.lower() in {known.lower() for known in self.files}:
-            raise BundleError(f"{name}: two parts of the model want this file")
-        path = self.path / name
-        path.parent.mkdir(exist_ok=True)
-        return path
-
-
-class _Writer:
-    """A new file that knows its own size and sha256."""
-
-    def __init__(self, path: Path) -> None:
-        self._file: IO[bytes] = path.open("xb")
-        self._digest = hashlib.sha256()
-        self.size = 0
-
-    @property
-    def sha256(self) -> str:
-        return self._digest.hexdigest()
-
-    def write(self, content: bytes | memoryview) -> int:
-        self._file.write(content)
-        self._digest.update(content)
-        self.size += len(content)
-        return len(content)
-
-    def __enter__(self) -> _Writer:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        with self._file:
-            if raised[0] is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

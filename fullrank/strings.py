@@ -9,6 +9,7 @@ processes share its pages.
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import overload
@@ -20,6 +21,7 @@ UInt8 = npt.NDArray[np.uint8]
 Int64 = npt.NDArray[np.int64]
 
 _CHUNK = 4096
+_PIECE = 1 << 20  # offsets, or bytes, checked in one step
 
 
 class StringTable(Sequence[str]):
@@ -69,14 +71,27 @@ class StringTable(Sequence[str]):
         offsets, blob = self.offsets, self.blob
         if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(blob):
             return "its offsets do not span its bytes"
-        if np.any(offsets[1:] < offsets[:-1]):
-            return "its offsets descend"
-        starts = offsets[:-1][offsets[:-1] < len(blob)]
-        # A string that begins with a continuation byte was cut out of the middle of a character.
-        if np.any((blob[starts] & 0xC0) == 0x80):
-            return "an offset points inside a character"
-        try:
-            str(self._view, "utf-8")
-        except UnicodeDecodeError as error:
-            return f"byte {error.start} is not utf-8"
+        # In pieces: a mapped table may be larger than memory.
+        for start in range(0, len(offsets), _PIECE):
+            part = offsets[start : start + _PIECE + 1]
+            if np.any(part[1:] < part[:-1]):
+                return "its offsets descend"
+        for start in range(0, len(offsets), _PIECE):
+            starts = offsets[start : start + _PIECE]
+            starts = starts[starts < len(blob)]
+            # A string that begins with a continuation byte was cut out of the middle of a character.
+            if np.any((blob[starts] & 0xC0) == 0x80):
+                return "an offset points inside a character"
+        return self._not_utf8()
+
+    def _not_utf8(self) -> str | None:
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for start in range(0, len(self._view), _PIECE):
+            # A character cut by the end of a piece waits in the decoder for its other bytes.
+            waiting = len(decoder.getstate()[0])
+            end = start + _PIECE
+            try:
+                decoder.decode(self._view[start:end], final=end >= len(self._view))
+            except UnicodeDecodeError as error:
+                return f"byte {start - waiting + error.start} is not utf-8"
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +101,18 @@ def check_strings(name: str, table: StringTable) -> None:
         raise BundleError(f"{name}: {damage}")
 
 
-def check_ids(name: str, ids: StringTable) -> None:
-    """Ids ascend and are distinct."""
-    previous: str | None = None
-    for row, text in enumerate(ids):
+def check_ids(
+    name: str, ids: Iterable[str], first: int = 0, previous: str | None = None
+) -> str | None:
+    """Ids ascend and are distinct; returns the last.
+
+    first, previous  the row of the first of them, and the id before it
+    """
+    for row, text in enumerate(ids, first):
         if previous is not None and text <= previous:
             raise BundleError(f"{name}: row {row}, {text!r}, does not come after {previous!r}")
         previous = text
+    return previous
 
 
 def check_shapes(encoded: Encoded, documents: int, n_dense: int, n_sparse: int) -> None:
@@ -144,16 +149,26 @@ def check_values(encoded: Encoded) -> None:
     for name in ("dense", "weights", "bias"):
         check_finite(f"documents/{name}.npy", getattr(encoded, name))
     indptr, indices = encoded.indptr, encoded.indices
-    if indptr[0] != 0 or indptr[-1] != len(indices) or np.any(indptr[1:] < indptr[:-1]):
+    if indptr[0] != 0 or indptr[-1] != len(indices) or not _ascends(indptr):
         raise BundleError("documents/indptr.npy: does not ascend from 0 to the number of entries")
-    first_of_row = np.zeros(len(indices) + 1, bool)
-    first_of_row[indptr[:-1]] = True
     for start in range(0, len(indices), _CHUNK):
         # One entry of overlap: the step into a chunk is looked at too.
-        part = indices[max(start - 1, 0) : start + _CHUNK]
+        before = max(start - 1, 0)
+        part = indices[before : start + _CHUNK]
         if part.min() < 0 or part.max() >= encoded.width:
             raise BundleError(f"documents/indices.npy: an index outside 0..{encoded.width - 1}")
-        first = max(start - 1, 0) + 1
-        rising = (part[1:] > part[:-1]) | first_of_row[first : first + len(part) - 1]
+        rising = part[1:] > part[:-1]
+        # A row may begin lower than the one before it ended.
+        rows = np.searchsorted(indptr, (before + 1, before + len(part)))
+        rising[indptr[slice(*rows)] - before - 1] = True
         if not rising.all():
             raise BundleError("documents/indices.npy: indices of a row do not ascend")
+
+
+def _ascends(numbers: npt.NDArray[Any]) -> bool:
+    return all(
+        bool((part[1:] >= part[:-1]).all())
+        for part in (
+            numbers[start : start + _CHUNK + 1] for start in range(0, len(numbers), _CHUNK)
+        )
+    )

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fullrank import bundle, golden, loading, publish
+from fullrank import bundle, folder, golden, loading
 from fullrank.bundle import find_bundle, list_bundles, open_bundle, verify_bundle, write_bundle
 from fullrank.documents import Document
 from fullrank.encoding import Encoded
@@ -136,7 +136,7 @@ def test_the_folder_holds_what_the_format_says(written: Path) -> None:
 
 def test_the_manifest_says_what_each_file_is(written: Path) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
-    assert manifest["format_version"] == 1
+    assert manifest["format_version"] == 2
     assert manifest["name"] == "planted"
     assert manifest["version"] == written.name
     assert manifest["version"] == f"planted-20260102t030405z-{manifest['bundle_id'][:8]}"
@@ -336,8 +336,32 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "grown": (lambda p: os.truncate(p / "model/U.npy", 9999), "model/U.npy: 9999 bytes"),
     # the manifest
     "other format": (
-        _manifest(lambda m: m.update(format_version=2)),
-        "format_version is 2, this release reads 1",
+        _manifest(lambda m: m.update(format_version=3)),
+        "format_version is 3, this release reads 1 and 2",
+    ),
+    "format no integer": (
+        _manifest(lambda m: m.update(format_version=2.0)),
+        "format_version is 2.0, this release reads 1 and 2",
+    ),
+    "section in an old format": (
+        _manifest(lambda m: m.update(format_version=1, index={})),
+        "fields differ: ['index']",
+    ),
+    "section no object": (
+        _manifest(lambda m: m.update(columns=[])),
+        "columns is not of type dict",
+    ),
+    "file of no section": (
+        lambda p: ((p / "index").mkdir(), _text(p, "index/codes.bin", b""))[1],
+        "index/codes.bin: there is no field 'index'",
+    ),
+    "stray file in a section": (
+        lambda p: (
+            (p / "index").mkdir(),
+            _text(p, "index/codes.bin", b""),
+            _edit(p, lambda m: m.update(index={})),
+        )[1],
+        "index/codes.bin: no part of this format",
     ),
     "no format": (_manifest(lambda m: m.pop("format_version")), "format_version is None"),
     "unknown field": (_manifest(lambda m: m.update(more=1)), "fields differ: ['more']"),
@@ -694,17 +718,17 @@ def test_a_write_that_fails_leaves_the_folder_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = sorted(root.rglob("*"))
-    real = publish._Writer.write
+    real = folder._File.write
     calls = 0
 
-    def write(self: publish._Writer, content: bytes | memoryview) -> int:
+    def write(self: folder._File, content: bytes | memoryview) -> int:
         nonlocal calls
         calls += 1
         if calls > writes:
             raise error
         return real(self, content)
 
-    monkeypatch.setattr(publish._Writer, "write", write)
+    monkeypatch.setattr(folder._File, "write", write)
     with pytest.raises(raised):
         write_bundle(root, "planted", **planted())
     assert calls == writes + 1
