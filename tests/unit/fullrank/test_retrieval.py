@@ -216,7 +216,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     documents, queries = encoded(rng, 100, 8, 20), encoded(rng, 10, 8, 20, bias=False)
     masks = rng.random((10, 100)) < 0.5
     whole = Retriever(documents).search(queries, 7, deleted=masks)
-    monkeypatch.setattr("fullrank.retrieval._BLOCK_SCORES", 300)
+    monkeypatch.setattr("fullrank.retrieval.retriever._BLOCK_SCORES", 300)
     for a, b in zip(whole, Retriever(documents).search(queries, 7, deleted=masks), strict=True):
         _same_bits(a, b)
 
@@ -278,7 +278,7 @@ def test_the_scan_stays_within_its_error_bound(dense: int, density: float) -> No
     learned, exact = brute(queries, documents)
     scanned = retriever.scores(queries)
     error = np.abs(scanned - (learned + exact + documents.bias)).max(axis=1)
-    bound = np.array([retriever._error(queries, i, scanned[i]) for i in range(len(queries))])
+    bound = np.array([retriever._truth.error(queries, i, scanned[i]) for i in range(len(queries))])
     assert np.all(error <= bound)
     assert (error > 0).any()
 

@@ -1,0 +1,51 @@
+"""The index of a bundle: compact copies of the documents that are scanned in place of the truth.
+
+    codes.py      int8 codes of v, one scale a document
+    postings.py   word → documents with 8-bit impacts, and the champions of frequent words
+    cells.py      FAISS IVF over the dense parts: candidates of the fast mode
+    build.py      all of it from encoded documents, in bounded memory, and opened again
+
+Each knows how far it can be from the truth, so what it leaves out is proven to be no answer (fullrank.retrieval).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fullrank.encoding import Float32
+from fullrank.index.codes import Codes
+from fullrank.index.postings import Postings
+
+if TYPE_CHECKING:
+    from fullrank.index.cells import Cells
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How hard the fast mode looks.
+
+    nprobe  cells of the dense side that are looked at
+    dense   candidates of the dense side
+    sparse  candidates of the sparse side
+    words   query words that bring sparse candidates, those of the most impact first
+    exact   of these candidates the so many best by codes and impacts are scored exactly, twice what is wanted at least
+    """
+
+    nprobe: int
+    dense: int
+    sparse: int
+    words: int
+    exact: int
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """bias: float32 (n,), the documents' own; cells and effort are None where there is no fast mode."""
+
+    codes: Codes
+    postings: Postings
+    bias: Float32
+    largest_bias: float
+    cells: Cells | None = None
+    effort: Effort | None = None

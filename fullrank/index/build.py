@@ -1,0 +1,96 @@
+"""Make an index from encoded documents, and open what was made.
+
+``documents`` may be memory maps of any size: they are read in chunks; what is made is written where ``create`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Encoded
+from fullrank.errors import BundleError
+from fullrank.index import Effort, Index
+from fullrank.index.codes import Codes, Create, build_codes
+from fullrank.index.postings import Postings, build_postings
+
+# Below so many documents a scan of the truth takes a millisecond: there is no index.
+INDEXED_FROM = 20_000
+_POSTINGS = {
+    "indptr": "postings.indptr",
+    "rows": "postings.rows",
+    "impacts": "postings.impacts",
+    "limits": "limits",
+    "champions": "champions.indptr",
+    "champion_rows": "champions.rows",
+    "champion_impacts": "champions.impacts",
+}
+
+
+def build_index(documents: Encoded, create: Create) -> tuple[Index, dict[str, Any]]:
+    """The compact copies of the documents and what opening them needs beside the arrays (JSON)."""
+    codes, facts = build_codes(documents.dense, create)
+    postings = build_postings(documents, create)
+    largest = float(np.abs(documents.bias).max(initial=0.0))
+    facts["largest_bias"] = largest
+    return Index(codes, postings, documents.bias, largest), facts
+
+
+def index_in_memory(documents: Encoded) -> Index:
+    """The same without files."""
+    return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype))[0]
+
+
+def open_index(
+    arrays: Mapping[str, npt.NDArray[Any]],
+    facts: Mapping[str, Any],
+    documents: Encoded,
+    cells: Path | None,
+) -> Index:
+    """The index over mapped arrays. Raises BundleError where they do not fit the documents."""
+    from fullrank.index.cells import open_cells
+
+    count, width, entries = len(documents), documents.width, len(documents.indices)
+    try:
+        postings = Postings(**{name: arrays[file] for name, file in _POSTINGS.items()})
+        codes = Codes(
+            arrays["codes"],
+            arrays["scales"],
+            float(facts["code_error"]),
+            float(facts["code_length"]),
+        )
+        largest = float(facts["largest_bias"])
+        effort = Effort(**facts["effort"]) if "effort" in facts else None
+    except (KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"index: {type(error).__name__}: {error}") from error
+    kept = len(postings.champion_rows)
+    wanted: list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]] = [
+        ("codes", codes.codes, "|i1", documents.dense.shape),
+        ("scales", codes.scales, "<f4", (count,)),
+        ("postings.indptr", postings.indptr, "<i8", (width + 1,)),
+        ("postings.rows", postings.rows, "<i4", (entries,)),
+        ("postings.impacts", postings.impacts, "|u1", (entries,)),
+        ("limits", postings.limits, "<f4", (width, 2)),
+        ("champions.indptr", postings.champions, "<i8", (width + 1,)),
+        ("champions.rows", postings.champion_rows, "<i4", (kept,)),
+        ("champions.impacts", postings.champion_impacts, "|u1", (kept,)),
+    ]
+    for name, array, dtype, shape in wanted:
+        if array.dtype.str != dtype or array.shape != shape:
+            raise BundleError(
+                f"index/{name}.npy: {array.dtype.str} {array.shape}, not {dtype} {shape}"
+            )
+    opened = None if cells is None else open_cells(cells)
+    if opened is not None and len(opened) != count:
+        raise BundleError(f"index: {len(opened)} vectors for {count} documents")
+    return Index(codes, postings, documents.bias, largest, opened, effort)
+
+
+def effort_json(effort: Effort) -> dict[str, int]:
+    """What the manifest says of it."""
+    return asdict(effort)

@@ -1,0 +1,58 @@
+"""The scan of an index: û·v̂ + Σ s_w t̂_w + b, and how far from the score it can be.
+
+Words are added in the order of their plan until what the others could bring is less than what rounding leaves open
+anyway; when too many documents stay candidates, more words are added (``Scan.refine``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fullrank.encoding import Float32
+from fullrank.index import Index
+from fullrank.retrieval.select import Scanned
+from fullrank.retrieval.truth import UNIT_ROUNDOFF
+
+# What words left out may bring in sum, as a share of what all words may bring.
+_LEFT_OUT = 0.02
+
+
+class Scan:
+    """One query against an index. u: float32 (N,); words and weights: its sparse part; bias: float32 (n,)."""
+
+    def __init__(self, index: Index, u: Float32, words: np.ndarray, weights: Float32) -> None:
+        self._postings = index.postings
+        self._plan = plan = index.postings.plan(words, weights)
+        self._scores, self._error = index.codes.scan(u)
+        self._scores += index.bias
+        dense = float(np.linalg.norm(u.astype(np.float64))) * (
+            index.codes.length + index.codes.error
+        )
+        size = dense + float(plan.above[0] - plan.below[0]) + index.largest_bias
+        self._rounding = (len(plan.words) + 8) * UNIT_ROUNDOFF * size
+        self.overflows = not size < np.finfo(np.float32).max / 4
+        self._added = 0
+        width = plan.above - plan.below
+        slack = max(2 * self._error, _LEFT_OUT * float(width[0]))
+        self._add(int(np.argmax(width <= slack)))
+
+    def scanned(self) -> Scanned:
+        """g and its bounds with the words added so far."""
+        added = slice(None, self._added)
+        error = self._error + self._rounding
+        error += self._postings.error(self._plan.words[added], self._plan.weights[added])
+        below, above = self._plan.below[self._added], self._plan.above[self._added]
+        return Scanned(self._scores, error - float(below), error + float(above))
+
+    def refine(self) -> bool:
+        """Halve what the words left out can bring; False when there are none."""
+        width = self._plan.above - self._plan.below
+        if self._added == len(self._plan.words):
+            return False
+        self._add(max(self._added + 1, int(np.argmax(width <= width[self._added] / 2))))
+        return True
+
+    def _add(self, until: int) -> None:
+        for i in range(self._added, until):
+            self._postings.add(int(self._plan.words[i]), float(self._plan.weights[i]), self._scores)
+        self._added = until

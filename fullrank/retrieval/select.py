@@ -1,0 +1,62 @@
+"""From a scan whose error is bounded to the proven top-k.
+
+Where a document's score f lies in [g − below, g + above] for what the scan says of it, g:
+
+    θ = the k-th best exact score of the k documents with the largest g ≤ the k-th best score of all
+    a document with g + above < θ is no answer
+
+so the few others are scored exactly, and the best k of these are the best of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fullrank.encoding import Float32, Float64, Int64
+from fullrank.retrieval.ranking import Mask, Ranking
+
+# (learned, exact, bias) of rows
+Exact = Callable[[Int64], tuple[Float64, Float64, Float64]]
+
+
+class Scanned(NamedTuple):
+    """g of all documents, float32 (n,), and how far below and above it a score may lie."""
+
+    scores: Float32
+    below: float
+    above: float
+
+
+def candidates(scanned: Scanned, wanted: int, exact: Exact, deleted: Mask | None) -> Int64:
+    """The rows that may be among the best ``wanted``, ascending; none can be that is not here."""
+    scores = scanned.scores
+    if deleted is not None:
+        scores = np.where(deleted, np.float32(-np.inf), scores)
+    kth = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
+    best = np.flatnonzero(scores >= kth)[:wanted]
+    theta = float(np.sum(exact(best), axis=0).min())
+    threshold = theta - scanned.above
+    # The threshold may have been rounded up; the next number below it was not.
+    rows = np.flatnonzero(scores >= np.nextafter(np.float32(threshold), np.float32(-np.inf)))
+    return rows if deleted is None else rows[~deleted[rows]]
+
+
+def rank(
+    rows: Int64, exact: Exact, limit: int, offset: int, *, certified: bool, total: int
+) -> Ranking:
+    """Score rows exactly and keep places offset..offset + limit; ties by row."""
+    learned, match, bias = exact(rows)
+    scores = learned + match + bias
+    order = np.lexsort((rows, -scores))[offset : offset + limit]
+    return Ranking(
+        rows[order].astype(np.int64),
+        scores[order],
+        learned[order],
+        match[order],
+        bias[order],
+        certified=certified,
+        total=total,
+    )

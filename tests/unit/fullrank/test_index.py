@@ -1,0 +1,286 @@
+"""An index changes what is read, never an answer: exact search over it gives the bits of the search without it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.encoding import Encoded, concatenate
+from fullrank.errors import BundleError
+from fullrank.index import Effort, Index, postings
+from fullrank.index.build import build_index, index_in_memory, open_index
+from fullrank.index.cells import build_cells, open_cells
+from fullrank.index.codes import encode
+from fullrank.retrieval import Mask, Ranking, Retriever, compact
+from tests.unit.fullrank.test_retrieval import _same_bits, brute, encoded
+
+EVERYTHING = Effort(nprobe=10**6, dense=10**6, sparse=10**6, words=10**6, exact=10**6)
+
+
+def assert_same(
+    documents: Encoded,
+    queries: Encoded,
+    limit: int,
+    *,
+    offset: int = 0,
+    deleted: Mask | None = None,
+) -> None:
+    """Exact search over an index against exact search without one."""
+    index = index_in_memory(documents)
+    found = Retriever(documents, None, index).search(queries, limit, offset=offset, deleted=deleted)
+    plain = Retriever(documents).search(queries, limit, offset=offset, deleted=deleted)
+    for a, b in zip(found, plain, strict=True):
+        assert a.certified
+        _same_bits(a, b)
+
+
+def words_of(documents: Encoded, i: int) -> dict[int, float]:
+    _, indices, weights, _ = documents.row(i)
+    return dict(zip(indices.tolist(), weights.tolist(), strict=True))
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 60),
+    width=st.integers(1, 40),
+    scale=st.sampled_from([1e-42, 1e-20, 1e-3, 1.0, 1e6, 1e18]),
+)
+def test_codes_are_as_far_off_as_they_say(seed: int, count: int, width: int, scale: float) -> None:
+    rng = np.random.default_rng(seed)
+    documents = encoded(rng, count, width, 0, scale=scale)
+    documents.dense[:: max(1, count // 3)] = 0
+    codes = index_in_memory(documents).codes
+    u = (rng.normal(size=width) * scale).astype(np.float32)
+    truth = documents.dense.astype(np.float64) @ u.astype(np.float64)
+    found, error = codes.scan(u)
+    rounding = 1e-6 * float(np.abs(truth).max(initial=0)) + 1e-44
+    assert np.abs(found - truth).max() <= error + rounding
+    np.testing.assert_array_equal(codes.of(u, np.arange(count)), found)
+    # No bound of convenience: half a step in each coordinate is what rounding costs.
+    assert codes.error <= np.sqrt(width) * np.abs(documents.dense).max() / 127 * 0.51 + 1e-36
+
+
+def test_one_vector_coded_alone_has_the_same_code() -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(50, 17)).astype(np.float32)
+    codes, scales, _, _ = encode(vectors)
+    for i in range(50):
+        one, scale, _, _ = encode(vectors[i : i + 1])
+        np.testing.assert_array_equal(one[0], codes[i])
+        assert scale[0] == scales[i]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
+def test_postings_are_the_documents_turned_round(
+    chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postings, "_CHUNK", chunk)
+    monkeypatch.setattr(postings, "CHAMPIONS", 5)
+    documents = encoded(np.random.default_rng(1), 90, 0, 30)
+    found = index_in_memory(documents).postings
+    there = [words_of(documents, d) for d in range(90)]
+    for word in range(30):
+        expected = {d: weights[word] for d, weights in enumerate(there) if word in weights}
+        rows = found.rows[found.indptr[word] : found.indptr[word + 1]]
+        assert rows.tolist() == sorted(expected)
+        scores = np.zeros(90, np.float32)
+        found.add(word, 2.0, scores)
+        step = (found.limits[word, 1] - found.limits[word, 0]) / 255
+        for d in range(90):
+            assert abs(scores[d] - 2 * expected.get(d, 0.0)) <= step * 1.001 + 1e-6
+        champions, values = found.best(word, 2.0)
+        assert len(champions) == min(5, len(expected))
+        best = sorted(expected.values(), reverse=True)[: len(champions)]
+        assert sorted((values / 2).tolist(), reverse=True) == pytest.approx(best, abs=float(step))
+        assert found.error(np.array([word], np.int32), np.array([2.0])) >= step * 0.999
+
+
+def test_a_word_that_weighs_the_same_everywhere_is_exact() -> None:
+    documents = Encoded(
+        np.zeros((9, 0), np.float32),
+        np.arange(10),
+        np.zeros(9, np.int32),
+        np.full(9, 0.1, np.float32),
+        1,
+        np.zeros(9, np.float32),
+    )
+    scores = np.zeros(9, np.float32)
+    index_in_memory(documents).postings.add(0, 1.0, scores)
+    np.testing.assert_array_equal(scores, np.full(9, 0.1, np.float32))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    count=st.integers(1, 90),
+    n_dense=st.integers(0, 6),
+    width=st.integers(0, 12),
+    limit=st.integers(1, 100),
+    offset=st.integers(0, 90),
+    gone=st.floats(0, 1),
+    scale=st.sampled_from([1e-30, 1e-6, 1.0, 1e6, 1e19]),
+    bias=st.sampled_from([0.0, 1.0, 1e8, 1e30]),
+    copies=st.integers(1, 4),
+)
+def test_exact_search_is_that_without_an_index(
+    seed: int,
+    count: int,
+    n_dense: int,
+    width: int,
+    limit: int,
+    offset: int,
+    gone: float,
+    scale: float,
+    bias: float,
+    copies: int,
+) -> None:
+    """Ties, duplicates, huge biases, no sparse or no dense side, more wanted than there is, all filtered out."""
+    rng = np.random.default_rng(seed)
+    documents = concatenate([encoded(rng, count, n_dense, width, scale=scale)] * copies)
+    documents = replace(documents, bias=(documents.bias * bias).astype(np.float32))
+    queries = encoded(rng, 3, n_dense, width, scale=min(scale, 1e6), bias=False)
+    mask = rng.random(len(documents)) < gone
+    assert_same(documents, queries, limit, offset=offset, deleted=mask)
+    learned, exact = brute(queries, documents)
+    truth = (learned + exact + documents.bias.astype(np.float64))[:, ~mask]
+    for i, ranking in enumerate(
+        Retriever(documents, None, index_in_memory(documents)).search(
+            queries, limit, offset=offset, deleted=mask
+        )
+    ):
+        best = np.sort(truth[i])[::-1][offset : offset + limit]
+        np.testing.assert_allclose(ranking.scores, best, rtol=1e-9, atol=1e-9 * bias + 1e-300)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_words_left_out_are_bounded_both_ways(sign: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long query: most of its words are never added, some of negative weight."""
+    monkeypatch.setattr(compact, "_LEFT_OUT", 0.5)
+    rng = np.random.default_rng(11)
+    documents = encoded(rng, 3000, 4, 80, density=0.3)
+    weights = (np.abs(documents.weights) * sign).astype(np.float32)
+    for given_documents in (documents, replace(documents, weights=weights)):
+        queries = encoded(rng, 8, 4, 80, density=0.9, bias=False)
+        assert_same(given_documents, queries, 10)
+
+
+def test_words_are_added_until_candidates_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compact, "_LEFT_OUT", 1.0)
+    rng = np.random.default_rng(12)
+    documents = encoded(rng, 6000, 0, 50, density=0.3)
+    query = encoded(rng, 20, 0, 50, density=0.8, bias=False).slice(5, 6)
+    added: list[int] = []
+    refine = compact.Scan.refine
+
+    def counted(self: compact.Scan) -> bool:
+        added.append(1)
+        return refine(self)
+
+    monkeypatch.setattr(compact.Scan, "refine", counted)
+    assert_same(documents, query, 10)
+    assert added
+
+
+def with_cells(documents: Encoded, folder: Path, effort: Effort) -> Index:
+    build_cells(documents.dense, folder / "index.faiss")
+    cells = open_cells(folder / "index.faiss")
+    return replace(index_in_memory(documents), cells=cells, effort=effort)
+
+
+def test_fast_search_that_looks_everywhere_is_exact_but_does_not_say_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(13)
+    documents = encoded(rng, 4000, 16, 60)
+    queries = encoded(rng, 12, 16, 60, bias=False)
+    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    assert retriever.modes == ("exact", "fast")
+    mask = rng.random(4000) < 0.4
+    for deleted in (None, mask):
+        exact = retriever.search(queries, 20, deleted=deleted)
+        fast = retriever.search(queries, 20, deleted=deleted, mode="fast")
+        for a, b in zip(exact, fast, strict=True):
+            assert a.certified
+            assert not b.certified
+            _same_bits(replace(a, certified=False), b)
+
+
+def test_fast_search_keeps_to_its_filter_and_to_exact_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(14)
+    documents = encoded(rng, 4000, 16, 60)
+    queries = encoded(rng, 12, 16, 60, bias=False)
+    effort = Effort(nprobe=4, dense=50, sparse=50, words=4, exact=30)
+    retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    learned, exact = brute(queries, documents)
+    truth = learned + exact + documents.bias
+    for share in (0.0, 0.3, 0.69, 0.9, 0.999, 1.0):
+        mask = rng.random(4000) < share
+        for i, found in enumerate(retriever.search(queries, 10, deleted=mask, mode="fast")):
+            assert not mask[found.rows].any()
+            assert found.total == np.count_nonzero(~mask)
+            assert len(found.rows) == min(10, found.total)
+            np.testing.assert_allclose(found.scores, truth[i, found.rows], rtol=1e-9)
+            assert np.all(np.diff(found.scores) <= 0)
+
+
+def test_threads_share_a_retriever(tmp_path: Path) -> None:
+    rng = np.random.default_rng(15)
+    documents = encoded(rng, 3000, 8, 60)
+    queries = encoded(rng, 64, 8, 60, bias=False)
+    effort = Effort(nprobe=8, dense=100, sparse=100, words=8, exact=40)
+    retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    ones = [queries.slice(i, i + 1) for i in range(64)] * 4
+    for mode in ("exact", "fast"):
+
+        def search(one: Encoded, mode: str = mode) -> Ranking:
+            return retriever.search(one, 10, mode=mode)[0]
+
+        alone = [search(one) for one in ones[:64]] * 4
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(search, ones))
+        for a, b in zip(alone, found, strict=True):
+            _same_bits(a, b)
+
+
+def test_a_mode_that_is_none_is_refused() -> None:
+    documents = encoded(np.random.default_rng(16), 10, 2, 3)
+    with pytest.raises(ValueError, match="neither"):
+        Retriever(documents).search(documents, 1, mode="quick")
+
+
+def test_an_index_opens_as_it_was_made_and_refuses_what_does_not_fit(tmp_path: Path) -> None:
+    rng = np.random.default_rng(17)
+    documents = encoded(rng, 500, 8, 40)
+    queries = encoded(rng, 5, 8, 40, bias=False)
+    arrays: dict[str, np.ndarray] = {}
+
+    def create(name: str, shape: tuple[int, ...], dtype: object) -> np.ndarray:
+        arrays[name] = np.zeros(shape, dtype)  # type: ignore[call-overload]
+        return arrays[name]
+
+    made, facts = build_index(documents, create)
+    build_cells(documents.dense, tmp_path / "index.faiss")
+    opened = open_index(arrays, facts, documents, tmp_path / "index.faiss")
+    assert opened.effort is None
+    for a, b in zip(
+        Retriever(documents, None, made).search(queries, 9),
+        Retriever(documents, None, opened).search(queries, 9),
+        strict=True,
+    ):
+        _same_bits(a, b)
+    with pytest.raises(BundleError, match="codes"):
+        open_index({**arrays, "codes": arrays["codes"][1:]}, facts, documents, None)
+    with pytest.raises(BundleError, match="KeyError"):
+        open_index({k: v for k, v in arrays.items() if k != "limits"}, facts, documents, None)
+    few = documents.slice(0, 499)
+    _, facts = build_index(few, create)
+    with pytest.raises(BundleError, match="500 vectors for"):
+        open_index(arrays, facts, few, tmp_path / "index.faiss")
+    (tmp_path / "index.faiss").write_bytes(b"nothing")
+    with pytest.raises(BundleError, match="not a FAISS index"):
+        open_cells(tmp_path / "index.faiss")
