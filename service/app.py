@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from fullrank import __version__
 from service import errors
+from service.bitmaps import Bitmaps
 from service.cache import EmbeddingCache, Remote
 from service.deps import Services
 from service.metrics import Metrics
@@ -75,7 +76,13 @@ def _build(settings: Settings, metrics: Metrics) -> Services:
         poll_s=settings.poll_ms / 1000,
     )
     cache = EmbeddingCache(settings.cache_entries, metrics, _remote(settings, metrics))
-    ranker = Ranker(cache, metrics, threads=settings.rank_threads, max_queue=settings.max_queue)
+    ranker = Ranker(
+        cache,
+        metrics,
+        Bitmaps(settings.filter_cache_mb << 20),
+        threads=settings.rank_threads,
+        max_queue=settings.max_queue,
+    )
     return Services(settings, metrics, registry, ranker)
 
 

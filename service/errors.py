@@ -29,7 +29,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from fullrank.errors import QueryError
+from fullrank.errors import FilterError, QueryError
 from service.responses import Answer
 
 MEDIA_TYPE = "application/problem+json"
@@ -196,6 +196,9 @@ async def _invalid(request: Request, error: Exception) -> Answer:
 
 
 async def _query(request: Request, error: Exception) -> Answer:
+    if isinstance(error, FilterError):
+        errors = [{"field": error.path, "reason": error.reason}]
+        return Invalid(errors=errors).answer(request_id(request))
     return Invalid(str(error)).answer(request_id(request))
 
 

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded
 from fullrank.explain import explain
+from fullrank.facets import facet
 from fullrank.model import TermShare
+from service.bitmaps import Bitmaps, Mask
 from service.cache import EmbeddingCache, Key
 from service.errors import Overloaded
 from service.metrics import Metrics
@@ -29,8 +30,10 @@ from service.metrics import Metrics
 class Wish:
     """What to rank and what to return of it.
 
-    exclude are document ids that must not be returned; unknown ones are ignored. fields None means
-    every stored field.
+    fields       stored fields of a hit; None: all of them
+    exclude      document ids that must not be returned; unknown ones are ignored
+    filter       JSON of fullrank.filters: what may be returned at all; filter_path is its name in errors
+    facets       fields whose values are counted among what the filter lets through, facet_limit of each
     """
 
     text: str
@@ -39,31 +42,49 @@ class Wish:
     fields: Collection[str] | None = None
     explain: bool = False
     exclude: Collection[str] = ()
+    filter: Mapping[str, Any] | None = None
+    filter_path: str = "filter"
+    facets: Sequence[str] = ()
+    facet_limit: int = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Hits in order, ready for JSON; certified: provably the top of the full ranking."""
+    """Hits in order and facets by field, ready for JSON.
+
+    certified: provably the top of the full ranking; total: documents that could have been returned.
+    """
 
     hits: list[dict[str, Any]]
     certified: bool
     total: int
+    facets: dict[str, Any]
 
 
 class Ranker:
     """The pool, its queue and the cache in front of it."""
 
     def __init__(
-        self, cache: EmbeddingCache, metrics: Metrics, *, threads: int = 2, max_queue: int = 64
+        self,
+        cache: EmbeddingCache,
+        metrics: Metrics,
+        bitmaps: Bitmaps,
+        *,
+        threads: int = 2,
+        max_queue: int = 64,
     ) -> None:
         self._cache = cache
         self._metrics = metrics
+        self._bitmaps = bitmaps
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rank")
         self._max_queue = max_queue
         self._in_flight = 0
 
     async def rank(self, bundle: Bundle, wish: Wish) -> Ranked:
-        """Rank a bundle's documents for a text. Raises Overloaded when the queue is full."""
+        """Rank a bundle's documents for a text.
+
+        Raises Overloaded when the queue is full, FilterError where filter or facets do not fit.
+        """
         if self._in_flight >= self._max_queue:
             raise Overloaded
         self._in_flight += 1
@@ -76,7 +97,9 @@ class Ranker:
                 cached = await self._cache.get(key)
             loop = asyncio.get_running_loop()
             started = time.perf_counter()
-            encoded, ranked = await loop.run_in_executor(self._pool, _rank, bundle, wish, cached)
+            encoded, ranked = await loop.run_in_executor(
+                self._pool, _rank, bundle, wish, cached, self._bitmaps
+            )
             self._metrics.ranking.observe(time.perf_counter() - started)
             if key is not None and cached is None:
                 self._cache.put(key, encoded)
@@ -91,9 +114,16 @@ class Ranker:
         await self._cache.close()
 
 
-def _rank(bundle: Bundle, wish: Wish, cached: Encoded | None) -> tuple[Encoded, Ranked]:
+def _rank(
+    bundle: Bundle, wish: Wish, cached: Encoded | None, bitmaps: Bitmaps
+) -> tuple[Encoded, Ranked]:
+    # First what can be refused.
+    matching = None
+    if wish.filter is not None:
+        matching = bitmaps.matching(bundle, wish.filter, wish.filter_path)
+    facets = _facets(bundle, wish, matching)
+    deleted = _deleted(bundle, matching, wish.exclude)
     encoded = cached if cached is not None else bundle.model.encode_queries([wish.text])
-    deleted = _mask(bundle, wish.exclude) if wish.exclude else None
     # Taken apart once, for all hits.
     terms = bundle.model.query_terms(wish.text) if wish.explain else None
     [ranking] = bundle.retriever.search(encoded, wish.limit, offset=wish.offset, deleted=deleted)
@@ -115,17 +145,38 @@ def _rank(bundle: Bundle, wish: Wish, cached: Encoded | None) -> tuple[Encoded, 
             strict=True,
         )
     ]
-    return encoded, Ranked(hits, bool(ranking.certified), int(ranking.total))
+    return encoded, Ranked(hits, bool(ranking.certified), int(ranking.total), facets)
 
 
-def _mask(bundle: Bundle, ids: Iterable[str]) -> npt.NDArray[np.bool_]:
-    mask = np.zeros(len(bundle.documents), np.bool_)
+def _deleted(bundle: Bundle, matching: Mask | None, ids: Collection[str]) -> Mask | None:
+    """What the filter holds back, and the excluded ids; None where all may be returned."""
+    if matching is None and not ids:
+        return None
+    mask = np.zeros(len(bundle.documents), np.bool_) if matching is None else ~matching
     for id in ids:
         try:
             mask[bundle.documents.row(id)] = True
         except KeyError:
             continue
     return mask
+
+
+def _facets(bundle: Bundle, wish: Wish, matching: Mask | None) -> dict[str, Any]:
+    if not wish.facets:
+        return {}
+    if matching is None:
+        matching = np.ones(len(bundle.documents), np.bool_)
+    counted: dict[str, Any] = {}
+    for place, name in enumerate(wish.facets):
+        found = facet(bundle.columns, name, matching, wish.facet_limit, f"facets.{place}")
+        counted[name] = {
+            "values": [{"value": v.value, "count": v.count} for v in found.values],
+            "distinct": found.distinct,
+            "missing": found.missing,
+            "min": found.least,
+            "max": found.greatest,
+        }
+    return counted
 
 
 def _chosen(fields: dict[str, Any], names: Collection[str] | None) -> dict[str, Any]:

@@ -14,6 +14,9 @@ MAX_PLACEMENTS = 16
 MAX_PER_PLACEMENT = 64
 MAX_BLOCKED = 10_000
 MAX_FIELDS = 64
+MAX_FACETS = 16
+MAX_FACET_VALUES = 100
+MAX_FILTER_CHARS = 8192
 
 
 def _encodable(text: str) -> str:
@@ -38,6 +41,14 @@ ModelName = Annotated[
     ),
 ]
 Count = Annotated[int, Field(ge=1)]
+# Its inside is read by fullrank.filters, which knows the fields.
+FilterJson = Annotated[
+    dict[str, Any],
+    Field(
+        description="field: value, field: {in, gt, gte, lt, lte, exists}, and, or, not; see docs/api.md",
+        examples=[{"section": {"in": ["net", "mail"]}, "year": {"gte": 1999}}],
+    ),
+]
 
 
 class Request(BaseModel):
@@ -60,6 +71,15 @@ class SearchRequest(Request):
         default=None,
         max_length=MAX_FIELDS,
         description="stored fields to return; absent: all of them",
+    )
+    filter: FilterJson | None = Field(default=None, description="rank only what it lets through")
+    facets: list[FieldName] = Field(
+        default=[],
+        max_length=MAX_FACETS,
+        description="fields whose values are counted over all matching documents",
+    )
+    facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
+        default=10, description="most values of a facet"
     )
     explain: bool = Field(
         default=False, description="split each score and name the words behind it"
@@ -88,6 +108,9 @@ class MatchRequest(Request):
     blocked_ids: list[Id] = Field(
         default=[], max_length=MAX_BLOCKED, description="documents that must not be placed"
     )
+    targeting: FilterJson | None = Field(
+        default=None, description="a filter: place only what it lets through"
+    )
     fields: list[FieldName] | None = Field(
         default=None,
         max_length=MAX_FIELDS,
@@ -104,6 +127,9 @@ class SimilarQuery(BaseModel):
     limit: Count = 10
     offset: int = Field(default=0, ge=0)
     fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    filter: str | None = Field(
+        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
+    )
     model: ModelName = "default"
 
 
@@ -141,9 +167,23 @@ class Answered(Reply):
     certified: bool = Field(description="provably the top of the full ranking")
 
 
+class FacetValue(Reply):
+    value: bool | int | float | str
+    count: int = Field(description="matching documents that hold it")
+
+
+class FacetReply(Reply):
+    values: list[FacetValue] = Field(description="the most frequent first, ties by value")
+    distinct: int = Field(description="different values among the matching documents")
+    missing: int = Field(description="matching documents without a value")
+    min: float | None = Field(description="the least number among them")
+    max: float | None = Field(description="the greatest number among them")
+
+
 class SearchReply(Answered):
-    total: int = Field(description="documents that could have been returned")
+    total: int = Field(description="documents that match the filter; without one, all")
     hits: list[Hit]
+    facets: dict[str, FacetReply] = Field(description="by field, those that were asked for")
 
 
 class FilledPlacement(Reply):

@@ -58,6 +58,11 @@ class Settings(BaseSettings):
     cache_entries: int = Field(
         default=4096, ge=0, description="embeddings remembered in each worker; 0 turns this off"
     )
+    filter_cache_mb: int = Field(
+        default=64,
+        ge=0,
+        description="megabytes of filter results remembered in each worker; 0 turns this off",
+    )
     redis_url: SecretStr | None = Field(
         default=None,
         description="Redis that shares embeddings between workers, redis://… or unix://…; "

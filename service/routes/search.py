@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Query
 
 from fullrank.bundle import Bundle
 from service.deps import ServicesDep, ServingDep
-from service.errors import DocumentNotFound
+from service.errors import DocumentNotFound, Invalid
 from service.limits import check
 from service.ranking import Ranked, Wish
 from service.registry import Serving
@@ -43,15 +44,28 @@ def _answer(
     return Answer(content, headers=headers)
 
 
+def _found(serving: Serving, bundle: Bundle, ranked: Ranked, started: float) -> Answer:
+    found = {"total": ranked.total, "hits": ranked.hits, "facets": ranked.facets}
+    return _answer(serving, bundle, ranked, started, **found)
+
+
 @router.post("/search", response_model=SearchReply, responses=problems(400, 404, 413, 422, 503))
 async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
     """Rank the documents of a model for a query."""
     started = time.perf_counter()
     check(services.settings, body)
     bundle = serving.resolve(body.model)
-    wish = Wish(body.query, body.limit, body.offset, body.fields, body.explain)
-    ranked = await services.ranker.rank(bundle, wish)
-    return _answer(serving, bundle, ranked, started, total=ranked.total, hits=ranked.hits)
+    wish = Wish(
+        body.query,
+        body.limit,
+        body.offset,
+        body.fields,
+        body.explain,
+        filter=body.filter,
+        facets=body.facets,
+        facet_limit=body.facet_limit,
+    )
+    return _found(serving, bundle, await services.ranker.rank(bundle, wish), started)
 
 
 @router.post("/match", response_model=MatchReply, responses=problems(400, 404, 413, 422, 503))
@@ -68,6 +82,8 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         sum(placement.count for placement in body.placements),
         fields=body.fields,
         exclude=body.blocked_ids,
+        filter=body.targeting,
+        filter_path="targeting",
     )
     ranked = await services.ranker.rank(bundle, wish)
     hits = iter(ranked.hits)
@@ -98,9 +114,23 @@ async def similar(
     except KeyError:
         raise DocumentNotFound(f"{bundle.version} has no such document.") from None
     text = bundle.model.query_text(fields)
-    wish = Wish(text, asked.limit, asked.offset, asked.fields, exclude=[id])
-    ranked = await services.ranker.rank(bundle, wish)
-    return _answer(serving, bundle, ranked, started, total=ranked.total, hits=ranked.hits)
+    wish = Wish(
+        text,
+        asked.limit,
+        asked.offset,
+        asked.fields,
+        exclude=[id],
+        filter=None if asked.filter is None else _json(asked.filter),
+    )
+    return _found(serving, bundle, await services.ranker.rank(bundle, wish), started)
+
+
+def _json(text: str) -> Any:
+    """The filter of a query string. Raises Invalid where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise Invalid(errors=[{"field": "filter", "reason": "is not JSON"}]) from None
 
 
 def page_text(bundle: Bundle, page: Page) -> str:

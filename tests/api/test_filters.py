@@ -1,0 +1,270 @@
+"""Filters and facets over HTTP: what comes back is what matches, and what does not fit is said."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.documents import Document
+from service.schemas import MatchReply, ProblemDocument, SearchReply
+from tests.api.support import make_bundle, running
+
+pytestmark = pytest.mark.anyio
+
+SECTIONS = ["net", "mail", "games", None]
+TAGS = [["old"], ["old", "small"], [], "new"]
+CORPUS = [
+    Document(
+        f"d{i:02}",
+        {
+            "title": f"copy tool {i}",
+            "text": f"files word{i % 5} " + "and so on " * 30,
+            "section": SECTIONS[i % 4],
+            "year": 1990 + i % 7,
+            "size": i / 2,
+            "free": i % 3 == 0,
+            "tags": TAGS[i % 4],
+        },
+    )
+    for i in range(40)
+]
+FIELDS = {document.id: document.fields for document in CORPUS}
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    make_bundle(tmp_path, "tools", CORPUS, n_dense=4)
+    async with running(tmp_path) as client:
+        yield client
+
+
+async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    response = await client.post("/v1/search", json={"query": "copy word1", "limit": 100, **body})
+    assert response.status_code == 200, response.text
+    reply: dict[str, Any] = response.json()
+    SearchReply.model_validate(reply)
+    return reply
+
+
+def ids(reply: dict[str, Any]) -> list[str]:
+    return [hit["id"] for hit in reply["hits"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "keeps"),
+    [
+        ({}, lambda f: True),
+        ({"section": "net"}, lambda f: f["section"] == "net"),
+        ({"section": {"in": ["net", "mail"]}}, lambda f: f["section"] in ("net", "mail")),
+        ({"section": {"exists": False}}, lambda f: f["section"] is None),
+        ({"not": {"section": "net"}}, lambda f: f["section"] != "net"),
+        ({"year": {"gte": 1992, "lt": 1995}}, lambda f: 1992 <= f["year"] < 1995),
+        ({"size": 0.5}, lambda f: f["size"] == 0.5),
+        ({"free": True, "tags": "old"}, lambda f: f["free"] and "old" in f["tags"]),
+        (
+            {"or": [{"tags": "new"}, {"and": [{"year": 1990}, {"free": False}]}]},
+            lambda f: f["tags"] == "new" or (f["year"] == 1990 and not f["free"]),
+        ),
+        ({"section": "nowhere"}, lambda f: False),
+        ({"year": {"gt": 3000}}, lambda f: False),
+    ],
+)
+async def test_the_answer_is_the_whole_ranking_without_what_does_not_match(
+    client: httpx.AsyncClient, asked: dict[str, Any], keeps: Any
+) -> None:
+    whole = await search(client)
+    expected = [hit for hit in whole["hits"] if keeps(FIELDS[hit["id"]])]
+    # Twice: computed, then remembered.
+    for _ in range(2):
+        reply = await search(client, filter=asked)
+        assert reply["hits"] == expected
+        assert reply["total"] == len(expected)
+        assert reply["certified"]
+    page = await search(client, filter=asked, limit=3, offset=2)
+    assert page["hits"] == expected[2:5]
+    assert page["total"] == len(expected)
+
+
+async def test_filters_that_differ_in_kind_only_are_not_taken_for_each_other(
+    tmp_path: Path,
+) -> None:
+    values: list[Any] = [1, True, "1", "true"]
+    corpus = [Document(f"d{i}", {"title": "copy", "f": value}) for i, value in enumerate(values)]
+    make_bundle(tmp_path, "kinds", corpus)
+    async with running(tmp_path) as client:
+        for i, value in enumerate(values):
+            assert ids(await search(client, filter={"f": value})) == [f"d{i}"]
+        assert ids(await search(client, filter={"f": 1.0})) == ["d0"]
+
+
+async def test_answers_are_the_same_without_the_memory(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "tools", CORPUS)
+    found = []
+    for filter_cache_mb in (64, 0):
+        async with running(tmp_path, filter_cache_mb=filter_cache_mb) as client:
+            for _ in range(2):
+                reply = await search(client, filter={"section": "net"}, facets=["year"])
+                found.append((reply["hits"], reply["total"], reply["facets"]))
+    assert found == [found[0]] * 4
+
+
+async def test_facets_count_all_that_matches(client: httpx.AsyncClient) -> None:
+    reply = await search(
+        client, filter={"free": True}, facets=["section", "tags", "year"], facet_limit=3, limit=1
+    )
+    free = [fields for fields in FIELDS.values() if fields["free"]]
+    years = Counter(fields["year"] for fields in free)
+    assert reply["facets"]["section"] == {
+        "values": [
+            {"value": value, "count": count}
+            for value, count in sorted(
+                Counter(f["section"] for f in free if f["section"]).items(),
+                key=lambda item: (-item[1], item[0]),
+            )
+        ],
+        "distinct": 3,
+        "missing": sum(fields["section"] is None for fields in free),
+        "min": None,
+        "max": None,
+    }
+    tags = {value["value"]: value["count"] for value in reply["facets"]["tags"]["values"]}
+    assert tags == {
+        "old": sum("old" in fields["tags"] for fields in free),
+        "small": sum("small" in fields["tags"] for fields in free),
+        "new": sum(fields["tags"] == "new" for fields in free),
+    }
+    year = reply["facets"]["year"]
+    assert [(v["value"], v["count"]) for v in year["values"]] == sorted(
+        years.items(), key=lambda item: (-item[1], item[0])
+    )[:3]
+    assert (year["distinct"], year["min"], year["max"]) == (7, 1990, 1996)
+    assert reply["total"] == len(free)
+    assert len(reply["hits"]) == 1
+
+
+async def test_facets_without_a_filter_and_of_nothing(client: httpx.AsyncClient) -> None:
+    reply = await search(client, facets=["free"])
+    counts = Counter(fields["free"] for fields in FIELDS.values())
+    assert reply["facets"]["free"]["values"] == [
+        {"value": False, "count": counts[False]},
+        {"value": True, "count": counts[True]},
+    ]
+    empty = await search(client, filter={"section": "none"}, facets=["section", "year"])
+    assert empty["hits"] == []
+    assert empty["total"] == 0
+    nothing = {"values": [], "distinct": 0, "missing": 0, "min": None, "max": None}
+    assert empty["facets"] == {"section": nothing, "year": nothing}
+    assert (await search(client))["facets"] == {}
+
+
+async def test_similar_documents_under_a_filter(client: httpx.AsyncClient) -> None:
+    asked = {"limit": 100, "filter": json.dumps({"section": "net"})}
+    response = await client.get("/v1/documents/d04/similar", params=asked)
+    assert response.status_code == 200, response.text
+    reply = response.json()
+    SearchReply.model_validate(reply)
+    expected = {id for id, fields in FIELDS.items() if fields["section"] == "net"} - {"d04"}
+    assert set(ids(reply)) == expected
+    assert reply["total"] == len(expected)
+
+
+async def test_only_what_is_targeted_is_placed(client: httpx.AsyncClient) -> None:
+    body = {
+        "page": {"text": "copy files"},
+        "placements": [{"id": "top", "count": 3}, {"id": "side", "count": 64}],
+        "targeting": {"section": "net", "year": {"gte": 1992}},
+        "blocked_ids": ["d04"],
+    }
+    response = await client.post("/v1/match", json=body)
+    assert response.status_code == 200, response.text
+    reply = response.json()
+    MatchReply.model_validate(reply)
+    placed = [hit["id"] for place in reply["placements"] for hit in place["hits"]]
+    assert sorted(placed) == [
+        id
+        for id, fields in FIELDS.items()
+        if fields["section"] == "net" and fields["year"] >= 1992 and id != "d04"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "reason"),
+    [
+        ({"filter": []}, "body.filter", "dictionary"),
+        ({"filter": "section"}, "body.filter", "dictionary"),
+        ({"filter": {"sections": "net"}}, "filter.sections", "there are: free, section, size"),
+        ({"filter": {"or": [{}, {"text": "x"}]}}, "filter.or.1.text", "longer than 256 bytes"),
+        ({"filter": {"year": "1990"}}, "filter.year", "holds numbers, not text"),
+        ({"filter": {"year": {"gte": None}}}, "filter.year.gte", "null"),
+        ({"filter": {"not": {"not": 3}}}, "filter.not.not", "an object"),
+        ({"facets": ["nowhere"]}, "facets.0", "no such field"),
+        ({"facets": ["year", "text"]}, "facets.1", "cannot be filtered on"),
+        ({"facets": "year"}, "body.facets", "list"),
+        ({"facets": ["year"] * 17}, "body.facets", "at most 16"),
+        ({"facets": ["year"], "facet_limit": 0}, "body.facet_limit", "greater"),
+        ({"facets": ["year"], "facet_limit": 101}, "body.facet_limit", "less"),
+    ],
+)
+async def test_what_does_not_fit_is_a_problem_with_its_path(
+    client: httpx.AsyncClient, body: dict[str, Any], field: str, reason: str
+) -> None:
+    response = await client.post("/v1/search", json={"query": "copy", **body})
+    check(response, field, reason)
+
+
+@pytest.mark.parametrize(
+    ("raw", "field"),
+    [
+        (b'{"year": NaN}', "filter.year"),
+        (b'{"year": {"lt": 1e400}}', "filter.year.lt"),
+        (b'{"section": "\\ud800"}', "filter.section"),
+        (b'{"\\udfff": 1}', "filter"),
+        (b'{"not":' * 400 + b"{}" + b"}" * 400, "filter" + ".not" * 16),
+    ],
+)
+async def test_json_that_no_filter_can_hold(
+    client: httpx.AsyncClient, raw: bytes, field: str
+) -> None:
+    content = b'{"query": "copy", "filter": ' + raw + b"}"
+    response = await client.post(
+        "/v1/search", content=content, headers={"Content-Type": "application/json"}
+    )
+    check(response, field, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ("{", "filter"),
+        ("[" * 8000, "filter"),
+        ("3", "filter"),
+        ('{"nowhere": 1}', "filter.nowhere"),
+        ("x" * 8193, "query.filter"),
+    ],
+)
+async def test_a_bad_filter_of_similar_documents(
+    client: httpx.AsyncClient, given: str, field: str
+) -> None:
+    check(await client.get("/v1/documents/d01/similar", params={"filter": given}), field, "")
+
+
+async def test_bad_targeting_is_called_by_its_name(client: httpx.AsyncClient) -> None:
+    body = {"page": {"text": "x"}, "placements": [{"id": "a"}], "targeting": {"nowhere": 1}}
+    check(await client.post("/v1/match", json=body), "targeting.nowhere", "no such field")
+
+
+def check(response: httpx.Response, field: str, reason: str) -> None:
+    """The response is a 422 that names the field."""
+    assert response.status_code == 422, response.text
+    problem = response.json()
+    ProblemDocument.model_validate(problem, strict=True)
+    assert problem["type"] == "urn:fullrank:problem:invalid"
+    [error] = problem["errors"]
+    assert error["field"] == field
+    assert reason in error["reason"]
