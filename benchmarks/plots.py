@@ -68,6 +68,7 @@ def curves(
     x: str,
     y: str,
     log_x: bool = False,
+    log_y: bool = False,
     marks: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
 ) -> Path:
     """One panel for each title, a line for each name; ``marks`` sets a star on a line's point."""
@@ -92,6 +93,8 @@ def curves(
         axes.set(xlabel=x, ylabel=y)
         if log_x:
             axes.set_xscale("log")
+        if log_y:
+            axes.set_yscale("log")
         axes.set_title(title, fontsize=10)
         axes.grid(color="#dddddd", linewidth=0.6)
         axes.legend(fontsize=8)

@@ -1,0 +1,174 @@
+"""What the retrieval benchmark runs on, each made once and kept under --out by its settings.
+
+    model/…            a recipe trained on Debian (a bundle of Debian's own documents)
+    corpora/…/<n>/     corpus.jsonl of n resampled documents, and their bundle, encoded by that model
+    <bundle>.hnsw-…    FAISS HNSW over the bundle's dense part
+    <bundle>.bm25s/    bm25s over the bundle's texts, mapped when it is opened
+
+Everything is written beside its place and renamed, so that a stopped run goes on where it was.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import orjson
+
+from benchmarks.report import data_folder
+from benchmarks.resample import Line, Source, read_source, write_corpus
+from fullrank.bundle import open_bundle
+from fullrank.model import field_text
+from fullrank.text import words
+from trainer.progress import Reporter
+
+RECIPE = "fielded"
+DIMENSION = 128
+DEBIAN = "debian"
+_LINKS = 32  # M, links of a node of the graph; twice as many on the lowest level
+_BUILD_EFFORT = 200
+_BATCH = 4096
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where things are; seconds is the time to fit, terms the distinct words a document has."""
+
+    out: Path
+    seed: int
+    terms: float
+    seconds: float
+    report: Reporter
+
+    def source(self) -> Source:
+        """Debian, taken apart."""
+        return read_source(data_folder() / DEBIAN)
+
+    def model(self) -> Path:
+        """The trained bundle."""
+        from trainer.train import train
+
+        root = self.out / f"model-{RECIPE}-{DIMENSION}-s{self.seed}-{self.seconds:g}s"
+        there = _bundle_in(root)
+        if there is not None:
+            return there
+        overrides = [f"model.dimension={DIMENSION}", f"train.seconds={self.seconds:g}"]
+        return train(
+            data_folder() / DEBIAN,
+            root,
+            DEBIAN,
+            recipe=RECIPE,
+            overrides=overrides,
+            seed=self.seed,
+            reporter=self.report,
+        ).path
+
+    def corpus(self, documents: int) -> Path:
+        """A folder with corpus.jsonl."""
+        folder = self.out / f"corpora-s{self.seed}-t{self.terms:g}" / str(documents)
+        if not (folder / "corpus.jsonl").is_file():
+            source = self.source()
+            stretch = source.stretch(self.terms, self.seed)
+            self.report.say("resampling", documents=documents, stretch=stretch)
+            with self.report.stage("resampling", documents) as stage:
+                for done in write_corpus(
+                    source, folder, documents, seed=self.seed, stretch=stretch
+                ):
+                    stage.advance(done)
+        return folder
+
+    def bundle(self, name: str) -> Path:
+        """The bundle of a corpus: ``debian``, or a number of resampled documents."""
+        model = self.model()
+        if name == DEBIAN:
+            return model
+        folder = self.corpus(int(name))
+        there = _bundle_in(folder / model.name)
+        return there or _index(model, folder, folder / model.name, self.report)
+
+    def lines(self, name: str) -> Iterator[Line]:
+        """The documents of a corpus in ascending order of id."""
+        if name == DEBIAN:
+            from trainer.collection import read_collection
+
+            for document in read_collection(data_folder() / DEBIAN).documents:
+                yield {"_id": document.id, **document.fields}
+            return
+        with (self.corpus(int(name)) / "corpus.jsonl").open("rb") as lines:
+            yield from map(orjson.loads, lines)
+
+    def hnsw(self, bundle: Path) -> faiss.Index:
+        """FAISS's graph over a bundle's dense part, in memory."""
+        path = bundle.with_name(f"{bundle.name}.hnsw-{_LINKS}-{_BUILD_EFFORT}")
+        if not path.is_file():
+            vectors = open_bundle(bundle, verify=False).encoded.dense
+            index = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction = _BUILD_EFFORT
+            with self.report.stage("HNSW", len(vectors)) as stage:
+                for start in range(0, len(vectors), _BATCH):
+                    part = np.ascontiguousarray(vectors[start : start + _BATCH])
+                    index.add(part)
+                    stage.advance(len(part))
+            _placed(path, lambda beside: faiss.write_index(index, str(beside)))
+            return index
+        return faiss.read_index(str(path))
+
+    def bm25s(self, name: str, bundle: Path, backend: str) -> Any:
+        """The peer over the words of title and text, its arrays mapped."""
+        import bm25s
+
+        path = bundle.with_name(bundle.name + ".bm25s")
+        if not path.is_dir():
+            self.report.say("bm25s", corpus=name)
+            number: dict[str, int] = {}
+            texts = (field_text(line, ("title", "text")) for line in self.lines(name))
+            ids = [[number.setdefault(w, len(number)) for w in words(text)] for text in texts]
+            peer = bm25s.BM25(backend="numba")
+            peer.index(bm25s.tokenization.Tokenized(ids, number), show_progress=False)
+            _placed(path, lambda beside: peer.save(beside, show_progress=False))
+        return bm25s.BM25.load(
+            path, mmap=True, override_params={"backend": backend}, show_progress=False
+        )
+
+
+def _index(model: Path, collection: Path, root: Path, report: Reporter) -> Path:
+    """The bundle of a collection's documents, encoded by another bundle's model."""
+    from fullrank.bundle import write_bundle
+    from fullrank.encoding import concatenate
+    from trainer.collection import read_collection
+
+    source = open_bundle(model, verify=False)
+    documents = read_collection(collection).documents
+    parts = []
+    with report.stage("encoding", len(documents)) as stage:
+        for start in range(0, len(documents), _BATCH):
+            batch = documents[start : start + _BATCH]
+            parts.append(source.model.encode_documents([d.texts(("title", "text")) for d in batch]))
+            stage.advance(len(batch))
+    return write_bundle(
+        root,
+        "resampled",
+        model=source.model,
+        encoded=concatenate(parts),
+        documents=documents,
+        golden_queries=[document.texts(("title",))["title"] for document in documents[:20]],
+        card=dict(source.card),
+    )
+
+
+def _bundle_in(root: Path) -> Path | None:
+    """The newest bundle under a root, if there is one."""
+    found = sorted(root.glob("*/*/manifest.json"))
+    return found[-1].parent if found else None
+
+
+def _placed(path: Path, write: Callable[[Path], object]) -> None:
+    beside = path.with_name(path.name + ".part")
+    shutil.rmtree(beside, ignore_errors=True)
+    write(beside)
+    beside.rename(path)
