@@ -5,6 +5,7 @@
 write_bundle    publish.py    a model and its documents become a folder, all or nothing
 stream_bundle   publish.py    the same from batches of documents, of any number
 open_bundle     loading.py    verify, map, replay the golden queries
+open_model      loading.py    its model alone
 list_bundles    here          what a root folder offers
 find_bundle     here          the newest version of a name, or one version
 """
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.loading import Bundle, open_bundle, read_manifest, verify_bundle
+from fullrank.loading import Bundle, open_bundle, open_model, read_manifest, verify_bundle
 from fullrank.manifest import Manifest, is_name
 from fullrank.publish import stream_bundle, write_bundle
 
@@ -29,6 +30,7 @@ __all__ = [
     "find_bundle",
     "list_bundles",
     "open_bundle",
+    "open_model",
     "read_manifest",
     "stream_bundle",
     "verify_bundle",

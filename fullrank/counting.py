@@ -5,13 +5,10 @@ Kept apart from features.py so that a worker process starts without scipy.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing.connection import Connection
 from threading import Thread
 from typing import NamedTuple
 
@@ -20,6 +17,7 @@ import numpy.typing as npt
 
 from fullrank.errors import FullrankError
 from fullrank.text import count_words
+from fullrank.workers import Worker
 
 
 class Counted(NamedTuple):
@@ -104,42 +102,25 @@ def _take(
         return None
 
 
-# Not multiprocessing's spawn: that would import the caller's main module, which costs a worker more
-# time than a small corpus takes, and hangs a script without a main guard.
-_PROGRAM = "import sys; from fullrank.counting import work; work(int(sys.argv[1]))"
-
-
 @dataclass
 class _Worker:
     """A process that counts what it is sent, and the thread that sends it."""
 
-    connection: Connection
-    process: subprocess.Popen[bytes]
+    worker: Worker
     feeder: Thread
 
     @classmethod
     def start(cls, waiting: _Chunks, counter: TextCounter) -> _Worker:
-        here, there = Pipe()
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, str(there.fileno())],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[there.fileno()],
-            env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
-            # Ctrl-C is this process's to answer.
-            start_new_session=True,
-        )
-        # With the other end held by the worker alone, its death shows as an end of file.
-        there.close()
-        feeder = Thread(target=_feed, args=(here, waiting, counter), daemon=True)
+        worker = Worker.start("fullrank.counting")
+        feeder = Thread(target=_feed, args=(worker.connection, waiting, counter), daemon=True)
         feeder.start()
-        return cls(here, process, feeder)
+        return cls(worker, feeder)
 
     def result(self) -> Tally:
         # Nothing is read before this process has finished its own part: reading in small pieces
         # would wait for the interpreter lock at each.
         try:
-            tally = self.connection.recv()
+            tally = self.worker.connection.recv()
         except (EOFError, OSError) as error:
             raise FullrankError(
                 "a process that counts words died; is there memory left?"
@@ -148,10 +129,9 @@ class _Worker:
         return tally
 
     def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self.worker.kill()
         self.feeder.join()
-        self.connection.close()
+        self.worker.connection.close()
 
 
 def _feed(connection: Connection, waiting: _Chunks, counter: TextCounter) -> None:

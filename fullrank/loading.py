@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -133,14 +134,37 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     Raises BundleNotFound where there is no manifest; BundleError naming file and reason otherwise.
     """
     path = Path(path)
-    try:
+    with _named(path):
         return _open(path, golden.TOLERANCE if verify else None)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors say which bundle they are about."""
+    try:
+        yield
     except BundleNotFound:
         raise
     except BundleError as error:
         raise BundleError(f"{path}: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path}: {error.strerror}") from error
+
+
+def open_model(path: Path) -> tuple[Manifest, Model]:
+    """The manifest and the model of a bundle, the hashes and numbers of the model's files checked.
+
+    The documents are not looked at, so this costs the same however many there are. Raises as
+    ``open_bundle``.
+    """
+    path = Path(path)
+    with _named(path):
+        manifest = read_manifest(path)
+        check_folder(path, manifest)
+        for name, entry in sorted(manifest.files.items()):
+            if name.startswith(_MODEL):
+                check_hash(path, name, entry)
+        return manifest, _load(manifest, *_Files(path, manifest, True).within(_MODEL))
 
 
 def verify_bundle(path: Path) -> None:
@@ -185,12 +209,7 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     for name in sorted(manifest.files.keys() - known):
         raise BundleError(f"{name}: no part of this format")
 
-    try:
-        model = load_model(Parts(dict(manifest.model), arrays, strings))
-    except FullrankError:
-        raise
-    except Exception as error:  # a model kind may fail on damaged parts in any way
-        raise BundleError(f"model: {type(error).__name__}: {error}") from error
+    model = _load(manifest, arrays, strings)
     encoded = Encoded(**encoded_arrays, width=model.n_sparse)
     check_shapes(encoded, len(ids), model.n_dense, model.n_sparse)
     if len(lines) != len(ids):
@@ -204,6 +223,19 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     if tolerance is not None:
         replay(bundle, tolerance)
     return bundle
+
+
+def _load(
+    manifest: Manifest,
+    arrays: dict[str, npt.NDArray[Any]],
+    strings: dict[str, Sequence[str]],
+) -> Model:
+    try:
+        return load_model(Parts(dict(manifest.model), arrays, strings))
+    except FullrankError:
+        raise
+    except Exception as error:  # a model kind may fail on damaged parts in any way
+        raise BundleError(f"model: {type(error).__name__}: {error}") from error
 
 
 class _Files:

@@ -134,22 +134,18 @@ def read_collection(path: str | Path) -> Collection:
     folder = Path(path)
     if not folder.is_dir():
         raise CollectionError(f"{folder}: no such folder")
-    corpus_file = _find(folder, "corpus.jsonl") or _find(folder / "..", "corpus.jsonl")
-    if corpus_file is None:
-        raise CollectionError(
-            f"{folder}: no corpus.jsonl or corpus.jsonl.gz, here or one folder up"
-        )
+    corpus_file = find_corpus(folder)
     queries_file = _find(folder, "queries.jsonl")
     report = ReadReport()
     digests: list[tuple[str, str]] = []
 
-    corpus = _Lines(_tidy(corpus_file))
+    corpus = Lines(corpus_file)
     documents = _read_documents(corpus, report)
     digests.append(("corpus", corpus.digest()))
 
     queries: list[Query] | None = None
     if queries_file is not None:
-        lines = _Lines(queries_file)
+        lines = Lines(queries_file)
         queries = _read_queries(lines, report)
         digests.append(("queries", lines.digest()))
 
@@ -163,7 +159,7 @@ def read_collection(path: str | Path) -> Collection:
     have_mates = queries is None or inherited
     judgements: dict[str, Qrels] = {}
     for split, file in files:
-        lines = _Lines(file)
+        lines = Lines(file)
         judgements[split] = _read_qrels(
             lines, query_ids, document_ids, report, split, have_mates=have_mates
         )
@@ -183,6 +179,16 @@ def read_collection(path: str | Path) -> Collection:
         fingerprint=hashlib.sha256(repr(sorted(digests)).encode()).hexdigest(),
         judgements=judgements,
     )
+
+
+def find_corpus(folder: Path) -> Path:
+    """The corpus file of a collection. Raises CollectionError where there is none, or two."""
+    found = _find(folder, "corpus.jsonl") or _find(folder / "..", "corpus.jsonl")
+    if found is None:
+        raise CollectionError(
+            f"{folder}: no corpus.jsonl or corpus.jsonl.gz, here or one folder up"
+        )
+    return _tidy(found)
 
 
 def _tidy(path: Path) -> Path:
@@ -241,7 +247,7 @@ def _open(path: Path) -> gzip.GzipFile | BufferedReader:
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 
-class _Lines:
+class Lines:
     """The numbered lines of a plain or gzipped file, hashed on the way through."""
 
     def __init__(self, path: Path) -> None:
@@ -267,7 +273,7 @@ class _Lines:
 
 
 def _decode_error(
-    lines: _Lines, number: int, line: bytes, problem: orjson.JSONDecodeError
+    lines: Lines, number: int, line: bytes, problem: orjson.JSONDecodeError
 ) -> CollectionError:
     """The most helpful account of why a line is not JSON."""
     try:
@@ -279,7 +285,7 @@ def _decode_error(
     return lines.error(number, f"malformed JSON at column {problem.colno}: {problem.msg}")
 
 
-def _objects(lines: _Lines, report: ReadReport) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(lines: Lines, report: ReadReport) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in lines:
         try:
             value = orjson.loads(line)
@@ -297,7 +303,7 @@ def _kind(value: object) -> str:
     return "null" if value is None else type(value).__name__
 
 
-def _string(lines: _Lines, number: int, item: Mapping[str, Any], name: str) -> str:
+def _string(lines: Lines, number: int, item: Mapping[str, Any], name: str) -> str:
     if name not in item:
         raise lines.error(number, f"field {name!r}: missing")
     value = item[name]
@@ -306,7 +312,7 @@ def _string(lines: _Lines, number: int, item: Mapping[str, Any], name: str) -> s
     return value
 
 
-def _take_id(lines: _Lines, number: int, item: Mapping[str, Any], seen: dict[str, int]) -> str:
+def _take_id(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str, int]) -> str:
     id = _string(lines, number, item, "_id")
     if not id.strip():
         raise lines.error(number, "field '_id': empty")
@@ -318,26 +324,38 @@ def _take_id(lines: _Lines, number: int, item: Mapping[str, Any], seen: dict[str
     return id
 
 
-def _read_documents(lines: _Lines, report: ReadReport) -> list[Document]:
+def documents_of(lines: Lines, report: ReadReport) -> Iterator[tuple[int, Document]]:
+    """The documents of a corpus in the order of the file, each with its line; counted in ``report``.
+
+    Raises CollectionError naming file, line and field; at the end too, where there are none.
+    """
     seen: dict[str, int] = {}
-    documents = []
     for number, item in _objects(lines, report):
-        id = _take_id(lines, number, item, seen)
+        _take_id(lines, number, item, seen)
         for name in ("title", "text"):
             if name in item:
                 _string(lines, number, item, name)
         if not item.get("text", "").strip():
             report.empty_documents += 1
-        del item["_id"]
-        documents.append(Document(id, item))
-    if not documents:
+        report.documents += 1
+        yield number, document_of(item)
+    if not report.documents:
         raise CollectionError(f"{lines.path}: no documents")
+
+
+def document_of(item: dict[str, Any]) -> Document:
+    """A line of a corpus as a document; ``item`` becomes its fields."""
+    id = item.pop("_id")
+    return Document(id, item)
+
+
+def _read_documents(lines: Lines, report: ReadReport) -> list[Document]:
+    documents = [document for _, document in documents_of(lines, report)]
     documents.sort(key=lambda document: document.id)
-    report.documents = len(documents)
     return documents
 
 
-def _read_queries(lines: _Lines, report: ReadReport) -> list[Query]:
+def _read_queries(lines: Lines, report: ReadReport) -> list[Query]:
     seen: dict[str, int] = {}
     queries = []
     for number, item in _objects(lines, report):
@@ -354,7 +372,7 @@ def _read_queries(lines: _Lines, report: ReadReport) -> list[Query]:
     return queries
 
 
-def _rows(lines: _Lines, report: ReadReport) -> Iterator[tuple[int, tuple[str, str, str]]]:
+def _rows(lines: Lines, report: ReadReport) -> Iterator[tuple[int, tuple[str, str, str]]]:
     """The three columns of each line of a qrels file, its header checked."""
     header_seen = False
     for number, raw in lines:
@@ -382,7 +400,7 @@ def _rows(lines: _Lines, report: ReadReport) -> Iterator[tuple[int, tuple[str, s
 
 
 def _read_qrels(
-    lines: _Lines,
+    lines: Lines,
     query_ids: set[str],
     document_ids: set[str],
     report: ReadReport,

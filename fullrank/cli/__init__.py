@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fullrank.cli import serving, training
+from fullrank.cli import indexing, serving, training
 from fullrank.errors import FullrankError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ bundles_app = typer.Typer(help="List, verify or show bundles.", no_args_is_help=
 app.add_typer(bundles_app, name="bundles")
 for _command in (
     training.train,
+    indexing.index,
     training.evaluate,
     training.related,
     training.recipes,

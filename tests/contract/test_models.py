@@ -25,10 +25,11 @@ from fullrank.retrieval import Retriever
 from tests.api.support import running
 from tests.contract.cases import CASES, Case
 from tests.contract.twins import twin_of
-from tests.planted import write_planted, write_planted_links
+from tests.planted import write_lines, write_planted, write_planted_links
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import evaluate, query_texts
 from trainer.features.clicks import with_clicks
+from trainer.indexing import index
 from trainer.linear.parameters import compile_model, encode_corpus, encode_judged, start
 from trainer.progress import Reporter
 from trainer.recipe import Recipe, load_recipe
@@ -229,6 +230,21 @@ def test_saved_equals_memory(trained: Trained, again: tuple[Trainer, Candidate])
     for a, b in zip(here, there, strict=True):
         np.testing.assert_array_equal(a.rows, b.rows)
         np.testing.assert_array_equal(a.scores, b.scores)
+
+
+def test_documents_that_training_did_not_see_are_indexed(trained: Trained, tmp_path: Path) -> None:
+    """Batch by batch into a bundle of the same model: what its own front door makes of them."""
+    given = [{"_id": f"new{i:02}", "text": text} for i, text in enumerate(NASTY)]
+    given += [{"_id": d.id, **d.fields} for d in trained.collection.documents[::3]]
+    write_lines(tmp_path / "corpus.jsonl", given)
+    path = index(
+        trained.bundle.path, tmp_path, tmp_path / "out", batch=3, processes=1, reporter=QUIET
+    ).path
+    found = open_bundle(path)
+    ids = sorted(item["_id"] for item in given)
+    assert list(found.documents.ids) == ids
+    by_id = {item.pop("_id"): item for item in given}
+    assert same(found.encoded, trained.bundle.model.encode_documents([by_id[id] for id in ids]))
 
 
 def test_explanations_add_up_to_the_score(trained: Trained) -> None:

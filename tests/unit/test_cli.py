@@ -252,6 +252,38 @@ def test_evaluate_names_file_line_and_field(run: Run, root: Path, collection: Pa
     assert "corpus.jsonl:1: field 'text': expected a string, got int" in got.err
 
 
+def test_index(run: Run, root: Path, collection: Path, tmp_path: Path) -> None:
+    out = tmp_path / "indexed"
+    one = ("--batch", "2", "--processes", "1")  # others would not know this test's model
+    got = run("index", root / "mine", collection, "--out", out, *one, "--json")
+    assert got.code == 0
+    said = [json.loads(line) for line in got.err.splitlines()]
+    assert said[0]["event"] == "read"
+    assert said[0]["documents"] == 3
+    assert said[-1]["event"] == "written"
+    answer = json.loads(got.out)
+    assert answer["documents"] == 3
+    assert answer["parent"].startswith("mine-")
+    assert answer["version"] == Path(answer["bundle"]).name
+    hits = json.loads(run("search", out, "ant bee", "--json").out)["hits"]
+    assert [hit["id"] for hit in hits] == ["a", "b", "c"]
+    file = collection / "corpus.jsonl"
+    plain = run("index", root, file, "--out", out, "--name", "other", *one)
+    assert plain.code == 0
+    assert " ".join(plain.out.split()).endswith("3 documents in 0 s")
+    assert (out / "other").is_dir()
+
+
+def test_index_refuses_in_one_line(run: Run, root: Path, collection: Path, tmp_path: Path) -> None:
+    file = collection / "corpus.jsonl"
+    file.write_text(file.read_text() * 2)
+    got = run("index", root / "mine", file, "--out", tmp_path / "indexed")
+    assert (got.code, got.out) == (1, "")
+    assert got.err == f"fullrank: {file}:4: field '_id': 'a' already stands in line 1\n"
+    assert run("index", root, file).code == 2
+    assert not (tmp_path / "indexed").exists()
+
+
 def stub_training(monkeypatch: pytest.MonkeyPatch, train: Callable[..., object]) -> None:
     training, progress = ModuleType("trainer.train"), ModuleType("trainer.progress")
     training.train = train  # type: ignore[attr-defined]

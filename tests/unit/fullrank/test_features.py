@@ -145,7 +145,7 @@ def test_a_worker_that_dies_is_an_error(corpus: list[str], monkeypatch: pytest.M
 
     def doomed(*args: object) -> counting._Worker:
         worker = real(*args)  # type: ignore[arg-type]
-        worker.process.kill()
+        worker.worker.process.kill()
         return worker
 
     monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)

@@ -1,0 +1,154 @@
+"""A corpus of any size through a trained model, into a new bundle of that model.
+
+Every document is encoded anew by the model. What training learned about single documents (their
+biases, the item vectors of half transductive models) and clicked text that was gathered from
+queries do not pass on: the model's own encoding of their words takes their place.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullrank.bundle import open_model, stream_bundle
+from fullrank.errors import BundleError
+from fullrank.manifest import Manifest, is_name
+from fullrank.model import Model
+from fullrank.publish import Batch
+from trainer.corpus import CorpusFile
+from trainer.encoders import Documents, encode_batches
+from trainer.progress import Reporter
+
+BATCH = 4096
+_GOLDEN = 20  # queries replayed at every load
+_GOLDEN_WORDS = 10
+_GOLDEN_CHARACTERS = 400
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class IndexResult:
+    """A written bundle.
+
+    seconds  from the beginning to the end, encoding only a part of it
+    """
+
+    path: Path
+    parent: str
+    documents: int
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "bundle": str(self.path),
+            "version": self.path.name,
+            "parent": self.parent,
+            "documents": self.documents,
+            "seconds": self.seconds,
+        }
+
+
+def index(
+    bundle: str | Path,
+    corpus: str | Path,
+    out: str | Path,
+    name: str | None = None,
+    *,
+    batch: int = BATCH,
+    processes: int | None = None,
+    reporter: Reporter | None = None,
+) -> IndexResult:
+    """Encode a corpus with the model of a bundle and write out/name/version.
+
+    corpus     corpus.jsonl[.gz], or a folder that holds one
+    name       by default the name of the bundle
+    batch      documents encoded in one step; the result does not depend on it
+    processes  that encode; default all cores
+
+    Raises BundleError, CollectionError. Whatever ends it, nothing is left behind.
+    """
+    began = time.monotonic()
+    if name is not None and not is_name(name):
+        raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
+    bundle, out = Path(bundle), Path(out)
+    manifest, model = open_model(bundle)
+    with reporter or Reporter() as report, CorpusFile(corpus, scratch=_existing(out)) as source:
+        counts = {k: v for k, v in vars(source.report).items() if isinstance(v, int) and v}
+        report.say("read", corpus=str(source.path), **counts)
+        encoding = _encoded(source, model, bundle, batch, processes or _cores(), report)
+        with closing(encoding) as batches:
+            path = stream_bundle(
+                out,
+                name or manifest.name,
+                model=model,
+                batches=batches,
+                golden_queries=_golden(source, model),
+                card=_card(manifest, source, counts),
+                progress=lambda part: report.say("write", part=part),
+            )
+        seconds = time.monotonic() - began
+        report.say("written", version=path.name, seconds=seconds)
+    return IndexResult(path, manifest.version, len(source), seconds)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there: on the disk that has to have the room."""
+    folder = folder.resolve()
+    return next(path for path in (folder, *folder.parents) if path.is_dir())
+
+
+def _encoded(
+    source: CorpusFile, model: Model, bundle: Path, batch: int, processes: int, report: Reporter
+) -> Generator[Batch, None, None]:
+    batches = _batches(source.documents(), batch)
+    processes = min(processes, -(-len(source) // batch))
+    with (
+        report.stage("encode", total=len(source)) as stage,
+        closing(encode_batches(batches, model, bundle, processes)) as found,
+    ):
+        for documents, encoded in found:
+            yield documents, encoded
+            stage.advance(len(documents))
+
+
+def _batches(documents: Iterable[Any], size: int) -> Iterator[Documents]:
+    rest = iter(documents)
+    while batch := list(islice(rest, size)):
+        yield batch
+
+
+def _golden(source: CorpusFile, model: Model) -> list[str]:
+    """Titles, or first words where there is none, of documents drawn by a fixed seed."""
+    rng = np.random.default_rng(_SEED)
+    rows = np.sort(rng.choice(len(source), min(_GOLDEN, len(source)), replace=False))
+    queries = []
+    for row in rows.tolist():
+        fields = source.document(row).fields
+        title = fields.get("title", "").strip()
+        text = title or " ".join(model.query_text(fields).split()[:_GOLDEN_WORDS])
+        if text:
+            queries.append(text[:_GOLDEN_CHARACTERS])
+    return queries
+
+
+def _card(parent: Manifest, source: CorpusFile, counts: dict[str, int]) -> dict[str, Any]:
+    """The card of the training goes along with its model, also when an indexed bundle is indexed again."""
+    return {
+        "parent": parent.version,
+        "parent_bundle_id": parent.bundle_id,
+        "collection": {"fingerprint": source.fingerprint, **counts},
+        "trained": parent.card.get("trained", parent.card),
+    }
