@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from fullrank import golden
-from fullrank.columns import Columns, columns_of
+from fullrank.columns import Columns, columns_of, open_columns
 from fullrank.documents import DocumentStore
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
@@ -90,8 +90,11 @@ class Bundle:
 
     @cached_property
     def columns(self) -> Columns:
-        """The stored fields as columns, built when they are first asked for."""
-        return columns_of(map(self.documents.fields, range(len(self.documents))))
+        """The stored fields as columns: mapped, or where the bundle has none built when first asked for."""
+        stored = self.sections.get("columns")
+        if stored is None:
+            return columns_of(map(self.documents.fields, range(len(self.documents))))
+        return _columns(stored, len(self.documents), verify=False)
 
     def faiss_index(self) -> faiss.Index | None:
         """Read index.faiss, its hash checked on the very bytes that are parsed; None without one.
@@ -217,6 +220,8 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     if verify:
         check_values(encoded)
         check_ids(f"{IDS}.txt", ids)
+    if "columns" in sections:
+        _columns(sections["columns"], len(ids), verify=verify)
     retriever = Retriever(encoded, model.scorer(encoded))
     store = DocumentStore(ids, lines)
     bundle = Bundle(path, manifest, model, encoded, store, retriever, sections)
@@ -236,6 +241,10 @@ def _load(
         raise
     except Exception as error:  # a model kind may fail on damaged parts in any way
         raise BundleError(f"model: {type(error).__name__}: {error}") from error
+
+
+def _columns(stored: Section, documents: int, *, verify: bool) -> Columns:
+    return open_columns(documents, stored.facts, stored.arrays, stored.strings, verify=verify)
 
 
 class _Files:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fullrank import golden
+from fullrank.columns import build_columns
 from fullrank.documents import Document, fields_line
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
@@ -198,6 +199,12 @@ def _write_beside(
     as the section is.
     """
     found: dict[str, dict[str, Any]] = {}
+    say("columns")
+    found["columns"] = build_columns(
+        lines,
+        lambda name, shape, dtype: folder.create(f"columns/{name}.npy", shape, dtype),
+        lambda name, texts: folder.strings(f"columns/{name}", ".txt", texts),
+    )
     folder.finish()
     return found
 

@@ -44,7 +44,7 @@ def build_columns(lines: Iterable[str], create: Create, strings: Strings) -> dic
     """Columns of the stored fields, JSON objects in row order; read once.
 
     create, strings   where arrays and string tables go; names as in open_columns
-    Returns the facts: {"documents": n, "fields": [...]}, a field's as its line in the table ``fields``.
+    Returns the facts that open_columns needs, for the manifest.
     """
     builder = ColumnsBuilder()
     for line in lines:
@@ -83,7 +83,6 @@ class ColumnsBuilder:
                 continue
             parts = field.write(f"{len(fields)}.", self._documents, create, strings)
             fields.append({"name": name, "parts": parts})
-        strings("fields", (json.dumps(field, ensure_ascii=False) for field in fields))
         return {"documents": self._documents, "fields": fields}
 
 

@@ -1,19 +1,19 @@
 """Columns over what a writer stored: mapped arrays and string tables, or the same in memory.
 
-fields                  string table: a JSON line a field, {"name", "parts": {kind: {"values", "lists"}}} or
-                        {"name", "refused"}; its place i names the field's arrays
+facts   {"documents": n, "fields": [field, …]}; a field is {"name", "parts": {kind: {"values", "lists"}}} or, where it
+        is no column, {"name", "refused": why}; its place i in the list names its files
+
 <i>.number.values       float64 (V,), ascending
 <i>.keyword.values      string table, ascending by code point
-<i>.<kind>.codes        int8, int16 or int32
-<i>.<kind>.indptr       int64 (n + 1,), where a document may hold several values
+<i>.<kind>.codes        int8, int16 or int32 (n,), or (entries,) with lists
+<i>.<kind>.indptr       int64 (n + 1,), with lists
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,26 +24,32 @@ from fullrank.errors import BundleError
 from fullrank.strings import StringTable
 
 _CODES = frozenset(map(np.dtype, (np.int8, np.int16, np.int32)))
+_FOLDER = "columns/"
+_Stored = TypeVar("_Stored")
 
 
 def open_columns(
     documents: int,
-    array: Callable[[str], npt.NDArray[Any]],
-    strings: Callable[[str], StringTable],
+    facts: Mapping[str, Any],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    strings: Mapping[str, Sequence[str]],
     *,
     verify: bool = True,
 ) -> Columns:
-    """Columns over stored parts; array and strings give a part by its name, or raise BundleError.
+    """Columns of n documents over stored parts.
 
-    verify   also look at every value: codes in range, dictionaries and lists ascending
-    Raises BundleError naming the part that does not fit.
+    facts            as build_columns returned them
+    arrays, strings  the parts by name, all of them and no others
+    verify           also look at every value: codes in range, dictionaries and lists ascending
+    Raises BundleError naming the part that is missing or does not fit.
     """
     by_name: dict[str, Column] = {}
     refused: dict[str, str] = {}
-    for place, line in enumerate(strings("fields")):
-        name, parts, reason = _described(line)
+    used: set[str] = set()
+    for place, field in enumerate(_fields(facts, documents)):
+        name, parts, reason = _described(field)
         if name in by_name or name in refused:
-            raise BundleError(f"columns/fields: {name!r} stands twice")
+            raise BundleError(f"{_FOLDER}: {name!r} is described twice")
         if reason is not None:
             refused[name] = reason
             continue
@@ -51,12 +57,16 @@ def open_columns(
         for kind in KINDS:
             if kind in parts:
                 stem = f"{place}.{kind}."
-                part = _part(stem, kind, parts[kind]["lists"], array, strings)
+                part = _part(stem, kind, parts[kind]["lists"], arrays, strings, used)
+                if len(part.values) != parts[kind]["values"]:
+                    raise BundleError(f"{_FOLDER}{stem}values: not as many as the manifest says")
                 _check_shape(stem, part, documents)
                 if verify:
                     _check_values(stem, part)
                 opened[kind] = part
         by_name[name] = Column(name, opened, documents)
+    for name in sorted((arrays.keys() | strings.keys()) - used):
+        raise BundleError(f"{_FOLDER}{name}: no part of this format")
     return Columns(documents, by_name, refused)
 
 
@@ -66,7 +76,7 @@ def columns_of(documents: Iterable[Mapping[str, Any]]) -> Columns:
     for fields in documents:
         builder.add(fields)
     arrays: dict[str, npt.NDArray[Any]] = {}
-    tables: dict[str, StringTable] = {}
+    tables: dict[str, Sequence[str]] = {}
 
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return arrays.setdefault(name, np.zeros(shape, dtype))
@@ -75,21 +85,27 @@ def columns_of(documents: Iterable[Mapping[str, Any]]) -> Columns:
         tables[name] = StringTable.of(texts)
 
     facts = builder.finish(create, strings)
-    return open_columns(facts["documents"], arrays.__getitem__, tables.__getitem__, verify=False)
+    return open_columns(facts["documents"], facts, arrays, tables, verify=False)
 
 
-def _described(line: str) -> tuple[str, Mapping[str, Mapping[str, Any]], str | None]:
-    """(name, parts, reason why it is refused) of a line."""
-    try:
-        match json.loads(line):
-            case {"name": str(name), "refused": str(reason), **rest} if not rest:
-                return name, {}, reason
-            case {"name": str(name), "parts": dict(parts), **rest} if not rest:
-                if parts.keys() <= set(KINDS) and all(map(_is_described, parts.values())):
-                    return name, parts, None
-    except ValueError as error:
-        raise BundleError(f"columns/fields: not JSON: {error}") from error
-    raise BundleError("columns/fields: a line describes no field")
+def _fields(facts: Mapping[str, Any], documents: int) -> list[Any]:
+    match facts:
+        case {"documents": int(count), "fields": list(fields), **rest} if not rest:
+            if count != documents:
+                raise BundleError(f"{_FOLDER}: of {count} documents, the bundle has {documents}")
+            return fields
+    raise BundleError(f"{_FOLDER}: the manifest does not describe it")
+
+
+def _described(field: Any) -> tuple[str, Mapping[str, Mapping[str, Any]], str | None]:
+    """(name, parts, reason why it is refused) of a field's facts."""
+    match field:
+        case {"name": str(name), "refused": str(reason), **rest} if not rest:
+            return name, {}, reason
+        case {"name": str(name), "parts": dict(parts), **rest} if not rest:
+            if parts.keys() <= set(KINDS) and all(map(_is_described, parts.values())):
+                return name, parts, None
+    raise BundleError(f"{_FOLDER}: the manifest does not describe a field")
 
 
 def _is_described(part: Any) -> bool:
@@ -103,29 +119,36 @@ def _part(
     stem: str,
     kind: Kind,
     lists: bool,
-    array: Callable[[str], npt.NDArray[Any]],
-    strings: Callable[[str], StringTable],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    strings: Mapping[str, Sequence[str]],
+    used: set[str],
 ) -> Part:
+    def found(parts: Mapping[str, _Stored], name: str) -> _Stored:
+        if stem + name not in parts:
+            raise BundleError(f"{_FOLDER}{stem}{name}: missing")
+        used.add(stem + name)
+        return parts[stem + name]
+
     values: Any = BOOLEANS
     if kind == "number":
-        values = array(stem + "values")
+        values = found(arrays, "values")
         if values.dtype != np.float64 or values.ndim != 1:
-            raise BundleError(f"columns/{stem}values: not a row of float64")
+            raise BundleError(f"{_FOLDER}{stem}values: not a row of float64")
     elif kind == "keyword":
-        values = strings(stem + "values")
-    return Part(values, array(stem + "codes"), array(stem + "indptr") if lists else None)
+        values = found(strings, "values")
+    return Part(values, found(arrays, "codes"), found(arrays, "indptr") if lists else None)
 
 
 def _check_shape(stem: str, part: Part, documents: int) -> None:
     codes, indptr = part.codes, part.indptr
     if codes.dtype not in _CODES or codes.ndim != 1:
-        raise BundleError(f"columns/{stem}codes: not a row of codes")
+        raise BundleError(f"{_FOLDER}{stem}codes: not a row of codes")
     if len(part.values) > np.iinfo(codes.dtype).max + 1:
-        raise BundleError(f"columns/{stem}codes: too narrow for {len(part.values)} values")
+        raise BundleError(f"{_FOLDER}{stem}codes: too narrow for {len(part.values)} values")
     if indptr is None and len(codes) != documents:
-        raise BundleError(f"columns/{stem}codes: {len(codes)} codes for {documents} documents")
+        raise BundleError(f"{_FOLDER}{stem}codes: {len(codes)} codes for {documents} documents")
     if indptr is not None and (indptr.dtype != np.int64 or indptr.shape != (documents + 1,)):
-        raise BundleError(f"columns/{stem}indptr: not int64 ({documents + 1},)")
+        raise BundleError(f"{_FOLDER}{stem}indptr: not int64 ({documents + 1},)")
 
 
 def _check_values(stem: str, part: Part) -> None:
@@ -136,15 +159,15 @@ def _check_values(stem: str, part: Part) -> None:
         else all(one < two for one, two in pairwise(values))
     )
     if not rising:
-        raise BundleError(f"columns/{stem}values: not ascending")
+        raise BundleError(f"{_FOLDER}{stem}values: not ascending")
     lowest = -1 if indptr is None else 0
     if len(codes) and (codes.min() < lowest or codes.max() >= len(values)):
-        raise BundleError(f"columns/{stem}codes: a code outside {lowest}..{len(values) - 1}")
+        raise BundleError(f"{_FOLDER}{stem}codes: a code outside {lowest}..{len(values) - 1}")
     if indptr is None:
         return
     if indptr[0] != 0 or indptr[-1] != len(codes) or np.any(indptr[1:] < indptr[:-1]):
-        raise BundleError(f"columns/{stem}indptr: does not ascend from 0 to the number of codes")
+        raise BundleError(f"{_FOLDER}{stem}indptr: does not ascend from 0 to the number of codes")
     first_of_row = np.zeros(len(codes) + 1, np.bool_)
     first_of_row[indptr[:-1]] = True
     if not ((codes[1:] > codes[:-1]) | first_of_row[1:-1]).all():
-        raise BundleError(f"columns/{stem}codes: codes of a document do not ascend")
+        raise BundleError(f"{_FOLDER}{stem}codes: codes of a document do not ascend")

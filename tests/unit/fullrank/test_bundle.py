@@ -18,6 +18,7 @@ import pytest
 
 from fullrank import bundle, folder, golden, loading
 from fullrank.bundle import find_bundle, list_bundles, open_bundle, verify_bundle, write_bundle
+from fullrank.columns import columns_of
 from fullrank.documents import Document
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound
@@ -131,6 +132,11 @@ def test_the_folder_holds_what_the_format_says(written: Path) -> None:
         "documents/ids.offsets.npy",
         "documents/fields.jsonl",
         "documents/fields.offsets.npy",
+        "columns/0.keyword.codes.npy",
+        "columns/0.keyword.values.txt",
+        "columns/0.keyword.values.offsets.npy",
+        "columns/1.number.codes.npy",
+        "columns/1.number.values.npy",
     }
 
 
@@ -183,8 +189,8 @@ def test_published_twice_in_one_second_both_are_kept(root: Path, written: Path) 
 def test_progress_names_each_part(root: Path) -> None:
     said: list[str] = []
     path = write_bundle(root, "planted", **planted(), progress=said.append)
-    expected = ["model", "documents", "index", "golden queries", f"wrote {path.name}"]
-    assert said == expected
+    parts = ["model", "documents", "columns", "index", "golden queries"]
+    assert said == [*parts, f"wrote {path.name}"]
 
 
 def test_no_index_without_a_dense_part_or_a_wish(root: Path) -> None:
@@ -345,7 +351,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "section in an old format": (
         _manifest(lambda m: m.update(format_version=1, index={})),
-        "fields differ: ['index']",
+        "fields differ: ['columns', 'index']",
     ),
     "section no object": (
         _manifest(lambda m: m.update(columns=[])),
@@ -531,6 +537,18 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "golden line no JSON": (
         lambda p: _text(p, "golden.jsonl", b"{\n"),
         "golden.jsonl: line 1",
+    ),
+    "column of another": (
+        _array("columns/0.keyword.codes.npy", lambda a: a[1:]),
+        "columns/0.keyword.codes: 39 codes for 40 documents",
+    ),
+    "column of no value": (
+        _array("columns/1.number.codes.npy", _set(0, 40)),
+        "columns/1.number.codes: a code outside -1..39",
+    ),
+    "columns undescribed": (
+        _manifest(lambda m: m.update(columns={})),
+        "columns/: the manifest does not describe it",
     ),
     "golden line cut": (
         lambda p: _text(p, "golden.jsonl", b'{"ids":["a"],"query":"x","scores":[]}\n'),
@@ -845,3 +863,36 @@ def test_the_manifest_reads_back_what_it_dumps(written: Path) -> None:
     manifest = bundle.read_manifest(written)
     assert isinstance(manifest, Manifest)
     assert manifest.dump() == (written / "manifest.json").read_text()
+
+
+# -- columns -----------------------------------------------------------------------------------
+
+
+def test_columns_are_mapped_and_say_what_the_fields_say(written: Path) -> None:
+    bundle = open_bundle(written)
+    built = columns_of(map(bundle.documents.fields, range(len(bundle.documents))))
+    assert bundle.columns.by_name.keys() == built.by_name.keys() == {"title", "n"}
+    for name, column in built.by_name.items():
+        for kind, part in column.parts.items():
+            stored = bundle.columns[name].parts[kind]
+            assert not stored.codes.flags.writeable
+            assert list(stored.values) == list(part.values)
+            np.testing.assert_array_equal(stored.codes, part.codes)
+
+
+def test_a_bundle_without_columns_builds_them(written: Path) -> None:
+    def without(manifest: dict[str, Any]) -> None:
+        del manifest["columns"]
+        manifest["files"] = {
+            name: entry
+            for name, entry in manifest["files"].items()
+            if not name.startswith("columns/")
+        }
+
+    stored = open_bundle(written).columns
+    shutil.rmtree(written / "columns")
+    _edit(written, without)
+    bundle = open_bundle(written)
+    assert "columns" not in bundle.sections
+    assert bundle.columns is bundle.columns
+    assert bundle.columns.by_name.keys() == stored.by_name.keys()

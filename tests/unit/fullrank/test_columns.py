@@ -70,7 +70,7 @@ def order(kind: str) -> int:
 @settings(deadline=None)
 def test_columns_hold_what_the_fields_hold(given: list[dict[str, Any]]) -> None:
     arrays, tables, facts = stored(given)
-    columns = open_columns(len(given), arrays.__getitem__, tables.__getitem__)
+    columns = open_columns(len(given), facts, arrays, tables)
     assert columns.documents == facts["documents"] == len(given)
     assert columns.refused == {}
     expected = {
@@ -145,8 +145,7 @@ def test_without_documents_or_fields() -> None:
     assert columns_of([]).by_name == {}
     assert columns_of([{}, {}]).documents == 2
     arrays, tables, facts = stored([])
-    assert arrays == {}
-    assert list(tables["fields"]) == []
+    assert (arrays, tables) == ({}, {})
     assert facts == {"documents": 0, "fields": []}
 
 
@@ -203,20 +202,44 @@ def _table(name: str, *texts: str) -> Callable[[Arrays, Tables], None]:
         (_array("0.keyword.codes", np.zeros(3, np.int64)), "not a row of codes"),
         (_array("0.keyword.codes", np.zeros((3, 1), np.int8)), "not a row of codes"),
         (_array("0.keyword.codes", np.zeros(2, np.int8)), "2 codes for 3 documents"),
-        (_array("1.number.values", np.arange(200.0)), "too narrow for 200 values"),
         (_array("2.keyword.indptr", np.zeros(3, np.int64)), "2.keyword.indptr: not int64 (4,)"),
         (_table("0.keyword.values", "net", "mail"), "0.keyword.values: not ascending"),
-        (_table("fields", "{"), "not JSON"),
-        (_table("fields", "[]"), "describes no field"),
-        (_table("fields", '{"name": "a"}'), "describes no field"),
-        (_table("fields", '{"name": "a", "parts": {"text": {}}}'), "describes no field"),
-        (_table("fields", '{"name": "a", "parts": {"number": 3}}'), "describes no field"),
-        (_table("fields", *['{"name": "a", "parts": {}}'] * 2), "'a' stands twice"),
+        (lambda arrays, tables: tables.pop("0.keyword.values"), "0.keyword.values: missing"),
+        (lambda arrays, tables: arrays.pop("2.keyword.indptr"), "2.keyword.indptr: missing"),
+        (_array("0.keyword.indptr", np.zeros(4, np.int64)), "0.keyword.indptr: no part of this"),
+        (_table("0.keyword.names"), "0.keyword.names: no part of this"),
+        (_table("0.keyword.values", "net"), "0.keyword.values: not as many"),
     ],
 )
 def test_damage_is_named(damage: Callable[[Arrays, Tables], None], reason: str) -> None:
-    arrays, tables, _ = stored(SOUND)
+    arrays, tables, facts = stored(SOUND)
     damage(arrays, tables)
     with pytest.raises(BundleError) as caught:
-        open_columns(3, arrays.__getitem__, tables.__getitem__)
+        open_columns(3, facts, arrays, tables)
     assert reason in str(caught.value)
+
+
+def test_codes_too_narrow_for_their_values_are_refused() -> None:
+    arrays, tables, facts = stored({"n": i} for i in range(200))
+    arrays["0.number.codes"] = np.zeros(200, np.int8)
+    with pytest.raises(BundleError, match=r"0\.number\.codes: too narrow for 200 values"):
+        open_columns(200, facts, arrays, tables)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({}, "does not describe it"),
+        ({"documents": 3, "fields": {}}, "does not describe it"),
+        ({"documents": 3, "fields": [], "more": 1}, "does not describe it"),
+        ({"documents": 4, "fields": []}, "of 4 documents, the bundle has 3"),
+        ({"documents": 3, "fields": [3]}, "does not describe a field"),
+        ({"documents": 3, "fields": [{"name": "a"}]}, "does not describe a field"),
+        ({"documents": 3, "fields": [{"name": "a", "parts": {"text": {}}}]}, "describe a field"),
+        ({"documents": 3, "fields": [{"name": "a", "parts": {"number": 3}}]}, "describe a field"),
+        ({"documents": 3, "fields": [{"name": "a", "parts": {}}] * 2}, "'a' is described twice"),
+    ],
+)
+def test_facts_that_describe_nothing_are_refused(facts: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BundleError, match=reason):
+        open_columns(3, facts, {}, {})

@@ -128,17 +128,17 @@ def test_sections_are_written_named_and_opened(
         assert not documents.dense.flags.writeable
         sums = folder.create("index/sums.npy", (len(documents),), np.float64)
         sums[:] = documents.dense.sum(axis=1)
-        folder.strings("columns/titles", ".txt", ["a", "b"])
+        folder.strings("index/titles", ".txt", ["a", "b"])
         folder.finish()
-        return {"index": {"rows": len(documents)}, "columns": {"lines": len(lines)}}
+        return {"index": {"rows": len(documents), "lines": len(lines)}}
 
     monkeypatch.setattr(publish, "_write_beside", build)
     path = stream_bundle(tmp_path, "x", batches=batches(planted(), 53), **settings())
     opened = open_bundle(path)
-    index, columns = opened.sections["index"], opened.sections["columns"]
-    assert (index.facts, columns.facts) == ({"rows": 53}, {"lines": 53})
+    index = opened.sections["index"]
+    assert index.facts == {"rows": 53, "lines": 53}
     np.testing.assert_array_equal(index.arrays["sums"], opened.encoded.dense.sum(axis=1))
-    assert list(columns.strings["titles"]) == ["a", "b"]
+    assert list(index.strings["titles"]) == ["a", "b"]
     assert parse_manifest((path / "manifest.json").read_text()) == opened.manifest
 
 
