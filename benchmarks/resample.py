@@ -15,7 +15,7 @@ How a document comes about:
 
 So words keep the company they keep in the source, the distribution of lengths is its own stretched, and the share of
 documents that a word stands in is its own times the stretch, down to the words that stand in one document: the corpus
-grows, the vocabulary does not. ``statistics`` measures both sides. No word is made up.
+grows, the vocabulary does not. ``term_statistics`` measures both sides. No word is made up.
 
 The stretch makes a document hold ``terms`` distinct words (of title and text, as fullrank.text cuts them) on average;
 Debian's package descriptions hold 45 (median 39), and terms = 0 leaves it at 1.
@@ -205,7 +205,7 @@ def _drawn(draw: random.Random, lines: Sequence[Line], number: int) -> list[Line
     return [line for round_ in rounds for line in round_][:number]
 
 
-def statistics(lines: Iterable[Line]) -> dict[str, Any]:
+def term_statistics(lines: Iterable[Line]) -> dict[str, Any]:
     """Distinct words a document (mean and quantiles), and df / n of the words at RANKS, most frequent first."""
     frequency: Counter[str] = Counter()
     sizes = []
@@ -240,8 +240,8 @@ def main() -> None:
     for _ in write_corpus(source, given.out, given.documents, seed=given.seed, stretch=stretch):
         pass
     with (given.out / "corpus.jsonl").open("rb") as lines:
-        made = statistics(map(orjson.loads, lines))
-    found = {"stretch": stretch, "source": statistics(source.kept), "corpus": made}
+        made = term_statistics(map(orjson.loads, lines))
+    found = {"stretch": stretch, "source": term_statistics(source.kept), "corpus": made}
     print(json.dumps(found, indent=2))
 
 
