@@ -7,7 +7,8 @@
       hnsw-<model>-…       FAISS HNSW over the bundle's dense part
       bm25s/               bm25s over their words, mapped when it is opened
 
-Debian's own peers lie beside the model. Everything is written beside its place and renamed, so that a stopped run goes on where it was.
+Debian's own peers lie beside the model. Everything is written beside its place and renamed, so that a stopped run goes
+on where it was.
 """
 
 from __future__ import annotations

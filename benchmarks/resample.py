@@ -11,7 +11,7 @@ How a document comes about:
 3. Text: sentences of the section, none twice, half of them drawn from the NEAR sentences around the drawn document (ids
    ascend, so those are of the same family of packages), half from all of its section. As a sentence is drawn as often
    as it stands there, boilerplate stays as frequent as it was. When the length is reached, the last sentence is kept
-   with the probability that makes the expected length right.
+   with the probability that makes the expected length right; every document has one.
 
 So words keep the company they keep in the source, the distribution of lengths is its own stretched, and the share of
 documents that a word stands in is its own times the stretch, down to the words that stand in one document: the corpus
@@ -134,12 +134,12 @@ def _title(draw: random.Random, section: _Section, place: int) -> str:
 
 
 def _sentences(draw: random.Random, section: _Section, place: int, target: float) -> list[str]:
-    """Distinct sentences of ``target`` words in all, in expectation."""
+    """Distinct sentences of ``target`` words in all, in expectation; one at least."""
     count, length, tries = len(section.sentences), 0, 0
     low = max(0, section.first[place] - NEAR // 2)
     high = min(count, low + NEAR)
     chosen: dict[str, None] = {}
-    while length < target and tries < _TRIES and count:
+    while count and tries < _TRIES and (length < target or not chosen):
         i = (
             draw.randrange(low, high)
             if draw.random() < 0.5 and high > low
@@ -149,7 +149,7 @@ def _sentences(draw: random.Random, section: _Section, place: int, target: float
         if sentence in chosen:
             tries += 1
             continue
-        if length + size > target and draw.random() >= (target - length) / size:
+        if chosen and length + size > target and draw.random() >= (target - length) / size:
             break
         chosen[sentence] = None
         length, tries = length + size, 0
