@@ -7,6 +7,7 @@ a power cut it may remain under its temporary name, which no reader takes for a 
 
     bytes, text, array   what is in memory
     strings              a string table from an iterator
+    written              what a library writes by itself
     create               an .npy file of known shape, to be filled through its memory map
     rows, table          an .npy file and a string table that grow, their length not known beforehand
 """
@@ -18,7 +19,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -76,6 +77,14 @@ class Folder:
         file = self._file(name)
         file.write(content)
         self._end(name, file)
+
+    def written(self, name: str, write: Callable[[Path], None]) -> None:
+        """A file that a library writes by its path."""
+        self._file(name).close()
+        write(self.path / name)
+        with (self.path / name).open("rb") as file:
+            os.fsync(file.fileno())
+        self._record(name, None, None)
 
     def text(self, name: str, content: str) -> None:
         """A file of UTF-8."""

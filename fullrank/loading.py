@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
@@ -16,8 +16,10 @@ from fullrank.columns import Columns, columns_of, open_columns
 from fullrank.documents import DocumentStore
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank.index.build import check_index, open_index
 from fullrank.kinds import load_model
 from fullrank.manifest import (
+    CELLS,
     ENCODED,
     FAISS_INDEX,
     FIELDS,
@@ -41,9 +43,6 @@ from fullrank.verify import (
     map_array,
     map_bytes,
 )
-
-if TYPE_CHECKING:
-    import faiss
 
 _MODEL = "model/"
 
@@ -95,19 +94,6 @@ class Bundle:
         if stored is None:
             return columns_of(map(self.documents.fields, range(len(self.documents))))
         return _columns(stored, len(self.documents), verify=False)
-
-    def faiss_index(self) -> faiss.Index | None:
-        """Read index.faiss, its hash checked on the very bytes that are parsed; None without one.
-
-        Raises BundleError when the file is damaged.
-        """
-        entry = self.manifest.files.get(FAISS_INDEX)
-        if entry is None:
-            return None
-        # Imported here: exact retrieval, and so most of serving, never needs faiss.
-        from fullrank.faiss_index import load_index
-
-        return load_index(self.path / FAISS_INDEX, entry.sha256)
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -208,7 +194,7 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     }
     if GOLDEN not in manifest.files:
         raise BundleError(f"{GOLDEN}: missing")
-    known = files.used | {GOLDEN, FAISS_INDEX}
+    known = files.used | {GOLDEN, CELLS, FAISS_INDEX}
     for name in sorted(manifest.files.keys() - known):
         raise BundleError(f"{name}: no part of this format")
 
@@ -222,7 +208,13 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
         check_ids(f"{IDS}.txt", ids)
     if "columns" in sections:
         _columns(sections["columns"], len(ids), verify=verify)
-    retriever = Retriever(encoded, model.scorer(encoded))
+    index = None
+    if "index" in sections:
+        cells = path / CELLS if CELLS in manifest.files else None
+        index = open_index(sections["index"].arrays, sections["index"].facts, encoded, cells)
+        if verify:
+            check_index(index, encoded)
+    retriever = Retriever(encoded, model.scorer(encoded), index)
     store = DocumentStore(ids, lines)
     bundle = Bundle(path, manifest, model, encoded, store, retriever, sections)
     if tolerance is not None:

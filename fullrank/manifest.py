@@ -16,6 +16,8 @@ FORMAT_VERSION = 2
 READABLE = (1, 2)
 MANIFEST = "manifest.json"
 GOLDEN = "golden.jsonl"
+CELLS = "index/cells.faiss"
+# Of format 1; nothing reads it.
 FAISS_INDEX = "index.faiss"
 IDS = "documents/ids"
 FIELDS = "documents/fields"

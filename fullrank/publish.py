@@ -11,11 +11,13 @@ queries: the documents are read back through memory maps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank import golden
 from fullrank.columns import build_columns
@@ -23,10 +25,12 @@ from fullrank.documents import Document, fields_line
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.folder import Folder
+from fullrank.index import Index
+from fullrank.index.build import INDEXED_FROM, build_index
 from fullrank.loading import open_bundle, replay
 from fullrank.manifest import (
+    CELLS,
     ENCODED,
-    FAISS_INDEX,
     FIELDS,
     GOLDEN,
     IDS,
@@ -40,6 +44,7 @@ from fullrank.manifest import (
 )
 from fullrank.model import Model, Parts
 from fullrank.retrieval import Retriever
+from fullrank.retrieval.tune import tune
 from fullrank.strings import StringTable
 from fullrank.verify import check_finite, check_ids, check_shapes, check_values
 
@@ -56,7 +61,7 @@ def write_bundle(
     documents: Sequence[Document],
     golden_queries: Sequence[str],
     card: Mapping[str, Any],
-    faiss_index: bool = True,
+    sample_queries: Sequence[str] = (),
     created: datetime | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
@@ -72,7 +77,7 @@ def write_bundle(
         batches=[(documents, encoded)],
         golden_queries=golden_queries,
         card=card,
-        faiss_index=faiss_index,
+        sample_queries=sample_queries,
         created=created,
         progress=progress,
     )
@@ -86,7 +91,7 @@ def stream_bundle(
     batches: Iterable[Batch],
     golden_queries: Sequence[str],
     card: Mapping[str, Any],
-    faiss_index: bool = True,
+    sample_queries: Sequence[str] = (),
     created: datetime | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Path:
@@ -98,7 +103,7 @@ def stream_bundle(
                     encoding; taken one at a time, so the bundle does not depend on where they are cut
     golden_queries  asked now, replayed at every load; a few dozen is plenty
     card            free JSON about the training; not part of the bundle id
-    faiss_index     also write index.faiss, where the model has a dense part
+    sample_queries  what the fast mode is tuned with; should not have been trained on
     created         UTC time of creation, now by default
     progress        called with a short line as each part is begun
 
@@ -119,14 +124,20 @@ def stream_bundle(
             _write_model(folder, parts)
             say("documents")
             encoded, ids, lines = _write_documents(folder, model, batches)
-            beside = _write_beside(folder, encoded, lines, say)
-            if faiss_index and model.n_dense > 0 and len(ids) > 0:
+            say("columns")
+            beside = {"columns": _write_columns(folder, lines)}
+            retriever = Retriever(encoded, model.scorer(encoded))
+            if retriever.scorer is None and len(encoded) >= INDEXED_FROM:
                 say("index")
-                _write_faiss(folder, encoded)
+                index, beside["index"] = _write_index(folder, encoded)
+                retriever = Retriever(encoded, None, index)
+                if sample_queries:
+                    say("fast mode")
+                    queries = model.encode_queries(sample_queries)
+                    beside["index"]["fast"] = _tuned(retriever, queries)
+            folder.finish()
             say("golden queries")
-            answers = golden.answer(
-                model, Retriever(encoded, model.scorer(encoded)), ids, golden_queries
-            )
+            answers = golden.answer(model, retriever, ids, golden_queries)
             folder.text(GOLDEN, golden.dump(answers))
             target = _finish(folder, name, created, parts.config, card, beside)
     except OSError as error:
@@ -190,30 +201,34 @@ def _mapped(folder: Folder, stem: str, suffix: str) -> StringTable:
     return StringTable(folder.map_bytes(stem + suffix), folder.map_array(f"{stem}.offsets.npy"))
 
 
-def _write_beside(
-    folder: Folder, documents: Encoded, lines: StringTable, say: Callable[[str], None]
-) -> dict[str, dict[str, Any]]:
-    """What is built from the documents on disk: section of the manifest → its facts.
-
-    Each builder makes its files by ``folder.create`` and ``folder.strings``, under a folder called
-    as the section is.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    say("columns")
-    found["columns"] = build_columns(
+def _write_columns(folder: Folder, lines: StringTable) -> dict[str, Any]:
+    """columns/: the stored fields as columns."""
+    return build_columns(
         lines,
         lambda name, shape, dtype: folder.create(f"columns/{name}.npy", shape, dtype),
         lambda name, texts: folder.strings(f"columns/{name}", ".txt", texts),
     )
-    folder.finish()
-    return found
 
 
-def _write_faiss(folder: Folder, encoded: Encoded) -> None:
+def _write_index(folder: Folder, documents: Encoded) -> tuple[Index, dict[str, Any]]:
+    """index/: what is scanned in place of the documents."""
     # Imported here: a bundle without an index is written without faiss.
-    from fullrank.faiss_index import build_index, index_bytes
+    from fullrank.index.cells import build_cells, open_cells
 
-    folder.bytes(FAISS_INDEX, index_bytes(build_index(encoded)).data)
+    def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return folder.create(f"index/{name}.npy", shape, dtype)
+
+    index, facts = build_index(documents, create)
+    if documents.dense.shape[1]:
+        folder.written(CELLS, lambda path: build_cells(documents.dense, path))
+        index = replace(index, cells=open_cells(folder.path / CELLS))
+    return index, facts
+
+
+def _tuned(retriever: Retriever, queries: Encoded) -> dict[str, Any]:
+    """What the manifest says of the fast mode; without an effort there is none."""
+    effort, measured = tune(retriever, queries)
+    return measured if effort is None else {**measured, "effort": asdict(effort)}
 
 
 def _finish(

@@ -29,8 +29,9 @@ from trainer.progress import Reporter
 
 BATCH = 4096
 _GOLDEN = 20  # queries replayed at every load
-_GOLDEN_WORDS = 10
-_GOLDEN_CHARACTERS = 400
+_TUNING = 400  # queries that tune the fast mode and measure it, half each
+_QUERY_WORDS = 10
+_QUERY_CHARACTERS = 400
 _SEED = 1
 
 
@@ -91,7 +92,8 @@ def index(
                 name or manifest.name,
                 model=model,
                 batches=batches,
-                golden_queries=_golden(source, model),
+                golden_queries=_queries(source, model, _GOLDEN, _SEED),
+                sample_queries=_queries(source, model, _TUNING, _SEED + 1),
                 card=_card(manifest, source, counts),
                 progress=lambda part: report.say("write", part=part),
             )
@@ -130,17 +132,19 @@ def _batches(documents: Iterable[Any], size: int) -> Iterator[Documents]:
         yield batch
 
 
-def _golden(source: CorpusFile, model: Model) -> list[str]:
-    """Titles, or first words where there is none, of documents drawn by a fixed seed."""
-    rng = np.random.default_rng(_SEED)
-    rows = np.sort(rng.choice(len(source), min(_GOLDEN, len(source)), replace=False))
+def _queries(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
+    """Titles and, by turns or where there is none, words that follow one another in a document, drawn by a seed."""
+    rng = np.random.default_rng(seed)
+    rows = np.sort(rng.choice(len(source), min(count, len(source)), replace=False))
     queries = []
-    for row in rows.tolist():
+    for i, row in enumerate(rows.tolist()):
         fields = source.document(row).fields
-        title = fields.get("title", "").strip()
-        text = title or " ".join(model.query_text(fields).split()[:_GOLDEN_WORDS])
+        words = model.query_text(fields).split()
+        first = int(rng.integers(max(1, len(words) - _QUERY_WORDS)))
+        title = fields.get("title", "").strip() if i % 2 == 0 else ""
+        text = title or " ".join(words[first : first + _QUERY_WORDS])
         if text:
-            queries.append(text[:_GOLDEN_CHARACTERS])
+            queries.append(text[:_QUERY_CHARACTERS])
     return queries
 
 

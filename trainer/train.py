@@ -27,6 +27,8 @@ from trainer.workshop import Workshop
 
 _GOLDEN = 20  # queries replayed at every load
 _GOLDEN_CHARACTERS = 400
+# Queries that tune the fast mode and measure it, half each.
+_TUNING = 400
 BASELINES = ("tfidf", "bm25")
 
 
@@ -240,6 +242,7 @@ class Trainer:
             encoded=best.fitted.documents,
             documents=self.collection.documents,
             golden_queries=self._golden(best),
+            sample_queries=self._held_out(best),
             card=card,
         )
 
@@ -253,6 +256,14 @@ class Trainer:
     def _golden(self, best: Candidate) -> list[str]:
         ids = self.corpus.query_ids
         spread = ids[:: max(1, len(ids) // _GOLDEN)][:_GOLDEN]
+        texts = query_texts(self.collection, best.fitted.model, spread)
+        return [text[:_GOLDEN_CHARACTERS] for text in texts]
+
+    def _held_out(self, best: Candidate) -> list[str]:
+        """Queries of the validation split, which tune the bundle's fast mode; without it, any."""
+        valid = self.valid(best.recipe)
+        ids = self.corpus.query_ids if valid is None else [j.query for j in valid.judgements]
+        spread = ids[:: max(1, len(ids) // _TUNING)][:_TUNING]
         texts = query_texts(self.collection, best.fitted.model, spread)
         return [text[:_GOLDEN_CHARACTERS] for text in texts]
 

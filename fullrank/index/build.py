@@ -41,6 +41,24 @@ def build_index(documents: Encoded, create: Create) -> tuple[Index, dict[str, An
     return Index(codes, postings, documents.bias, largest), facts
 
 
+def check_index(index: Index, documents: Encoded) -> None:
+    """Everything an index points to is there. Raises BundleError naming the file."""
+    count, postings = len(documents), index.postings
+    for name, indptr, rows in (
+        ("postings", postings.indptr, postings.rows),
+        ("champions", postings.champions, postings.champion_rows),
+    ):
+        if indptr[0] != 0 or indptr[-1] != len(rows) or np.any(indptr[1:] < indptr[:-1]):
+            raise BundleError(f"index/{name}.indptr.npy: does not ascend to the number of entries")
+        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < count:
+            raise BundleError(f"index/{name}.rows.npy: a row outside 0..{count - 1}")
+    bounds = (index.codes.error, index.codes.length, index.largest_bias)
+    if not all(np.isfinite(bound) and bound >= 0 for bound in bounds):
+        raise BundleError("index: a bound that is none")
+    if index.effort is not None and min(asdict(index.effort).values()) < 1:
+        raise BundleError("index: a fast mode that looks nowhere")
+
+
 def index_in_memory(documents: Encoded) -> Index:
     """The same without files."""
     return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype))[0]
@@ -65,7 +83,8 @@ def open_index(
             float(facts["code_length"]),
         )
         largest = float(facts["largest_bias"])
-        effort = Effort(**facts["effort"]) if "effort" in facts else None
+        fast = facts.get("fast", {})
+        effort = Effort(**fast["effort"]) if "effort" in fast else None
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"index: {type(error).__name__}: {error}") from error
     kept = len(postings.champion_rows)
@@ -89,8 +108,3 @@ def open_index(
     if opened is not None and len(opened) != count:
         raise BundleError(f"index: {len(opened)} vectors for {count} documents")
     return Index(codes, postings, documents.bias, largest, opened, effort)
-
-
-def effort_json(effort: Effort) -> dict[str, int]:
-    """What the manifest says of it."""
-    return asdict(effort)

@@ -55,10 +55,12 @@ class Codes:
 
     @staticmethod
     def _dots(code: Int8, codes: Int8) -> Float32:
-        found: Float32 = np.zeros((1, len(codes)), np.float32)
-        if found.size and codes.shape[1]:
-            simsimd.cdist(code, codes, "dot", out=found, out_dtype="float32")
-        return found.reshape(-1)
+        if not codes.size:
+            return np.zeros(len(codes), np.float32)
+        # Never with out=: it returns a None that it does not own (6.5), and after thousands Python aborts.
+        found = simsimd.cdist(code, codes, "dot", out_dtype="float32")
+        dots: Float32 = np.asarray(found).reshape(-1)
+        return dots
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fullrank import bundle, folder, golden, loading
+from fullrank import bundle, folder, golden, loading, publish
 from fullrank.bundle import find_bundle, list_bundles, open_bundle, verify_bundle, write_bundle
 from fullrank.columns import columns_of
 from fullrank.documents import Document
@@ -74,7 +74,8 @@ class WordsModel:
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bundles whose kind is "words" load as WordsModel."""
+    """Bundles whose kind is "words" load as WordsModel, and forty documents have an index."""
+    monkeypatch.setattr(publish, "INDEXED_FROM", 40)
 
     def load(parts: Parts) -> WordsModel:
         assert parts.config["kind"] == "words"
@@ -119,7 +120,16 @@ def test_the_folder_holds_what_the_format_says(written: Path) -> None:
     assert files == {
         "manifest.json",
         "golden.jsonl",
-        "index.faiss",
+        "index/cells.faiss",
+        "index/codes.npy",
+        "index/scales.npy",
+        "index/limits.npy",
+        "index/postings.indptr.npy",
+        "index/postings.rows.npy",
+        "index/postings.impacts.npy",
+        "index/champions.indptr.npy",
+        "index/champions.rows.npy",
+        "index/champions.impacts.npy",
         "model/U.npy",
         "model/words.txt",
         "model/words.offsets.npy",
@@ -193,12 +203,24 @@ def test_progress_names_each_part(root: Path) -> None:
     assert said == [*parts, f"wrote {path.name}"]
 
 
-def test_no_index_without_a_dense_part_or_a_wish(root: Path) -> None:
+def test_few_documents_need_no_index_and_no_dense_part_no_cells(root: Path) -> None:
     sparse = open_bundle(write_bundle(root, "sparse", **planted(n_dense=0)))
-    assert sparse.faiss_index() is None
+    assert sparse.retriever.index is not None
+    assert sparse.retriever.index.cells is None
     assert sparse.encoded.dense.shape == (40, 0)
-    unwished = open_bundle(write_bundle(root, "unwished", **planted(), faiss_index=False))
-    assert unwished.faiss_index() is None
+    few = open_bundle(write_bundle(root, "few", **planted(documents=39)))
+    assert few.retriever.index is None
+
+
+def test_the_fast_mode_is_tuned_on_sample_queries(root: Path) -> None:
+    path = write_bundle(root, "tuned", **planted(), sample_queries=[*QUERIES, *WORDS])
+    bundle = open_bundle(path)
+    assert bundle.retriever.modes == ("exact", "fast")
+    fast = bundle.sections["index"].facts["fast"]
+    assert fast["recall_at_10"] >= 0.99
+    assert fast["queries"] == (len(QUERIES) + len(WORDS)) // 2
+    untuned = open_bundle(write_bundle(root, "untuned", **planted()))
+    assert untuned.retriever.modes == ("exact",)
 
 
 # -- round trip --------------------------------------------------------------------------------
@@ -237,16 +259,6 @@ def test_arrays_are_mapped_read_only(written: Path) -> None:
     for array in _arrays(open_bundle(written).encoded).values():
         assert not array.flags.writeable
         assert not array.flags.owndata
-
-
-def test_the_index_in_a_bundle_finds_what_a_scan_finds(written: Path) -> None:
-    opened = open_bundle(written)
-    index = opened.faiss_index()
-    assert index is not None
-    queries = opened.model.encode_queries(QUERIES[:1]).dense
-    scores, _ = index.search(queries, 10)
-    truth = -np.sort(-(queries @ opened.encoded.dense.T), axis=1)[:, :10]
-    np.testing.assert_allclose(scores, truth, rtol=1e-5, atol=1e-6)
 
 
 def test_a_bundle_opens_wherever_its_folder_stands(written: Path, tmp_path: Path) -> None:
@@ -358,15 +370,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "columns is not of type dict",
     ),
     "file of no section": (
-        lambda p: ((p / "index").mkdir(), _text(p, "index/codes.bin", b""))[1],
-        "index/codes.bin: there is no field 'index'",
+        lambda p: (
+            _text(p, "columns/codes.bin", b""),
+            _edit(p, lambda m: m.pop("columns")),
+        )[1],
+        "there is no field 'columns'",
     ),
     "stray file in a section": (
-        lambda p: (
-            (p / "index").mkdir(),
-            _text(p, "index/codes.bin", b""),
-            _edit(p, lambda m: m.update(index={})),
-        )[1],
+        lambda p: _text(p, "index/codes.bin", b""),
         "index/codes.bin: no part of this format",
     ),
     "no format": (_manifest(lambda m: m.pop("format_version")), "format_version is None"),
@@ -411,7 +422,32 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no text": (lambda p: (p / "manifest.json").write_bytes(b"\xff"), "manifest.json: not utf-8"),
     # contents against the manifest
     "bit flipped": (lambda p: _flip(p, "model/U.npy"), "model/U.npy: sha256 differs"),
-    "bit flipped in index": (lambda p: _flip(p, "index.faiss"), "index.faiss: sha256 differs"),
+    "bit flipped in cells": (
+        lambda p: _flip(p, "index/cells.faiss"),
+        "index/cells.faiss: sha256 differs",
+    ),
+    "cells that are none": (
+        lambda p: _text(p, "index/cells.faiss", b"x" * 200),
+        "not a FAISS index",
+    ),
+    "codes of fewer": (_array("index/codes.npy", lambda a: a[1:]), "index/codes.npy: "),
+    "nan in scales": (_array("index/scales.npy", _set(0, np.nan)), "index/scales.npy: not finite"),
+    "posting of no document": (
+        _array("index/postings.rows.npy", _set(0, 40)),
+        "index/postings.rows.npy: a row outside 0..39",
+    ),
+    "postings that descend": (
+        _array("index/postings.indptr.npy", _set(1, 10**6)),
+        "index/postings.indptr.npy: does not ascend",
+    ),
+    "a bound that is none": (
+        lambda p: _edit(p, lambda m: m["index"].update(code_error=-1.0)),
+        "index: a bound that is none",
+    ),
+    "a bound is missing": (
+        lambda p: _edit(p, lambda m: m["index"].pop("code_error")),
+        "index: KeyError",
+    ),
     "dtype": (_entry("model/U.npy", dtype="<i4"), "model/U.npy: dtype <f4, the manifest says <i4"),
     "shape": (_entry("model/U.npy", shape=[3, 5]), "shape (5, 3), the manifest says (3, 5)"),
     # contents that agree with the manifest

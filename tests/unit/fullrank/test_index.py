@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -65,6 +66,18 @@ def test_codes_are_as_far_off_as_they_say(seed: int, count: int, width: int, sca
     np.testing.assert_array_equal(codes.of(u, np.arange(count)), found)
     # No bound of convenience: half a step in each coordinate is what rounding costs.
     assert codes.error <= np.sqrt(width) * np.abs(documents.dense).max() / 127 * 0.51 + 1e-36
+
+
+def test_scans_take_nothing_away_from_the_interpreter() -> None:
+    """The library's other way to return a result gives away a None that it does not own."""
+    codes = index_in_memory(encoded(np.random.default_rng(2), 300, 8, 0)).codes
+    u, rows = np.ones(8, np.float32), np.arange(5)
+    codes.scan(u)
+    before = sys.getrefcount(None)
+    for _ in range(2000):
+        codes.scan(u)
+        codes.of(u, rows)
+    assert abs(sys.getrefcount(None) - before) < 200
 
 
 def test_one_vector_coded_alone_has_the_same_code() -> None:

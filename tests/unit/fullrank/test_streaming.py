@@ -14,7 +14,7 @@ from fullrank.bundle import open_bundle, stream_bundle, write_bundle
 from fullrank.documents import Document
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.folder import Folder
+from fullrank.index.build import index_in_memory
 from fullrank.manifest import parse_manifest
 from fullrank.publish import Batch
 from fullrank.strings import StringTable
@@ -120,25 +120,17 @@ def test_batches_that_stop_half_way_leave_nothing(
 def test_sections_are_written_named_and_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A builder reads the documents as memory maps and fills what ``create`` gives."""
-
-    def build(
-        folder: Folder, documents: Encoded, lines: StringTable, say: object
-    ) -> dict[str, dict[str, Any]]:
-        assert not documents.dense.flags.writeable
-        sums = folder.create("index/sums.npy", (len(documents),), np.float64)
-        sums[:] = documents.dense.sum(axis=1)
-        folder.strings("index/titles", ".txt", ["a", "b"])
-        folder.finish()
-        return {"index": {"rows": len(documents), "lines": len(lines)}}
-
-    monkeypatch.setattr(publish, "_write_beside", build)
+    """What is built over the documents on disk is what is built over them in memory."""
+    monkeypatch.setattr(publish, "INDEXED_FROM", 53)
     path = stream_bundle(tmp_path, "x", batches=batches(planted(), 53), **settings())
     opened = open_bundle(path)
-    index = opened.sections["index"]
-    assert index.facts == {"rows": 53, "lines": 53}
-    np.testing.assert_array_equal(index.arrays["sums"], opened.encoded.dense.sum(axis=1))
-    assert list(index.strings["titles"]) == ["a", "b"]
+    index = opened.retriever.index
+    assert index is not None
+    expected = index_in_memory(opened.encoded)
+    np.testing.assert_array_equal(index.codes.codes, expected.codes.codes)
+    np.testing.assert_array_equal(index.postings.rows, expected.postings.rows)
+    assert opened.sections["index"].facts["code_error"] == expected.codes.error
+    assert opened.sections.keys() == {"columns", "index"}
     assert parse_manifest((path / "manifest.json").read_text()) == opened.manifest
 
 
