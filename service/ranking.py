@@ -33,6 +33,7 @@ class Wish:
     fields       stored fields of a hit; None: all of them
     exclude      document ids that must not be returned; unknown ones are ignored
     filter       JSON of fullrank.filters: what may be returned at all; filter_path is its name in errors
+    mode         "exact", or "fast" where the bundle has that mode
     facets       fields whose values are counted among what the filter lets through, facet_limit of each
     """
 
@@ -44,6 +45,7 @@ class Wish:
     exclude: Collection[str] = ()
     filter: Mapping[str, Any] | None = None
     filter_path: str = "filter"
+    mode: str = "exact"
     facets: Sequence[str] = ()
     facet_limit: int = 10
 
@@ -126,7 +128,9 @@ def _rank(
     encoded = cached if cached is not None else bundle.model.encode_queries([wish.text])
     # Taken apart once, for all hits.
     terms = bundle.model.query_terms(wish.text) if wish.explain else None
-    [ranking] = bundle.retriever.search(encoded, wish.limit, offset=wish.offset, deleted=deleted)
+    [ranking] = bundle.retriever.search(
+        encoded, wish.limit, offset=wish.offset, deleted=deleted, mode=wish.mode
+    )
     hits = [
         {
             "id": bundle.documents.ids[row],

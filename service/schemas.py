@@ -40,6 +40,10 @@ ModelName = Annotated[
         examples=["default"],
     ),
 ]
+Mode = Annotated[
+    Literal["exact", "fast"],
+    Field(description="fast may miss a document that exact finds, and says so in certified"),
+]
 Count = Annotated[int, Field(ge=1)]
 # Its inside is read by fullrank.filters, which knows the fields.
 FilterJson = Annotated[
@@ -84,7 +88,7 @@ class SearchRequest(Request):
     explain: bool = Field(
         default=False, description="split each score and name the words behind it"
     )
-    mode: Literal["exact"] = "exact"
+    mode: Mode = "exact"
     model: ModelName = "default"
 
 
@@ -130,6 +134,7 @@ class SimilarQuery(BaseModel):
     filter: str | None = Field(
         default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
     )
+    mode: Mode = "exact"
     model: ModelName = "default"
 
 

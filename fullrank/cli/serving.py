@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,10 +23,11 @@ from fullrank.cli.output import (
     print_json,
     resolve,
 )
-from fullrank.errors import BundleError
+from fullrank.errors import BundleError, FilterError
 
 if TYPE_CHECKING:
     from fullrank.bundle import Bundle
+    from fullrank.columns.table import Mask
 
 
 def search(
@@ -35,6 +37,12 @@ def search(
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the words that pulled each hit up.")
     ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--filter", metavar="JSON", help='Which documents may be found: {"section": "net"}.'
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Search a bundle from the command line."""
@@ -42,7 +50,9 @@ def search(
 
     opened = open_bundle(resolve(bundle), verify=False)
     started = time.perf_counter()
-    answer = _search(opened, text, limit, explain)
+    answer = _search(
+        opened, text, limit, explain, None if only is None else _filtered(opened, only)
+    )
     answer["took_ms"] = round(1000 * (time.perf_counter() - started), 3)
     if json:
         print_json(answer)
@@ -71,12 +81,26 @@ def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
     Console().print(table)
 
 
-def _search(bundle: Bundle, text: str, limit: int, explain: bool) -> dict[str, Any]:
+def _filtered(bundle: Bundle, text: str) -> Mask:
+    """What a filter lets through."""
+    from fullrank.filters import matching, parse_filter
+
+    try:
+        asked = loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FilterError("filter", f"is not JSON: {error}") from error
+    return matching(parse_filter(asked), bundle.columns)
+
+
+def _search(
+    bundle: Bundle, text: str, limit: int, explain: bool, matching: Mask | None
+) -> dict[str, Any]:
     """The answer to one query, as JSON values."""
     from fullrank.explain import explain as explain_hit
 
     query = bundle.model.encode_queries([text])
-    ranking = bundle.retriever.search(query, limit)[0]
+    deleted = None if matching is None else ~matching
+    ranking = bundle.retriever.search(query, limit, deleted=deleted)[0]
     terms = bundle.model.query_terms(text) if explain else []
     hits = []
     for place, row in enumerate(ranking.rows.tolist()):

@@ -62,6 +62,7 @@ async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep
         body.fields,
         body.explain,
         filter=body.filter,
+        mode=body.mode,
         facets=body.facets,
         facet_limit=body.facet_limit,
     )
@@ -121,6 +122,7 @@ async def similar(
         asked.fields,
         exclude=[id],
         filter=None if asked.filter is None else _json(asked.filter),
+        mode=asked.mode,
     )
     return _found(serving, bundle, await services.ranker.rank(bundle, wish), started)
 

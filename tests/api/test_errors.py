@@ -73,7 +73,7 @@ async def test_the_shape(
         ("/v1/search", {**QUERY, "offset": 10_001}, "offset"),
         ("/v1/search", {**QUERY, "explain": 1}, "body.explain"),
         ("/v1/search", {**QUERY, "explain": "true"}, "body.explain"),
-        ("/v1/search", {**QUERY, "mode": "fast"}, "body.mode"),
+        ("/v1/search", {**QUERY, "mode": "fastest"}, "body.mode"),
         ("/v1/search", {**QUERY, "fields": "title"}, "body.fields"),
         ("/v1/search", {**QUERY, "fields": ["x"] * 65}, "body.fields"),
         ("/v1/search", {**QUERY, "model": ""}, "body.model"),

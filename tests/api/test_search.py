@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
+from fullrank.retrieval import Retriever
 from service.schemas import MatchReply, SearchReply
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, answer_of, running
@@ -108,6 +109,27 @@ async def test_similar_documents_leave_the_document_itself_out(
     )
     assert [hit["id"] for hit in response.json()["hits"]] == ["linux/ssh"]
     assert response.json()["hits"][0]["fields"] == {"title": "ssh", "section": 1}
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+async def test_the_mode_asked_for_is_the_one_that_ranks(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    modes = []
+    original = Retriever.search
+
+    def noted(self: Retriever, *args: Any, **named: Any) -> Any:
+        modes.append(named["mode"])
+        return original(self, *args, **named)
+
+    exact = await search(client, query="copy files")
+    monkeypatch.setattr(Retriever, "search", noted)
+    reply = await search(client, query="copy files", mode=mode)
+    similar = await client.get("/v1/documents/ls/similar", params={"mode": mode})
+    assert similar.status_code == 200
+    assert modes == [mode, mode]
+    # So few documents are scored outright in either mode.
+    assert answer_of(reply) == answer_of(exact)
 
 
 async def test_match_fills_placements_without_repeating(client: httpx.AsyncClient) -> None:

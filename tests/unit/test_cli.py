@@ -151,6 +151,20 @@ def test_search_prints_a_table_that_keeps_brackets(run: Run, root: Path) -> None
     assert "cat +1.00" in lines[1]
 
 
+def test_search_under_a_filter(run: Run, root: Path) -> None:
+    got = run("search", root, "ant bee", "--filter", '{"not": {"title": {"lt": "b"}}}', "--json")
+    assert (got.code, got.err) == (0, "")
+    everything = json.loads(run("search", root, "ant bee", "--json").out)
+    answer = json.loads(got.out)
+    kept = [hit for hit in everything["hits"] if not hit["fields"].get("title", "z") < "b"]
+    assert 0 < len(kept) < len(everything["hits"])
+    assert (answer["hits"], answer["total"]) == (kept, len(kept))
+    for asked, reason in (('{"title": 3}', "filter.title: this field holds text"), ("{", "JSON")):
+        got = run("search", root, "ant", "--filter", asked)
+        assert (got.code, got.out) == (1, "")
+        assert reason in got.err
+
+
 def test_a_bundle_is_found_by_folder_name_and_version(run: Run, root: Path) -> None:
     version = next((root / "mine").iterdir()).name
     for path in (root / "mine" / version, root / "mine", root / version, root):
