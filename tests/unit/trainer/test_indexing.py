@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -201,6 +202,39 @@ def test_a_worker_that_dies_is_said(
     with pytest.raises(FullrankError, match="a process that encodes documents died"):
         index(bundle, path, tmp_path / "out", batch=10, processes=2, reporter=QUIET)
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+class Peaks(Reporter):
+    """Notes the most memory between one event and the next."""
+
+    def __init__(self) -> None:
+        super().__init__(quiet=True)
+        self.after: dict[str, int] = {}
+        self._last = "beginning"
+
+    def say(self, event: str, **figures: object) -> None:
+        self.after[self._last] = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        self._last = str(figures.get("part", event))
+
+
+def peaks(count: int, bundle: Path, folder: Path) -> dict[str, int]:
+    noted = Peaks()
+    path = corpus(folder, lines(count))
+    tracemalloc.start()
+    try:
+        index(bundle, path, folder / "out", batch=50, processes=1, reporter=noted)
+    finally:
+        tracemalloc.stop()
+    return noted.after
+
+
+def test_memory_does_not_grow_with_the_documents(bundle: Path, tmp_path: Path) -> None:
+    """Reading and checking takes the ids, encoding and writing next to nothing."""
+    peaks(100, bundle, tmp_path / "warm")
+    few, many = (peaks(n, bundle, tmp_path / str(n)) for n in (500, 3000))
+    assert many["beginning"] - few["beginning"] < 2500 * 500
+    assert many["documents"] - few["documents"] < 2500 * 50
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
