@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from fullrank.model import Model, Parts
 from fullrank.retrieval import Retriever
 from fullrank.strings import StringTable
 from fullrank.verify import (
+    advise,
     check_finite,
     check_folder,
     check_hash,
@@ -217,7 +219,11 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     retriever = Retriever(encoded, model.scorer(encoded), index)
     store = DocumentStore(ids, lines)
     bundle = Bundle(path, manifest, model, encoded, store, retriever, sections)
+    # A hit reads one line somewhere: reading ahead would fetch its neighbours, which nobody asks for.
+    advise(lines.blob, mmap.MADV_RANDOM)
     if tolerance is not None:
+        # What the checks have read need not stay; the golden queries bring back what a search reads.
+        files.release()
         replay(bundle, tolerance)
     return bundle
 
@@ -247,12 +253,14 @@ class _Files:
         self._files = manifest.files
         self._verify = verify
         self.used: set[str] = set()
+        self._mapped: list[npt.NDArray[Any]] = []
 
     def array(self, name: str) -> npt.NDArray[Any]:
         if name not in self._files:
             raise BundleError(f"{name}: missing")
         self.used.add(name)
         array = map_array(self._path, name, self._files[name])
+        self._mapped.append(array)
         if self._verify:
             check_finite(name, array)
         return array
@@ -264,10 +272,17 @@ class _Files:
         offsets = self.array(stem + ".offsets.npy")
         if offsets.dtype.str != "<i8" or offsets.ndim != 1:
             raise BundleError(f"{stem}.offsets.npy: not a row of int64")
-        table = StringTable(map_bytes(self._path, stem + suffix), offsets)
+        text = map_bytes(self._path, stem + suffix)
+        self._mapped.append(text)
+        table = StringTable(text, offsets)
         if self._verify:
             check_strings(stem + suffix, table)
         return table
+
+    def release(self) -> None:
+        """Unmap the pages read so far; they come back when they are read again."""
+        for array in self._mapped:
+            advise(array, mmap.MADV_DONTNEED)
 
     def within(self, folder: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Sequence[str]]]:
         """The arrays and string tables of a folder, "model/", each by its name."""

@@ -93,13 +93,11 @@ class MixedModel:
 
     def scorer(self, documents: Encoded) -> MixedScorer | None:
         """None where every model is an inner product: then so is the mix."""
-        parts = []
-        for model, place in zip(self.models, self.places(), strict=True):
-            own = place.of(documents)
-            parts.append((place, Retriever(own, model.scorer(own))))
-        if all(retriever.scorer is None for _, retriever in parts):
+        none = documents.slice(0, 0)
+        pairs = zip(self.models, self.places(), strict=True)
+        if all(model.scorer(place.of(none)) is None for model, place in pairs):
             return None
-        return MixedScorer(parts)
+        return MixedScorer(self, documents)
 
     def places(self) -> list[Place]:
         """Where each model's numbers lie among those of the mix."""
@@ -172,11 +170,21 @@ class Place(NamedTuple):
 class MixedScorer:
     """Σ_m w_m f_m for one set of documents, each f_m as its own retrieval would score it, in float64.
 
-    The weights are in the query already. Each model's part of the documents is copied out once.
+    The weights are in the query already. Each model's part of the documents is copied out once, when it is first
+    needed: a bundle opens in the same time however many documents it has.
     """
 
-    def __init__(self, parts: Sequence[tuple[Place, Retriever]]) -> None:
-        self.parts = parts
+    def __init__(self, model: MixedModel, documents: Encoded) -> None:
+        self.model, self.documents = model, documents
+
+    @cached_property
+    def parts(self) -> list[tuple[Place, Retriever]]:
+        """Where each model's numbers lie, and its own retrieval over its part of the documents."""
+        found = []
+        for model, place in zip(self.model.models, self.model.places(), strict=True):
+            own = place.of(self.documents)
+            found.append((place, Retriever(own, model.scorer(own))))
+        return found
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """(learned, exact) of one encoded query for the given documents, float64 (rows,) each."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -82,6 +83,15 @@ def map_bytes(path: Path, name: str) -> npt.NDArray[np.uint8]:
     if file.stat().st_size == 0:
         return np.empty(0, np.uint8)
     return np.memmap(file, np.uint8, mode="r").view(np.ndarray)
+
+
+def advise(array: npt.NDArray[Any], advice: int) -> None:
+    """Tell the system how a mapped array will be read (mmap.MADV_…); others are left alone."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap):
+        base.madvise(advice)
 
 
 def check_finite(name: str, array: npt.NDArray[Any]) -> None:

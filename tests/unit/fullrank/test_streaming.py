@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank import publish
+from fullrank import loading, publish
 from fullrank.bundle import open_bundle, stream_bundle, write_bundle
 from fullrank.documents import Document
 from fullrank.encoding import Encoded
@@ -18,7 +19,7 @@ from fullrank.index.build import index_in_memory
 from fullrank.manifest import parse_manifest
 from fullrank.publish import Batch
 from fullrank.strings import StringTable
-from fullrank.verify import check_values
+from fullrank.verify import advise, check_values
 from tests.golden.test_golden import CREATED, QUERIES, WORDS, planted_model
 
 MODEL = planted_model()
@@ -201,3 +202,32 @@ def test_values_are_checked_wherever_the_chunks_are_cut(
         changed[place] = changed[place + 1] + 1
         with pytest.raises(BundleError, match="does not ascend"):
             check(changed, indices)
+
+
+# -- opening -------------------------------------------------------------------------------------
+
+
+def test_pages_that_only_the_check_read_are_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every mapped file, before the golden queries; the stored fields are mapped for random access."""
+    path = stream_bundle(tmp_path, "x", batches=batches(planted(), 53), **settings())
+    steps: list[int | str] = []
+    monkeypatch.setattr(loading, "advise", lambda array, advice: steps.append(advice))
+    monkeypatch.setattr(loading, "replay", lambda *_: steps.append("replay"))
+    opened = open_bundle(path)
+    files = [name for name in opened.manifest.files if name.endswith((".npy", ".txt", ".jsonl"))]
+    mapped = len(files) - 1  # all but the golden queries
+    assert steps == [mmap.MADV_RANDOM, *[mmap.MADV_DONTNEED] * mapped, "replay"]
+    steps.clear()
+    open_bundle(path, verify=False)
+    assert steps == [mmap.MADV_RANDOM]
+
+
+def test_advice_leaves_what_is_there(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(10_000))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r").view(np.ndarray)
+    for array in (mapped, mapped[5:].reshape(-1, 5), np.arange(3), np.zeros(0)):
+        before = array.tolist()
+        advise(array, mmap.MADV_DONTNEED)
+        assert array.tolist() == before
