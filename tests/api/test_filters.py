@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from fullrank.bundle import open_bundle
 from fullrank.documents import Document
 from service.schemas import MatchReply, ProblemDocument, SearchReply
 from tests.api.support import make_bundle, running
@@ -268,3 +269,31 @@ def check(response: httpx.Response, field: str, reason: str) -> None:
     [error] = problem["errors"]
     assert error["field"] == field
     assert reason in error["reason"]
+
+
+async def test_the_fast_mode_returns_only_what_matches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So few documents have no index otherwise.
+    monkeypatch.setattr("fullrank.publish.INDEXED_FROM", 1)
+    many = [
+        Document(f"d{i:04}", {"title": f"word{i % 50} word{i % 7}", "text": f"t{i}", "n": i})
+        for i in range(2000)
+    ]
+    queries = [f"word{i % 50} word{i % 7}" for i in range(40)]
+    version = make_bundle(tmp_path, "many", many, n_dense=8, sample_queries=queries)
+    assert "fast" in open_bundle(tmp_path / "many" / version, verify=False).retriever.modes
+    async with running(tmp_path, max_limit=2000) as client:
+        for share, certified in ((1.0, False), (0.6, False), (0.1, True), (0.002, True)):
+            asked = {"query": "word3 word5", "filter": {"n": {"lt": int(2000 * share)}}}
+            exact = await search(client, **asked, limit=2000)
+            fast = await search(client, **asked, limit=10, mode="fast")
+            assert fast["certified"] == certified
+            assert fast["total"] == exact["total"] == int(2000 * share)
+            assert all(hit["fields"]["n"] < 2000 * share for hit in fast["hits"])
+            assert len(fast["hits"]) == min(10, fast["total"])
+            if certified:
+                assert fast["hits"] == exact["hits"][:10]
+            # It may miss some, but what it finds has its exact score.
+            scores = {hit["id"]: hit["score"] for hit in exact["hits"]}
+            assert all(hit["score"] == scores[hit["id"]] for hit in fast["hits"])
