@@ -11,7 +11,6 @@ What a query has to be beforehand (encoded, cut into words) is made before the c
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -65,18 +64,11 @@ def together(queries: Sequence[Query]) -> Encoded:
     return concatenate([query.encoded for query in queries])
 
 
-def modes(retriever: Retriever) -> list[str]:
-    """The modes there are."""
-    there = "mode" in inspect.signature(retriever.search).parameters
-    return ["exact", "fast"] if there else ["exact"]
-
-
 def ours(retriever: Retriever, mode: str, k: int = 10, deleted: Mask | None = None) -> Ask:
     """Our own search."""
-    more: dict[str, Any] = {"mode": mode} if "fast" in modes(retriever) else {}
 
     def ask(query: Query) -> Answer:
-        ranking = retriever.search(query.encoded, k, deleted=deleted, **more)[0]
+        ranking = retriever.search(query.encoded, k, deleted=deleted, mode=mode)[0]
         return Answer(ranking.rows, ranking)
 
     return ask
@@ -176,7 +168,7 @@ def systems(
 ) -> dict[str, Ask]:
     """All systems, by the names they are reported under."""
     depth = max(DEPTH, k)
-    own = {mode: ours(bundle.retriever, mode, k) for mode in modes(bundle.retriever)}
+    own = {mode: ours(bundle.retriever, mode, k) for mode in bundle.retriever.modes}
     second = bm25s(peer, depth)
     return own | {
         "flat": dense(flat, k),

@@ -106,7 +106,7 @@ def _memory(pid: int) -> dict[str, int]:
 def _work(path: Path, queries: Sequence[str]) -> dict[str, Any]:
     """Open (mapped, after imports, ready for the first search), then answer."""
     import service.app  # noqa: F401  # what a worker holds beside the bundle
-    from benchmarks.engines import modes, ours, ready
+    from benchmarks.engines import ours, ready
     from fullrank.bundle import open_bundle
 
     began = time.perf_counter()
@@ -114,7 +114,7 @@ def _work(path: Path, queries: Sequence[str]) -> dict[str, Any]:
     bundle.retriever.warm()
     opened = time.perf_counter() - began
     first = {}
-    for mode in modes(bundle.retriever):
+    for mode in bundle.retriever.modes:
         ask = ours(bundle.retriever, mode)
         began = time.perf_counter()
         ask(ready(bundle.model, queries[:1])[0])

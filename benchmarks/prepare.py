@@ -1,11 +1,14 @@
 """What the retrieval benchmark runs on, each made once and kept under --out by its settings.
 
-    model/…            a recipe trained on Debian (a bundle of Debian's own documents)
-    corpora/…/<n>/     corpus.jsonl of n resampled documents, and their bundle, encoded by that model
-    <bundle>.hnsw-…    FAISS HNSW over the bundle's dense part
-    <bundle>.bm25s/    bm25s over the bundle's texts, mapped when it is opened
+    model-…/               a recipe trained on Debian: a bundle of Debian's own documents
+    corpora-…/<n>/         of n resampled documents:
+      corpus.jsonl
+      bundles/<model>/     the bundle that ``fullrank index`` makes of them with that model
+      hnsw-<model>-…       FAISS HNSW over the bundle's dense part
+      bm25s/               bm25s over their words, mapped when it is opened
 
-Everything is written beside its place and renamed, so that a stopped run goes on where it was.
+Debian's own peers lie beside the model. Everything is written beside its place and renamed, so that a stopped run goes
+on where it was.
 """
 
 from __future__ import annotations
@@ -84,12 +87,18 @@ class Kept:
 
     def bundle(self, name: str) -> Path:
         """The bundle of a corpus: ``debian``, or a number of resampled documents."""
+        from trainer.indexing import index
+
         model = self.model()
         if name == DEBIAN:
             return model
         folder = self.corpus(int(name))
-        there = _bundle_in(folder / model.name)
-        return there or _index(model, folder, folder / model.name, self.report)
+        root = folder / "bundles" / model.name
+        there = _bundle_in(root)
+        return there or index(model, folder, root, "resampled", reporter=self.report).path
+
+    def _folder(self, name: str) -> Path:
+        return self.model().parents[1] if name == DEBIAN else self.corpus(int(name))
 
     def lines(self, name: str) -> Iterator[Line]:
         """The documents of a corpus in ascending order of id."""
@@ -102,11 +111,11 @@ class Kept:
         with (self.corpus(int(name)) / "corpus.jsonl").open("rb") as lines:
             yield from map(orjson.loads, lines)
 
-    def hnsw(self, bundle: Path) -> faiss.Index:
+    def hnsw(self, name: str) -> faiss.Index:
         """FAISS's graph over a bundle's dense part, in memory."""
-        path = bundle.with_name(f"{bundle.name}.hnsw-{_LINKS}-{_BUILD_EFFORT}")
+        path = self._folder(name) / f"hnsw-{self.model().name}-{_LINKS}-{_BUILD_EFFORT}"
         if not path.is_file():
-            vectors = open_bundle(bundle, verify=False).encoded.dense
+            vectors = open_bundle(self.bundle(name), verify=False).encoded.dense
             index = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
             index.hnsw.efConstruction = _BUILD_EFFORT
             with self.report.stage("HNSW", len(vectors)) as stage:
@@ -118,11 +127,11 @@ class Kept:
             return index
         return faiss.read_index(str(path))
 
-    def bm25s(self, name: str, bundle: Path, backend: str) -> Any:
+    def bm25s(self, name: str, backend: str) -> Any:
         """The peer over the words of title and text, its arrays mapped."""
         import bm25s
 
-        path = bundle.with_name(bundle.name + ".bm25s")
+        path = self._folder(name) / "bm25s"
         if not path.is_dir():
             self.report.say("bm25s", corpus=name)
             number: dict[str, int] = {}
@@ -134,31 +143,6 @@ class Kept:
         return bm25s.BM25.load(
             path, mmap=True, override_params={"backend": backend}, show_progress=False
         )
-
-
-def _index(model: Path, collection: Path, root: Path, report: Reporter) -> Path:
-    """The bundle of a collection's documents, encoded by another bundle's model."""
-    from fullrank.bundle import write_bundle
-    from fullrank.encoding import concatenate
-    from trainer.collection import read_collection
-
-    source = open_bundle(model, verify=False)
-    documents = read_collection(collection).documents
-    parts = []
-    with report.stage("encoding", len(documents)) as stage:
-        for start in range(0, len(documents), _BATCH):
-            batch = documents[start : start + _BATCH]
-            parts.append(source.model.encode_documents([d.texts(("title", "text")) for d in batch]))
-            stage.advance(len(batch))
-    return write_bundle(
-        root,
-        "resampled",
-        model=source.model,
-        encoded=concatenate(parts),
-        documents=documents,
-        golden_queries=[document.texts(("title",))["title"] for document in documents[:20]],
-        card=dict(source.card),
-    )
 
 
 def _bundle_in(root: Path) -> Path | None:

@@ -11,11 +11,11 @@ How a document comes about:
 3. Text: sentences of the section, none twice, half of them drawn from the NEAR sentences around the drawn document (ids
    ascend, so those are of the same family of packages), half from all of its section. As a sentence is drawn as often
    as it stands there, boilerplate stays as frequent as it was. When the length is reached, the last sentence is kept
-   with the probability that makes the expected length right.
+   with the probability that makes the expected length right; every document has one.
 
 So words keep the company they keep in the source, the distribution of lengths is its own stretched, and the share of
 documents that a word stands in is its own times the stretch, down to the words that stand in one document: the corpus
-grows, the vocabulary does not. ``statistics`` measures both sides. No word is made up.
+grows, the vocabulary does not. ``term_statistics`` measures both sides. No word is made up.
 
 The stretch makes a document hold ``terms`` distinct words (of title and text, as fullrank.text cuts them) on average;
 Debian's package descriptions hold 45 (median 39), and terms = 0 leaves it at 1.
@@ -134,12 +134,12 @@ def _title(draw: random.Random, section: _Section, place: int) -> str:
 
 
 def _sentences(draw: random.Random, section: _Section, place: int, target: float) -> list[str]:
-    """Distinct sentences of ``target`` words in all, in expectation."""
+    """Distinct sentences of ``target`` words in all, in expectation; one at least."""
     count, length, tries = len(section.sentences), 0, 0
     low = max(0, section.first[place] - NEAR // 2)
     high = min(count, low + NEAR)
     chosen: dict[str, None] = {}
-    while length < target and tries < _TRIES and count:
+    while count and tries < _TRIES and (length < target or not chosen):
         i = (
             draw.randrange(low, high)
             if draw.random() < 0.5 and high > low
@@ -149,7 +149,7 @@ def _sentences(draw: random.Random, section: _Section, place: int, target: float
         if sentence in chosen:
             tries += 1
             continue
-        if length + size > target and draw.random() >= (target - length) / size:
+        if chosen and length + size > target and draw.random() >= (target - length) / size:
             break
         chosen[sentence] = None
         length, tries = length + size, 0
@@ -205,7 +205,7 @@ def _drawn(draw: random.Random, lines: Sequence[Line], number: int) -> list[Line
     return [line for round_ in rounds for line in round_][:number]
 
 
-def statistics(lines: Iterable[Line]) -> dict[str, Any]:
+def term_statistics(lines: Iterable[Line]) -> dict[str, Any]:
     """Distinct words a document (mean and quantiles), and df / n of the words at RANKS, most frequent first."""
     frequency: Counter[str] = Counter()
     sizes = []
@@ -240,8 +240,8 @@ def main() -> None:
     for _ in write_corpus(source, given.out, given.documents, seed=given.seed, stretch=stretch):
         pass
     with (given.out / "corpus.jsonl").open("rb") as lines:
-        made = statistics(map(orjson.loads, lines))
-    found = {"stretch": stretch, "source": statistics(source.kept), "corpus": made}
+        made = term_statistics(map(orjson.loads, lines))
+    found = {"stretch": stretch, "source": term_statistics(source.kept), "corpus": made}
     print(json.dumps(found, indent=2))
 
 

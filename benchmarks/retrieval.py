@@ -4,9 +4,9 @@
 
 Corpora are Debian's package descriptions and what benchmarks.resample makes of their sentences. The model is the
 fielded recipe with N = 128, trained on Debian for --seconds: real embeddings. Corpora, model, bundles and indexes of
-the peers are made once and kept in --out (--prepare makes what is missing and ends). What is measured is measured anew
-in every run, all of it in this one process on one core: it pins itself to one, with one thread for OpenMP, OpenBLAS and
-numba.
+the peers are made once and kept in --out (--prepare makes what is missing, on all cores, and ends). What is measured
+is measured anew in every run, all of it in this one process on one core: it pins itself to one, with one thread for
+OpenMP, OpenBLAS and numba.
 
 Systems (benchmarks.engines) are timed one query at a time, in rounds of 20 queries in which all take part; a ratio is
 taken within a round, and its median over the rounds is reported with quartiles (benchmarks.rounds). Encoding a query or
@@ -15,9 +15,10 @@ float64 (benchmarks.truth): recall@10 of all systems, and of exact that rows and
 held out of the corpus (descriptions of titles, first words of texts); Debian itself holds the documents they are of.
 
 At the largest size also: k of 10, 100 and 1,000; queries of 3 to 1,000 words, runs of held out text; filters that
-leave from 0.01 % to 100 % of the documents (a uniform field below a bound, evaluated before the clock starts). Before
-anything else maps a bundle, four worker processes open it and answer, and their proportional set size is read
-(benchmarks.footprint). The physical limit is what an exact scan has to read, divided by the measured bandwidth.
+leave from 0.01 % to 100 % of the documents (a uniform field below a bound; evaluated before the clock starts, and timed
+by themselves). Before anything else maps a bundle, four worker processes open it and answer, and their proportional set
+size is read (benchmarks.footprint). The physical limit is what an exact scan has to read, divided by the measured
+bandwidth.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,12 +41,20 @@ from benchmarks.engines import Answer, Ask, Query, ready, together
 from benchmarks.footprint import bandwidth, folder_bytes, workers
 from benchmarks.lab import Lab
 from benchmarks.prepare import DEBIAN, Kept
-from benchmarks.report import machine
-from benchmarks.resample import QUERY_WORDS, TERMS, Source, run_queries, short_queries, statistics
+from benchmarks.report import machine, seconds
+from benchmarks.resample import (
+    QUERY_WORDS,
+    TERMS,
+    Source,
+    run_queries,
+    short_queries,
+    term_statistics,
+)
 from benchmarks.retrieval_tables import held, plots, tables
 from benchmarks.rounds import WARM_UP, Timed, in_rounds
 from benchmarks.truth import Truth, brute_force, equal, mean_recall
 from fullrank.bundle import Bundle, open_bundle
+from fullrank.filters import matching, parse_filter
 
 SIZES = f"{DEBIAN},10000,63000,250000,1000000"
 KS = (10, 100, 1000)
@@ -54,6 +64,7 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _TUNING = 100  # queries that HNSW's effort is chosen on
 _CURVE = 40  # queries of a point of a curve
 _WORKER_QUERIES = 300
+_FILTERED = 9  # times that a filter is evaluated
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +110,9 @@ class Run:
             name,
             bundle,
             engines.flat_index(bundle.encoded.dense),
-            self.kept.hnsw(path),
-            self.kept.bm25s(name, path, "numba"),
-            self.kept.bm25s(name, path, "numpy"),
+            self.kept.hnsw(name),
+            self.kept.bm25s(name, "numba"),
+            self.kept.bm25s(name, "numpy"),
         )
         found["documents"] = len(bundle.documents)
         found["bytes_per_document"] = round(found["bytes"]["all"] / len(bundle.documents), 1)
@@ -267,16 +278,24 @@ class Run:
         if setting.name == DEBIAN:
             return {}
         draws = self._draws(setting)
+        columns = setting.bundle.columns
         queries = self._short(setting, min(_CURVE, self.count), 5)
         retriever, found = setting.bundle.retriever, {}
         for share in SHARES:
-            matching = draws < share
+            condition = {"draw": {"lt": share}}
+            took = [
+                seconds(lambda c=condition: matching(parse_filter(c), columns))
+                for _ in range(_FILTERED)
+            ]
+            fits = matching(parse_filter(condition), columns)
+            if not np.array_equal(fits, draws < share):
+                raise RuntimeError(f"the filter {condition} lets other documents through")
             systems = {
-                mode: engines.ours(retriever, mode, deleted=~matching)
-                for mode in engines.modes(retriever)
+                mode: engines.ours(retriever, mode, deleted=~fits) for mode in retriever.modes
             }
             found[f"{share:g}"] = {
-                "matching": int(matching.sum()),
+                "matching": int(fits.sum()),
+                "filter_ms": round(statistics.median(took) * 1e3, 4),
                 **self._point(
                     f"{share:.2%} match",
                     setting,
@@ -284,7 +303,7 @@ class Run:
                     queries,
                     self._short(setting, WARM_UP, 1),
                     10,
-                    matching,
+                    fits,
                 ),
             }
         return found
@@ -310,12 +329,12 @@ def _share(facts: Any) -> float:
     return sum(found) / len(found)
 
 
-def term_statistics(kept: Kept, source: Source, name: str) -> dict[str, Any]:
+def compared_terms(kept: Kept, source: Source, name: str) -> dict[str, Any]:
     """How the source's words and lengths compare with a resampled corpus's; kept beside it."""
     path = kept.corpus(int(name)) / "statistics.json"
     if not path.is_file():
-        path.write_text(json.dumps(statistics(kept.lines(name))), "utf-8")
-    return {"source": statistics(source.kept), "corpus": orjson.loads(path.read_bytes())}
+        path.write_text(json.dumps(term_statistics(kept.lines(name))), "utf-8")
+    return {"source": term_statistics(source.kept), "corpus": orjson.loads(path.read_bytes())}
 
 
 def _sizes(text: str) -> list[str]:
@@ -357,22 +376,23 @@ def on_one_core() -> None:
 def main() -> None:
     """Prepare, measure, tell. Exit code 1 when a bar of the largest corpus was not held."""
     given = parser().parse_args()
-    on_one_core()
+    if not given.prepare:
+        on_one_core()
     given.set, given.fresh, given.systems = [], False, None
     with Lab("retrieval", given) as lab:
         lab.machine = machine(_PACKAGES)
         kept = Kept(lab.store.folder, given.seed, given.terms, given.seconds, lab.report)
         for name in given.sizes:
-            path = kept.bundle(name)
-            kept.hnsw(path)
-            kept.bm25s(name, path, "numba")
+            kept.bundle(name)
+            kept.hnsw(name)
+            kept.bm25s(name, "numba")
         if given.prepare:
             return
         run = Run(lab, kept, given.queries)
         resampled = [name for name in given.sizes if name != DEBIAN]
         largest = max(resampled, key=int) if resampled else DEBIAN
         corpora = {name: run.corpus(name, curves=name == largest) for name in given.sizes}
-        terms = term_statistics(kept, run.source, largest) if resampled else None
+        terms = compared_terms(kept, run.source, largest) if resampled else None
         bars = held(corpora[largest])
         lab.tell(
             tables(corpora, bars, terms),

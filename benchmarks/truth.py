@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,11 @@ _ROUNDING = 1e-9  # by which the float64 sums of a tile may be off, relative to 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The top k of one query: rows, and their scores in float64."""
+    """The top k of one query: rows, and their scores in float64; tied: further rows that score as the k-th does."""
 
     rows: Int64
     scores: Float64
+    tied: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def brute_force(
@@ -99,14 +100,22 @@ def _ranked(documents: Encoded, query: Encoded, rows: Int64, k: int) -> Truth:
             (words[w], x) for w, x in zip(there.tolist(), t.tolist(), strict=True) if w in words
         ]
         scores[place] = math.fsum([*products, *(s * x for s, x in known), float(bias)])
-    order = np.lexsort((rows, -scores))[:k]
-    return Truth(rows[order], scores[order])
+    order = np.lexsort((rows, -scores))
+    best, rest = order[:k], order[k:]
+    tied = rest[scores[rest] == scores[best[-1]]] if len(rest) else rest
+    return Truth(rows[best], scores[best], rows[tied])
 
 
 def recall(rows: Sequence[int] | Int64, truth: Truth, k: int) -> float:
-    """Share of the true first k among the first k found; of as many as there are."""
-    wanted = set(truth.rows[:k].tolist())
-    return len(wanted & {int(row) for row in rows[:k]}) / len(wanted) if wanted else 1.0
+    """Share of the true first k (of as many as there are) among the first k found.
+
+    A document that ties with the k-th, which the order of rows left out, is as good as it.
+    """
+    if not len(truth.rows):
+        return 1.0
+    good = {*truth.rows.tolist(), *truth.tied.tolist()}
+    found = len(good & {int(row) for row in rows[:k]})
+    return min(found, len(truth.rows)) / len(truth.rows)
 
 
 def mean_recall(answers: Sequence[Int64], truths: Sequence[Truth], k: int) -> float:

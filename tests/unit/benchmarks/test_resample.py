@@ -15,7 +15,7 @@ from benchmarks.resample import (
     Source,
     run_queries,
     short_queries,
-    statistics,
+    term_statistics,
     write_corpus,
 )
 from fullrank.text import count_words, words
@@ -88,7 +88,7 @@ def test_nothing_is_made_up(source: Source, lines: list[Line]) -> None:
 
 
 def test_statistics_are_kept(source: Source) -> None:
-    before, after = statistics(source.kept), statistics(first(source, 6000))
+    before, after = term_statistics(source.kept), term_statistics(first(source, 6000))
     assert after["vocabulary"] <= before["vocabulary"]
     assert after["terms_a_document"]["mean"] == pytest.approx(
         before["terms_a_document"]["mean"], rel=0.08

@@ -15,7 +15,7 @@ from benchmarks.retrieval import parser
 from benchmarks.retrieval_tables import BARS, held, plots, tables
 from benchmarks.rounds import Timed, figures, in_rounds
 from benchmarks.truth import Truth, brute_force, equal, mean_recall, recall
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, concatenate
 from fullrank.retrieval import Retriever
 
 
@@ -86,11 +86,20 @@ def test_exact_retrieval_equals_it(documents: Encoded, queries: Encoded) -> None
 
 
 def test_recall() -> None:
-    truth = Truth(np.array([4, 2, 9]), np.array([3.0, 2.0, 1.0]))
+    truth = Truth(np.array([4, 2, 9]), np.array([3.0, 2.0, 1.0]), np.array([11, 12]))
     assert recall([2, 4, 7], truth, 3) == pytest.approx(2 / 3)
-    assert recall([9, 1], truth, 2) == 0
+    assert recall([2, 4, 12], truth, 3) == 1
+    assert recall([1, 7, 8, 9], truth, 3) == 0
     assert recall([], Truth(np.zeros(0, np.int64), np.zeros(0)), 10) == 1
-    assert mean_recall([np.array([4]), np.array([5])], [truth, truth], 1) == 0.5
+    one = Truth(np.array([4]), np.array([3.0]))
+    assert mean_recall([np.array([4]), np.array([5])], [one, one], 1) == 0.5
+
+
+def test_ties_with_the_last_are_told() -> None:
+    one = encoded(np.random.default_rng(3), 5).slice(3, 4)
+    same = concatenate([one] * 6)
+    truth = brute_force(same, one, 2)[0]
+    assert (truth.rows.tolist(), truth.tied.tolist()) == ([0, 1], [2, 3, 4, 5])
 
 
 def test_ratio_is_the_median_over_rounds() -> None:
@@ -195,7 +204,7 @@ def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
         "curves": {
             "k": {"10": point, "100": point},
             "words": {"3": point},
-            "share": {"0.01": point},
+            "share": {"0.01": {**point, "filter_ms": 0.5}},
         },
         **more,
     }
