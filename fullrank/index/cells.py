@@ -37,12 +37,12 @@ class Cells:
         """How many cells there are."""
         return int(self.index.nlist)
 
-    def search(self, u: Float32, limit: int, nprobe: int) -> Int64:
-        """Rows of about the largest u·v among nprobe cells, int64 (at most limit,)."""
+    def search(self, u: Float32, limit: int, nprobe: int) -> tuple[Int64, Float32]:
+        """Rows of about the largest u·v among nprobe cells, int64 (at most limit,), and about what u·v is."""
         chosen = faiss.SearchParametersIVF(nprobe=nprobe)  # type: ignore[call-arg]
-        _, rows = self.index.search(u[None], limit, params=chosen)
-        found: Int64 = rows[0]
-        return found[found >= 0]
+        scores, rows = self.index.search(u[None], limit, params=chosen)
+        found = rows[0] >= 0
+        return rows[0][found], scores[0][found]
 
 
 def build_cells(vectors: Float32, path: Path) -> None:

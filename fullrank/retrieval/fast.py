@@ -41,29 +41,33 @@ class Candidates(threading.local):
         for rows, values in lists:
             np.add.at(scores, rows, values)
         reached = np.concatenate([np.zeros(0, np.int32), *(rows for rows, _ in lists)])
-        pool = self._strongest(self._distinct(reached, deleted), effort.sparse)
+        pool = reached[self._first(reached, deleted)].astype(np.int64)
+        if effort.sparse < len(pool):
+            pool = pool[_largest(scores[pool] + index.bias[pool], effort.sparse)]
+        learned = index.codes.of(u, pool)
         if index.cells is not None and u.any():
-            dense = index.cells.search(u, effort.dense, effort.nprobe)
-            pool = self._distinct(np.concatenate([pool, dense]), deleted)
+            dense, found = index.cells.search(u, effort.dense, effort.nprobe)
+            pool, learned = np.concatenate([pool, dense]), np.concatenate([learned, found])
+            once = self._first(pool, deleted)
+            pool, learned = pool[once], learned[once]
         limit = max(effort.exact, 2 * wanted)
         if limit < len(pool):
-            found = scores[pool] + index.bias[pool] + index.codes.of(u, pool)
-            pool = pool[np.argpartition(found, len(pool) - limit)[len(pool) - limit :]]
+            learned += scores[pool]
+            learned += index.bias[pool]
+            pool = pool[_largest(learned, limit)]
         scores[reached] = 0
         return pool
 
-    def _distinct(self, rows: Int32 | Int64, deleted: Mask | None) -> Int64:
-        """Each row once, without those deleted: of equal ones, the place written last stays."""
+    def _first(self, rows: Int32 | Int64, deleted: Mask | None) -> Mask:
+        """One place of each row that is not deleted, bool (rows,)."""
         place = np.arange(len(rows), dtype=np.int32)
         self._last[rows] = place
-        kept = self._last[rows] == place
+        once: Mask = self._last[rows] == place
         if deleted is not None:
-            kept &= ~deleted[rows]
-        return np.asarray(rows[kept], np.int64)
+            once &= ~deleted[rows]
+        return once
 
-    def _strongest(self, rows: Int64, limit: int) -> Int64:
-        """The rows of the largest sparse score and bias."""
-        if limit >= len(rows):
-            return rows
-        found = self._scores[rows] + self._index.bias[rows]
-        return rows[np.argpartition(found, len(rows) - limit)[len(rows) - limit :]]
+
+def _largest(values: Float32, count: int) -> Int64:
+    """Where the so many largest values are, in no order."""
+    return np.argpartition(values, len(values) - count)[len(values) - count :]

@@ -20,15 +20,23 @@ DEPTH = 10
 PROMISED = 0.99
 # The other half differs a little.
 AIMED = 0.995
-EFFORTS = (
-    Effort(nprobe=4, dense=64, sparse=200, words=16, exact=48),
-    Effort(nprobe=8, dense=100, sparse=400, words=16, exact=64),
-    Effort(nprobe=12, dense=150, sparse=600, words=24, exact=96),
-    Effort(nprobe=16, dense=200, sparse=800, words=32, exact=128),
-    Effort(nprobe=32, dense=400, sparse=1600, words=32, exact=256),
-    Effort(nprobe=64, dense=800, sparse=3200, words=48, exact=512),
-    Effort(nprobe=128, dense=1600, sparse=6400, words=64, exact=1024),
+# Part of the cells that are looked at, then what Effort has: dense, sparse, words, exact.
+_LADDER = (
+    (1 / 64, 100, 200, 16, 48),
+    (1 / 32, 200, 300, 16, 64),
+    (1 / 16, 300, 400, 16, 64),
+    (1 / 12, 400, 400, 16, 96),
+    (1 / 8, 500, 400, 16, 96),
+    (3 / 16, 600, 800, 16, 96),
+    (1 / 4, 800, 800, 24, 128),
+    (1 / 2, 1600, 1600, 32, 256),
+    (1.0, 3200, 6400, 64, 1024),
 )
+
+
+def efforts(cells: int) -> list[Effort]:
+    """From little to much, for an index of so many cells."""
+    return [Effort(max(1, round(share * cells)), *rest) for share, *rest in _LADDER]
 
 
 def recall(found: Ranking, truth: Ranking) -> float:
@@ -55,8 +63,10 @@ def tune(retriever: Retriever, queries: Encoded) -> tuple[Effort | None, dict[st
         ]
         return float(np.mean(found)) if found else 1.0
 
-    chosen = EFFORTS[-1]
-    for effort in EFFORTS:
+    index = retriever.index
+    ladder = efforts(0 if index is None or index.cells is None else index.cells.count)
+    chosen = ladder[-1]
+    for effort in ladder:
         if measured(effort, 0) >= AIMED:
             chosen = effort
             break
