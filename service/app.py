@@ -17,6 +17,7 @@ from service.deps import Services
 from service.metrics import Metrics
 from service.middleware import Edge
 from service.openapi import document
+from service.pace import Pace
 from service.ranking import Ranker
 from service.registry import Registry
 from service.routes import health, models, search
@@ -80,6 +81,7 @@ def _build(settings: Settings, metrics: Metrics) -> Services:
         cache,
         metrics,
         Bitmaps(settings.filter_cache_mb << 20),
+        Pace(settings.exact_budget_ms / 1000),
         threads=settings.rank_threads,
         max_queue=settings.max_queue,
     )

@@ -24,6 +24,7 @@ from service.bitmaps import Bitmaps, Mask
 from service.cache import EmbeddingCache, Key
 from service.errors import Overloaded
 from service.metrics import Metrics
+from service.pace import Pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Wish:
     fields       stored fields of a hit; None: all of them
     exclude      document ids that must not be returned; unknown ones are ignored
     filter       JSON of fullrank.filters: what may be returned at all; filter_path is its name in errors
-    mode         "exact", or "fast" where the bundle has that mode
+    mode         "exact", "fast" where the bundle has that mode, or "auto" (pace.py)
     facets       fields whose values are counted among what the filter lets through, facet_limit of each
     """
 
@@ -45,7 +46,7 @@ class Wish:
     exclude: Collection[str] = ()
     filter: Mapping[str, Any] | None = None
     filter_path: str = "filter"
-    mode: str = "exact"
+    mode: str = "auto"
     facets: Sequence[str] = ()
     facet_limit: int = 10
 
@@ -71,6 +72,7 @@ class Ranker:
         cache: EmbeddingCache,
         metrics: Metrics,
         bitmaps: Bitmaps,
+        pace: Pace,
         *,
         threads: int = 2,
         max_queue: int = 64,
@@ -78,6 +80,7 @@ class Ranker:
         self._cache = cache
         self._metrics = metrics
         self._bitmaps = bitmaps
+        self._pace = pace
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rank")
         self._max_queue = max_queue
         self._in_flight = 0
@@ -100,7 +103,7 @@ class Ranker:
             loop = asyncio.get_running_loop()
             started = time.perf_counter()
             encoded, ranked = await loop.run_in_executor(
-                self._pool, _rank, bundle, wish, cached, self._bitmaps
+                self._pool, _rank, bundle, wish, cached, self._bitmaps, self._pace
             )
             self._metrics.ranking.observe(time.perf_counter() - started)
             if key is not None and cached is None:
@@ -117,7 +120,7 @@ class Ranker:
 
 
 def _rank(
-    bundle: Bundle, wish: Wish, cached: Encoded | None, bitmaps: Bitmaps
+    bundle: Bundle, wish: Wish, cached: Encoded | None, bitmaps: Bitmaps, pace: Pace
 ) -> tuple[Encoded, Ranked]:
     # First what can be refused.
     matching = None
@@ -128,9 +131,13 @@ def _rank(
     encoded = cached if cached is not None else bundle.model.encode_queries([wish.text])
     # Taken apart once, for all hits.
     terms = bundle.model.query_terms(wish.text) if wish.explain else None
+    mode = pace.mode(bundle, wish.mode)
+    started = time.perf_counter()
     [ranking] = bundle.retriever.search(
-        encoded, wish.limit, offset=wish.offset, deleted=deleted, mode=wish.mode
+        encoded, wish.limit, offset=wish.offset, deleted=deleted, mode=mode
     )
+    if mode == "exact":
+        pace.observe(bundle, time.perf_counter() - started)
     hits = [
         {
             "id": bundle.documents.ids[row],

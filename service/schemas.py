@@ -41,8 +41,11 @@ ModelName = Annotated[
     ),
 ]
 Mode = Annotated[
-    Literal["exact", "fast"],
-    Field(description="fast may miss a document that exact finds, and says so in certified"),
+    Literal["auto", "exact", "fast"],
+    Field(
+        description="fast may miss a document that exact finds, and says so in certified; "
+        "auto is exact while that keeps to the service's budget"
+    ),
 ]
 Count = Annotated[int, Field(ge=1)]
 # Its inside is read by fullrank.filters, which knows the fields.
@@ -88,7 +91,7 @@ class SearchRequest(Request):
     explain: bool = Field(
         default=False, description="split each score and name the words behind it"
     )
-    mode: Mode = "exact"
+    mode: Mode = "auto"
     model: ModelName = "default"
 
 
@@ -134,7 +137,7 @@ class SimilarQuery(BaseModel):
     filter: str | None = Field(
         default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
     )
-    mode: Mode = "exact"
+    mode: Mode = "auto"
     model: ModelName = "default"
 
 

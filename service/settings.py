@@ -50,6 +50,12 @@ class Settings(BaseSettings):
     rank_threads: int = Field(
         default=2, ge=1, description="threads of a worker that encode and rank"
     )
+    exact_budget_ms: float = Field(
+        default=25,
+        gt=0,
+        description="mean time of an exact search up to which queries that leave the mode open "
+        "are answered exactly; beyond it in the fast mode, where the bundle has one",
+    )
     max_queue: int = Field(
         default=64,
         ge=1,

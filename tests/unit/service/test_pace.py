@@ -1,0 +1,51 @@
+"""Exact while it is quick enough, and again once it is."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from fullrank.bundle import Bundle
+from service.pace import Pace
+
+
+def stub(id: str, *modes: str) -> Bundle:
+    made: Any = SimpleNamespace(bundle_id=id, retriever=SimpleNamespace(modes=modes))
+    return cast(Bundle, made)
+
+
+def test_what_is_wished_is_done() -> None:
+    pace, bundle = Pace(0.01), stub("a", "exact", "fast")
+    pace.observe(bundle, 1.0)
+    assert pace.mode(bundle, "exact") == "exact"
+    assert Pace(0.01).mode(bundle, "fast") == "fast"
+
+
+def test_auto_is_exact_within_the_budget_and_fast_beyond() -> None:
+    pace, bundle, other = Pace(0.01), stub("a", "exact", "fast"), stub("b", "exact", "fast")
+    assert pace.mode(bundle, "auto") == "exact"
+    pace.observe(bundle, 0.009)
+    assert pace.mode(bundle, "auto") == "exact"
+    for _ in range(40):
+        pace.observe(bundle, 0.02)
+    assert pace.mode(bundle, "auto") == "fast"
+    assert pace.mode(other, "auto") == "exact"
+
+
+def test_a_bundle_without_a_fast_mode_stays_exact() -> None:
+    pace, bundle = Pace(0.01), stub("a", "exact")
+    pace.observe(bundle, 5.0)
+    assert pace.mode(bundle, "auto") == "exact"
+
+
+def test_exact_comes_back_when_there_is_less_to_do() -> None:
+    pace, bundle = Pace(0.01), stub("a", "exact", "fast")
+    pace.observe(bundle, 0.02)
+    modes = []
+    for _ in range(64 * 40):
+        modes.append(pace.mode(bundle, "auto"))
+        if modes[-1] == "exact":
+            pace.observe(bundle, 0.001)
+    assert modes[0] == "fast"
+    assert modes.count("fast") < 64 * 20
+    assert set(modes[-64:]) == {"exact"}
