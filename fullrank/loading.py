@@ -219,8 +219,11 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     retriever = Retriever(encoded, model.scorer(encoded), index)
     store = DocumentStore(ids, lines)
     bundle = Bundle(path, manifest, model, encoded, store, retriever, sections)
-    # A hit reads one line somewhere: reading ahead would fetch its neighbours, which nobody asks for.
+    # Here and there a row is read: reading ahead would fetch its neighbours, which nobody asks for.
     advise(lines.blob, mmap.MADV_RANDOM)
+    if index is not None:
+        for array in (encoded.dense, encoded.indices, encoded.weights):
+            advise(array, mmap.MADV_RANDOM)
     if tolerance is not None:
         # What the checks have read need not stay; the golden queries bring back what a search reads.
         files.release()
