@@ -5,7 +5,8 @@ come, what is built beside them, the golden answers, and last the manifest. The 
 a reader would and has to answer as it was written before it gets its name.
 
 Nothing is held that grows with the documents but what retrieval itself holds to answer the golden
-queries: the documents are read back through memory maps.
+queries, and what columns are made of (at most 12 bytes a short value, each different text once): the
+documents are read back through memory maps.
 """
 
 from __future__ import annotations

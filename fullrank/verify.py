@@ -158,21 +158,40 @@ def check_values(encoded: Encoded) -> None:
     """Finite numbers; row pointers that ascend; indices ascending in a row and below the width."""
     for name in ("dense", "weights", "bias"):
         check_finite(f"documents/{name}.npy", getattr(encoded, name))
-    indptr, indices = encoded.indptr, encoded.indices
+    check_rows(
+        "documents/indptr.npy",
+        encoded.indptr,
+        "documents/indices.npy",
+        encoded.indices,
+        encoded.width,
+    )
+
+
+def check_rows(
+    pointers: str,
+    indptr: npt.NDArray[np.int64],
+    name: str,
+    indices: npt.NDArray[Any],
+    width: int,
+) -> None:
+    """Row pointers ascend from 0 to the number of indices, which ascend in each row and are below the width.
+
+    pointers, name  the files they are in
+    """
     if indptr[0] != 0 or indptr[-1] != len(indices) or not _ascends(indptr):
-        raise BundleError("documents/indptr.npy: does not ascend from 0 to the number of entries")
+        raise BundleError(f"{pointers}: does not ascend from 0 to the number of entries")
     for start in range(0, len(indices), _CHUNK):
         # One entry of overlap: the step into a chunk is looked at too.
         before = max(start - 1, 0)
         part = indices[before : start + _CHUNK]
-        if part.min() < 0 or part.max() >= encoded.width:
-            raise BundleError(f"documents/indices.npy: an index outside 0..{encoded.width - 1}")
+        if part.min() < 0 or part.max() >= width:
+            raise BundleError(f"{name}: an index outside 0..{width - 1}")
         rising = part[1:] > part[:-1]
         # A row may begin lower than the one before it ended.
         rows = np.searchsorted(indptr, (before + 1, before + len(part)))
         rising[indptr[slice(*rows)] - before - 1] = True
         if not rising.all():
-            raise BundleError("documents/indices.npy: indices of a row do not ascend")
+            raise BundleError(f"{name}: indices of a row do not ascend")
 
 
 def _ascends(numbers: npt.NDArray[Any]) -> bool:

@@ -12,7 +12,6 @@ facts   {"documents": n, "fields": [field, …]}; a field is {"name", "parts": {
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from fullrank.columns.build import ColumnsBuilder
 from fullrank.columns.table import BOOLEANS, KINDS, Column, Columns, Kind, Part
 from fullrank.errors import BundleError
 from fullrank.strings import StringTable
+from fullrank.verify import check_finite, check_ids, check_rows
 
 _CODES = frozenset(map(np.dtype, (np.int8, np.int16, np.int32)))
 _FOLDER = "columns/"
@@ -152,22 +152,15 @@ def _check_shape(stem: str, part: Part, documents: int) -> None:
 
 
 def _check_values(stem: str, part: Part) -> None:
-    values, codes, indptr = part.values, part.codes, part.indptr
-    rising = (
-        bool(np.isfinite(values).all() and (values[1:] > values[:-1]).all())
-        if isinstance(values, np.ndarray)
-        else all(one < two for one, two in pairwise(values))
-    )
-    if not rising:
-        raise BundleError(f"{_FOLDER}{stem}values: not ascending")
-    lowest = -1 if indptr is None else 0
-    if len(codes) and (codes.min() < lowest or codes.max() >= len(values)):
-        raise BundleError(f"{_FOLDER}{stem}codes: a code outside {lowest}..{len(values) - 1}")
-    if indptr is None:
-        return
-    if indptr[0] != 0 or indptr[-1] != len(codes) or np.any(indptr[1:] < indptr[:-1]):
-        raise BundleError(f"{_FOLDER}{stem}indptr: does not ascend from 0 to the number of codes")
-    first_of_row = np.zeros(len(codes) + 1, np.bool_)
-    first_of_row[indptr[:-1]] = True
-    if not ((codes[1:] > codes[:-1]) | first_of_row[1:-1]).all():
-        raise BundleError(f"{_FOLDER}{stem}codes: codes of a document do not ascend")
+    values, codes = part.values, part.codes
+    stem = _FOLDER + stem
+    if isinstance(values, np.ndarray):
+        check_finite(stem + "values", values)
+        if not (values[1:] > values[:-1]).all():
+            raise BundleError(f"{stem}values: not ascending")
+    elif values is not BOOLEANS:
+        check_ids(stem + "values", values)
+    if part.indptr is not None:
+        check_rows(stem + "indptr", part.indptr, stem + "codes", codes, len(values))
+    elif len(codes) and (codes.min() < -1 or codes.max() >= len(values)):
+        raise BundleError(f"{stem}codes: a code outside -1..{len(values) - 1}")
