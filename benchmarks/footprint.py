@@ -21,7 +21,7 @@ import numpy as np
 
 WORKERS = 4
 _BYTES = 1 << 30
-_REPEATS = 5
+_REPEATS = 10
 _ROOT = Path(__file__).resolve().parents[1]
 
 

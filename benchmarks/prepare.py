@@ -13,8 +13,11 @@ on where it was.
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,15 +64,16 @@ class Kept:
         if there is not None:
             return there
         overrides = [f"model.dimension={DIMENSION}", f"train.seconds={self.seconds:g}"]
-        return train(
-            data_folder() / DEBIAN,
-            root,
-            DEBIAN,
-            recipe=RECIPE,
-            overrides=overrides,
-            seed=self.seed,
-            reporter=self.report,
-        ).path
+        with self._lent() as report:
+            return train(
+                data_folder() / DEBIAN,
+                root,
+                DEBIAN,
+                recipe=RECIPE,
+                overrides=overrides,
+                seed=self.seed,
+                reporter=report,
+            ).path
 
     def corpus(self, documents: int) -> Path:
         """A folder with corpus.jsonl."""
@@ -95,7 +99,36 @@ class Kept:
         folder = self.corpus(int(name))
         root = folder / "bundles" / model.name
         there = _bundle_in(root)
-        return there or index(model, folder, root, "resampled", reporter=self.report).path
+        if there is not None:
+            return there
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        with self._lent() as report:
+            made = index(model, folder, root, "resampled", reporter=report)
+        facts = {
+            "documents": made.documents,
+            "seconds": round(made.seconds, 1),
+            "cores": len(os.sched_getaffinity(0)),
+            "peak_resident_gb": round(_peak_kib() * 1024 / 1e9, 3),
+        }
+        (root / "built.json").write_text(json.dumps(facts), "utf-8")
+        return made.path
+
+    def built(self, name: str) -> dict[str, Any] | None:
+        """How long the bundle of a corpus took to encode and to index, and the memory of the process that did."""
+        if name == DEBIAN:
+            return None
+        facts: dict[str, Any] = orjson.loads(
+            (self.bundle(name).parents[1] / "built.json").read_bytes()
+        )
+        return facts
+
+    @contextmanager
+    def _lent(self) -> Iterator[Reporter]:
+        """The reporter for those who begin and end one: it goes on afterwards."""
+        try:
+            yield self.report
+        finally:
+            self.report.__enter__()
 
     def _folder(self, name: str) -> Path:
         return self.model().parents[1] if name == DEBIAN else self.corpus(int(name))
@@ -149,6 +182,12 @@ def _bundle_in(root: Path) -> Path | None:
     """The newest bundle under a root, if there is one."""
     found = sorted(root.glob("*/*/manifest.json"))
     return found[-1].parent if found else None
+
+
+def _peak_kib() -> int:
+    """The most that this process had resident, mapped files included."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def _placed(path: Path, write: Callable[[Path], object]) -> None:

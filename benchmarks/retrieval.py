@@ -98,6 +98,7 @@ class Run:
         self.lab.report.say("workers", corpus=name)
         found: dict[str, Any] = {
             "corpus": name,
+            "built": self.kept.built(name),
             "bytes": folder_bytes(path),
             "memory": workers(
                 path, short_queries(self.source, _WORKER_QUERIES, self._seed(2)), self.lab.scratch

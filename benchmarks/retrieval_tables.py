@@ -169,6 +169,7 @@ def space_table(corpora: Mapping[str, Corpus]) -> Table:
                 _name(found),
                 _number(found["terms_a_document"]),
                 f"{found['bytes_per_document']:,.0f}",
+                _built(found["built"]),
                 _number(memory["proportional_set_gb"]),
                 _number(memory["of_their_own_gb"]),
                 _number(memory["open_s"] * 1e3),
@@ -185,6 +186,7 @@ def space_table(corpora: Mapping[str, Corpus]) -> Table:
             "documents",
             "terms each",
             "bytes each",
+            "built s (cores), peak GB",
             "4 workers GB",
             "their own GB",
             "open ms",
@@ -197,6 +199,7 @@ def space_table(corpora: Mapping[str, Corpus]) -> Table:
         rows,
         [
             "4 workers GB: proportional set size of all, the service's code included; their own: not shared",
+            "built: fullrank index, from the texts to the bundle; peak: resident, pages of mapped files included",
             "limit: bytes of the dense scan and the bias / bandwidth; with postings: those of all query words too",
         ],
     )
@@ -296,6 +299,12 @@ def _plot(path: Path, panels: Mapping[str, Mapping[str, Curve]], x: str) -> Path
 def _name(found: Corpus) -> str:
     count = f"{found['documents']:,}"
     return count if str(found["corpus"]).isdecimal() else f"{count} ({found['corpus']})"
+
+
+def _built(facts: Mapping[str, Any] | None) -> str:
+    if facts is None:
+        return NOTHING
+    return f"{facts['seconds']:,.0f} ({facts['cores']}), {facts['peak_resident_gb']:.2f}"
 
 
 def _ratio(ratio: Mapping[str, float] | None) -> str:
