@@ -181,6 +181,15 @@ def read_collection(path: str | Path) -> Collection:
     )
 
 
+def read_queries(path: str | Path) -> list[Query]:
+    """The queries of a queries.jsonl[.gz], or of a folder that holds one. Raises CollectionError."""
+    given = Path(path)
+    found = _find(given, "queries.jsonl") if given.is_dir() else given
+    if found is None:
+        raise CollectionError(f"{given}: no queries.jsonl or queries.jsonl.gz")
+    return _read_queries(Lines(found), ReadReport())
+
+
 def find_corpus(folder: Path) -> Path:
     """The corpus file of a collection. Raises CollectionError where there is none, or two."""
     found = _find(folder, "corpus.jsonl") or _find(folder / "..", "corpus.jsonl")

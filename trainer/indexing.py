@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -23,6 +23,7 @@ from fullrank.errors import BundleError
 from fullrank.manifest import Manifest, is_name
 from fullrank.model import Model
 from fullrank.publish import Batch
+from trainer.collection import read_queries
 from trainer.corpus import CorpusFile
 from trainer.encoders import Documents, encode_batches
 from trainer.progress import Reporter
@@ -64,6 +65,7 @@ def index(
     out: str | Path,
     name: str | None = None,
     *,
+    queries: str | Path | None = None,
     batch: int = BATCH,
     processes: int | None = None,
     reporter: Reporter | None = None,
@@ -72,6 +74,8 @@ def index(
 
     corpus     corpus.jsonl[.gz], or a folder that holds one
     name       by default the name of the bundle
+    queries    queries.jsonl[.gz], or a folder that holds one: what people ask, to tune the fast mode with and
+               to replay at every load; by default titles and other words of documents
     batch      documents encoded in one step; the result does not depend on it
     processes  that encode; default all cores
 
@@ -82,6 +86,7 @@ def index(
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     bundle, out = Path(bundle), Path(out)
     manifest, model = open_model(bundle)
+    asked = [] if queries is None else [query.text for query in read_queries(queries)]
     with reporter or Reporter() as report, CorpusFile(corpus, scratch=_existing(out)) as source:
         counts = {k: v for k, v in vars(source.report).items() if isinstance(v, int) and v}
         report.say("read", corpus=str(source.path), **counts)
@@ -92,8 +97,10 @@ def index(
                 name or manifest.name,
                 model=model,
                 batches=batches,
-                golden_queries=_queries(source, model, _GOLDEN, _SEED),
-                sample_queries=_queries(source, model, _TUNING, _SEED + 1),
+                golden_queries=_sample(asked, _GOLDEN, _SEED)
+                or _made(source, model, _GOLDEN, _SEED),
+                sample_queries=_sample(asked, _TUNING, _SEED + 1)
+                or _made(source, model, _TUNING, _SEED + 1),
                 card=_card(manifest, source, counts),
                 progress=lambda part: report.say("write", part=part),
             )
@@ -132,7 +139,14 @@ def _batches(documents: Iterable[Any], size: int) -> Iterator[Documents]:
         yield batch
 
 
-def _queries(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
+def _sample(asked: Sequence[str], count: int, seed: int) -> list[str]:
+    """Some of the queries that are asked, drawn by a seed; empty ones left out."""
+    texts = [text for text in asked if text.strip()]
+    places = np.random.default_rng(seed).permutation(len(texts))[:count]
+    return [texts[i][:_QUERY_CHARACTERS] for i in np.sort(places).tolist()]
+
+
+def _made(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
     """Titles and, by turns or where there is none, words that follow one another in a document, drawn by a seed."""
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.choice(len(source), min(count, len(source)), replace=False))

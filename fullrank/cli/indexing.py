@@ -22,6 +22,12 @@ def index(
     name: Annotated[
         str | None, typer.Option(help="Name of the model; default: as the bundle is named.")
     ] = None,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="queries.jsonl to tune the fast mode with; default: titles."
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Documents encoded in one step.", min=1)] = 4096,
     processes: Annotated[
         int | None, typer.Option(help="Processes that encode; default: all cores.", min=1)
@@ -34,7 +40,14 @@ def index(
         from trainer.progress import Reporter
 
     result = run_index(
-        resolve(bundle), corpus, out, name, batch=batch, processes=processes, reporter=Reporter()
+        resolve(bundle),
+        corpus,
+        out,
+        name,
+        queries=queries,
+        batch=batch,
+        processes=processes,
+        reporter=Reporter(),
     )
     if json:
         print_json(result.as_dict())

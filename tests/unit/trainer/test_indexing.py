@@ -129,6 +129,24 @@ def test_the_card_of_the_training_stays_when_it_is_indexed_again(
     assert again.card["trained"] == {"recipe": {"name": "planted"}, "seed": 7}
 
 
+def test_golden_queries_are_those_that_are_asked(bundle: Path, tmp_path: Path) -> None:
+    """Where they are given, as a file or in a folder; drawn by a seed, empty ones left out."""
+    path = corpus(tmp_path, lines(9))
+    asked = [f"apple bread {i}" for i in range(100)]
+    items = [json.dumps({"_id": str(i), "text": text}) for i, text in enumerate([*asked, " "])]
+    file = corpus(tmp_path, items, "queries.jsonl.gz")
+    found = []
+    for given, out in ((file, "a"), (tmp_path, "b")):
+        result = index(bundle, path, tmp_path / out, queries=given, reporter=QUIET)
+        golden = (result.path / "golden.jsonl").read_text("utf-8").split("\n")[:-1]
+        found.append([json.loads(line)["query"] for line in golden])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 20
+    assert set(found[0]) <= set(asked)
+    with pytest.raises(CollectionError, match=r"no queries\.jsonl"):
+        index(bundle, path, tmp_path / "c", queries=bundle, reporter=QUIET)
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
