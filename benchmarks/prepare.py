@@ -1,9 +1,10 @@
 """What the retrieval benchmark runs on, each made once and kept under --out by its settings.
 
     model-…/               a recipe trained on Debian: a bundle of Debian's own documents
+    queries-…/             what the fast mode of the bundles is tuned with
     corpora-…/<n>/         of n resampled documents:
       corpus.jsonl
-      bundles/<model>/     the bundle that ``fullrank index`` makes of them with that model
+      bundles/<model>/     the bundle that ``fullrank index`` makes of them with that model and queries
       hnsw-<model>-…       FAISS HNSW over the bundle's dense part
       bm25s/               bm25s over their words, mapped when it is opened
 
@@ -27,7 +28,7 @@ import numpy as np
 import orjson
 
 from benchmarks.report import data_folder
-from benchmarks.resample import Line, Source, read_source, write_corpus
+from benchmarks.resample import Line, Source, read_source, short_queries, write_corpus
 from fullrank.bundle import open_bundle
 from fullrank.model import field_text
 from fullrank.text import words
@@ -39,6 +40,7 @@ DEBIAN = "debian"
 _LINKS = 32  # M, links of a node of the graph; twice as many on the lowest level
 _BUILD_EFFORT = 200
 _BATCH = 4096
+_TUNING = 1000
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Kept:
             return there
         Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
         with self._lent() as report:
-            made = index(model, folder, root, "resampled", reporter=report)
+            made = index(model, folder, root, "resampled", queries=self._queries(), reporter=report)
         facts = {
             "documents": made.documents,
             "seconds": round(made.seconds, 1),
@@ -129,6 +131,15 @@ class Kept:
             yield self.report
         finally:
             self.report.__enter__()
+
+    def _queries(self) -> Path:
+        """What the fast mode of the bundles is tuned with: short queries, none of which is measured with."""
+        folder = self.out / f"queries-s{self.seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = short_queries(self.source(), _TUNING, self.seed, tuning=True)
+        lines = (orjson.dumps({"_id": f"q{i}", "text": text}) for i, text in enumerate(texts))
+        (folder / "queries.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+        return folder
 
     def _folder(self, name: str) -> Path:
         return self.model().parents[1] if name == DEBIAN else self.corpus(int(name))

@@ -180,11 +180,14 @@ def write_corpus(
     beside.replace(out / "corpus.jsonl")
 
 
-def short_queries(source: Source, number: int, seed: int) -> list[str]:
-    """Half descriptions from titles, half the first three to eight words of a text; all held out."""
+def short_queries(source: Source, number: int, seed: int, *, tuning: bool = False) -> list[str]:
+    """Half descriptions from titles, half the first three to eight words of a text; all held out.
+
+    tuning  from one half of the held out documents, to tune with; else from the other, to measure with
+    """
     draw = random.Random(seed)
     queries: list[str] = []
-    for i, line in enumerate(_drawn(draw, source.held_out, number)):
+    for i, line in enumerate(_drawn(draw, source.held_out[int(tuning) :: 2], number)):
         title = line["title"].partition(": ")[2]
         text = " ".join(words(line["text"])[: draw.randint(3, 8)])
         queries.append((title if i % 2 == 0 else text) or line["title"])

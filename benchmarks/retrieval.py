@@ -136,7 +136,10 @@ class Run:
 
     def main(self, setting: Setting) -> dict[str, Any]:
         """All systems on short queries, k = 10."""
-        tuning = self._short(setting, _TUNING, 1)
+        tuning = ready(
+            setting.bundle.model,
+            short_queries(self.source, _TUNING, self._seed(1), tuning=True),
+        )
         effort = engines.choose_effort(setting.hnsw, engines.dense(setting.flat), tuning)
         queries = self._short(setting, self.count, 0)
         timed = self._timed(f"{setting.name}: short queries", setting.systems(), queries, tuning)

@@ -115,14 +115,17 @@ def test_stretch_gives_the_terms_asked_for(source: Source) -> None:
 
 
 def test_queries_are_held_out(source: Source) -> None:
-    texts = [" ".join(words(line["text"])) for line in source.held_out]
-    titles = {line["title"].split(": ")[1] for line in source.held_out}
+    measured = source.held_out[::2]
+    texts = [" ".join(words(line["text"])) for line in measured]
+    titles = {line["title"].split(": ")[1] for line in measured}
     queries = short_queries(source, 40, 1)
     assert len(queries) == 40
     assert len(set(queries)) > 35
     assert queries == short_queries(source, 40, 1) != short_queries(source, 40, 2)
     for i, query in enumerate(queries):
         assert query in titles if i % 2 == 0 else any(text.startswith(query) for text in texts)
+    # Of other documents; boilerplate may read alike.
+    assert len(set(queries) & set(short_queries(source, 40, 1, tuning=True))) < 5
 
 
 @pytest.mark.parametrize("length", [3, 300])
