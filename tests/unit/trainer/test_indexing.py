@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank import publish
 from fullrank.bundle import Bundle, list_bundles, open_bundle, write_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
 from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, WORDS, planted_model
@@ -118,6 +119,23 @@ def test_however_it_is_fed_the_bundle_is_the_same(
     assert found.manifest.files == straight.manifest.files
     assert found.bundle_id == straight.bundle_id
     assert (found.name, found.version) == ("other", result.path.name)
+
+
+def test_the_index_too_is_the_same(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is built from the documents on disk, whatever batches they came in."""
+    monkeypatch.setattr(publish, "INDEXED_FROM", COUNT)
+    found = []
+    for batch, processes in ((COUNT, 1), (9, 2)):
+        path = corpus(tmp_path / str(batch), random.Random(batch).sample(lines(), COUNT))
+        out = tmp_path / f"out{batch}"
+        result = index(bundle, path, out, batch=batch, processes=processes, reporter=QUIET)
+        found.append(open_bundle(result.path))
+    first, second = found
+    assert first.manifest.files == second.manifest.files
+    assert first.manifest.index == second.manifest.index
+    assert {"index/codes.npy", "index/cells.faiss"} <= first.manifest.files.keys()
 
 
 def test_the_card_of_the_training_stays_when_it_is_indexed_again(
