@@ -130,8 +130,8 @@ def stream_bundle(
             retriever = Retriever(encoded, model.scorer(encoded))
             if retriever.scorer is None and len(encoded) >= INDEXED_FROM:
                 say("index")
-                index, beside["index"] = _write_index(folder, encoded)
-                retriever = Retriever(encoded, None, index)
+                retriever = Retriever(encoded, None, _write_index(folder, encoded))
+                beside["index"] = {}
                 if sample_queries:
                     say("fast mode")
                     queries = model.encode_queries(sample_queries)
@@ -211,7 +211,7 @@ def _write_columns(folder: Folder, lines: StringTable) -> dict[str, Any]:
     )
 
 
-def _write_index(folder: Folder, documents: Encoded) -> tuple[Index, dict[str, Any]]:
+def _write_index(folder: Folder, documents: Encoded) -> Index:
     """index/: what is scanned in place of the documents."""
     # Imported here: a bundle without an index is written without faiss.
     from fullrank.index.cells import build_cells, open_cells
@@ -219,11 +219,11 @@ def _write_index(folder: Folder, documents: Encoded) -> tuple[Index, dict[str, A
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return folder.create(f"index/{name}.npy", shape, dtype)
 
-    index, facts = build_index(documents, create)
+    index = build_index(documents, create)
     if documents.dense.shape[1]:
         folder.written(CELLS, lambda path: build_cells(documents.dense, path))
         index = replace(index, cells=open_cells(folder.path / CELLS))
-    return index, facts
+    return index
 
 
 def _tuned(retriever: Retriever, queries: Encoded) -> dict[str, Any]:

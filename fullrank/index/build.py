@@ -32,13 +32,14 @@ _POSTINGS = {
 }
 
 
-def build_index(documents: Encoded, create: Create) -> tuple[Index, dict[str, Any]]:
-    """The compact copies of the documents and what opening them needs beside the arrays (JSON)."""
-    codes, facts = build_codes(documents.dense, create)
+def build_index(documents: Encoded, create: Create) -> Index:
+    """The compact copies of the documents."""
+    codes = build_codes(documents.dense, create)
     postings = build_postings(documents, create)
     largest = float(np.abs(documents.bias).max(initial=0.0))
-    facts["largest_bias"] = largest
-    return Index(codes, postings, documents.bias, largest), facts
+    # In a file and not in the manifest, so that a hash guards what certificates rest on.
+    create("bounds", (3,), np.float64)[:] = codes.error, codes.length, largest
+    return Index(codes, postings, documents.bias, largest)
 
 
 def check_index(index: Index, documents: Encoded) -> None:
@@ -54,14 +55,14 @@ def check_index(index: Index, documents: Encoded) -> None:
             raise BundleError(f"index/{name}.rows.npy: a row outside 0..{count - 1}")
     bounds = (index.codes.error, index.codes.length, index.largest_bias)
     if not all(np.isfinite(bound) and bound >= 0 for bound in bounds):
-        raise BundleError("index: a bound that is none")
+        raise BundleError("index/bounds.npy: a bound that is none")
     if index.effort is not None and min(asdict(index.effort).values()) < 1:
         raise BundleError("index: a fast mode that looks nowhere")
 
 
 def index_in_memory(documents: Encoded) -> Index:
     """The same without files."""
-    return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype))[0]
+    return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype))
 
 
 def open_index(
@@ -76,13 +77,9 @@ def open_index(
     count, width, entries = len(documents), documents.width, len(documents.indices)
     try:
         postings = Postings(**{name: arrays[file] for name, file in _POSTINGS.items()})
-        codes = Codes(
-            arrays["codes"],
-            arrays["scales"],
-            float(facts["code_error"]),
-            float(facts["code_length"]),
-        )
-        largest = float(facts["largest_bias"])
+        bounds = arrays["bounds"]
+        error, length, largest = map(float, bounds)
+        codes = Codes(arrays["codes"], arrays["scales"], error, length)
         fast = facts.get("fast", {})
         effort = Effort(**fast["effort"]) if "effort" in fast else None
     except (KeyError, TypeError, ValueError) as error:
@@ -90,6 +87,7 @@ def open_index(
     kept = len(postings.champion_rows)
     wanted: list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]] = [
         ("codes", codes.codes, "|i1", documents.dense.shape),
+        ("bounds", bounds, "<f8", (3,)),
         ("scales", codes.scales, "<f4", (count,)),
         ("postings.indptr", postings.indptr, "<i8", (width + 1,)),
         ("postings.rows", postings.rows, "<i4", (entries,)),
@@ -104,7 +102,8 @@ def open_index(
             raise BundleError(
                 f"index/{name}.npy: {array.dtype.str} {array.shape}, not {dtype} {shape}"
             )
-    opened = None if cells is None else open_cells(cells)
+    # Without an effort nothing would look into the cells, and each process holds its own.
+    opened = None if cells is None or effort is None else open_cells(cells)
     if opened is not None and len(opened) != count:
         raise BundleError(f"index: {len(opened)} vectors for {count} documents")
     return Index(codes, postings, documents.bias, largest, opened, effort)

@@ -77,8 +77,8 @@ def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
     return codes.astype(np.int8), scales, float(off), float(length)
 
 
-def build_codes(vectors: Float32, create: Create) -> tuple[Codes, dict[str, float]]:
-    """The codes of all documents, a chunk at a time, and the facts that opening needs."""
+def build_codes(vectors: Float32, create: Create) -> Codes:
+    """The codes of all documents, a chunk at a time."""
     codes = create("codes", vectors.shape, np.int8)
     scales = create("scales", (len(vectors),), np.float32)
     error = length = 0.0
@@ -88,8 +88,7 @@ def build_codes(vectors: Float32, create: Create) -> tuple[Codes, dict[str, floa
         codes[start : start + len(chunk)] = part
         scales[start : start + len(chunk)] = part_scales
         error, length = max(error, off), max(length, longest)
-    facts = {"code_error": _up(error), "code_length": _up(length)}
-    return Codes(codes, scales, facts["code_error"], facts["code_length"]), facts
+    return Codes(codes, scales, _up(error), _up(length))
 
 
 def _up(value: float) -> float:

@@ -121,6 +121,7 @@ def test_the_folder_holds_what_the_format_says(written: Path) -> None:
         "manifest.json",
         "golden.jsonl",
         "index/cells.faiss",
+        "index/bounds.npy",
         "index/codes.npy",
         "index/scales.npy",
         "index/limits.npy",
@@ -426,10 +427,6 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda p: _flip(p, "index/cells.faiss"),
         "index/cells.faiss: sha256 differs",
     ),
-    "cells that are none": (
-        lambda p: _text(p, "index/cells.faiss", b"x" * 200),
-        "not a FAISS index",
-    ),
     "codes of fewer": (_array("index/codes.npy", lambda a: a[1:]), "index/codes.npy: "),
     "nan in scales": (_array("index/scales.npy", _set(0, np.nan)), "index/scales.npy: not finite"),
     "posting of no document": (
@@ -441,13 +438,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "index/postings.indptr.npy: does not ascend",
     ),
     "a bound that is none": (
-        lambda p: _edit(p, lambda m: m["index"].update(code_error=-1.0)),
-        "index: a bound that is none",
+        _array("index/bounds.npy", _set(0, -1.0)),
+        "index/bounds.npy: a bound that is none",
     ),
-    "a bound is missing": (
-        lambda p: _edit(p, lambda m: m["index"].pop("code_error")),
-        "index: KeyError",
-    ),
+    "a bound is missing": (_array("index/bounds.npy", lambda a: a[1:]), "index: ValueError"),
     "dtype": (_entry("model/U.npy", dtype="<i4"), "model/U.npy: dtype <f4, the manifest says <i4"),
     "shape": (_entry("model/U.npy", shape=[3, 5]), "shape (5, 3), the manifest says (3, 5)"),
     # contents that agree with the manifest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -276,10 +276,11 @@ def test_an_index_opens_as_it_was_made_and_refuses_what_does_not_fit(tmp_path: P
         arrays[name] = np.zeros(shape, dtype)  # type: ignore[call-overload]
         return arrays[name]
 
-    made, facts = build_index(documents, create)
+    facts = {"fast": {"effort": asdict(EVERYTHING)}}
+    made = build_index(documents, create)
     build_cells(documents.dense, tmp_path / "index.faiss")
     opened = open_index(arrays, facts, documents, tmp_path / "index.faiss")
-    assert opened.effort is None
+    assert opened.effort == EVERYTHING
     for a, b in zip(
         Retriever(documents, None, made).search(queries, 9),
         Retriever(documents, None, opened).search(queries, 9),
@@ -291,7 +292,7 @@ def test_an_index_opens_as_it_was_made_and_refuses_what_does_not_fit(tmp_path: P
     with pytest.raises(BundleError, match="KeyError"):
         open_index({k: v for k, v in arrays.items() if k != "limits"}, facts, documents, None)
     few = documents.slice(0, 499)
-    _, facts = build_index(few, create)
+    build_index(few, create)
     with pytest.raises(BundleError, match="500 vectors for"):
         open_index(arrays, facts, few, tmp_path / "index.faiss")
     (tmp_path / "index.faiss").write_bytes(b"nothing")

@@ -130,7 +130,7 @@ def test_sections_are_written_named_and_opened(
     expected = index_in_memory(opened.encoded)
     np.testing.assert_array_equal(index.codes.codes, expected.codes.codes)
     np.testing.assert_array_equal(index.postings.rows, expected.postings.rows)
-    assert opened.sections["index"].facts["code_error"] == expected.codes.error
+    assert index.codes.error == expected.codes.error
     assert opened.sections.keys() == {"columns", "index"}
     assert parse_manifest((path / "manifest.json").read_text()) == opened.manifest
 
