@@ -25,17 +25,19 @@ if TYPE_CHECKING:
 class Effort:
     """How hard the fast mode looks.
 
-    nprobe  cells of the dense side that are looked at
-    dense   candidates of the dense side
-    sparse  candidates of the sparse side
-    words   query words that bring sparse candidates, those of the most impact first
-    exact   of these candidates the so many best by codes and impacts are scored exactly, twice what is wanted at least
+    nprobe    cells of the dense side that are looked at
+    dense     candidates of the dense side
+    sparse    candidates of the sparse side
+    words     query words that bring sparse candidates, those of the most impact first
+    postings  entries that are read in full, rare words first; of further words the champions alone
+    exact     of the candidates the so many best by codes and impacts are scored exactly, twice what is wanted at least
     """
 
     nprobe: int
     dense: int
     sparse: int
     words: int
+    postings: int
     exact: int
 
 

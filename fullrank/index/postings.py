@@ -86,23 +86,34 @@ class Postings:
         values = self._table(word, weight)[self.impacts[start:stop]]
         np.add.at(scores, self.rows[start:stop], values)
 
-    def best(self, word: int, weight: float) -> tuple[Int32, Float32]:
-        """The champions of a word, or all its documents where they are few, and what it brings each."""
-        start, stop = self.champions[word], self.champions[word + 1]
-        if start < stop:
-            rows, impacts = self.champion_rows[start:stop], self.champion_impacts[start:stop]
-        else:
-            start, stop = self.indptr[word], self.indptr[word + 1]
-            rows, impacts = self.rows[start:stop], self.impacts[start:stop]
-        return rows, self._table(word, weight)[impacts]
+    def best(self, words: Int32, weights: Float32, entries: int) -> list[tuple[Int32, Float32]]:
+        """Of each word documents and what it brings them: all of rare words while entries last, else champions.
 
-    def strongest(self, words: Int32, weights: Float32, count: int) -> list[tuple[int, float]]:
+        A rare word tells more than a frequent one; a document that has several of the query words is among those of
+        the rarest of them; champions alone would lose it where it has none of them often.
+        """
+        counts = self.indptr[words + 1] - self.indptr[words]
+        order = np.argsort(counts, kind="stable")
+        within = np.cumsum(counts[order]) <= entries
+        found = []
+        for i, full in zip(order.tolist(), within.tolist(), strict=True):
+            word = int(words[i])
+            start, stop = self.champions[word], self.champions[word + 1]
+            if full or start == stop:
+                start, stop = self.indptr[word], self.indptr[word + 1]
+                rows, impacts = self.rows[start:stop], self.impacts[start:stop]
+            else:
+                rows, impacts = self.champion_rows[start:stop], self.champion_impacts[start:stop]
+            found.append((rows, self._table(word, float(weights[i]))[impacts]))
+        return found
+
+    def strongest(self, words: Int32, weights: Float32, count: int) -> tuple[Int32, Float32]:
         """The so many words, with their weights, that can add the most to a score."""
-        if count < len(words):
-            bounds = self.limits[words] * weights[:, None]
-            best = np.argpartition(-bounds.max(axis=1), count)[:count]
-            words, weights = words[best], weights[best]
-        return list(zip(words.tolist(), weights.tolist(), strict=True))
+        if count >= len(words):
+            return words, weights
+        bounds = self.limits[words] * weights[:, None]
+        best = np.argpartition(-bounds.max(axis=1), count)[:count]
+        return words[best], weights[best]
 
     def _table(self, word: int, weight: float) -> Float32:
         """s_w t̂ of each impact, float32 (256,)."""

@@ -37,7 +37,7 @@ class Candidates(threading.local):
         """Rows worth an exact score, distinct: at most effort.exact, or twice what is wanted."""
         index, scores = self._index, self._scores
         chosen = index.postings.strongest(words, weights, effort.words)
-        lists = [index.postings.best(word, weight) for word, weight in chosen]
+        lists = index.postings.best(*chosen, effort.postings)
         for rows, values in lists:
             np.add.at(scores, rows, values)
         reached = np.concatenate([np.zeros(0, np.int32), *(rows for rows, _ in lists)])

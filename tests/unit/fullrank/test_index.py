@@ -21,7 +21,9 @@ from fullrank.index.codes import encode
 from fullrank.retrieval import Mask, Ranking, Retriever, compact
 from tests.unit.fullrank.test_retrieval import _same_bits, brute, encoded
 
-EVERYTHING = Effort(nprobe=10**6, dense=10**6, sparse=10**6, words=10**6, exact=10**6)
+EVERYTHING = Effort(
+    nprobe=10**6, dense=10**6, sparse=10**6, words=10**6, postings=10**9, exact=10**6
+)
 
 
 def assert_same(
@@ -108,8 +110,10 @@ def test_postings_are_the_documents_turned_round(
         step = (found.limits[word, 1] - found.limits[word, 0]) / 255
         for d in range(90):
             assert abs(scores[d] - 2 * expected.get(d, 0.0)) <= step * 1.001 + 1e-6
-        champions, values = found.best(word, 2.0)
+        [(champions, values)] = found.best(np.array([word], np.int32), np.float32([2.0]), 0)
         assert len(champions) == min(5, len(expected))
+        [(every, _)] = found.best(np.array([word], np.int32), np.float32([2.0]), 90)
+        assert every.tolist() == sorted(expected)
         best = sorted(expected.values(), reverse=True)[: len(champions)]
         assert sorted((values / 2).tolist(), reverse=True) == pytest.approx(best, abs=float(step))
         assert found.error(np.array([word], np.int32), np.array([2.0])) >= step * 0.999
@@ -227,7 +231,7 @@ def test_fast_search_keeps_to_its_filter_and_to_exact_scores(tmp_path: Path) -> 
     rng = np.random.default_rng(14)
     documents = encoded(rng, 4000, 16, 60)
     queries = encoded(rng, 12, 16, 60, bias=False)
-    effort = Effort(nprobe=4, dense=50, sparse=50, words=4, exact=30)
+    effort = Effort(nprobe=4, dense=50, sparse=50, words=4, postings=300, exact=30)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     learned, exact = brute(queries, documents)
     truth = learned + exact + documents.bias
@@ -245,7 +249,7 @@ def test_threads_share_a_retriever(tmp_path: Path) -> None:
     rng = np.random.default_rng(15)
     documents = encoded(rng, 3000, 8, 60)
     queries = encoded(rng, 64, 8, 60, bias=False)
-    effort = Effort(nprobe=8, dense=100, sparse=100, words=8, exact=40)
+    effort = Effort(nprobe=8, dense=100, sparse=100, words=8, postings=300, exact=40)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     ones = [queries.slice(i, i + 1) for i in range(64)] * 4
     for mode in ("exact", "fast"):
