@@ -25,6 +25,8 @@ Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
 _LEVELS = 127
 _CHUNK = 1 << 16
+# Documents scanned at a time: their products are 64 KB.
+_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +42,23 @@ class Codes:
         """û·v̂ of the given documents, float32 (rows,)."""
         code, scale, _, _ = encode(u[None])
         dots = self._dots(code, self.codes[rows])
-        dots *= self.scales[rows]
         dots *= scale[0]
+        dots *= self.scales[rows]
         return dots
 
-    def scan(self, u: Float32) -> tuple[Float32, float]:
-        """û·v̂_d of all documents, float32 (n,), and how far from u·v_d any of them may be. u: float32 (N,)."""
+    def scan(self, u: Float32, scores: Float32) -> float:
+        """Write û·v̂_d of all documents into scores, float32 (n,); returns how far from u·v_d any of them may be.
+
+        Block by block: what a product returns is still in the cache when it is scaled.
+        """
         code, scale, error, _ = encode(u[None])
-        dots = self._dots(code, self.codes)
-        dots *= self.scales
-        dots *= scale[0]
+        for start in range(0, len(scores), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            dots = self._dots(code, self.codes[block])
+            dots *= scale[0]
+            np.multiply(dots, self.scales[block], out=scores[block])
         size = float(np.linalg.norm(u.astype(np.float64)))
-        return dots, size * self.error + error * self.length
+        return size * self.error + error * self.length
 
     @staticmethod
     def _dots(code: Int8, codes: Int8) -> Float32:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.encoding import Float32
+from fullrank.encoding import Float32, Int32
 from fullrank.index import Index
 from fullrank.retrieval.select import Scanned
 from fullrank.retrieval.truth import UNIT_ROUNDOFF
@@ -18,13 +18,16 @@ _LEFT_OUT = 0.02
 
 
 class Scan:
-    """One query against an index. u: float32 (N,); words and weights: its sparse part; bias: float32 (n,)."""
+    """One query against an index. u: float32 (N,); words and weights: its sparse part; scores: room, float32 (n,)."""
 
-    def __init__(self, index: Index, u: Float32, words: np.ndarray, weights: Float32) -> None:
+    def __init__(
+        self, index: Index, u: Float32, words: Int32, weights: Float32, scores: Float32
+    ) -> None:
         self._postings = index.postings
         self._plan = plan = index.postings.plan(words, weights)
-        self._scores, self._error = index.codes.scan(u)
-        self._scores += index.bias
+        self._scores = scores
+        self._error = index.codes.scan(u, scores)
+        scores += index.bias
         dense = float(np.linalg.norm(u.astype(np.float64))) * (
             index.codes.length + index.codes.error
         )

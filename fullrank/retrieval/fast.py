@@ -7,23 +7,20 @@ being among the best on either is missed; how often is measured when a bundle is
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.index import Effort, Index
 from fullrank.retrieval.ranking import Mask
+from fullrank.retrieval.scratch import Scratch
 
 
-class Candidates(threading.local):
-    """Finds candidates; each thread has a row of scores and one of places of its own."""
+class Candidates:
+    """Finds candidates of one query, in the room of its thread."""
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Index, room: Scratch) -> None:
         self._index = index
-        # Zero between queries.
-        self._scores = np.zeros(len(index.bias), np.float32)
-        self._last = np.zeros(len(index.bias), np.int32)
+        self._room = room
 
     def find(
         self,
@@ -35,7 +32,7 @@ class Candidates(threading.local):
         deleted: Mask | None,
     ) -> Int64:
         """Rows worth an exact score, distinct: at most effort.exact, or twice what is wanted."""
-        index, scores = self._index, self._scores
+        index, scores = self._index, self._room.scores
         chosen = index.postings.strongest(words, weights, effort.words)
         lists = index.postings.best(*chosen, effort.postings)
         for rows, values in lists:
@@ -60,9 +57,10 @@ class Candidates(threading.local):
 
     def _first(self, rows: Int32 | Int64, deleted: Mask | None) -> Mask:
         """One place of each row that is not deleted, bool (rows,)."""
-        place = np.arange(len(rows), dtype=np.int32)
-        self._last[rows] = place
-        once: Mask = self._last[rows] == place
+        # The last place that a row is written from stays.
+        last, place = self._room.places, np.arange(len(rows), dtype=np.int32)
+        last[rows] = place
+        once: Mask = last[rows] == place
         if deleted is not None:
             once &= ~deleted[rows]
         return once

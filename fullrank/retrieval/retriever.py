@@ -19,13 +19,14 @@ from fullrank.model import Scorer
 from fullrank.retrieval.compact import Scan
 from fullrank.retrieval.fast import Candidates
 from fullrank.retrieval.ranking import Mask, Ranking
+from fullrank.retrieval.scratch import Scratch
 from fullrank.retrieval.select import Exact, Scanned, candidates, rank
 from fullrank.retrieval.truth import Truth
 
 # Scores of one block of queries stay below 64 MB.
 _BLOCK_SCORES = 1 << 24
 # Where no more than this part of the documents may be returned they are all scored outright.
-_OUTRIGHT = 256
+_OUTRIGHT = 128
 # With more candidates than so many times what is wanted, and so many, more words are added.
 _MANY, _MANY_AT_LEAST = 8, 1024
 # A filter that leaves less than this part of the documents empties the lists of the fast mode.
@@ -46,7 +47,7 @@ class Retriever:
         self.documents, self.scorer = documents, scorer
         self.index = index if scorer is None else None
         self._truth = Truth(documents, scorer)
-        self._candidates = None if self.index is None else Candidates(self.index)
+        self._scratch = None if self.index is None else Scratch(len(documents))
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -121,8 +122,8 @@ class Retriever:
         else:
             u, words, weights, _ = queries.row(i)
             rows = np.zeros(0, np.int64)
-            if effort is not None and self._candidates is not None and total >= count * _FAST_SHARE:
-                rows = self._candidates.find(u, words, weights, wanted, effort, deleted)
+            if effort is not None and total >= count * _FAST_SHARE:
+                rows = self._fast(u, words, weights, wanted, effort, deleted)
             certified = len(rows) < wanted
             if certified:
                 rows = self._scan(u, words, weights, wanted, exact, deleted)
@@ -139,13 +140,35 @@ class Retriever:
     ) -> Int64:
         """Candidates by a scan of the index, with as many words as keep them few."""
         assert self.index is not None
-        scan = Scan(self.index, u, words, weights)
-        if scan.overflows:
-            return np.arange(len(self.documents)) if deleted is None else np.flatnonzero(~deleted)
-        rows = candidates(scan.scanned(), wanted, exact, deleted)
-        while len(rows) > max(_MANY_AT_LEAST, _MANY * wanted) and scan.refine():
-            rows = candidates(scan.scanned(), wanted, exact, deleted)
-        return rows
+        assert self._scratch is not None
+        room = self._scratch
+        try:
+            scan = Scan(self.index, u, words, weights, room.scores)
+            if scan.overflows:
+                everything = np.arange(len(self.documents))
+                return everything if deleted is None else np.flatnonzero(~deleted)
+            rows = candidates(scan.scanned(), wanted, exact, deleted, room.work)
+            while len(rows) > max(_MANY_AT_LEAST, _MANY * wanted) and scan.refine():
+                rows = candidates(scan.scanned(), wanted, exact, deleted, room.work)
+            return rows
+        finally:
+            room.scores.fill(0)
+
+    def _fast(
+        self,
+        u: Float32,
+        words: Int32,
+        weights: Float32,
+        wanted: int,
+        effort: Effort,
+        deleted: Mask | None,
+    ) -> Int64:
+        """Candidates of the fast mode."""
+        assert self.index is not None
+        assert self._scratch is not None
+        return Candidates(self.index, self._scratch).find(
+            u, words, weights, wanted, effort, deleted
+        )
 
     def scores(self, queries: Encoded) -> Float32:
         """The float32 scan of the truth: scores of all documents, (B, n), each within ε of the exact one."""

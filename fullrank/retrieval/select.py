@@ -30,17 +30,32 @@ class Scanned(NamedTuple):
     above: float
 
 
-def candidates(scanned: Scanned, wanted: int, exact: Exact, deleted: Mask | None) -> Int64:
-    """The rows that may be among the best ``wanted``, ascending; none can be that is not here."""
+def candidates(
+    scanned: Scanned,
+    wanted: int,
+    exact: Exact,
+    deleted: Mask | None,
+    work: Float32 | None = None,
+) -> Int64:
+    """The rows that may be among the best ``wanted``, ascending; none can be that is not here.
+
+    work  room, float32 (n,), where there is some
+    """
     scores = scanned.scores
+    work = np.empty_like(scores) if work is None else work
+    work[:] = scores
     if deleted is not None:
-        scores = np.where(deleted, np.float32(-np.inf), scores)
-    kth = np.partition(scores, len(scores) - wanted)[len(scores) - wanted]
-    best = np.flatnonzero(scores >= kth)[:wanted]
+        np.copyto(work, np.float32(-np.inf), where=deleted)
+    work.partition(len(work) - wanted)
+    best = _left(np.flatnonzero(scores >= work[len(work) - wanted]), deleted)[:wanted]
     theta = float(np.sum(exact(best), axis=0).min())
     threshold = theta - scanned.above
     # The threshold may have been rounded up; the next number below it was not.
     rows = np.flatnonzero(scores >= np.nextafter(np.float32(threshold), np.float32(-np.inf)))
+    return _left(rows, deleted)
+
+
+def _left(rows: Int64, deleted: Mask | None) -> Int64:
     return rows if deleted is None else rows[~deleted[rows]]
 
 

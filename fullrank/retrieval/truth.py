@@ -42,9 +42,7 @@ class Truth:
 
     def __init__(self, documents: Encoded, scorer: Scorer | None = None) -> None:
         self.documents, self.scorer = documents, scorer
-        self.bias = documents.bias.astype(np.float64)
         self._query = _Query()
-        self._max_bias = float(np.abs(documents.bias).max(initial=0.0))
 
     @cached_property
     def _rows(self) -> sp.csr_array[np.float32]:
@@ -79,6 +77,11 @@ class Truth:
             return 0.0
         return float(np.sqrt(np.einsum("ij,ij->i", dense, dense).max()))
 
+    @cached_property
+    def _largest_bias(self) -> float:
+        """max_d |b_d|."""
+        return float(np.abs(self.documents.bias).max(initial=0.0))
+
     def warm(self) -> None:
         """Build what the first scan would have to."""
         if self.scorer is None:
@@ -87,7 +90,7 @@ class Truth:
     def exact(self, queries: Encoded, i: int, rows: Int64) -> tuple[Float64, Float64, Float64]:
         """(learned, exact, bias) of query i for the given documents, in float64."""
         if self.scorer is not None:
-            return *self.scorer.score(queries.slice(i, i + 1), rows), self.bias[rows]
+            return *self.scorer.score(queries.slice(i, i + 1), rows), self._bias(rows)
         u, indices, weights, _ = queries.row(i)
         query = self._query.weights(self.documents.width)
         query[indices] = weights
@@ -97,7 +100,10 @@ class Truth:
             learned[part] = self._learned(u, rows[part])
             exact[part] = self._exact(query, rows[part])
         query[indices] = 0
-        return learned, exact, self.bias[rows]
+        return learned, exact, self._bias(rows)
+
+    def _bias(self, rows: Int64) -> Float64:
+        return self.documents.bias[rows].astype(np.float64)
 
     def _learned(self, u: Float32, rows: Int64) -> Float64:
         products = self.documents.dense[rows].astype(np.float64)
@@ -148,5 +154,5 @@ class Truth:
         # Plain sums: BLAS would start its threads for the many words of an expanded query.
         by_word = float(np.sum(np.abs(weights) * self._largest_weight[indices]))
         by_norm = float(np.sqrt(np.sum(np.square(weights, dtype=np.float64)))) * largest
-        size += min(by_word, by_norm) + self._max_bias
+        size += min(by_word, by_norm) + self._largest_bias
         return (len(u) + min(len(indices), longest) + 4) * UNIT_ROUNDOFF * size

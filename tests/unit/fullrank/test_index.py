@@ -62,7 +62,8 @@ def test_codes_are_as_far_off_as_they_say(seed: int, count: int, width: int, sca
     codes = index_in_memory(documents).codes
     u = (rng.normal(size=width) * scale).astype(np.float32)
     truth = documents.dense.astype(np.float64) @ u.astype(np.float64)
-    found, error = codes.scan(u)
+    found = np.zeros(count, np.float32)
+    error = codes.scan(u, found)
     rounding = 1e-6 * float(np.abs(truth).max(initial=0)) + 1e-44
     assert np.abs(found - truth).max() <= error + rounding
     np.testing.assert_array_equal(codes.of(u, np.arange(count)), found)
@@ -74,10 +75,11 @@ def test_scans_take_nothing_away_from_the_interpreter() -> None:
     """The library's other way to return a result gives away a None that it does not own."""
     codes = index_in_memory(encoded(np.random.default_rng(2), 300, 8, 0)).codes
     u, rows = np.ones(8, np.float32), np.arange(5)
-    codes.scan(u)
+    scores = np.zeros(300, np.float32)
+    codes.scan(u, scores)
     before = sys.getrefcount(None)
     for _ in range(2000):
-        codes.scan(u)
+        codes.scan(u, scores)
         codes.of(u, rows)
     assert abs(sys.getrefcount(None) - before) < 200
 
