@@ -63,7 +63,8 @@ def _kind(character: str) -> int:
 def _segment(token: str) -> tuple[str, ...]:
     """The words of a token that holds characters beyond ASCII."""
     found: list[str] = []
-    plain = _VARIATIONS.sub("", unicodedata.normalize("NFKC", token).lower())
+    # Selectors first: one between a letter and its accent would keep them apart.
+    plain = unicodedata.normalize("NFKC", _VARIATIONS.sub("", token)).lower()
     for kind, characters in groupby(plain, _kind):
         run = "".join(characters)
         if kind == _SPACED:

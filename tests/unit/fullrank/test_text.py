@@ -113,6 +113,7 @@ def test_texts_on_separate_lines_do_not_run_together(texts: list[str]) -> None:
     assert words("\n".join(texts)) == [word for text in texts for word in words(text)]
 
 
+@example("a\ufe0f\u0301")
 @settings(deadline=None)
 @given(_TEXTS)
 def test_no_word_is_empty_or_changes_when_it_is_cut_again(text: str) -> None:
