@@ -41,22 +41,20 @@ def candidates(
 
     work  room, float32 (n,), where there is some
     """
-    scores = scanned.scores
-    work = np.empty_like(scores) if work is None else work
-    work[:] = scores
+    scores, kept = scanned.scores, None
     if deleted is not None:
-        np.copyto(work, np.float32(-np.inf), where=deleted)
+        # Taken out, not lowered: to select among many equal numbers is slow.
+        kept = np.flatnonzero(~deleted)
+        scores = scores[kept]
+    work = np.empty_like(scores) if work is None else work[: len(scores)]
+    work[:] = scores
     work.partition(len(work) - wanted)
-    best = _left(np.flatnonzero(scores >= work[len(work) - wanted]), deleted)[:wanted]
-    theta = float(np.sum(exact(best), axis=0).min())
+    best = np.flatnonzero(scores >= work[len(work) - wanted])[:wanted]
+    theta = float(np.sum(exact(best if kept is None else kept[best]), axis=0).min())
     threshold = theta - scanned.above
     # The threshold may have been rounded up; the next number below it was not.
     rows = np.flatnonzero(scores >= np.nextafter(np.float32(threshold), np.float32(-np.inf)))
-    return _left(rows, deleted)
-
-
-def _left(rows: Int64, deleted: Mask | None) -> Int64:
-    return rows if deleted is None else rows[~deleted[rows]]
+    return rows if kept is None else kept[rows]
 
 
 def rank(
