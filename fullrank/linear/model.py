@@ -169,13 +169,14 @@ class LinearModel:
         """The inverse of ``parts``. Raises ValueError when shapes do not fit together."""
         settings = {k: v for k, v in parts.config.items() if k not in ("kind", "sparse", "dense")}
         dense, sparse = parts.config["dense"], dict(parts.config["sparse"])
-        sides = []
+        sides: list[DenseSide] = []
+        known: list[Vocabulary] = []
         for name in ("query", "document"):
             side = DenseSide(
-                Vocabulary(list(parts.strings[f"{name}.words"])),
+                _vocabulary(parts, f"{name}.words", known),
                 parts.arrays[f"{name}.idf"],
                 parts.arrays[f"{name}.table"],
-                Vocabulary(list(parts.strings[f"{name}.trigrams"])),
+                _vocabulary(parts, f"{name}.trigrams", known),
                 parts.arrays[f"{name}.trigrams"],
                 dense[f"{name}_terms"],
                 dense.get("counted", False),
@@ -189,7 +190,7 @@ class LinearModel:
             _check(side.idf, len(side.words) + 1, f"{name}.idf")
             _check(side.trigram_table, len(side.trigrams), f"{name}.trigrams")
             sides.append(side)
-        words = Vocabulary(list(parts.strings["sparse.words"]), sparse.pop("buckets"))
+        words = _vocabulary(parts, "sparse.words", known, sparse.pop("buckets"))
         k3 = sparse.pop("k3")
         side_s = SparseSide(
             words,
@@ -210,6 +211,18 @@ class LinearModel:
         if sides[0].width != sides[1].width:
             raise ValueError("query and document differ in width")
         return cls(settings, sides[0], sides[1], side_s)
+
+
+def _vocabulary(parts: Parts, name: str, known: list[Vocabulary], buckets: int = 0) -> Vocabulary:
+    """A table of strings as a vocabulary; of equal tables every process holds one, not three."""
+    words = list(parts.strings[name])
+    for other in known:
+        if other.words == words:
+            if other.buckets == buckets:
+                return other
+            words = list(other.words)
+    known.append(Vocabulary(words, buckets))
+    return known[-1]
 
 
 def _layers(parts: Parts, name: str, first: int) -> list[Float32]:
