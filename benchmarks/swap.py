@@ -40,8 +40,8 @@ import numpy as np
 
 from benchmarks.report import data_folder, machine, show
 from fullrank.bundle import Bundle, open_bundle
+from service.keys import create_key
 
-KEY = "benchmark"
 DEPTH = 10
 TOLERANCE = 1e-9
 
@@ -89,7 +89,7 @@ def brute_force(bundle: Bundle, query: str) -> list[tuple[str, float]]:
 
 
 @contextmanager
-def server(bundles: Path, workers: int) -> Iterator[str]:
+def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
     """The real server, in processes of its own."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -98,7 +98,8 @@ def server(bundles: Path, workers: int) -> Iterator[str]:
         "FULLRANK_BUNDLES": str(bundles),
         "FULLRANK_PORT": str(port),
         "FULLRANK_WORKERS": str(workers),
-        "FULLRANK_ADMIN_KEY": KEY,
+        "FULLRANK_KEYS": str(keys),
+        "FULLRANK_ANONYMOUS": "search",
         "FULLRANK_LOG_LEVEL": "warning",
     }
     process = subprocess.Popen(
@@ -151,7 +152,12 @@ async def exactness(url: str, bundles: Sequence[Bundle], queries: Sequence[str])
 
 
 async def swaps(
-    url: str, bundles: Sequence[Bundle], queries: Sequence[str], times: int, clients: int
+    url: str,
+    token: str,
+    bundles: Sequence[Bundle],
+    queries: Sequence[str],
+    times: int,
+    clients: int,
 ) -> dict[str, Any]:
     """Swap under constant load; count failed requests and mixed answers."""
     alone: dict[tuple[str, str], list[tuple[str, float]]] = {}
@@ -204,7 +210,7 @@ async def swaps(
             response = await client.put(
                 "/v1/models/aliases/default",
                 json={"version": bundles[i % len(bundles)].version},
-                headers={"Authorization": f"Bearer {KEY}"},
+                headers={"Authorization": f"Bearer {token}"},
             )
             reply = response.raise_for_status().json()
             swap_ms.append(reply["took_ms"])
@@ -258,9 +264,11 @@ def main() -> None:
             parser.error(f"{root} does not hold two bundles")
         bundles = [open_bundle(path) for path in paths]
         queries = read_queries(collection, given.queries)
-        with server(root, given.workers) as url:
+        keys = Path(folder) / "keys.json"
+        _, token = create_key(keys, ["admin"])
+        with server(root, given.workers, keys) as url:
             exact = asyncio.run(exactness(url, bundles, queries))
-            swapped = asyncio.run(swaps(url, bundles, queries, given.swaps, given.clients))
+            swapped = asyncio.run(swaps(url, token, bundles, queries, given.swaps, given.clients))
     result = {
         "benchmark": "swap",
         "machine": machine(["numpy", "scipy", "fastapi", "uvicorn", "httpx"]),

@@ -27,7 +27,8 @@ ENV PATH=/opt/fullrank/bin:$PATH \
     FULLRANK_HOST=0.0.0.0 \
     FULLRANK_PORT=8000
 USER fullrank
-# Activating a model notes the active version beside the bundles, so the volume is writable.
+# It listens on every address of the container, so it starts only with keys (`fullrank keys create`)
+# or with FULLRANK_ANONYMOUS set. Activating a model notes the active version beside the bundles, so the volume is writable.
 VOLUME /bundles
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["python", "-c", \

@@ -9,6 +9,8 @@
     ranking.py     text → embedding → ranking → hits, on a bounded pool of threads
     cache.py       embeddings remembered in process; redis_cache.py  and behind it in Redis
     middleware.py  request id, body cap, metrics, safety headers, the last resort for errors
+    access.py      who may call what: scopes of routes, callers without a key
+    keys.py        the file of hashed keys, followed while it changes
     errors.py      one tree of errors, one JSON shape
     schemas.py     what is asked and what is answered
     routes/        thin: parse, call, return

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from fullrank import __version__
 from service import errors
+from service.access import Access
 from service.bitmaps import Bitmaps
 from service.cache import EmbeddingCache, Remote
 from service.deps import Services
@@ -35,7 +36,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services = _build(settings, metrics)
+        services = _build(settings, metrics, Access.of(settings))
         app.state.services = services
         await services.registry.start()
         following = asyncio.create_task(services.registry.run())
@@ -55,6 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         description="Learned and exact matching in one score.",
         docs_url=None,
         redoc_url=None,
+        openapi_url="/openapi.json" if settings.docs else None,
         lifespan=lifespan,
     )
     app.add_middleware(Edge, metrics=metrics, max_body_bytes=settings.max_body_bytes)
@@ -67,7 +69,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _build(settings: Settings, metrics: Metrics) -> Services:
+def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
     registry = Registry(
         settings.bundles,
         metrics,
@@ -85,7 +87,7 @@ def _build(settings: Settings, metrics: Metrics) -> Services:
         threads=settings.rank_threads,
         max_queue=settings.max_queue,
     )
-    return Services(settings, metrics, registry, ranker)
+    return Services(settings, metrics, registry, ranker, access)
 
 
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:

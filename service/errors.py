@@ -2,8 +2,8 @@
 
     Problem
     ├── BadRequest      400   the body is not JSON at all
-    ├── Unauthorized    401   no key, or the wrong one
-    ├── Forbidden       403   admin endpoints are switched off
+    ├── Unauthorized    401   no key where one is needed, or one that is not known
+    ├── Forbidden       403   the key lacks the scope
     ├── NotFound        404   no such path
     │   ├── ModelNotFound     no such alias, version or bundle name
     │   └── DocumentNotFound  no such document in the model
@@ -85,17 +85,17 @@ class Unauthorized(Problem):
     status = 401
     slug = "unauthorized"
     title = "Key needed"
-    detail_default = "Send the admin key as `Authorization: Bearer <key>`."
+    detail_default = "Send a key as `Authorization: Bearer <key>`."
 
-    def __init__(self) -> None:
-        super().__init__(headers={"WWW-Authenticate": "Bearer"})
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
 
 
 class Forbidden(Problem):
     status = 403
-    slug = "admin-off"
-    title = "Admin endpoints are off"
-    detail_default = "Set FULLRANK_ADMIN_KEY to switch the admin endpoints on."
+    slug = "forbidden"
+    title = "Not with this key"
+    detail_default = "The key does not have the scope for this."
 
 
 class NotFound(Problem):

@@ -12,7 +12,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from service.access import SCHEME
+from service.keys import SCOPES
 from service.limits import CAPS
+from service.routes.documented import problems
 from service.schemas import ProblemDocument
 from service.settings import Settings
 
@@ -34,6 +37,13 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     for (schema, name), (keyword, setting) in CAPS.items():
         if schema in schemas:
             schemas[schema]["properties"][name][keyword] = getattr(settings, setting)
+    made["components"]["securitySchemes"] = {
+        SCHEME: {
+            "type": "http",
+            "scheme": "bearer",
+            "description": f"a key made by `fullrank keys create`; its scopes are among {', '.join(SCOPES)}",
+        }
+    }
     for path, operations in made["paths"].items():
         for operation in operations.values():
             _finish(path, operation, settings)
@@ -42,6 +52,12 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
 
 
 def _finish(path: str, operation: dict[str, Any], settings: Settings) -> None:
+    if "security" in operation:
+        operation["responses"] |= {
+            str(status): response
+            for status, response in problems(401, 403).items()
+            if status != 500
+        }
     for parameter in operation.get("parameters", ()):
         cap = CAPS.get(("SimilarQuery", parameter["name"]))
         if parameter["in"] == "query" and cap is not None:

@@ -41,6 +41,9 @@ def serve(
         PREFIX + name.upper(): str(value) for name, value in given.items() if value is not None
     }
     settings = _settings()
+    from service.access import Access
+
+    Access.of(settings).refuse_to_stand_open()
     bound = all(os.environ.get(name) == "1" for name in _THREADS)
     os.environ |= dict.fromkeys(_THREADS, "1")
     if "numpy" in sys.modules and not bound:

@@ -44,9 +44,15 @@ class Settings(BaseSettings):
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
     workers: int = Field(default=1, ge=1, description="worker processes")
-    admin_key: SecretStr | None = Field(
-        default=None, description="bearer key of the admin endpoints; unset: they answer 403"
+    keys: Path | None = Field(
+        default=None, description="file of the API keys; unset: `keys.json` in the bundles' folder"
     )
+    anonymous: str | None = Field(
+        default=None,
+        description="scopes of callers without a key, such as `search,events`, or `none`; unset: "
+        "`search,ingest,events` on loopback while there is no file of keys, else `none`",
+    )
+    docs: bool = Field(default=True, description="serve the OpenAPI document at /openapi.json")
     rank_threads: int = Field(
         default=2, ge=1, description="threads of a worker that encode and rank"
     )

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fullrank.cli import indexing, serving, training
+from fullrank.cli import access, indexing, serving, training
 from fullrank.errors import FullrankError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 bundles_app = typer.Typer(help="List, verify or show bundles.", no_args_is_help=True)
 app.add_typer(bundles_app, name="bundles")
+keys_app = typer.Typer(help="Make, list or revoke the keys of the service.", no_args_is_help=True)
+app.add_typer(keys_app, name="keys")
 for _command in (
     training.train,
     indexing.index,
@@ -38,6 +40,9 @@ for _command in (
 bundles_app.command("list")(serving.list_)
 bundles_app.command()(serving.verify)
 bundles_app.command()(serving.show)
+keys_app.command()(access.create)
+keys_app.command("list")(access.list_)
+keys_app.command()(access.revoke)
 
 
 def main() -> NoReturn:

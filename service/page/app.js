@@ -18,6 +18,8 @@
   let running = null;
   let timer = 0;
   let names = new Map();
+  // Kept for this tab only.
+  let secret = sessionStorage.getItem("key") ?? "";
 
   // -- the address keeps what was asked -----------------------------------------------------
 
@@ -97,8 +99,11 @@
   // -- asking ---------------------------------------------------------------------------------
 
   async function ask(path, options) {
-    const response = await fetch(path, options);
+    const headers = { ...options.headers };
+    if (secret) headers.Authorization = `Bearer ${secret}`;
+    const response = await fetch(path, { ...options, headers });
     const body = await response.json();
+    if (response.status === 401) $("unlock").hidden = false;
     if (!response.ok) {
       const reasons = (body.errors ?? []).map((error) => `${error.field}: ${error.reason}`);
       throw new Error([body.detail, ...reasons].join(" "));
@@ -346,6 +351,14 @@
     search();
     query.focus();
   });
+  $("unlock").addEventListener("submit", (event) => {
+    event.preventDefault();
+    secret = $("key").value.trim();
+    sessionStorage.setItem("key", secret);
+    $("key").value = "";
+    $("unlock").hidden = true;
+    start();
+  });
   addEventListener("hashchange", () => {
     readHash();
     search();
@@ -369,12 +382,17 @@
     }
   });
 
+  function start() {
+    say("");
+    loadModels()
+      .then(({ active }) => {
+        search();
+        if (!active) say("No model is loaded yet: train one, then activate it.", true);
+      })
+      .catch((error) => say(error.message, true));
+  }
+
   readHash();
   showWanted();
-  loadModels()
-    .then(({ active }) => {
-      search();
-      if (!active) say("No model is loaded yet: train one, then activate it.", true);
-    })
-    .catch((error) => say(error.message, true));
+  start();
 })();

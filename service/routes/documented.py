@@ -8,8 +8,8 @@ from service.errors import MEDIA_TYPE
 
 _MEANING = {
     400: "The body cannot be read",
-    401: "The admin key is missing or wrong",
-    403: "The admin endpoints are off",
+    401: "A key is needed, or the one given is not known",
+    403: "The key does not have the scope for this",
     404: "No such model or document",
     405: "This path does not take that method",
     409: "Another swap is under way, or the bundle was refused; nothing was changed",

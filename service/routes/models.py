@@ -7,18 +7,19 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from service.deps import AdminDep, ServicesDep
+from service.access import Guarded, needs
+from service.deps import ServicesDep
 from service.registry import ALIAS
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 
-router = APIRouter(prefix="/v1/models", tags=["models"])
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Guarded)
 
 Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
-@router.get("", response_model=ModelsReply, responses=problems())
+@router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
 async def list_models(services: ServicesDep) -> Answer:
     """Every bundle on disk, newest first: its card, whether it is loaded, whether it serves."""
     infos = await services.registry.available()
@@ -53,8 +54,8 @@ async def list_models(services: ServicesDep) -> Answer:
 @router.post(
     "/{version}:load",
     response_model=LoadReply,
-    responses=problems(401, 403, 404, 409, 422),
-    dependencies=[AdminDep],
+    responses=problems(404, 409, 422),
+    openapi_extra=needs("admin"),
 )
 async def load(version: Version, services: ServicesDep) -> Answer:
     """Load and verify a version beside what serves; it then answers by version and by name."""
@@ -73,8 +74,8 @@ async def load(version: Version, services: ServicesDep) -> Answer:
 @router.put(
     "/aliases/default",
     response_model=AliasReply,
-    responses=problems(400, 401, 403, 404, 409, 413, 422),
-    dependencies=[AdminDep],
+    responses=problems(400, 404, 409, 413, 422),
+    openapi_extra=needs("admin"),
 )
 async def activate(body: ActivateRequest, services: ServicesDep) -> Answer:
     """Let a version serve as the default, after it was loaded, verified and warmed.

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from fullrank.bundle import Bundle
+from service.access import Guarded, needs
 from service.deps import ServicesDep, ServingDep
 from service.errors import DocumentNotFound, Invalid
 from service.limits import check
@@ -26,7 +27,7 @@ from service.schemas import (
     SimilarQuery,
 )
 
-router = APIRouter(prefix="/v1", tags=["search"])
+router = APIRouter(prefix="/v1", tags=["search"], route_class=Guarded)
 
 
 def _answer(
@@ -49,7 +50,12 @@ def _found(serving: Serving, bundle: Bundle, ranked: Ranked, started: float) -> 
     return _answer(serving, bundle, ranked, started, **found)
 
 
-@router.post("/search", response_model=SearchReply, responses=problems(400, 404, 413, 422, 503))
+@router.post(
+    "/search",
+    response_model=SearchReply,
+    responses=problems(400, 404, 413, 422, 503),
+    openapi_extra=needs("search"),
+)
 async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
     """Rank the documents of a model for a query."""
     started = time.perf_counter()
@@ -69,7 +75,12 @@ async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep
     return _found(serving, bundle, await services.ranker.rank(bundle, wish), started)
 
 
-@router.post("/match", response_model=MatchReply, responses=problems(400, 404, 413, 422, 503))
+@router.post(
+    "/match",
+    response_model=MatchReply,
+    responses=problems(400, 404, 413, 422, 503),
+    openapi_extra=needs("search"),
+)
 async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
     """Fill the placements of a page with the documents that fit its text; none is placed twice.
 
@@ -99,6 +110,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     "/documents/{id:path}/similar",
     response_model=SearchReply,
     responses=problems(404, 422, 503),
+    openapi_extra=needs("search"),
 )
 async def similar(
     id: str,

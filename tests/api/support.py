@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import socket
@@ -24,10 +26,13 @@ from fullrank.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
 from fullrank.linear import DenseSide, LinearModel, SparseSide
 from fullrank.phrases import Phrases
 from service.app import create_app
+from service.keys import SCOPES
 from service.settings import Settings
 
-KEY = "an-admin-key"
+KEY = f"fr_test_{'k' * 43}"
 AUTH = {"Authorization": f"Bearer {KEY}"}
+# What tests may do without a key, so that few of them need to know of keys.
+ANONYMOUS = "search,ingest,events"
 FIELDS = ("title", "text")
 
 CORPUS = [
@@ -116,11 +121,43 @@ def at(hour: int) -> datetime:
     return datetime(2026, 1, 1, hour, tzinfo=UTC)
 
 
+def keys_beside(root: Path) -> Path:
+    """A file of keys, beside a folder that may not exist: KEY has every scope."""
+    path = root.with_name(f"{root.name}.keys.json")
+    entry = {
+        "id": "test",
+        "scopes": list(SCOPES),
+        "sha256": hashlib.sha256(KEY.encode()).hexdigest(),
+        "created": "2026-01-01T00:00:00+00:00",
+    }
+    path.write_text(json.dumps({"keys": [entry]}))
+    return path
+
+
 def settings_for(root: Path, **changes: Any) -> Settings:
     """Settings of a test app, whatever the environment says."""
     return Settings.model_validate(
-        {**Settings.defaults().model_dump(), "bundles": root, "admin_key": KEY, **changes}
+        {
+            **Settings.defaults().model_dump(),
+            "bundles": root,
+            "keys": keys_beside(root),
+            "anonymous": ANONYMOUS,
+            **changes,
+        }
     )
+
+
+def environment_for(root: Path, port: int, **changes: str) -> dict[str, str]:
+    """The environment of a test server: this one's, and the settings of a test."""
+    return {
+        **os.environ,
+        "FULLRANK_BUNDLES": str(root),
+        "FULLRANK_PORT": str(port),
+        "FULLRANK_KEYS": str(keys_beside(root)),
+        "FULLRANK_ANONYMOUS": ANONYMOUS,
+        "FULLRANK_LOG_LEVEL": "warning",
+        **changes,
+    }
 
 
 @asynccontextmanager
@@ -154,15 +191,7 @@ def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "service.run"],
-        env={
-            **os.environ,
-            "FULLRANK_BUNDLES": str(root),
-            "FULLRANK_PORT": str(port),
-            "FULLRANK_WORKERS": str(workers),
-            "FULLRANK_ADMIN_KEY": KEY,
-            "FULLRANK_LOG_LEVEL": "warning",
-            **environment,
-        },
+        env=environment_for(root, port, FULLRANK_WORKERS=str(workers), **environment),
         cwd=Path(__file__).resolve().parents[2],
     )
     url = f"http://127.0.0.1:{port}"

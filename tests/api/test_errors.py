@@ -7,10 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service.app import create_app
 from service.schemas import ProblemDocument
 from tests.api.conftest import Root
-from tests.api.support import AUTH, client_of, running, settings_for
+from tests.api.support import AUTH, running
 
 pytestmark = pytest.mark.anyio
 
@@ -156,28 +155,6 @@ async def test_request_ids_are_kept_when_plain_and_replaced_when_not(
     assert plain.headers["X-Request-Id"] == "abc-1.2_3"
     odd = await client.get("/nowhere", headers={"X-Request-Id": "<script>"})
     assert check(odd, 404, "not-found")["request_id"] != "<script>"
-
-
-@pytest.mark.parametrize(
-    "headers", [{}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic eDp5"}]
-)
-async def test_admin_endpoints_need_the_key(
-    client: httpx.AsyncClient, root: Root, headers: dict[str, str]
-) -> None:
-    for method, path, body in (
-        ("POST", f"/v1/models/{root.bm25}:load", None),
-        ("PUT", "/v1/models/aliases/default", {"version": root.bm25}),
-    ):
-        response = await client.request(method, path, json=body, headers=headers)
-        check(response, 401, "unauthorized")
-        assert response.headers["WWW-Authenticate"] == "Bearer"
-
-
-async def test_without_a_key_admin_endpoints_are_off(root: Root) -> None:
-    app = create_app(settings_for(root.path, admin_key=None))
-    async with client_of(app) as client:
-        response = await client.post(f"/v1/models/{root.bm25}:load", headers=AUTH)
-        check(response, 403, "admin-off")
 
 
 async def test_a_service_without_bundles_says_so(tmp_path: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
-from tests.api.support import at, make_bundle, served
+from tests.api.support import KEY, at, make_bundle, served
 
 pytestmark = pytest.mark.browser
 
@@ -263,6 +263,26 @@ def test_nothing_is_fetched_from_elsewhere(browser: Browser, url: str) -> None:
     assert asked
     assert all(address.startswith((url, "data:")) for address in asked)
     context.close()
+
+
+def test_a_key_is_asked_for_where_one_is_needed(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("locked")
+    make_bundle(root, "bm25", created=at(1))
+    with served(root, FULLRANK_ANONYMOUS="none") as address:
+        page = browser.new_context().new_page()
+        page.goto(f"{address}/#q=copy+files")
+        expect(page.locator("#status.error")).to_contain_text("Send a key")
+        for key, hits in (("fr_test_wrong", 0), (KEY, 6)):
+            page.get_by_label("Key").fill(key)
+            page.get_by_role("button", name="Use it").click()
+            expect(page.locator(".hit")).to_have_count(hits)
+            expect(page.get_by_label("Key")).to_be_visible(visible=not hits)
+        page.reload()
+        expect(page.locator(".hit")).to_have_count(6)
+        assert KEY not in page.url
+        page.context.close()
 
 
 def test_the_page_has_no_inline_script_or_style() -> None:

@@ -20,6 +20,7 @@ from tests.api.support import (
     AUTH,
     answer_of,
     at,
+    environment_for,
     free_port,
     make_bundle,
     redis_process,
@@ -31,14 +32,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def start(root: Path, port: int) -> subprocess.Popen[bytes]:
-    environment = {
-        "FULLRANK_BUNDLES": str(root),
-        "FULLRANK_PORT": str(port),
-        "FULLRANK_ADMIN_KEY": AUTH["Authorization"].removeprefix("Bearer "),
-        "FULLRANK_LOG_LEVEL": "error",
-    }
+    environment = environment_for(root, port, FULLRANK_LOG_LEVEL="error")
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.run"], cwd=REPOSITORY, env=os.environ | environment
+        [sys.executable, "-m", "service.run"], cwd=REPOSITORY, env=environment
     )
     wait_for(f"http://127.0.0.1:{port}/readyz", process)
     return process

@@ -32,11 +32,11 @@ def test_every_setting_is_documented_as_it_is() -> None:
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FULLRANK_PORT", "9000")
-    monkeypatch.setenv("FULLRANK_ADMIN_KEY", "secret")
-    monkeypatch.setenv("FULLRANK_REDIS_URL", "")
+    monkeypatch.setenv("FULLRANK_REDIS_URL", "redis://:secret@localhost")
+    monkeypatch.setenv("FULLRANK_ANONYMOUS", "")
     settings = Settings()
     assert settings.port == 9000
-    assert settings.redis_url is None
+    assert settings.anonymous is None
     assert "secret" not in repr(settings)
     assert Settings.defaults().port == 8000
 

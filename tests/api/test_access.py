@@ -1,0 +1,227 @@
+"""Who may call what, before anything of the request is read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.app import create_app
+from service.keys import SCOPES, create_key, revoke_key
+from tests.api.conftest import Root
+from tests.api.support import AUTH, KEY, client_of, running, settings_for
+from tests.api.test_errors import check
+
+pytestmark = pytest.mark.anyio
+QUERY = {"query": "copy"}
+OPEN_PATHS = {"/livez", "/readyz", "/metrics"}
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_nothing_but_what_is_meant_to_be_open_answers_without_a_key(root: Root) -> None:
+    """Every operation of the document says 401 where nobody may do anything, and documents it."""
+    async with running(root.path, anonymous="none") as client:
+        paths = (await client.get("/openapi.json")).json()["paths"]
+        for path, operations in paths.items():
+            for method, operation in operations.items():
+                address = path.replace("{", "").replace("}", "")
+                answer = await client.request(method, address)
+                assert (answer.status_code == 401) == (path not in OPEN_PATHS), (method, path)
+                assert ("security" in operation) == (path not in OPEN_PATHS)
+                assert ("401" in operation["responses"]) == ("security" in operation)
+    assert needed("POST", "/v1/search", paths) == "search"
+    assert needed("PUT", "/v1/models/aliases/default", paths) == "admin"
+
+
+def needed(method: str, path: str, paths: Any) -> str:
+    [requirement] = paths[path][method.lower()]["security"]
+    [[scope]] = requirement.values()
+    assert scope in SCOPES
+    return str(scope)
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, bearer("wrong"), bearer(KEY[:-1]), {"Authorization": "Basic eDp5"}]
+)
+async def test_admin_always_needs_a_key(
+    client: httpx.AsyncClient, root: Root, headers: dict[str, str]
+) -> None:
+    for method, path, body in (
+        ("POST", f"/v1/models/{root.bm25}:load", None),
+        ("PUT", "/v1/models/aliases/default", {"version": root.bm25}),
+    ):
+        response = await client.request(method, path, json=body, headers=headers)
+        check(response, 401, "unauthorized")
+        assert response.headers["WWW-Authenticate"] == "Bearer"
+
+
+async def test_a_key_does_what_its_scopes_say(root: Root, tmp_path: Path) -> None:
+    keys = tmp_path / "some-keys.json"
+    tokens = {scope: create_key(keys, [scope], scope)[1] for scope in SCOPES}
+    load = f"/v1/models/{root.bm25}:load"
+    async with running(root.path, keys=keys, anonymous="none") as client:
+        for scope, token in tokens.items():
+            asked = await client.post("/v1/search", json=QUERY, headers=bearer(token))
+            loaded = await client.post(load, headers=bearer(token))
+            assert asked.status_code == (200 if scope == "search" else 403)
+            assert loaded.status_code == (200 if scope == "admin" else 403)
+            if scope == "search":
+                assert "'admin'" in check(loaded, 403, "forbidden")["detail"]
+        check(await client.post("/v1/search", json=QUERY), 401, "unauthorized")
+        for path in ("/livez", "/readyz", "/metrics", "/"):
+            assert (await client.get(path)).status_code == 200
+
+
+async def test_a_key_that_is_none_is_refused_also_where_none_is_needed(
+    client: httpx.AsyncClient,
+) -> None:
+    assert (await client.post("/v1/search", json=QUERY)).status_code == 200
+    wrong = await client.post("/v1/search", json=QUERY, headers=bearer("fr_test_old"))
+    check(wrong, 401, "unauthorized")
+    # Somebody else's scheme, such as that of a proxy in front, is no key.
+    basic = {"Authorization": "Basic eDp5"}
+    assert (await client.post("/v1/search", json=QUERY, headers=basic)).status_code == 200
+
+
+async def test_keys_come_and_go_without_a_restart(root: Root, tmp_path: Path) -> None:
+    """Open on loopback until the first key is made; closed from then on, also when the last one went."""
+    keys = tmp_path / "some-keys.json"
+    app = create_app(settings_for(root.path, keys=keys, anonymous=None))
+    async with client_of(app) as client:
+        ring = app.state.services.access._keys
+        ring._check_s = ring._next = 0
+
+        async def statuses(**headers: str) -> tuple[int, int]:
+            asked = await client.post("/v1/search", json=QUERY, headers=headers)
+            loaded = await client.post(f"/v1/models/{root.bm25}:load", headers=headers)
+            return asked.status_code, loaded.status_code
+
+        assert await statuses() == (200, 401)
+        _, first = create_key(keys, ["search"], "first")
+        assert await statuses() == (401, 401)
+        assert await statuses(**bearer(first)) == (200, 403)
+        _, second = create_key(keys, ["search", "admin"], "second")
+        revoke_key(keys, "first")
+        assert await statuses(**bearer(first)) == (401, 401)
+        assert await statuses(**bearer(second)) == (200, 200)
+        revoke_key(keys, "second")
+        assert await statuses() == (401, 401)
+
+
+async def test_the_body_of_who_may_not_is_never_read(root: Root) -> None:
+    read = 0
+
+    async def body() -> Any:
+        nonlocal read
+        read += 1
+        yield b"{"
+
+    async with running(root.path, anonymous="none") as client:
+        check(await client.post("/v1/search", content=body()), 401, "unauthorized")
+    app = create_app(settings_for(root.path, anonymous="none"))
+    async with app.router.lifespan_context(app):
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            raise AssertionError("the body was read")
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/search",
+            "headers": [(b"content-type", b"application/json"), (b"content-length", b"9")],
+            "query_string": b"",
+        }
+        await app(scope, receive, send)
+    assert sent[0]["status"] == 401
+
+
+async def test_secrets_stay_out_of_log_and_answers(
+    root: Root, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("DEBUG")
+
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError
+
+    async with running(root.path) as client:
+        answers = [
+            await client.post("/v1/search", json=QUERY, headers=AUTH),
+            await client.post("/v1/search", json=QUERY, headers=bearer(KEY + "x")),
+            await client.put("/v1/models/aliases/default", json={"version": "a"}, headers=AUTH),
+        ]
+        monkeypatch.setattr("service.ranking._rank", broken)
+        answers.append(await client.post("/v1/search", json=QUERY, headers=AUTH))
+    assert [answer.status_code for answer in answers] == [200, 401, 404, 500]
+    said = caplog.text + "".join(answer.text for answer in answers)
+    assert "k" * 20 not in said
+
+
+async def test_the_document_can_be_switched_off(root: Root) -> None:
+    async with running(root.path) as client:
+        assert (await client.get("/openapi.json")).status_code == 200
+    async with running(root.path, docs=False) as client:
+        check(await client.get("/openapi.json"), 404, "not-found")
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [
+        ({"FULLRANK_HOST": "0.0.0.0"}, "refusing to listen beyond this machine"),
+        ({"FULLRANK_ANONYMOUS": "admin"}, "admin always needs a key"),
+        ({"FULLRANK_KEYS": "/dev/null"}, "everyone on this machine can write it"),
+    ],
+)
+async def test_the_server_does_not_start_open(
+    tmp_path: Path, environment: dict[str, str], reason: str
+) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "service.run"],
+        cwd=Path(__file__).resolve().parents[2],
+        env={**os.environ, "FULLRANK_BUNDLES": str(tmp_path), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == 1
+    assert reason in process.stderr
+    assert process.stderr.count("\n") == 1
+
+
+async def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
+    def fullrank(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "fullrank", "keys", *arguments],
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, "FULLRANK_BUNDLES": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    made = fullrank("create", "--scope", "search", "--scope", "events", "--id", "shop")
+    token = made.stdout.strip()
+    assert made.returncode == 0, made.stderr
+    assert token not in made.stderr
+    listed = fullrank("list", "--json").stdout
+    assert token not in listed
+    [entry] = json.loads(listed)
+    assert (entry["id"], entry["scopes"], entry["expired"]) == ("shop", ["events", "search"], False)
+    assert "shop" in fullrank("list").stdout
+    refused = fullrank("create", "--scope", "all")
+    assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
+    assert fullrank("revoke", "shop").returncode == 0
+    assert json.loads(fullrank("list", "--json").stdout) == []
+    assert fullrank("revoke", "shop").returncode == 1
