@@ -11,7 +11,7 @@ documents are read back through memory maps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,6 +44,7 @@ from fullrank.manifest import (
     version_of,
 )
 from fullrank.model import Model, Parts
+from fullrank.progress import Progress, silent
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.tune import tune
 from fullrank.strings import StringTable
@@ -64,7 +65,7 @@ def write_bundle(
     card: Mapping[str, Any],
     sample_queries: Sequence[str] = (),
     created: datetime | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """Write <root>/<name>/<version>/ and return that path; ``stream_bundle`` with one batch.
 
@@ -94,7 +95,7 @@ def stream_bundle(
     card: Mapping[str, Any],
     sample_queries: Sequence[str] = (),
     created: datetime | None = None,
-    progress: Callable[[str], None] | None = None,
+    progress: Progress = silent,
 ) -> Path:
     """Write <root>/<name>/<version>/ and return that path.
 
@@ -106,11 +107,10 @@ def stream_bundle(
     card            free JSON about the training; not part of the bundle id
     sample_queries  what the fast mode is tuned with; should not have been trained on
     created         UTC time of creation, now by default
-    progress        called with a short line as each part is begun
+    progress        told of each part as it begins, and of the long ones how far they are
 
     Raises BundleError when the parts do not fit each other or cannot be written.
     """
-    say = progress or (lambda message: None)
     if not is_name(name):
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     created = (created or datetime.now(UTC)).astimezone(UTC)
@@ -121,23 +121,21 @@ def stream_bundle(
     folder = Folder(Path(root) / name)
     try:
         with folder:
-            say("model")
+            progress("model", 0, 0)
             _write_model(folder, parts)
-            say("documents")
+            progress("documents", 0, 0)
             encoded, ids, lines = _write_documents(folder, model, batches)
-            say("columns")
+            progress("columns", 0, 0)
             beside = {"columns": _write_columns(folder, lines)}
             retriever = Retriever(encoded, model.scorer(encoded))
             if retriever.scorer is None and len(encoded) >= INDEXED_FROM:
-                say("index")
-                retriever = Retriever(encoded, None, _write_index(folder, encoded))
+                retriever = Retriever(encoded, None, _write_index(folder, encoded, progress))
                 beside["index"] = {}
                 if sample_queries:
-                    say("fast mode")
                     queries = model.encode_queries(sample_queries)
-                    beside["index"]["fast"] = _tuned(retriever, queries)
+                    beside["index"]["fast"] = _tuned(retriever, queries, progress)
             folder.finish()
-            say("golden queries")
+            progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)
             folder.text(GOLDEN, golden.dump(answers))
             target = _finish(folder, name, created, parts.config, card, beside)
@@ -145,7 +143,6 @@ def stream_bundle(
         raise BundleError(
             f"cannot write {error.filename or folder.path}: {error.strerror}"
         ) from error
-    say(f"wrote {target.name}")
     return target
 
 
@@ -211,7 +208,7 @@ def _write_columns(folder: Folder, lines: StringTable) -> dict[str, Any]:
     )
 
 
-def _write_index(folder: Folder, documents: Encoded) -> Index:
+def _write_index(folder: Folder, documents: Encoded, progress: Progress) -> Index:
     """index/: what is scanned in place of the documents."""
     # Imported here: a bundle without an index is written without faiss.
     from fullrank.index.cells import build_cells, open_cells
@@ -219,16 +216,16 @@ def _write_index(folder: Folder, documents: Encoded) -> Index:
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return folder.create(f"index/{name}.npy", shape, dtype)
 
-    index = build_index(documents, create)
+    index = build_index(documents, create, progress)
     if documents.dense.shape[1]:
-        folder.written(CELLS, lambda path: build_cells(documents.dense, path))
+        folder.written(CELLS, lambda path: build_cells(documents.dense, path, progress))
         index = replace(index, cells=open_cells(folder.path / CELLS))
     return index
 
 
-def _tuned(retriever: Retriever, queries: Encoded) -> dict[str, Any]:
+def _tuned(retriever: Retriever, queries: Encoded, progress: Progress) -> dict[str, Any]:
     """What the manifest says of the fast mode; without an effort there is none."""
-    effort, measured = tune(retriever, queries)
+    effort, measured = tune(retriever, queries, progress)
     return measured if effort is None else {**measured, "effort": asdict(effort)}
 
 

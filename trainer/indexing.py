@@ -91,7 +91,7 @@ def index(
         counts = {k: v for k, v in vars(source.report).items() if isinstance(v, int) and v}
         report.say("read", corpus=str(source.path), **counts)
         encoding = _encoded(source, model, bundle, batch, processes or _cores(), report)
-        with closing(encoding) as batches:
+        with closing(encoding) as batches, report.parts() as progress:
             path = stream_bundle(
                 out,
                 name or manifest.name,
@@ -102,7 +102,7 @@ def index(
                 sample_queries=_sample(asked, _TUNING, _SEED + 1)
                 or _made(source, model, _TUNING, _SEED + 1),
                 card=_card(manifest, source, counts),
-                progress=lambda part: report.say("write", part=part),
+                progress=progress,
             )
         seconds = time.monotonic() - began
         report.say("written", version=path.name, seconds=seconds)

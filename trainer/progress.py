@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -85,6 +85,29 @@ class Reporter:
             yield stage
         finally:
             stage.close()
+
+    @contextmanager
+    def parts(self) -> Iterator[Callable[[str, int, int], None]]:
+        """For work that tells (part, done, total) of one part after another: a bar for each."""
+        part, told = "", 0
+        stage: Stage | None = None
+
+        def tell(name: str, done: int, total: int) -> None:
+            nonlocal part, stage, told
+            if name != part:
+                if stage is not None:
+                    stage.close()
+                self.say("write", part=name)
+                part, stage, told = name, Stage(self, name, total or None), 0
+            if stage is not None and done > told:
+                stage.advance(done - told)
+                told = done
+
+        try:
+            yield tell
+        finally:
+            if stage is not None:
+                stage.close()
 
     def __enter__(self) -> Reporter:
         if self.bars is not None:

@@ -235,16 +235,18 @@ class Trainer:
             "seconds": round(time.monotonic() - began, 1),
             "parent": self._parent(),
         }
-        return write_bundle(
-            self.out,
-            self.name,
-            model=best.fitted.model,
-            encoded=best.fitted.documents,
-            documents=self.collection.documents,
-            golden_queries=self._golden(best),
-            sample_queries=self._held_out(best),
-            card=card,
-        )
+        with self.report.parts() as progress:
+            return write_bundle(
+                self.out,
+                self.name,
+                model=best.fitted.model,
+                encoded=best.fitted.documents,
+                documents=self.collection.documents,
+                golden_queries=self._golden(best),
+                sample_queries=self._held_out(best),
+                card=card,
+                progress=progress,
+            )
 
     def _parent(self) -> str | None:
         """The version of this name that the new one follows."""

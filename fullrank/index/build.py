@@ -18,6 +18,7 @@ from fullrank.errors import BundleError
 from fullrank.index import Effort, Index
 from fullrank.index.codes import Codes, Create, build_codes
 from fullrank.index.postings import Postings, build_postings
+from fullrank.progress import Progress, silent
 
 # Below so many documents a scan of the truth takes a millisecond: there is no index.
 INDEXED_FROM = 20_000
@@ -32,10 +33,10 @@ _POSTINGS = {
 }
 
 
-def build_index(documents: Encoded, create: Create) -> Index:
+def build_index(documents: Encoded, create: Create, progress: Progress = silent) -> Index:
     """The compact copies of the documents."""
-    codes = build_codes(documents.dense, create)
-    postings = build_postings(documents, create)
+    codes = build_codes(documents.dense, create, progress)
+    postings = build_postings(documents, create, progress)
     largest = float(np.abs(documents.bias).max(initial=0.0))
     # In a file and not in the manifest, so that a hash guards what certificates rest on.
     create("bounds", (3,), np.float64)[:] = codes.error, codes.length, largest

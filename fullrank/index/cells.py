@@ -16,6 +16,7 @@ import numpy as np
 
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import BundleError
+from fullrank.progress import Progress, silent
 
 # k-means sees at most this many vectors a cell: beyond it the cells hardly move.
 _POINTS_PER_CELL = 40
@@ -45,7 +46,7 @@ class Cells:
         return rows[0][found], scores[0][found]
 
 
-def build_cells(vectors: Float32, path: Path) -> None:
+def build_cells(vectors: Float32, path: Path, progress: Progress = silent) -> None:
     """Write the index of float32 (n, N) to a file; entry i is document row i.
 
     One thread, fixed seed: the same vectors give the same bytes, and no OpenMP pool is left behind for a later fork to
@@ -60,6 +61,7 @@ def build_cells(vectors: Float32, path: Path) -> None:
     index.cp.niter = _ITERATIONS
     index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
     index.cp.max_points_per_centroid = _POINTS_PER_CELL
+    progress("cells", 0, count)
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     try:
@@ -67,6 +69,7 @@ def build_cells(vectors: Float32, path: Path) -> None:
         index.train(np.ascontiguousarray(vectors[np.unique(sample)]))
         for start in range(0, count, _CHUNK):
             index.add(np.ascontiguousarray(vectors[start : start + _CHUNK]))
+            progress("cells", min(start + _CHUNK, count), count)
         faiss.write_index(index, str(path))
     finally:
         faiss.omp_set_num_threads(threads)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import simsimd
 
 from fullrank.encoding import Float32, Int64
+from fullrank.progress import Progress, silent
 
 Int8 = npt.NDArray[np.int8]
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
@@ -84,7 +85,7 @@ def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
     return codes.astype(np.int8), scales, float(off), float(length)
 
 
-def build_codes(vectors: Float32, create: Create) -> Codes:
+def build_codes(vectors: Float32, create: Create, progress: Progress = silent) -> Codes:
     """The codes of all documents, a chunk at a time."""
     codes = create("codes", vectors.shape, np.int8)
     scales = create("scales", (len(vectors),), np.float32)
@@ -95,6 +96,7 @@ def build_codes(vectors: Float32, create: Create) -> Codes:
         codes[start : start + len(chunk)] = part
         scales[start : start + len(chunk)] = part_scales
         error, length = max(error, off), max(length, longest)
+        progress("codes", start + len(chunk), len(vectors))
     return Codes(codes, scales, _up(error), _up(length))
 
 

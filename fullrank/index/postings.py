@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.index.codes import Create
+from fullrank.progress import Progress, silent
 
 UInt8 = npt.NDArray[np.uint8]
 
@@ -132,7 +133,7 @@ def _after(values: Float64) -> Float64:
     return sums
 
 
-def build_postings(documents: Encoded, create: Create) -> Postings:
+def build_postings(documents: Encoded, create: Create, progress: Progress = silent) -> Postings:
     """Turn documents → words round, a chunk of documents at a time.
 
     The entries of a chunk go behind those of earlier documents, word by word, so that rows ascend without a sort of
@@ -147,6 +148,7 @@ def build_postings(documents: Encoded, create: Create) -> Postings:
         counts += np.bincount(words, minlength=width)
         np.minimum.at(low, words, weights)
         np.maximum.at(high, words, weights)
+        progress("postings", last, 2 * entries)
     limits[:, 0] = np.where(counts > 0, low, 0)
     limits[:, 1] = np.where(counts > 0, high, 0)
     indptr = create("postings.indptr", (width + 1,), np.int64)
@@ -168,6 +170,7 @@ def build_postings(documents: Encoded, create: Create) -> Postings:
         share = np.divide(above, step[words], out=np.zeros(len(words)), where=step[words] > 0)
         impacts[place] = np.clip(np.rint(share), 0, _LEVELS).astype(np.uint8)
         following[found] += many
+        progress("postings", entries + last, 2 * entries)
     return Postings(
         indptr, rows, impacts, limits, *_champions(indptr, rows, impacts, limits, create)
     )

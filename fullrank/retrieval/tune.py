@@ -13,6 +13,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded
 from fullrank.index import Effort
+from fullrank.progress import Progress, silent
 from fullrank.retrieval.ranking import Ranking
 from fullrank.retrieval.retriever import Retriever
 
@@ -47,7 +48,9 @@ def recall(found: Ranking, truth: Ranking) -> float:
     return float(np.count_nonzero(found.scores >= truth.scores[-1])) / len(truth.rows)
 
 
-def tune(retriever: Retriever, queries: Encoded) -> tuple[Effort | None, dict[str, Any]]:
+def tune(
+    retriever: Retriever, queries: Encoded, progress: Progress = silent
+) -> tuple[Effort | None, dict[str, Any]]:
     """The effort to serve with, and what it was measured to do (JSON), over the retriever's index.
 
     None where no effort keeps PROMISED: then there is no fast mode.
@@ -67,7 +70,8 @@ def tune(retriever: Retriever, queries: Encoded) -> tuple[Effort | None, dict[st
     index = retriever.index
     ladder = efforts(0 if index is None or index.cells is None else index.cells.count)
     chosen = ladder[-1]
-    for effort in ladder:
+    for place, effort in enumerate(ladder):
+        progress("fast mode", place, len(ladder))
         if measured(effort, 0) >= AIMED:
             chosen = effort
             break

@@ -198,10 +198,14 @@ def test_published_twice_in_one_second_both_are_kept(root: Path, written: Path) 
 
 
 def test_progress_names_each_part(root: Path) -> None:
-    said: list[str] = []
-    path = write_bundle(root, "planted", **planted(), progress=said.append)
-    parts = ["model", "documents", "columns", "index", "golden queries"]
-    assert said == [*parts, f"wrote {path.name}"]
+    said: list[tuple[str, int, int]] = []
+    write_bundle(root, "planted", **planted(), progress=lambda *told: said.append(told))
+    parts = ["model", "documents", "columns", "codes", "postings", "cells", "golden queries"]
+    assert list(dict.fromkeys(part for part, _, _ in said)) == parts
+    last = {part: (done, total) for part, done, total in said}
+    assert all(done == total for done, total in last.values())
+    for long in ("codes", "postings", "cells"):
+        assert last[long][0] > 0
 
 
 def test_few_documents_need_no_index_and_no_dense_part_no_cells(root: Path) -> None:
