@@ -32,7 +32,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     Models are loaded when the lifespan starts: a worker takes no request before it is done.
     """
     settings = settings if settings is not None else Settings()
-    metrics = Metrics()
+    metrics = Metrics(settings.metrics_folder)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -48,6 +48,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 await following
             await services.ranker.close()
             await services.registry.close()
+            metrics.close()
 
     # The interactive documentation loads scripts from elsewhere; the document itself stays.
     app = FastAPI(

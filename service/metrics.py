@@ -1,66 +1,140 @@
-"""What Prometheus is told. One registry an app, so that several apps can live in one process."""
+"""What Prometheus is told: the table of metrics.
+
+Every worker counts in cells of its own (cells.py), and whichever is asked tells the numbers of all (instruments.py).
+Route labels are templates, never paths, so they stay few.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from service.cells import Snapshot
+from service.instruments import PREFIX, WORKER, Counter, Histogram, Table
+from service.stages import STAGES, Stages
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+# The parts of a request are quicker than the whole of it.
+_PARTS = (0.00005, 0.0001, 0.0002, 0.0005, *_SECONDS)
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Metrics:
-    """The metrics of one worker; route labels are templates, never paths, so they stay few."""
+    """The metrics of one worker, an attribute each.
 
-    def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "fullrank_requests",
-            "Requests answered",
-            ["method", "route", "status"],
-            registry=self.registry,
-        )
-        self.latency = Histogram(
-            "fullrank_request_seconds",
+    folder  where workers of one service share their numbers; None: they are this worker's alone
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._table = table = Table(folder)
+        self.requests = table.counter("requests", "Requests answered", "method", "route", "status")
+        self.latency = table.histogram(
+            "request_seconds",
             "Time from the first byte of a request to the last of its answer",
-            ["route"],
-            buckets=_SECONDS,
-            registry=self.registry,
+            _SECONDS,
+            "route",
         )
-        self.ranking = Histogram(
-            "fullrank_ranking_seconds",
-            "Time of encoding and ranking, waiting left out",
-            buckets=_SECONDS,
-            registry=self.registry,
+        self.stages = table.histogram(
+            "stage_seconds", f"Time of the parts of a search: {', '.join(STAGES)}", _PARTS, "stage"
         )
-        self.queue = Gauge(
-            "fullrank_rankings_in_flight",
-            "Rankings waiting or running",
-            registry=self.registry,
+        self.queue = table.gauge("rankings_in_flight", "Rankings waiting or running")
+        self.searches = table.counter(
+            "searches", "Rankings by mode and whether they are certified", "mode", "certified"
         )
-        self.cache = Counter(
-            "fullrank_cache_lookups",
-            "Embeddings looked up, by where they were found",
-            ["result"],
-            registry=self.registry,
+        self.zero_results = table.counter(
+            "zero_results", "Searches without an offset that found no document"
+        ).labels()
+        self.cache = table.counter(
+            "cache_lookups",
+            "Embeddings looked up: found in process or in redis, or a miss",
+            "result",
         )
-        self.redis_errors = Counter(
-            "fullrank_redis_errors",
-            "Calls of Redis that failed, came late or returned a bad value",
-            registry=self.registry,
+        self.cache_saved = table.counter(
+            "cache_saved_seconds", "Time that encoding the embeddings found had taken", "result"
         )
-        self.swaps = Counter(
-            "fullrank_swaps",
-            "Switches of the default model: done, refused or failed",
-            ["result"],
-            registry=self.registry,
+        self.cache_spent = table.counter(
+            "cache_spent_seconds", "Time that looking embeddings up took", "result"
         )
-        self.generation = Gauge(
-            "fullrank_generation", "Generation that serves", registry=self.registry
+        self.redis_passed = table.counter(
+            "redis_passed_over", "Embeddings not asked of Redis because encoding is quicker"
+        ).labels()
+        self.redis_errors = table.counter(
+            "redis_errors", "Calls of Redis that failed, came late or returned a bad value"
+        ).labels()
+        self.redis_open = table.each(
+            "redis_breaker_open", "1 while Redis is left alone after failures"
         )
-        self.models_loaded = Gauge(
-            "fullrank_models_loaded", "Models loaded", registry=self.registry
+        self.swaps = table.counter(
+            "swaps", "Switches of the default model: done, refused or failed", "result"
         )
+        self.generation = table.each("generation", "Generation that serves")
+        self.models_loaded = table.each("models_loaded", "Models loaded")
+        self.documents = table.each("documents", "Documents of the bundle that serves")
+        self.bundle_bytes = table.each("bundle_bytes", "Bytes of the bundle that serves")
+        # Known from the start, so that the first of them is seen to be one more.
+        for result in ("done", "refused", "failed"):
+            self.swaps.labels(result)
+        self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._stages = {stage: self.stages.labels(stage) for stage in STAGES}
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """One request was answered; the series are found by one look into a table."""
+        key = (method, route, status)
+        found = self._requests.get(key)
+        if found is None:
+            counter = self.requests.labels(method, route, str(status))
+            found = self._requests[key] = (counter, self.latency.labels(route))
+        found[0].inc()
+        found[1].observe(seconds)
+
+    def search(self, stages: Stages) -> None:
+        """One search was made."""
+        for stage, seconds in stages.seconds.items():
+            self._stages[stage].observe(seconds)
+
+    def described(self) -> dict[str, tuple[tuple[str, ...], str]]:
+        """Every metric as it is told: its labels, and what it is."""
+        own = {name: (labels, about) for name, labels, about in self._table.described()}
+        return own | {metric.name: ((WORKER,), metric.documentation) for metric in _processes(())}
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of all workers."""
+        yield from self._table.told()
+        yield from _processes(self._table.snapshots())
 
     def render(self) -> bytes:
         """The text exposition format."""
-        return generate_latest(self.registry)
+        return generate_latest(cast("CollectorRegistry", self))
+
+    def close(self) -> None:
+        """The worker ends: its gauges go, what it counted stays."""
+        self._table.close()
+
+
+def _processes(slots: Sequence[Snapshot]) -> Iterator[Metric]:
+    """Memory and open files of every live worker, read when they are asked for."""
+    memory = GaugeMetricFamily(
+        PREFIX + "worker_resident_bytes", "Memory that the worker holds", labels=(WORKER,)
+    )
+    files = GaugeMetricFamily(
+        PREFIX + "worker_open_files", "Files and sockets that the worker has open", labels=(WORKER,)
+    )
+    for slot in slots:
+        if slot.pid is None:
+            continue
+        process = Path(f"/proc/{slot.pid}")
+        try:
+            pages = int((process / "statm").read_text().split()[1])
+            opened = sum(1 for _ in (process / "fd").iterdir())
+        except (OSError, ValueError, IndexError):
+            continue  # it ended meanwhile
+        memory.add_metric([str(slot.slot)], pages * _PAGE_BYTES)
+        files.add_metric([str(slot.slot)], opened)
+    yield memory
+    yield files

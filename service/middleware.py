@@ -76,8 +76,7 @@ class Edge:
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self.metrics.requests.labels(method, route, str(status)).inc()
-            self.metrics.latency.labels(route).observe(time.perf_counter() - started)
+            self.metrics.request(method, route, status, time.perf_counter() - started)
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self.max_body_bytes} bytes.")

@@ -7,7 +7,6 @@ the stored fields. Every part of one answer comes from the one bundle it was giv
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from service.cache import EmbeddingCache, Key
 from service.errors import Overloaded
 from service.metrics import Metrics
 from service.pace import Pace
+from service.stages import Stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +55,15 @@ class Wish:
 class Ranked:
     """Hits in order and facets by field, ready for JSON.
 
-    certified: provably the top of the full ranking; total: documents that could have been returned.
+    certified: provably the top of the full ranking; total: documents that could have been returned;
+    mode: exact or fast.
     """
 
     hits: list[dict[str, Any]]
     certified: bool
     total: int
     facets: dict[str, Any]
+    mode: str
 
 
 class Ranker:
@@ -95,17 +97,21 @@ class Ranker:
         self._in_flight += 1
         self._metrics.queue.set(self._in_flight)
         try:
+            stages = Stages()
             key = cached = None
             if self._cache.on:
                 model = bundle.model
                 key = Key.of(bundle.bundle_id, wish.text, model.n_dense, model.n_sparse)
                 cached = await self._cache.get(key)
+                stages.done("cache")
             loop = asyncio.get_running_loop()
-            started = time.perf_counter()
             encoded, ranked = await loop.run_in_executor(
-                self._pool, _rank, bundle, wish, cached, self._bitmaps, self._pace
+                self._pool, _rank, bundle, wish, cached, self._bitmaps, self._pace, stages
             )
-            self._metrics.ranking.observe(time.perf_counter() - started)
+            self._metrics.search(stages)
+            self._metrics.searches.labels(ranked.mode, str(ranked.certified).lower()).inc()
+            if not ranked.hits and not wish.offset:
+                self._metrics.zero_results.inc()
             if key is not None and cached is None:
                 self._cache.put(key, encoded)
             return ranked
@@ -120,24 +126,35 @@ class Ranker:
 
 
 def _rank(
-    bundle: Bundle, wish: Wish, cached: Encoded | None, bitmaps: Bitmaps, pace: Pace
+    bundle: Bundle,
+    wish: Wish,
+    cached: Encoded | None,
+    bitmaps: Bitmaps,
+    pace: Pace,
+    stages: Stages,
 ) -> tuple[Encoded, Ranked]:
+    stages.done("wait")
     # First what can be refused.
     matching = None
     if wish.filter is not None:
         matching = bitmaps.matching(bundle, wish.filter, wish.filter_path)
     facets = _facets(bundle, wish, matching)
     deleted = _deleted(bundle, matching, wish.exclude)
-    encoded = cached if cached is not None else bundle.model.encode_queries([wish.text])
+    if deleted is not None or facets:
+        stages.done("filter")
+    encoded = cached
+    if encoded is None:
+        encoded = bundle.model.encode_queries([wish.text])
+        stages.done("encode")
     # Taken apart once, for all hits.
     terms = bundle.model.query_terms(wish.text) if wish.explain else None
     mode = pace.mode(bundle, wish.mode)
-    started = time.perf_counter()
     [ranking] = bundle.retriever.search(
         encoded, wish.limit, offset=wish.offset, deleted=deleted, mode=mode
     )
+    took = stages.done("rank")
     if mode == "exact":
-        pace.observe(bundle, time.perf_counter() - started)
+        pace.observe(bundle, took)
     hits = [
         {
             "id": bundle.documents.ids[row],
@@ -156,7 +173,8 @@ def _rank(
             strict=True,
         )
     ]
-    return encoded, Ranked(hits, bool(ranking.certified), int(ranking.total), facets)
+    stages.done("fields")
+    return encoded, Ranked(hits, bool(ranking.certified), int(ranking.total), facets, mode)
 
 
 def _deleted(bundle: Bundle, matching: Mask | None, ids: Collection[str]) -> Mask | None:

@@ -296,6 +296,8 @@ class Registry:
         self._publish(Serving(generation, bundle.version, previous, MappingProxyType(models)))
         self._metrics.swaps.labels("done").inc()
         self._metrics.generation.set(generation)
+        self._metrics.documents.set(len(bundle.documents))
+        self._metrics.bundle_bytes.set(bundle.manifest.total_bytes)
         _log.info("generation %d serves %s", generation, bundle.version)
 
     def _publish(self, serving: Serving) -> None:

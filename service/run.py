@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +53,19 @@ def serve(
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, "-m", "service.run"])
-    _uvicorn(settings)
+    with _shared_metrics(settings):
+        _uvicorn(settings)
+
+
+@contextmanager
+def _shared_metrics(settings: Settings) -> Iterator[None]:
+    """A folder for what several workers count, there before the first of them starts."""
+    if settings.workers == 1 or settings.metrics_folder is not None:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="fullrank-metrics-") as folder:
+        os.environ[PREFIX + "METRICS_FOLDER"] = folder
+        yield
 
 
 def _settings() -> Settings:

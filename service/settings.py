@@ -96,6 +96,11 @@ class Settings(BaseSettings):
     )
     max_limit: int = Field(default=100, ge=1, description="most hits in one answer")
     max_offset: int = Field(default=10_000, ge=0, description="deepest first hit")
+    metrics_folder: Path | None = Field(
+        default=None,
+        description="folder where workers share what they count; unset: a new temporary one for "
+        "each start with several workers",
+    )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="least severe log line"
     )

@@ -41,5 +41,5 @@ async def readyz(serving: ServingDep, services: ServicesDep) -> Answer:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
 )
 async def metrics(services: ServicesDep) -> Response:
-    """Prometheus metrics of the worker that answers."""
+    """Prometheus metrics of all workers of the service."""
     return Response(services.metrics.render(), headers={"Content-Type": CONTENT_TYPE})

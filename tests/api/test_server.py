@@ -108,7 +108,7 @@ async def test_metrics_count_by_route_never_by_path(client: httpx.AsyncClient) -
     unmatched = 'method="GET",route="unmatched",status="404"'
     assert f"fullrank_requests_total{{{unmatched}}} 2.0" in lines
     assert 'fullrank_cache_lookups_total{result="process"} 1.0' in lines
-    assert "fullrank_models_loaded 2.0" in lines
+    assert 'fullrank_models_loaded{worker="0"} 2.0' in lines
     assert "secret" not in response.text
 
 
