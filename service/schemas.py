@@ -17,6 +17,7 @@ MAX_FIELDS = 64
 MAX_FACETS = 16
 MAX_FACET_VALUES = 100
 MAX_FILTER_CHARS = 8192
+MAX_ID_CHARS = 512
 
 
 def _encodable(text: str) -> str:
@@ -29,7 +30,7 @@ def _encodable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_encodable)]
-Id = Annotated[Text, Field(min_length=1, max_length=512)]
+Id = Annotated[Text, Field(min_length=1, max_length=MAX_ID_CHARS)]
 FieldName = Annotated[Text, Field(min_length=1, max_length=100)]
 ModelName = Annotated[
     Text,

@@ -1,0 +1,9 @@
+"""Documents that are written while the service runs.
+
+    reading.py      the body of a request → documents, each checked, or why not
+    log.py          what was written and deleted, in one order, in one SQLite file
+    idempotency.py  answers kept by the key that a client gave its request
+    writer.py       requests of one worker → the log, those that wait in one commit
+
+A bundle's name is its collection: what is written belongs to every version of that name.
+"""
