@@ -60,7 +60,7 @@ class DocumentStore:
     is built at load and worker processes share the pages.
     """
 
-    def __init__(self, ids: StringTable, lines: StringTable) -> None:
+    def __init__(self, ids: Sequence[str], lines: Sequence[str]) -> None:
         """ids ascending and distinct; lines[row] is the JSON object of that row's fields."""
         self._ids = ids
         self._lines = lines
@@ -87,6 +87,10 @@ class DocumentStore:
         if row == len(self._ids) or self._ids[row] != id:
             raise KeyError(id)
         return row
+
+    def line(self, row: int) -> str:
+        """The stored fields of one row as the JSON line that they are."""
+        return self._lines[row]
 
     def fields(self, row: int) -> dict[str, Any]:
         """The stored fields of one row. Raises IndexError, or BundleError on a damaged line."""

@@ -4,6 +4,7 @@
     ├── CollectionError      a corpus, queries or qrels file is not what it should be
     ├── RecipeError          a recipe or an override is not understood
     ├── TrainingError        training cannot start, go on or be resumed
+    ├── DocumentRefused      a live document cannot be taken by a model
     ├── QueryError           a query cannot be answered as asked
     │   └── FilterError      a filter or a facet asks for what there is not
     └── BundleError          a bundle is missing a file, damaged or of another format
@@ -27,6 +28,10 @@ class RecipeError(FullrankError):
 
 class TrainingError(FullrankError):
     """Training cannot start, continue or resume."""
+
+
+class DocumentRefused(FullrankError):
+    """A live document cannot be taken; the message says which, by what and why."""
 
 
 class QueryError(FullrankError):

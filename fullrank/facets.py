@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.columns import Column, Columns
+from fullrank.columns import Column, Columns, Kind
 from fullrank.columns.build import LARGEST_INTEGER
-from fullrank.columns.table import Int64, Mask
+from fullrank.columns.table import KINDS, Int64, Mask
 from fullrank.filters import Value, column_of
 
 
@@ -45,24 +47,65 @@ def facet(columns: Columns, field: str, matching: Mask, limit: int, path: str = 
     path      what the field is called in errors
     Raises FilterError where the field is unknown or no column.
     """
-    column = column_of(columns, field, path)
-    counts = {kind: part.counts(matching) for kind, part in column.parts.items()}
-    everything = np.concatenate([*counts.values(), np.zeros(0, np.int64)])
-    least = greatest = None
-    if "number" in counts:
-        held = np.asarray(column.parts["number"].values)[counts["number"] > 0]
-        if len(held):
-            least, greatest = _plain(float(held[0])), _plain(float(held[-1]))
+    return facet_over([(columns, matching)], field, limit, path)
+
+
+def facet_over(
+    parts: Sequence[tuple[Columns, Mask]], field: str, limit: int, path: str = "facets"
+) -> Facet:
+    """``facet`` over several sets of documents, each with its matching ones, as if they were one.
+
+    parts  the largest first: values of the others are looked up among its own
+    """
+    columns = [column_of(columns, field, path) for columns, _ in parts]
+    masks = [matching for _, matching in parts]
+    counts = [_counts(column, mask) for column, mask in zip(columns, masks, strict=True)]
+    own, first = counts[0], columns[0]
+    others: Counter[tuple[int, Value]] = Counter()
+    for column, found in zip(columns[1:], counts[1:], strict=True):
+        for kind, part in column.parts.items():
+            for code in np.flatnonzero(found[kind]).tolist():
+                value, times = part.values[code], int(found[kind][code])
+                known = first.parts[kind].equal(value) if kind in first.parts else range(0)
+                if known:
+                    own[kind][known.start] += times
+                else:
+                    others[KINDS.index(kind), _shown(kind, value)] += times
+    everything = np.concatenate([*own.values(), np.zeros(0, np.int64)])
+    best = [
+        (int(everything[place]), *_value(first, place))
+        for place in _largest(everything, limit).tolist()
+    ]
+    best += [(times, kind, value) for (kind, value), times in others.items()]
+    best.sort(key=lambda one: (-one[0], *one[1:]))
+    bounds = [
+        bound
+        for column, found in zip(columns, counts, strict=True)
+        for bound in _bounds(column, found)
+    ]
     return Facet(
-        values=tuple(
-            ValueCount(_value(column, place), int(everything[place]))
-            for place in _largest(everything, limit).tolist()
+        values=tuple(ValueCount(value, times) for times, _, value in best[:limit]),
+        distinct=int(np.count_nonzero(everything)) + len(others),
+        missing=sum(
+            int(np.count_nonzero(mask & ~column.present()))
+            for column, mask in zip(columns, masks, strict=True)
         ),
-        distinct=int(np.count_nonzero(everything)),
-        missing=int(np.count_nonzero(matching & ~column.present())),
-        least=least,
-        greatest=greatest,
+        least=_plain(min(bounds)) if bounds else None,
+        greatest=_plain(max(bounds)) if bounds else None,
     )
+
+
+def _counts(column: Column, matching: Mask) -> dict[Kind, Int64]:
+    return {kind: part.counts(matching) for kind, part in column.parts.items()}
+
+
+def _bounds(column: Column, counts: Mapping[Kind, Int64]) -> list[float]:
+    """The least and the greatest number that is counted."""
+    if "number" not in counts:
+        return []
+    held = np.flatnonzero(counts["number"])
+    values = column.parts["number"].values
+    return [float(values[held[0]]), float(values[held[-1]])] if len(held) else []
 
 
 def _largest(counts: Int64, limit: int) -> Int64:
@@ -76,14 +119,17 @@ def _largest(counts: Int64, limit: int) -> Int64:
     return places[np.argsort(-counts[places], kind="stable")]
 
 
-def _value(column: Column, place: int) -> Value:
-    """The value at a place in the parts' dictionaries one after another."""
+def _value(column: Column, place: int) -> tuple[int, Value]:
+    """Kind, by its place among KINDS, and value at a place in the parts' dictionaries one after another."""
     for kind, part in column.parts.items():
         if place < len(part.values):
-            value: Value = part.values[place]
-            return _plain(float(value)) if kind == "number" else value
+            return KINDS.index(kind), _shown(kind, part.values[place])
         place -= len(part.values)
     raise IndexError(place)
+
+
+def _shown(kind: Kind, value: Value) -> Value:
+    return _plain(float(value)) if kind == "number" else value
 
 
 def _plain(number: float) -> float:

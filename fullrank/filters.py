@@ -26,7 +26,7 @@ import numpy as np
 
 from fullrank.columns import Column, Columns, Kind, Part
 from fullrank.columns.build import LARGEST_INTEGER, MAX_BYTES
-from fullrank.columns.table import Mask
+from fullrank.columns.table import KINDS, Mask
 from fullrank.errors import FilterError
 
 MAX_DEPTH = 16
@@ -292,8 +292,9 @@ def _between(column: Column, asked: Between) -> Mask:
 
 
 def _part(column: Column, kind: Kind, path: str) -> Part | None:
-    """The values of that kind; None where the field has no value at all in any document."""
-    if kind in column.parts or not column.parts:
+    """The values of that kind; None where no document here has one, and the field may."""
+    kinds = column.parts.keys() | column.elsewhere
+    if kind in kinds or not kinds:
         return column.parts.get(kind)
-    held = " and ".join(_NAMES[kind] for kind in column.parts)
+    held = " and ".join(_NAMES[kind] for kind in KINDS if kind in kinds)
     raise FilterError(path, f"this field holds {held}, not {_NAMES[kind]}")

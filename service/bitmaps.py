@@ -1,7 +1,8 @@
 """Which documents a filter lets through, remembered.
 
-The answer depends on the bundle and the filter alone, so it is kept under the bundle's id and the filter's canonical
-JSON. What is kept is bounded in bytes: a bitmap is one byte a document, and its key is short however long the filter.
+The answer depends on the documents and the filter alone, so it is kept under the key of the documents (the bundle's id)
+and the filter's canonical JSON. What is kept is bounded in bytes: a bitmap is one byte a document, and its key is short
+however long the filter.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.bundle import Bundle
+from fullrank.columns import Columns
 from fullrank.filters import matching, parse_filter
 from fullrank.manifest import canonical_json
 
@@ -34,22 +35,25 @@ class Bitmaps:
         self._masks: OrderedDict[bytes, Mask] = OrderedDict()
         self._lock = Lock()
 
-    def matching(self, bundle: Bundle, asked: Mapping[str, Any], path: str) -> Mask:
-        """bool (n,), read-only: the documents of the bundle that the filter lets through.
+    def matching(
+        self, documents: str, columns: Columns, asked: Mapping[str, Any], path: str
+    ) -> Mask:
+        """bool (n,), read-only: the documents that the filter lets through.
 
-        path  what the filter is called in errors
-        Raises FilterError where it is none or does not fit the bundle's fields.
+        documents  a key that no other documents have, nor the same ones with other columns
+        path       what the filter is called in errors
+        Raises FilterError where it is none or does not fit the fields.
         """
         condition = parse_filter(asked, path)
         key = hashlib.blake2b(
-            f"{bundle.bundle_id}\0{canonical_json(asked)}".encode(), digest_size=16
+            f"{documents}\0{canonical_json(asked)}".encode(), digest_size=16
         ).digest()
         with self._lock:
             mask = self._masks.get(key)
             if mask is not None:
                 self._masks.move_to_end(key)
                 return mask
-        mask = matching(condition, bundle.columns)
+        mask = matching(condition, columns)
         mask.flags.writeable = False
         self._remember(key, mask)
         return mask

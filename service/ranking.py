@@ -1,7 +1,7 @@
 """From a text to ranked documents, on a bounded pool of threads.
 
 The event loop looks into the cache; a thread encodes what was not there, ranks, explains and reads
-the stored fields. Every part of one answer comes from the one bundle it was given.
+the stored fields. Every part of one answer comes from the one view it was given.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded
-from fullrank.explain import explain
-from fullrank.facets import facet
+from fullrank.facets import facet_over
+from fullrank.live import View
+from fullrank.live.view import Hit
 from fullrank.model import TermShare
 from service.bitmaps import Bitmaps, Mask
 from service.cache import EmbeddingCache, Key
@@ -87,8 +87,8 @@ class Ranker:
         self._max_queue = max_queue
         self._in_flight = 0
 
-    async def rank(self, bundle: Bundle, wish: Wish) -> Ranked:
-        """Rank a bundle's documents for a text.
+    async def rank(self, view: View, wish: Wish) -> Ranked:
+        """Rank the documents of a view for a text.
 
         Raises Overloaded when the queue is full, FilterError where filter or facets do not fit.
         """
@@ -100,13 +100,13 @@ class Ranker:
             stages = Stages()
             key = cached = None
             if self._cache.on:
-                model = bundle.model
-                key = Key.of(bundle.bundle_id, wish.text, model.n_dense, model.n_sparse)
+                model = view.model
+                key = Key.of(view.bundle.bundle_id, wish.text, model.n_dense, model.n_sparse)
                 cached = await self._cache.get(key)
                 stages.done("cache")
             loop = asyncio.get_running_loop()
             encoded, ranked = await loop.run_in_executor(
-                self._pool, _rank, bundle, wish, cached, self._bitmaps, self._pace, stages
+                self._pool, _rank, view, wish, cached, self._bitmaps, self._pace, stages
             )
             self._metrics.search(stages)
             self._metrics.searches.labels(ranked.mode, str(ranked.certified).lower()).inc()
@@ -126,7 +126,7 @@ class Ranker:
 
 
 def _rank(
-    bundle: Bundle,
+    view: View,
     wish: Wish,
     cached: Encoded | None,
     bitmaps: Bitmaps,
@@ -137,67 +137,46 @@ def _rank(
     # First what can be refused.
     matching = None
     if wish.filter is not None:
-        matching = bitmaps.matching(bundle, wish.filter, wish.filter_path)
-    facets = _facets(bundle, wish, matching)
-    deleted = _deleted(bundle, matching, wish.exclude)
-    if deleted is not None or facets:
+        matching = [
+            bitmaps.matching(key, columns, wish.filter, wish.filter_path)
+            for key, columns in zip(view.keys, view.columns, strict=True)
+        ]
+    facets = _facets(view, wish, view.deleted(matching)) if wish.facets else {}
+    deleted = view.deleted(matching, wish.exclude)
+    if matching is not None or wish.exclude or facets:
         stages.done("filter")
     encoded = cached
     if encoded is None:
-        encoded = bundle.model.encode_queries([wish.text])
+        encoded = view.model.encode_queries([wish.text])
         stages.done("encode")
     # Taken apart once, for all hits.
-    terms = bundle.model.query_terms(wish.text) if wish.explain else None
-    mode = pace.mode(bundle, wish.mode)
-    [ranking] = bundle.retriever.search(
-        encoded, wish.limit, offset=wish.offset, deleted=deleted, mode=mode
-    )
+    terms = view.model.query_terms(wish.text) if wish.explain else None
+    mode = pace.mode(view.bundle, wish.mode)
+    found = view.search(encoded, wish.limit, offset=wish.offset, deleted=deleted, mode=mode)
     took = stages.done("rank")
     if mode == "exact":
-        pace.observe(bundle, took)
+        pace.observe(view.bundle, took)
     hits = [
         {
-            "id": bundle.documents.ids[row],
-            "score": score,
-            "fields": _chosen(bundle.documents.fields(row), wish.fields),
-            "explanation": None
-            if terms is None
-            else _explained(bundle, terms, encoded, row, parts),
+            "id": hit.id,
+            "score": hit.score,
+            "fields": _chosen(hit.part.store.fields(hit.row), wish.fields),
+            "explanation": None if terms is None else _explained(terms, encoded, hit),
         }
-        for row, score, *parts in zip(
-            ranking.rows.tolist(),
-            ranking.scores.tolist(),
-            ranking.learned.tolist(),
-            ranking.exact.tolist(),
-            ranking.bias.tolist(),
-            strict=True,
-        )
+        for hit in found.hits
     ]
     stages.done("fields")
-    return encoded, Ranked(hits, bool(ranking.certified), int(ranking.total), facets, mode)
+    return encoded, Ranked(hits, found.certified, found.total, facets, mode)
 
 
-def _deleted(bundle: Bundle, matching: Mask | None, ids: Collection[str]) -> Mask | None:
-    """What the filter holds back, and the excluded ids; None where all may be returned."""
-    if matching is None and not ids:
-        return None
-    mask = np.zeros(len(bundle.documents), np.bool_) if matching is None else ~matching
-    for id in ids:
-        try:
-            mask[bundle.documents.row(id)] = True
-        except KeyError:
-            continue
-    return mask
-
-
-def _facets(bundle: Bundle, wish: Wish, matching: Mask | None) -> dict[str, Any]:
-    if not wish.facets:
-        return {}
-    if matching is None:
-        matching = np.ones(len(bundle.documents), np.bool_)
+def _facets(view: View, wish: Wish, deleted: Sequence[Mask | None]) -> dict[str, Any]:
+    parts = [
+        (columns, np.ones(columns.documents, np.bool_) if mask is None else ~mask)
+        for columns, mask in zip(view.columns, deleted, strict=True)
+    ]
     counted: dict[str, Any] = {}
     for place, name in enumerate(wish.facets):
-        found = facet(bundle.columns, name, matching, wish.facet_limit, f"facets.{place}")
+        found = facet_over(parts, name, wish.facet_limit, f"facets.{place}")
         counted[name] = {
             "values": [{"value": v.value, "count": v.count} for v in found.values],
             "distinct": found.distinct,
@@ -214,16 +193,13 @@ def _chosen(fields: dict[str, Any], names: Collection[str] | None) -> dict[str, 
     return {name: value for name, value in fields.items() if name in names}
 
 
-def _explained(
-    bundle: Bundle, terms: Sequence[TermShare], query: Encoded, row: int, parts: list[float]
-) -> dict[str, Any]:
-    found = explain(terms, bundle.retriever, query, row)
-    # The parts as they were ranked: they add up to the score to the last digit.
-    learned, exact, bias = parts
+def _explained(terms: Sequence[TermShare], query: Encoded, hit: Hit) -> dict[str, Any]:
+    found = hit.part.explain(terms, query, hit.row)
     return {
-        "learned": learned,
-        "exact": exact,
-        "bias": bias,
+        # The parts as they were ranked: they add up to the score to the last digit.
+        "learned": hit.learned,
+        "exact": hit.exact,
+        "bias": hit.bias,
         "words": [
             {"word": word.word, "learned": float(word.learned), "exact": float(word.exact)}
             for word in found.words

@@ -127,11 +127,15 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One field: its parts by kind; none where every document leaves it out."""
+    """One field: its parts by kind; none where every document leaves it out.
+
+    elsewhere  kinds that it holds in documents beside these, so that asking for them is no mistake
+    """
 
     name: str
     parts: Mapping[Kind, Part]
     documents: int
+    elsewhere: frozenset[Kind] = frozenset()
 
     def present(self) -> Mask:
         """bool (n,): the documents that hold any value."""
@@ -157,3 +161,25 @@ class Columns:
 
     def __getitem__(self, name: str) -> Column:
         return self.by_name[name]
+
+
+def aligned(tables: Sequence[Columns]) -> list[Columns]:
+    """The columns of several sets of documents, so that any question is lawful of each that is lawful of their union.
+
+    A field that some do not have is one without values there; one that is refused anywhere is refused everywhere.
+    """
+    refused = {name: why for columns in tables for name, why in columns.refused.items()}
+    kinds: dict[str, set[Kind]] = {}
+    for columns in tables:
+        for name, column in columns.by_name.items():
+            if name not in refused:
+                kinds.setdefault(name, set()).update(column.parts)
+    found = []
+    for columns in tables:
+        by_name = {}
+        for name, held in kinds.items():
+            own = columns.by_name.get(name)
+            parts = {} if own is None else own.parts
+            by_name[name] = Column(name, parts, columns.documents, frozenset(held))
+        found.append(Columns(columns.documents, by_name, refused))
+    return found

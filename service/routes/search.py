@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from fullrank.bundle import Bundle
+from fullrank.live import View
 from service.access import Guarded, needs
 from service.deps import ServicesDep, ServingDep
 from service.errors import DocumentNotFound, Invalid
@@ -30,24 +30,30 @@ from service.schemas import (
 router = APIRouter(prefix="/v1", tags=["search"], route_class=Guarded)
 
 
-def _answer(
-    serving: Serving, bundle: Bundle, ranked: Ranked, started: float, **rest: Any
-) -> Answer:
+def _view(serving: Serving, model: str) -> View:
+    """The model that a request asks for with its live documents, taken once."""
+    return View.of(serving.resolve(model))
+
+
+def _answer(serving: Serving, view: View, ranked: Ranked, started: float, **rest: Any) -> Answer:
     content = {
         "query_id": uuid.uuid4().hex,
-        "model": bundle.version,
+        "model": view.bundle.version,
         "generation": serving.generation,
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "certified": ranked.certified,
         **rest,
     }
-    headers = {"X-Model-Version": bundle.version, "X-Model-Generation": str(serving.generation)}
+    headers = {
+        "X-Model-Version": view.bundle.version,
+        "X-Model-Generation": str(serving.generation),
+    }
     return Answer(content, headers=headers)
 
 
-def _found(serving: Serving, bundle: Bundle, ranked: Ranked, started: float) -> Answer:
+def _found(serving: Serving, view: View, ranked: Ranked, started: float) -> Answer:
     found = {"total": ranked.total, "hits": ranked.hits, "facets": ranked.facets}
-    return _answer(serving, bundle, ranked, started, **found)
+    return _answer(serving, view, ranked, started, **found)
 
 
 @router.post(
@@ -60,7 +66,7 @@ async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep
     """Rank the documents of a model for a query."""
     started = time.perf_counter()
     check(services.settings, body)
-    bundle = serving.resolve(body.model)
+    view = _view(serving, body.model)
     wish = Wish(
         body.query,
         body.limit,
@@ -72,7 +78,7 @@ async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep
         facets=body.facets,
         facet_limit=body.facet_limit,
     )
-    return _found(serving, bundle, await services.ranker.rank(bundle, wish), started)
+    return _found(serving, view, await services.ranker.rank(view, wish), started)
 
 
 @router.post(
@@ -88,22 +94,22 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     """
     started = time.perf_counter()
     check(services.settings, body.page)
-    bundle = serving.resolve(body.model)
+    view = _view(serving, body.model)
     wish = Wish(
-        page_text(bundle, body.page),
+        page_text(view, body.page),
         sum(placement.count for placement in body.placements),
         fields=body.fields,
         exclude=body.blocked_ids,
         filter=body.targeting,
         filter_path="targeting",
     )
-    ranked = await services.ranker.rank(bundle, wish)
+    ranked = await services.ranker.rank(view, wish)
     hits = iter(ranked.hits)
     filled = [
         {"id": place.id, "hits": [hit for _, hit in zip(range(place.count), hits, strict=False)]}
         for place in body.placements
     ]
-    return _answer(serving, bundle, ranked, started, placements=filled)
+    return _answer(serving, view, ranked, started, placements=filled)
 
 
 @router.get(
@@ -121,12 +127,12 @@ async def similar(
     """Rank the other documents of a model for one of its documents."""
     started = time.perf_counter()
     check(services.settings, asked)
-    bundle = serving.resolve(asked.model)
+    view = _view(serving, asked.model)
     try:
-        fields = bundle.documents.fields(bundle.documents.row(id))
+        fields = view.fields(id)
     except KeyError:
-        raise DocumentNotFound(f"{bundle.version} has no such document.") from None
-    text = bundle.model.query_text(fields)
+        raise DocumentNotFound(f"{view.bundle.version} has no such document.") from None
+    text = view.model.query_text(fields)
     wish = Wish(
         text,
         asked.limit,
@@ -136,7 +142,7 @@ async def similar(
         filter=None if asked.filter is None else _json(asked.filter),
         mode=asked.mode,
     )
-    return _found(serving, bundle, await services.ranker.rank(bundle, wish), started)
+    return _found(serving, view, await services.ranker.rank(view, wish), started)
 
 
 def _json(text: str) -> Any:
@@ -147,10 +153,10 @@ def _json(text: str) -> Any:
         raise Invalid(errors=[{"field": "filter", "reason": "is not JSON"}]) from None
 
 
-def page_text(bundle: Bundle, page: Page) -> str:
+def page_text(view: View, page: Page) -> str:
     """A page as the query that the model makes of a document with its title and text.
 
     Keywords are the page author's own summary: they stand before the text. The address is not text.
     """
     body = "\n".join(part for part in (" ".join(page.keywords), page.text) if part)
-    return bundle.model.query_text({"title": page.title, "text": body})
+    return view.model.query_text({"title": page.title, "text": body})

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fullrank.bundle import Bundle
 from fullrank.columns import Columns, columns_of
 from service import bitmaps
 from service.bitmaps import Bitmaps
@@ -16,16 +14,8 @@ from service.bitmaps import Bitmaps
 ROWS = 1000
 
 
-@dataclass(frozen=True)
-class Stub:
-    """What a bundle is to the memory."""
-
-    bundle_id: str
-    columns: Columns
-
-
-def stub(bundle_id: str, step: int = 1) -> Bundle:
-    return cast("Bundle", Stub(bundle_id, columns_of({"n": i * step} for i in range(ROWS))))
+def stub(key: str, step: int = 1) -> tuple[str, Columns]:
+    return key, columns_of({"n": i * step} for i in range(ROWS))
 
 
 @pytest.fixture
@@ -46,17 +36,17 @@ def test_a_filter_is_evaluated_once_a_bundle(evaluated: list[Any]) -> None:
     memory = Bitmaps(1 << 20)
     one, other = stub("one"), stub("other", step=2)
     for _ in range(3):
-        assert memory.matching(one, {"n": {"lt": 10}}, "filter").sum() == 10
-        assert memory.matching(other, {"n": {"lt": 10}}, "filter").sum() == 5
+        assert memory.matching(*one, {"n": {"lt": 10}}, "filter").sum() == 10
+        assert memory.matching(*other, {"n": {"lt": 10}}, "filter").sum() == 5
     assert len(evaluated) == 2
     # The order of keys is no difference.
-    memory.matching(one, {"n": {"lt": 10, "gte": 5}}, "filter")
-    memory.matching(one, {"n": {"gte": 5, "lt": 10}}, "filter")
+    memory.matching(*one, {"n": {"lt": 10, "gte": 5}}, "filter")
+    memory.matching(*one, {"n": {"gte": 5, "lt": 10}}, "filter")
     assert len(evaluated) == 3
 
 
 def test_a_bitmap_cannot_be_changed_by_who_reads_it() -> None:
-    mask = Bitmaps(1 << 20).matching(stub("one"), {}, "filter")
+    mask = Bitmaps(1 << 20).matching(*stub("one"), {}, "filter")
     with pytest.raises(ValueError, match="read-only"):
         mask[0] = False
 
@@ -65,9 +55,9 @@ def test_the_least_recently_used_go_first(evaluated: list[Any]) -> None:
     memory = Bitmaps(2 * (ROWS + 512))
     bundle = stub("one")
     for n in (1, 2, 1, 3, 1):
-        memory.matching(bundle, {"n": n}, "filter")
+        memory.matching(*bundle, {"n": n}, "filter")
     assert len(evaluated) == 3
-    memory.matching(bundle, {"n": 2}, "filter")
+    memory.matching(*bundle, {"n": 2}, "filter")
     assert len(evaluated) == 4
 
 
@@ -75,6 +65,6 @@ def test_the_least_recently_used_go_first(evaluated: list[Any]) -> None:
 def test_what_does_not_fit_is_not_kept(evaluated: list[Any], max_bytes: int) -> None:
     memory = Bitmaps(max_bytes)
     bundle = stub("one")
-    found = [memory.matching(bundle, {"n": 1}, "filter") for _ in range(2)]
+    found = [memory.matching(*bundle, {"n": 1}, "filter") for _ in range(2)]
     assert len(evaluated) == 2
     np.testing.assert_array_equal(found[0], found[1])

@@ -1,0 +1,111 @@
+"""Some documents of a view and how they are searched: those of the bundle, or of one segment of added ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from fullrank.bundle import Bundle
+from fullrank.columns import Columns, columns_of
+from fullrank.documents import DocumentStore
+from fullrank.encoding import Encoded, Int32
+from fullrank.explain import Explanation, explain
+from fullrank.model import TermShare
+from fullrank.retrieval import Mask, Ranking, Retriever
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Documents in ascending id order, some of them gone.
+
+    key        what is remembered of these documents elsewhere, a filter's bitmap, is remembered under
+    store      ids and stored fields
+    retriever  over the documents
+    features   int32, ascending: the sparse feature that each column of the retriever stands for, so that a segment of
+               few documents is not as wide as the model; None where they are the model's own
+    removed    bool (n,): replaced or deleted since; None where none is
+    bundle     whose documents they are; None of a segment
+    """
+
+    key: str
+    store: DocumentStore
+    retriever: Retriever
+    features: Int32 | None = None
+    removed: Mask | None = None
+    bundle: Bundle | None = None
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Part:
+        """The documents of a bundle, all of them."""
+        return cls(bundle.bundle_id, bundle.documents, bundle.retriever, bundle=bundle)
+
+    def __len__(self) -> int:
+        """Documents, those that are gone among them."""
+        return len(self.store)
+
+    @property
+    def live(self) -> int:
+        """Documents that are not gone."""
+        return len(self) if self.removed is None else len(self) - int(self.removed.sum())
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The stored fields as columns."""
+        if self.bundle is not None:
+            return self.bundle.columns
+        return columns_of(map(self.store.fields, range(len(self))))
+
+    def row(self, id: str) -> int | None:
+        """The row of a document; None where it is not here, or gone."""
+        try:
+            row = self.store.row(id)
+        except KeyError:
+            return None
+        return None if self.removed is not None and self.removed[row] else row
+
+    def without(self, rows: Sequence[int]) -> Part:
+        """The same documents with some more of them gone."""
+        if not rows:
+            return self
+        removed = np.zeros(len(self), np.bool_) if self.removed is None else self.removed.copy()
+        removed[list(rows)] = True
+        return replace(self, removed=removed)
+
+    def search(
+        self, query: Encoded, limit: int, *, offset: int, deleted: Mask | None, mode: str
+    ) -> Ranking:
+        """``Retriever.search`` of one query. deleted: True is never returned; ``removed`` belongs in it."""
+        [found] = self.retriever.search(
+            self.query(query), limit, offset=offset, deleted=deleted, mode=mode
+        )
+        return found
+
+    def query(self, query: Encoded) -> Encoded:
+        """One query in the columns of these documents."""
+        width = self.retriever.documents.width
+        if self.features is None:
+            if query.width == width:
+                return query
+            kept = np.flatnonzero(query.indices < width)
+            return _with_entries(query, query.indices[kept], query.weights[kept], width)
+        place = np.searchsorted(self.features, query.indices)
+        place[place == width] = 0
+        kept = np.flatnonzero(self.features[place] == query.indices) if width else place[:0]
+        return _with_entries(query, place[kept].astype(np.int32), query.weights[kept], width)
+
+    def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:
+        """Why one of the documents was returned."""
+        if self.features is None:
+            return explain(terms, self.retriever, self.query(query), row)
+        one = self.retriever.documents.slice(row, row + 1)
+        one = _with_entries(one, self.features[one.indices], one.weights, query.width)
+        return explain(terms, Retriever(one), query, 0)
+
+
+def _with_entries(text: Encoded, indices: Int32, weights: np.ndarray, width: int) -> Encoded:
+    """One encoded text with other sparse entries."""
+    indptr = np.array([0, len(indices)], np.int64)
+    return replace(text, indptr=indptr, indices=indices, weights=weights, width=width)

@@ -1,0 +1,223 @@
+"""A view answers as one piece with the same documents would."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.columns import columns_of
+from fullrank.documents import Document
+from fullrank.encoding import concatenate
+from fullrank.facets import facet, facet_over
+from fullrank.filters import matching, parse_filter
+from fullrank.live import Operation, View
+from fullrank.live import segments as pieces
+from fullrank.retrieval import Retriever
+from tests.api.support import CORPUS, linear_model
+from tests.live import brute_force, bundle_of, flat
+
+WORDS = [
+    "copy",
+    "files",
+    "move",
+    "remote",
+    "host",
+    "ssh",
+    "list",
+    "directory",
+    "newword",
+    "another",
+    "東京",
+]
+IDS = [f"d{i}" for i in range(8)] + ["linux/cp", "ls", "zz"]
+
+document = st.fixed_dictionaries(
+    {
+        "title": st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join),
+        "text": st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join),
+    },
+    optional={
+        "section": st.one_of(st.sampled_from([1, 2, "net", True]), st.none()),
+        "tag": st.lists(st.sampled_from("abc"), max_size=2),
+    },
+)
+writes = st.lists(st.tuples(st.sampled_from(IDS), st.one_of(st.none(), document)), max_size=30)
+FILTERS: list[dict[str, Any]] = [
+    {},
+    {"section": 1},
+    {"section": "net"},
+    {"not": {"section": {"gte": 2}}},
+    {"tag": {"in": ["a", "c"]}},
+    {"or": [{"tag": "b"}, {"section": {"exists": False}}]},
+]
+# It stays, so that every filter is lawful whatever is written.
+ANCHOR = Document("anchor", {"section": [1, "net", True], "tag": "b", "title": None})
+BASE: dict[str, Mapping[str, Any]] = {
+    d.id: d.fields
+    for d in [*CORPUS, ANCHOR, *(Document(f"d{i}", {"text": "files"}) for i in range(4))]
+}
+BUNDLES = [
+    bundle_of(linear_model([Document(id, f) for id, f in BASE.items()], n_dense=n), BASE)
+    for n in (0, 8)
+]
+
+
+def written(
+    view: View, operations: list[tuple[str, Any]], cuts: set[int]
+) -> tuple[View, dict[str, Any], dict[str, Any]]:
+    """The view after some writes, in batches; what is left of the base, and what was added."""
+    base, added = dict(BASE), dict[str, Any]()
+    batch: list[Operation] = []
+    for seq, (id, fields) in enumerate(operations, start=1):
+        base.pop(id, None)
+        added.pop(id, None)
+        if fields is not None:
+            added[id] = fields
+        batch.append(Operation(seq, id, fields))
+        if seq in cuts:
+            view, batch = view.apply(batch), []
+    return view.apply(batch), base, added
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "_SMALL", 2)
+    monkeypatch.setattr(pieces, "_RATIO", 2)
+
+
+@given(
+    operations=writes,
+    cuts=st.sets(st.integers(1, 30)),
+    dense=st.sampled_from([0, 1]),
+    query=st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join),
+    limit=st.integers(1, 12),
+    offset=st.integers(0, 6),
+    asked=st.one_of(st.none(), st.sampled_from(FILTERS)),
+    exclude=st.lists(st.sampled_from([*IDS, "nowhere"]), max_size=3),
+)
+@settings(deadline=None, max_examples=150)
+def test_a_view_answers_as_its_documents_in_one_piece(
+    operations: list[tuple[str, Any]],
+    cuts: set[int],
+    dense: int,
+    query: str,
+    limit: int,
+    offset: int,
+    asked: dict[str, Any] | None,
+    exclude: list[str],
+) -> None:
+    view, base, added = written(View.of(BUNDLES[dense]), operations, cuts)
+    ids, documents = flat(view, base, added)
+    everything = {**base, **added}
+    assert view.seq == len(operations)
+    assert len(view) == len(ids)
+    kept = np.ones(len(ids), np.bool_)
+    masks = None
+    if asked is not None:
+        condition = parse_filter(asked)
+        masks = [matching(condition, columns) for columns in view.columns]
+        kept = matching(condition, columns_of([everything[id] for id in ids]))
+    kept = kept & np.array([id not in exclude for id in ids], np.bool_)
+
+    encoded = view.encoder.encode_queries([query])
+    found = view.search(
+        view.model.encode_queries([query]),
+        limit,
+        offset=offset,
+        deleted=view.deleted(masks, exclude),
+    )
+    assert found.certified
+    assert found.total == kept.sum()
+    expected = brute_force(documents, encoded, ids, kept.tolist())[offset : offset + limit]
+    assert [hit.score for hit in found.hits] == pytest.approx([s for _, s in expected], rel=1e-12)
+    assert [hit.score for hit in found.hits] == [h.learned + h.exact + h.bias for h in found.hits]
+    # The same retrieval over one piece: equal to the last bit, ties by id.
+    [truth] = Retriever(documents).search(encoded, limit, offset=offset, deleted=~kept)
+    assert [hit.id for hit in found.hits] == [ids[row] for row in truth.rows.tolist()]
+    assert [hit.score for hit in found.hits] == truth.scores.tolist()
+    for hit in found.hits:
+        assert hit.part.store.fields(hit.row) == everything[hit.id] == view.fields(hit.id)
+
+
+@given(
+    operations=writes,
+    cuts=st.sets(st.integers(1, 30)),
+    field=st.sampled_from(["section", "tag", "title"]),
+    limit=st.integers(1, 5),
+)
+@settings(deadline=None, max_examples=100)
+def test_facets_are_those_of_one_piece(
+    operations: list[tuple[str, Any]], cuts: set[int], field: str, limit: int
+) -> None:
+    view, base, added = written(View.of(BUNDLES[0]), operations, cuts)
+    everything = [*base.values(), *added.values()]
+    parts = [
+        (columns, np.ones(columns.documents, np.bool_) if mask is None else ~mask)
+        for columns, mask in zip(view.columns, view.deleted(), strict=True)
+    ]
+    everywhere = np.ones(len(everything), np.bool_)
+    assert facet_over(parts, field, limit) == facet(
+        columns_of(everything), field, everywhere, limit
+    )
+
+
+def test_what_was_applied_is_not_applied_again() -> None:
+    view = View.of(BUNDLES[0], seq=3)
+    assert view.apply([Operation(2, "a", {}), Operation(3, "ls", None)]) is view
+    later = view.apply([Operation(3, "ls", None), Operation(4, "a", {"text": "files"})])
+    assert (later.seq, len(later)) == (4, len(view) + 1)
+    assert later.fields("ls") == view.fields("ls")
+
+
+def test_a_view_never_changes() -> None:
+    view = View.of(BUNDLES[0]).apply([Operation(1, "a", {"text": "files"})])
+    before = view.search(view.model.encode_queries(["files"]), 20)
+    view.apply([Operation(2, "a", None), Operation(3, "ls", None), Operation(4, "b", {})])
+    after = view.search(view.model.encode_queries(["files"]), 20)
+    assert [(h.id, h.score) for h in before.hits] == [(h.id, h.score) for h in after.hits]
+    assert view.fields("a") == {"text": "files"}
+
+
+def test_a_deleted_document_is_nowhere() -> None:
+    view = View.of(BUNDLES[0]).apply(
+        [Operation(1, "a", {}), Operation(2, "a", None), Operation(3, "ls", None)]
+    )
+    for id in ("a", "ls", "nowhere"):
+        with pytest.raises(KeyError):
+            view.fields(id)
+
+
+def test_a_segment_of_many_documents_is_merged_from_few_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pieces, "_SMALL", 16)
+    monkeypatch.setattr(pieces, "_RATIO", 4)
+    view = View.of(BUNDLES[0])
+    for seq in range(1, 600):
+        view = view.apply([Operation(seq, f"n{seq:04}", {"text": f"files {seq}"})])
+        sizes = [len(part) for part in view.added]
+        assert sum(sizes) == seq
+        assert len(sizes) <= 5
+
+
+@given(operations=writes, cuts=st.sets(st.integers(1, 30)), size=st.integers(1, 9))
+@settings(deadline=None, max_examples=50)
+def test_a_view_comes_out_as_one_piece(
+    operations: list[tuple[str, Any]], cuts: set[int], size: int
+) -> None:
+    view, base, added = written(View.of(BUNDLES[1]), operations, cuts)
+    ids, expected = flat(view, base, added)
+    batches = list(view.batches(size))
+    documents = [document for part, _ in batches for document in part]
+    assert [d.id for d in documents] == ids
+    assert [d.fields for d in documents] == [{**base, **added}[id] for id in ids]
+    assert all(len(part) <= size for part, _ in batches)
+    found = concatenate([encoded for _, encoded in batches])
+    for name in ("dense", "indptr", "indices", "weights", "bias"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.width == expected.width
