@@ -7,10 +7,11 @@ too, before numpy is imported: omp_set_num_threads binds only the thread that ca
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _THREADS = (
     "MKL_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
+_NOT_STARTED = 3
 
 
 def serve(
@@ -54,7 +56,7 @@ def serve(
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, "-m", "service.run"])
     with _shared_metrics(settings):
-        _uvicorn(settings)
+        run("service.app:create_app", settings)
 
 
 @contextmanager
@@ -79,11 +81,13 @@ def _settings() -> Settings:
         raise FullrankError("; ".join(reasons)) from None
 
 
-def _uvicorn(settings: Settings) -> None:
+def run(factory: str, settings: Settings) -> None:
+    """Serve the app that ``factory``, "module:function", makes, until told to stop."""
     import uvicorn
+    from uvicorn.supervisors import Multiprocess
 
-    uvicorn.run(
-        "service.app:create_app",
+    config = uvicorn.Config(
+        factory,
         factory=True,
         host=settings.host,
         port=settings.port,
@@ -93,6 +97,18 @@ def _uvicorn(settings: Settings) -> None:
         server_header=False,
         timeout_graceful_shutdown=10,
     )
+    if settings.workers > 1:
+        listening = config.bind_socket()
+        # Else the second part of an answer waits 40 ms for the first to be acknowledged: asyncio sees to
+        # it only for sockets that it opened itself. Connections inherit it.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        Multiprocess(config, sockets=[listening]).run()
+        return
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(_NOT_STARTED)
 
 
 def _log_config(level: str) -> dict[str, Any]:

@@ -51,6 +51,15 @@ def test_an_impossible_setting_is_one_line() -> None:
     assert process.stderr.count("\n") == 1
 
 
+def test_several_workers_send_answers_at_once(root: Root) -> None:
+    # The second part of an answer that waits for the first to be acknowledged waits for 40 ms.
+    with served(root.path, workers=2) as url, httpx.Client(base_url=url, timeout=30) as client:
+        began = time.monotonic()
+        for _ in range(150):
+            client.get("/livez").raise_for_status()
+        assert time.monotonic() - began < 3
+
+
 def test_every_worker_follows_an_activation(root: Root) -> None:
     # A connection for each request, so that both workers are met.
     with (

@@ -1,0 +1,109 @@
+"""Servers under load: processes of their own, their workers each on a core of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[1]
+_TICKS = os.sysconf("SC_CLK_TCK")
+_START_S = 300
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server that answers; workers are the process ids of those that take requests."""
+
+    url: str
+    workers: tuple[int, ...]
+    cores: tuple[int, ...]
+
+    def cpu_s(self) -> float:
+        """Processor time of the workers so far."""
+        return sum(map(_cpu_s, self.workers))
+
+
+@contextmanager
+def serving(
+    module: str, environment: Mapping[str, str], ready: str, cores: Sequence[int]
+) -> Iterator[Server]:
+    """Run ``python -m module`` until the block ends, one worker for each of the cores.
+
+    environment  settings beside the address and the number of workers
+    ready        path that is answered with 200 once it takes requests
+    Exits where the server ends before that.
+    """
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+    told = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("FULLRANK_")},
+        **dict.fromkeys(_THREADS, "1"),
+        "FULLRANK_LOG_LEVEL": "warning",
+        **environment,
+        "FULLRANK_PORT": str(port),
+        "FULLRANK_WORKERS": str(len(cores)),
+    }
+    process = subprocess.Popen([sys.executable, "-m", module], env=told, cwd=ROOT)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(url + ready, process)
+        workers = _workers(process.pid, len(cores))
+        for worker, core in zip(workers, cores, strict=True):
+            for thread in Path(f"/proc/{worker}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), {core})
+        yield Server(url, workers, tuple(cores))
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _START_S
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            sys.exit(f"the server ended with {process.returncode} before it answered")
+        try:
+            if httpx.get(url, timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    sys.exit(f"{url} did not answer in {_START_S} s")
+
+
+def _workers(parent: int, number: int) -> tuple[int, ...]:
+    """The processes that answer: the children that were spawned for it, or the one there is."""
+    if number == 1 and not _spawned(parent):
+        return (parent,)
+    end = time.monotonic() + _START_S
+    while len(found := _spawned(parent)) < number and time.monotonic() < end:
+        time.sleep(0.1)
+    if len(found) != number:
+        sys.exit(f"{len(found)} workers where {number} were asked for")
+    return tuple(found)
+
+
+def _spawned(parent: int) -> list[int]:
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+
+
+def _cpu_s(process: int) -> float:
+    # The name in brackets may hold anything; what follows the last bracket is plain.
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
