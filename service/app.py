@@ -79,7 +79,12 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
         max_loaded=settings.max_loaded,
         poll_s=settings.poll_ms / 1000,
     )
-    cache = EmbeddingCache(settings.cache_entries, metrics, _remote(settings, metrics))
+    cache = EmbeddingCache(
+        settings.cache_entries,
+        metrics,
+        _remote(settings, metrics),
+        max_bytes=settings.cache_mb << 20,
+    )
     ranker = Ranker(
         cache,
         metrics,
@@ -102,4 +107,5 @@ def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
         ttl_s=settings.cache_ttl_s,
         timeout_s=settings.redis_timeout_ms / 1000,
         retry_s=settings.redis_retry_ms / 1000,
+        gain=settings.redis_gain,
     )

@@ -113,7 +113,7 @@ class Ranker:
             if not ranked.hits and not wish.offset:
                 self._metrics.zero_results.inc()
             if key is not None and cached is None:
-                self._cache.put(key, encoded)
+                self._cache.put(key, encoded, stages.seconds["encode"])
             return ranked
         finally:
             self._in_flight -= 1

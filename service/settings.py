@@ -70,6 +70,9 @@ class Settings(BaseSettings):
     cache_entries: int = Field(
         default=4096, ge=0, description="embeddings remembered in each worker; 0 turns this off"
     )
+    cache_mb: int = Field(
+        default=64, ge=1, description="megabytes that these embeddings take at most in each worker"
+    )
     filter_cache_mb: int = Field(
         default=64,
         ge=0,
@@ -80,6 +83,12 @@ class Settings(BaseSettings):
         description="Redis that shares embeddings between workers, redis://… or unix://…; "
         "unset: none",
     )
+    redis_gain: float = Field(
+        default=2,
+        ge=0,
+        description="Redis is asked only for embeddings whose encoding takes this many times as "
+        "long as Redis does; 0: for all",
+    )
     cache_ttl_s: int = Field(default=86_400, ge=1, description="lifetime of an embedding in Redis")
     redis_timeout_ms: int = Field(
         default=20, ge=1, description="longest wait for Redis before going on without"
@@ -87,7 +96,7 @@ class Settings(BaseSettings):
     redis_retry_ms: int = Field(
         default=5_000,
         ge=1,
-        description="how long Redis is left alone after three failures in a row",
+        description="how long Redis is left alone when its failures outnumber its answers by three",
     )
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="largest request body")
     max_query_chars: int = Field(default=2_000, ge=1, description="longest query")

@@ -46,7 +46,7 @@ async def test_answers_are_the_same_with_redis_on_stopped_lying_and_gone(
         expected = await answers(client)
         assert await lookups(client) == {}
     with redis_process(tmp_path) as (url, process):
-        options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 50}
+        options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 50, "redis_gain": 0}
         options["redis_timeout_ms"] = 200
         async with running(root.path, **options) as client:
             assert await answers(client) == expected
@@ -86,10 +86,10 @@ async def test_a_redis_that_never_was_is_only_absent(root: Root, tmp_path: Path)
 
 async def test_two_workers_share_what_one_encoded(root: Root, tmp_path: Path) -> None:
     with redis_process(tmp_path) as (url, _):
-        async with running(root.path, redis_url=url, redis_timeout_ms=500) as one:
+        async with running(root.path, redis_url=url, redis_timeout_ms=500, redis_gain=0) as one:
             expected = await answers(one)
             await asyncio.sleep(0.1)
-        async with running(root.path, redis_url=url, redis_timeout_ms=500) as two:
+        async with running(root.path, redis_url=url, redis_timeout_ms=500, redis_gain=0) as two:
             assert await answers(two) == expected
             assert await answers(two) == expected
             found = await lookups(two)

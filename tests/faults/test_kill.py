@@ -86,7 +86,7 @@ def test_redis_dying_under_load_costs_no_answer(tmp_path: Path, how: signal.Sign
         async with running(tmp_path / "bundles") as client:
             expected = {query: await ask(client, query) for query in queries}
         with redis_process(tmp_path) as (url, process):
-            options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 100}
+            options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 100, "redis_gain": 0}
             async with running(tmp_path / "bundles", **options) as client:
                 asked = 0
 
