@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
@@ -39,13 +38,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         services = _build(settings, metrics, Access.of(settings))
         app.state.services = services
         await services.registry.start()
-        following = asyncio.create_task(services.registry.run())
         try:
             yield
         finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
             await services.ranker.close()
             await services.registry.close()
             metrics.close()
@@ -78,6 +73,7 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
         preload=settings.preload,
         max_loaded=settings.max_loaded,
         poll_s=settings.poll_ms / 1000,
+        timeout_s=settings.swap_timeout_s,
     )
     cache = EmbeddingCache(
         settings.cache_entries,

@@ -10,7 +10,8 @@ from fastapi import Depends, Request
 from service.access import Access
 from service.metrics import Metrics
 from service.ranking import Ranker
-from service.registry import Registry, Serving
+from service.registry import Registry
+from service.serving import TAKEN, Taken
 from service.settings import Settings
 
 
@@ -32,9 +33,11 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-async def _serving(services: ServicesDep) -> Serving:
-    return services.registry.serving
+async def _serving(request: Request, services: ServicesDep) -> Taken:
+    # Left in the scope for the headers of whatever the answer will be.
+    taken = request.scope[TAKEN] = Taken(services.registry.serving)
+    return taken
 
 
 # Taken once for a request: everything in its answer comes from this one generation.
-ServingDep = Annotated[Serving, Depends(_serving)]
+ServingDep = Annotated[Taken, Depends(_serving)]

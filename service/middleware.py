@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import Internal, Problem, TooLarge
 from service.metrics import Metrics
+from service.serving import TAKEN
 
 # Anyone can make a method up; each would be a metric of its own for ever.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
@@ -57,6 +58,7 @@ class Edge:
                 status = message["status"]
                 outgoing = MutableHeaders(scope=message)
                 outgoing["X-Request-Id"] = request_id
+                _name_model(scope, outgoing)
                 for name, value in SAFETY_HEADERS.items():
                     outgoing.setdefault(name, value)
             await send(message)
@@ -98,3 +100,14 @@ class Edge:
     async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
         answer = problem.answer(scope["fullrank.request_id"])
         await answer(scope, receive, send)
+
+
+def _name_model(scope: Scope, outgoing: MutableHeaders) -> None:
+    """Which generation and version answer, also in problems; without a request for a model, what serves."""
+    taken = scope.get(TAKEN)
+    if taken is not None:
+        outgoing["X-Model-Generation"] = str(taken.generation)
+        if taken.bundle is not None:
+            outgoing["X-Model-Version"] = taken.bundle.version
+    elif (services := getattr(scope["app"].state, "services", None)) is not None:
+        outgoing["X-Model-Generation"] = str(services.registry.serving.generation)

@@ -45,11 +45,13 @@ def next_step(
     default_model: str | None = None,
     *,
     preload: bool = False,
+    elsewhere: Collection[str] = (),
 ) -> Step:
     """What to do now; Step() is nothing.
 
-    available is newest first. The note on disk is the truth: a worker follows it also when its
-    generation is lower than its own, for the note is what it would come up on after a restart.
+    available is newest first; elsewhere is what other workers serve. The note on disk is the truth: a worker follows
+    it also when its generation is lower than its own, for the note is what it would come up on after a restart. Where
+    nothing is noted a worker joins the others, so that a bundle published meanwhile does not part them.
     While no version is noted the newest bundle of default_model (of all, when None) serves, and
     what serves is not exchanged unasked. preload adds the newest version of every bundle name.
     """
@@ -59,11 +61,15 @@ def next_step(
             activate, generation = state.version, state.generation
     elif holding.active is None:
         candidates = [b for b in available if default_model in (None, b.name)]
+        joined = [b for b in candidates if b.version in elsewhere]
         if candidates:
-            activate, generation = candidates[0].version, max(1, holding.generation)
+            first = (joined or candidates)[0]
+            activate, generation = first.version, max(1, holding.generation)
 
     wanted = list(state.loaded) if state is not None else []
     if preload:
+        if state is not None and state.previous is not None:
+            wanted.append(state.previous)
         newest: dict[str, str] = {}
         for bundle in available:
             newest.setdefault(bundle.name, bundle.version)

@@ -216,11 +216,22 @@ class ModelEntry(Reply):
     failure: str | None = Field(description="why it was refused, if it was")
 
 
+class WorkerEntry(Reply):
+    id: str
+    pid: int
+    host: str
+    generation: int = Field(description="what it serves; 0 before its first")
+    version: str | None
+    prepared: str | None = Field(description="what it has prepared for a swap under way")
+
+
 class ModelsReply(Reply):
     generation: int
     aliases: dict[str, str]
     previous: str | None = Field(description="version that served before, kept loaded")
     failure: str | None = Field(description="why the noted version does not serve, if it does not")
+    converged: bool = Field(description="every worker serves the same version and generation")
+    workers: list[WorkerEntry] = Field(description="all that share the folder of the bundles")
     models: list[ModelEntry] = Field(description="newest first")
 
 
@@ -236,6 +247,10 @@ class AliasReply(Reply):
     version: str
     generation: int
     previous: str | None
+    workers: int = Field(description="workers that took part")
+    converged: bool = Field(
+        description="all of them serve it; otherwise the slow ones follow within moments"
+    )
     took_ms: float
 
 

@@ -38,8 +38,11 @@ class Settings(BaseSettings):
         ge=3,
         description="models kept loaded; the active and the previous one always stay",
     )
-    poll_ms: int = Field(
-        default=500, ge=10, description="how often a worker looks for another worker's activation"
+    poll_ms: int = Field(default=50, ge=5, description="how often a worker looks for a swap")
+    swap_timeout_s: float = Field(
+        default=120,
+        gt=0,
+        description="longest wait of a swap until every worker has loaded and verified the bundle",
     )
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")

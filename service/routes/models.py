@@ -9,10 +9,11 @@ from fastapi import APIRouter, Path
 
 from service.access import Guarded, needs
 from service.deps import ServicesDep
-from service.registry import ALIAS
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
+from service.serving import ALIAS
+from service.workers import converged
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Guarded)
 
@@ -21,8 +22,9 @@ Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
 async def list_models(services: ServicesDep) -> Answer:
-    """Every bundle on disk, newest first: its card, whether it is loaded, whether it serves."""
+    """Every bundle on disk, newest first: its card, whether it is loaded, whether it serves; and every worker."""
     infos = await services.registry.available()
+    workers = await services.registry.workers()
     serving, failures = services.registry.serving, services.registry.failures
     entries = [
         {
@@ -46,6 +48,18 @@ async def list_models(services: ServicesDep) -> Answer:
             "aliases": {ALIAS: serving.active} if serving.active else {},
             "previous": serving.previous,
             "failure": failures.get(ALIAS),
+            "converged": converged(workers, serving.generation),
+            "workers": [
+                {
+                    "id": worker.id,
+                    "pid": worker.pid,
+                    "host": worker.host,
+                    "generation": worker.generation,
+                    "version": worker.version,
+                    "prepared": worker.prepared,
+                }
+                for worker in workers
+            ],
             "models": entries,
         }
     )
@@ -78,18 +92,20 @@ async def load(version: Version, services: ServicesDep) -> Answer:
     openapi_extra=needs("admin"),
 )
 async def activate(body: ActivateRequest, services: ServicesDep) -> Answer:
-    """Let a version serve as the default, after it was loaded, verified and warmed.
+    """Let a version serve as the default in every worker, after all have loaded, verified and warmed it.
 
     Requests in flight finish on the model they started with. Rolling back is the same call.
     """
     started = time.perf_counter()
-    serving = await services.registry.activate(body.version)
+    swapped = await services.registry.activate(body.version)
     return Answer(
         {
             "alias": ALIAS,
-            "version": serving.active,
-            "generation": serving.generation,
-            "previous": serving.previous,
+            "version": swapped.version,
+            "generation": swapped.generation,
+            "previous": swapped.previous,
+            "workers": swapped.workers,
+            "converged": swapped.converged,
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
     )

@@ -15,7 +15,6 @@ from service.deps import ServicesDep, ServingDep
 from service.errors import DocumentNotFound, Invalid
 from service.limits import check
 from service.ranking import Ranked, Wish
-from service.registry import Serving
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import (
@@ -26,16 +25,17 @@ from service.schemas import (
     SearchRequest,
     SimilarQuery,
 )
+from service.serving import Taken
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=Guarded)
 
 
-def _view(serving: Serving, model: str) -> View:
+def _view(serving: Taken, model: str) -> View:
     """The model that a request asks for with its live documents, taken once."""
     return View.of(serving.resolve(model))
 
 
-def _answer(serving: Serving, view: View, ranked: Ranked, started: float, **rest: Any) -> Answer:
+def _answer(serving: Taken, view: View, ranked: Ranked, started: float, **rest: Any) -> Answer:
     content = {
         "query_id": uuid.uuid4().hex,
         "model": view.bundle.version,
@@ -44,14 +44,10 @@ def _answer(serving: Serving, view: View, ranked: Ranked, started: float, **rest
         "certified": ranked.certified,
         **rest,
     }
-    headers = {
-        "X-Model-Version": view.bundle.version,
-        "X-Model-Generation": str(serving.generation),
-    }
-    return Answer(content, headers=headers)
+    return Answer(content)
 
 
-def _found(serving: Serving, view: View, ranked: Ranked, started: float) -> Answer:
+def _found(serving: Taken, view: View, ranked: Ranked, started: float) -> Answer:
     found = {"total": ranked.total, "hits": ranked.hits, "facets": ranked.facets}
     return _answer(serving, view, ranked, started, **found)
 

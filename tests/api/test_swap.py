@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.documents import Document
+from fullrank.errors import BundleError
 from service.app import create_app
+from service.errors import BundleRefused
+from service.metrics import Metrics
 from service.registry import Registry
 from service.schemas import AliasReply, LoadReply, ModelsReply
-from service.state import STATE, lock, read_state, write_state
+from service.state import PROPOSAL, STATE, lock, read_state, write_state
 from tests.api.conftest import Root
 from tests.api.support import AUTH, at, client_of, make_bundle, running, settings_for
 
@@ -236,12 +240,13 @@ async def test_a_full_disk_leaves_the_old_one(root: Root, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     async with running(root.path) as client:
-        monkeypatch.setattr("service.registry.write_state", full)
+        monkeypatch.setattr("service.swap.write_state", full)
         response = await activate(client, root.bm25)
         assert response.status_code == 500
         assert "No space left" in response.json()["detail"]
         assert await serving(client) == root.learned
-        monkeypatch.setattr("service.registry.write_state", write_state)
+        assert not (root.path / PROPOSAL).exists()
+        monkeypatch.setattr("service.swap.write_state", write_state)
         assert (await activate(client, root.bm25)).status_code == 200
 
 
@@ -259,8 +264,6 @@ async def test_of_two_swaps_at_once_one_wins(root: Root, monkeypatch: pytest.Mon
 async def test_loading_does_not_hold_up_requests(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import threading
-
     gate = threading.Event()
 
     def slow(path: Path) -> Bundle:
@@ -269,7 +272,7 @@ async def test_loading_does_not_hold_up_requests(
 
     async with running(root.path, preload=False) as client:
         app = client._transport.app  # type: ignore[attr-defined]
-        monkeypatch.setattr(app.state.services.registry, "_opener", slow)
+        monkeypatch.setattr(app.state.services.registry._loader, "opener", slow)
         swap = asyncio.create_task(activate(client, root.bm25))
         await asyncio.sleep(0.05)
         assert await serving(client) == root.learned
@@ -308,3 +311,179 @@ async def test_the_note_says_which_bundle_it_meant(root: Root) -> None:
     assert note["generation"] == 2
     assert len(note["manifest_sha256"]) == 64
     assert find_bundle(root.path, note["version"]).is_dir()
+
+
+async def test_workers_are_listed_and_converge(root: Root) -> None:
+    async with running(root.path, poll_ms=10) as one, running(root.path, poll_ms=10) as two:
+        for generation, version in enumerate((root.bm25, root.learned, root.bm25), start=2):
+            reply = (await activate(one, version)).json()
+            assert (reply["generation"], reply["workers"]) == (generation, 2)
+            # The answer came when both were seen to serve it.
+            assert reply["converged"] is True
+            for client in (one, two):
+                assert await serving(client) == version
+                listed = await models(client)
+                assert listed["converged"] is True
+                assert [worker["generation"] for worker in listed["workers"]] == [generation] * 2
+                assert {worker["version"] for worker in listed["workers"]} == {version}
+                assert {worker["prepared"] for worker in listed["workers"]} <= {None, version}
+    assert not list((root.path / ".workers").glob("*.json"))
+
+
+async def test_one_worker_that_cannot_load_holds_all_back(root: Root) -> None:
+    def refuse(path: Path) -> Bundle:
+        raise BundleError(f"{path}: this worker cannot")
+
+    options = {"poll_ms": 10, "preload": False}
+    async with running(root.path, **options) as one, running(root.path, **options) as two:
+        registry(two)._loader.opener = refuse
+        response = await activate(one, root.bm25)
+        assert response.status_code == 409
+        assert response.json()["type"].endswith("bundle-refused")
+        assert "this worker cannot" in response.json()["detail"]
+        assert registry(two).id in response.json()["detail"]
+        assert registry(one).id not in response.json()["detail"]
+        assert await serving(one) == await serving(two) == root.learned
+        assert read_state(root.path) is None
+        assert not (root.path / PROPOSAL).exists()
+        # What was prepared in vain is let go.
+        await until(lambda: prepared(one), set())
+        registry(two)._loader.opener = open_bundle
+        assert (await activate(one, root.bm25)).status_code == 200
+        assert await serving(two) == root.bm25
+
+
+async def prepared(client: httpx.AsyncClient) -> set[str]:
+    return {w["prepared"] for w in (await models(client))["workers"] if w["prepared"]}
+
+
+def registry(client: httpx.AsyncClient) -> Registry:
+    app = client._transport.app  # type: ignore[attr-defined]
+    return cast(Registry, app.state.services.registry)
+
+
+async def test_a_worker_that_is_not_prepared_in_time_is_named(root: Root) -> None:
+    gate = threading.Event()
+
+    def slow(path: Path) -> Bundle:
+        gate.wait(10)
+        return open_bundle(path)
+
+    options = {"poll_ms": 10, "preload": False, "swap_timeout_s": 0.3}
+    async with running(root.path, **options) as one, running(root.path, **options) as two:
+        registry(two)._loader.opener = slow
+        response = await activate(one, root.bm25)
+        assert response.status_code == 409
+        assert "not prepared in time" in response.json()["detail"]
+        assert registry(two).id in response.json()["detail"]
+        assert await serving(one) == await serving(two) == root.learned
+        gate.set()
+
+
+async def test_a_late_worker_joins_the_others(root: Root) -> None:
+    async with running(root.path, poll_ms=10) as one:
+        late = make_bundle(root.path, "late", created=at(3))
+        async with running(root.path, poll_ms=10) as two:
+            # Nothing is noted, and a newer bundle is there: they still serve the same.
+            assert await serving(one) == await serving(two) == root.learned
+        await activate(one, root.bm25)
+        async with running(root.path, poll_ms=10) as two:
+            assert await serving(two) == root.bm25
+            assert (await models(two))["generation"] == 2
+            assert (await activate(two, late)).json()["workers"] == 2
+            assert await serving(one) == late
+
+
+async def test_memory_that_would_not_suffice_is_refused_with_the_numbers(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"poll_ms": 10, "preload": False}
+    async with running(root.path, **options) as one, running(root.path, **options) as two:
+        monkeypatch.setattr("service.memory.available_bytes", lambda: 90_000_000)
+        response = await activate(one, root.bm25)
+        assert response.status_code == 409
+        assert "each of 2 workers" in response.json()["detail"]
+        assert "90.0 MB are available" in response.json()["detail"]
+        monkeypatch.setattr("service.memory.available_bytes", lambda: 120_000_000)
+        assert (await activate(one, root.bm25)).status_code == 200
+        # Both hold it by now: rolling to and fro asks for nothing more.
+        monkeypatch.setattr("service.memory.available_bytes", lambda: 0)
+        assert (await activate(two, root.learned)).status_code == 200
+        assert (await activate(two, root.bm25)).status_code == 200
+
+
+async def test_a_loaded_bundle_that_was_damaged_since_is_not_rolled_back_to(root: Root) -> None:
+    async with running(root.path, poll_ms=10) as client:
+        victim = root.path / "bm25" / root.bm25 / "documents" / "weights.npy"
+        content = victim.read_bytes()
+        victim.unlink()
+        victim.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        response = await activate(client, root.bm25)
+        assert response.status_code == 409
+        assert "weights.npy" in response.json()["detail"]
+        assert await serving(client) == root.learned
+        victim.write_bytes(content)
+        assert (await activate(client, root.bm25)).status_code == 200
+
+
+async def test_the_generation_is_in_the_header_of_every_answer(root: Root) -> None:
+    async with running(root.path) as client:
+        await activate(client, root.bm25)
+        for method, path, body, version in (
+            ("POST", "/v1/search", {"query": "copy"}, root.bm25),
+            ("POST", "/v1/search", {"query": "copy", "model": "learned"}, root.learned),
+            ("POST", "/v1/search", {"query": "copy", "model": "nobody"}, None),
+            ("POST", "/v1/search", {"query": "copy", "filter": {"text": 5}}, root.bm25),
+            ("POST", "/v1/search", {"query": 5}, None),
+            ("GET", "/v1/documents/nothing/similar", None, root.bm25),
+            ("GET", "/v1/models", None, None),
+            ("GET", "/readyz", None, None),
+            ("GET", "/nowhere", None, None),
+        ):
+            response = await client.request(method, path, json=body)
+            assert response.headers["X-Model-Generation"] == "2", path
+            assert response.headers.get("X-Model-Version") == version, (path, response.text)
+
+
+async def test_a_proposal_whose_coordinator_is_gone_is_void(root: Root) -> None:
+    (root.path / PROPOSAL).write_text(
+        '{"id": "x", "version": "y", "manifest_sha256": "", "host": ""}'
+    )
+    async with running(root.path, poll_ms=10) as client:
+        await asyncio.sleep(0.05)
+        assert registry(client)._presence.report.proposal is None
+        assert (await activate(client, root.bm25)).status_code == 200
+        assert not (root.path / PROPOSAL).exists()
+
+
+async def test_what_is_prepared_hears_of_it_first(root: Root) -> None:
+    """The hook for what else must be ready, such as documents added since the bundle was made."""
+    seen: list[str] = []
+    gone: list[str] = []
+    versions = [make_bundle(root.path, f"m{i}", created=at(i)) for i in range(3, 6)]
+
+    def refuse(bundle: Bundle) -> None:
+        seen.append(bundle.version)
+        if len(seen) == 2:
+            raise BundleError("cannot be prepared")
+
+    registry = Registry(
+        root.path,
+        Metrics(),
+        preload=False,
+        prepare=refuse,
+        release=lambda bundle: gone.append(bundle.version),
+        max_loaded=1,
+    )
+    await registry.start()
+    assert seen == [versions[2]]
+    with pytest.raises(BundleRefused, match="cannot be prepared"):
+        await registry.activate(versions[0])
+    await registry.activate(versions[0])
+    await registry.activate(versions[1])
+    assert seen == [versions[2], versions[0], versions[0], versions[1]]
+    assert registry.serving.active == versions[1]
+    # The one before stays: going back to it is a matter of milliseconds.
+    assert list(registry.serving.models) == versions[:2]
+    assert gone == [versions[2]]
+    await registry.close()

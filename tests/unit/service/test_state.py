@@ -13,8 +13,8 @@ from service.state import (
     ActiveState,
     Locked,
     StateDamaged,
-    fingerprint,
     lock,
+    mark,
     read_state,
     write_state,
 )
@@ -64,11 +64,11 @@ def test_a_damaged_note_is_said_to_be_one(tmp_path: Path, text: str) -> None:
         read_state(tmp_path)
 
 
-def test_every_replacement_changes_the_fingerprint(tmp_path: Path) -> None:
-    seen = [fingerprint(tmp_path)]
+def test_every_replacement_changes_the_mark(tmp_path: Path) -> None:
+    seen = [mark(tmp_path / STATE)]
     for generation in (1, 2, 3):
         write_state(tmp_path, ActiveState(generation, "a-1"))
-        seen.append(fingerprint(tmp_path))
+        seen.append(mark(tmp_path / STATE))
     assert seen[0] is None
     assert all(one != after for one, after in pairwise(seen))
 

@@ -1,0 +1,64 @@
+"""``fullrank bundles activate`` and ``rollback``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fullrank.cli.output import BundlePath, Json, needs, print_json, resolve
+from fullrank.errors import BundleNotFound
+
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="Longest wait until every worker is prepared.", min=0.1
+    ),
+]
+
+
+def activate(bundle: BundlePath, timeout: Timeout = 120, json: Json = False) -> None:
+    """Let a bundle serve, in every running worker and in those that start later.
+
+    Without a running worker it is verified here, and noted.
+    """
+    path = resolve(bundle).resolve()
+    _activate(path.parent.parent, path.name, timeout, json)
+
+
+def rollback(
+    bundles: Annotated[Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles.")],
+    timeout: Timeout = 120,
+    json: Json = False,
+) -> None:
+    """Let the version serve again that served before."""
+    with needs("service"):
+        from service.state import read_state
+
+    state = read_state(bundles)
+    if state is None or state.previous is None:
+        raise BundleNotFound(f"{bundles}: no version served before")
+    _activate(bundles, state.previous, timeout, json)
+
+
+def _activate(bundles: Path, version: str, timeout: float, json: bool) -> None:
+    with needs("service"):
+        from service.swap import Swap
+
+    swapped = Swap(bundles, timeout_s=timeout).activate(version)
+    if json:
+        print_json(
+            {
+                "version": swapped.version,
+                "generation": swapped.generation,
+                "previous": swapped.previous,
+                "workers": swapped.workers,
+                "converged": swapped.converged,
+            }
+        )
+        return
+    workers = f"{swapped.workers} worker{'s' * (swapped.workers != 1)}"
+    typer.echo(f"generation {swapped.generation} serves {swapped.version} in {workers}")
+    if not swapped.converged:
+        typer.echo("not every worker was seen to serve it yet", err=True)

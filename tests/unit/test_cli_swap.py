@@ -1,0 +1,80 @@
+"""``fullrank bundles activate`` and ``rollback``, without a service and beside one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fullrank.cli import app
+from fullrank.errors import BundleError, BundleNotFound
+from service.state import lock, read_state
+from tests.api.support import at, make_bundle, running
+
+RUN = CliRunner()
+
+
+def ask(*arguments: str | Path) -> dict[str, object]:
+    done = RUN.invoke(app, ["bundles", *map(str, arguments), "--json"])
+    if done.exception is not None:
+        raise done.exception
+    reply: dict[str, object] = json.loads(done.stdout)
+    return reply
+
+
+def test_without_a_service_the_bundle_is_verified_and_noted(tmp_path: Path) -> None:
+    old = make_bundle(tmp_path, "mine", created=at(1))
+    new = make_bundle(tmp_path, "mine", created=at(2))
+    reply = ask("activate", tmp_path / "mine" / old)
+    assert reply == {
+        "version": old,
+        "generation": 1,
+        "previous": None,
+        "workers": 0,
+        "converged": True,
+    }
+    # A name means its newest version.
+    assert ask("activate", tmp_path / "mine")["version"] == new
+    assert ask("rollback", tmp_path) == {**reply, "generation": 3, "previous": new}
+    state = read_state(tmp_path)
+    assert state is not None
+    assert (state.generation, state.version) == (3, old)
+    plain = RUN.invoke(app, ["bundles", "activate", str(tmp_path / "mine")])
+    assert plain.stdout == f"generation 4 serves {new} in 0 workers\n"
+
+
+def test_what_cannot_serve_is_refused(tmp_path: Path) -> None:
+    version = make_bundle(tmp_path, "mine")
+    with pytest.raises(BundleNotFound, match="before"):
+        ask("rollback", tmp_path)
+    with pytest.raises(BundleError, match="another"):
+        ask("activate", tmp_path / "another")
+    golden = tmp_path / "mine" / version / "golden.jsonl"
+    golden.chmod(0o644)
+    golden.write_text(golden.read_text().replace("copy", "cops"))
+    with pytest.raises(BundleError, match=r"golden\.jsonl"):
+        ask("activate", tmp_path / "mine")
+    with lock(tmp_path), pytest.raises(Exception, match="under way"):
+        ask("activate", tmp_path / "mine")
+    assert read_state(tmp_path) is None
+
+
+@pytest.mark.anyio
+async def test_a_running_service_takes_it(tmp_path: Path) -> None:
+    import anyio.to_thread
+
+    old = make_bundle(tmp_path, "mine", created=at(1))
+    new = make_bundle(tmp_path, "mine", created=at(2))
+    async with running(tmp_path, poll_ms=10) as one, running(tmp_path, poll_ms=10) as two:
+        reply = await anyio.to_thread.run_sync(ask, "activate", tmp_path / "mine" / old)
+        assert (reply["generation"], reply["previous"], reply["workers"]) == (2, new, 2)
+        for client in (one, two):
+            answer = (await client.post("/v1/search", json={"query": "copy"})).json()
+            assert (answer["model"], answer["generation"]) == (old, 2)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
