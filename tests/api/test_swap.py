@@ -93,7 +93,7 @@ async def test_fifty_swaps_under_load(tmp_path: Path) -> None:
         done.set()
         await asyncio.gather(*clients)
         assert answers > 50
-        assert "fullrank_generation 51.0" in (await client.get("/metrics")).text
+        assert 'fullrank_generation{worker="0"} 51.0' in (await client.get("/metrics")).text
 
 
 async def test_what_was_activated_serves_after_a_restart(root: Root) -> None:
