@@ -274,13 +274,13 @@ def test_a_key_is_asked_for_where_one_is_needed(
         page = browser.new_context().new_page()
         page.goto(f"{address}/#q=copy+files")
         expect(page.locator("#status.error")).to_contain_text("Send a key")
-        for key, hits in (("fr_test_wrong", 0), (KEY, 6)):
+        for key, hits in (("fr_test_wrong", 0), (KEY, 7)):
             page.get_by_label("Key").fill(key)
             page.get_by_role("button", name="Use it").click()
             expect(page.locator(".hit")).to_have_count(hits)
             expect(page.get_by_label("Key")).to_be_visible(visible=not hits)
         page.reload()
-        expect(page.locator(".hit")).to_have_count(6)
+        expect(page.locator(".hit")).to_have_count(7)
         assert KEY not in page.url
         page.context.close()
 
