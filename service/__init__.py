@@ -10,6 +10,8 @@
     cache.py       embeddings remembered in process; redis_cache.py  and behind it in Redis
     middleware.py  request id, body cap, metrics, safety headers, the last resort for errors
     access.py      who may call what: scopes of routes, callers without a key
+    guard.py       what stands before a route: scope, content type, room; body.py reads JSON strictly
+    admission.py   slots sized by the measured time, deadlines, the rate of a client
     keys.py        the file of hashed keys, followed while it changes
     errors.py      one tree of errors, one JSON shape
     schemas.py     what is asked and what is answered

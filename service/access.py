@@ -1,41 +1,23 @@
 """Who may do what: keys, what callers without one may do, and the refusal to stand open by mistake.
 
-A route says which scope it needs beside its path, and this is both what the OpenAPI document tells and what is checked:
-
-    router = APIRouter(route_class=Guarded)
-
-    @router.post("/search", openapi_extra=needs("search"))
-
-The check comes before the body is read, and costs a hash of the token.
+Asked before anything of a request's body is read (guard.py); a question costs a hash of the token.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import cast
 
-from fastapi import Request
-from fastapi.routing import APIRoute
-from starlette.responses import Response
 from starlette.types import Scope
 
 from fullrank.errors import FullrankError
 from service.errors import Forbidden, Unauthorized
-from service.keys import FILE, SCOPES, KeyRing, KeysError, checked_scopes
+from service.keys import FILE, KeyRing, KeysError, checked_scopes
 from service.settings import Settings
 
 # Without a key these are open as long as no file of keys exists and only this machine can call.
 OPEN = frozenset(("search", "ingest", "events"))
-SCHEME = "key"
 NONE = "none"
-
-
-def needs(scope: str) -> dict[str, Any]:
-    """The `openapi_extra` of a Guarded route: callers must hold this scope."""
-    if scope not in SCOPES:
-        raise ValueError(scope)
-    return {"security": [{SCHEME: [scope]}]}
 
 
 class Access:
@@ -118,24 +100,3 @@ def _bearer(scope: Scope) -> str | None:
                 return cast("bytes", value)[7:].strip().decode("latin-1")
             return None
     return None
-
-
-class Guarded(APIRoute):
-    """A route that answers only who may: asked before its body is read."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        handler = super().get_route_handler()
-        needed = needed_scope(self)
-
-        async def guarded(request: Request) -> Response:
-            request.app.state.services.access.require(request.scope, needed)
-            return await handler(request)
-
-        return guarded
-
-
-def needed_scope(route: APIRoute) -> str:
-    """The scope a Guarded route asks for. Raises LookupError where it forgot to say."""
-    [requirement] = (route.openapi_extra or {})["security"]
-    [scope] = requirement[SCHEME]
-    return cast("str", scope)

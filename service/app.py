@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from fullrank import __version__
 from service import errors
 from service.access import Access
+from service.admission import Admission, Rates
 from service.bitmaps import Bitmaps
 from service.cache import EmbeddingCache, Remote
 from service.deps import Services
@@ -87,9 +88,10 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
         Bitmaps(settings.filter_cache_mb << 20),
         Pace(settings.exact_budget_ms / 1000),
         threads=settings.rank_threads,
-        max_queue=settings.max_queue,
     )
-    return Services(settings, metrics, registry, ranker, access)
+    admission = Admission(settings.max_queue, settings.deadline_ms / 1000, metrics.queue.set)
+    rates = Rates(settings.rate_limit, settings.rate_burst)
+    return Services(settings, metrics, registry, ranker, access, admission, rates)
 
 
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:

@@ -8,6 +8,7 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from service.access import Access
+from service.admission import Admission, Rates
 from service.metrics import Metrics
 from service.ranking import Ranker
 from service.registry import Registry
@@ -24,6 +25,8 @@ class Services:
     registry: Registry
     ranker: Ranker
     access: Access
+    admission: Admission
+    rates: Rates
 
 
 async def _services(request: Request) -> Services:

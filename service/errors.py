@@ -11,7 +11,9 @@
     ├── Conflict        409   another swap is under way
     │   └── BundleRefused     the bundle did not verify; what served goes on serving
     ├── TooLarge        413
+    ├── UnsupportedMedia 415  the body is not said to be JSON in UTF-8
     ├── Invalid         422   a field is missing, unknown, of the wrong type or too long
+    ├── TooMany         429   this client, for now
     ├── Internal        500   a defect; the log has the details, the answer has not
     └── Overloaded      503   try again later
         └── NotReady          no model is loaded
@@ -140,6 +142,13 @@ class TooLarge(Problem):
     title = "Request too large"
 
 
+class UnsupportedMedia(Problem):
+    status = 415
+    slug = "unsupported-media-type"
+    title = "Unsupported media type"
+    detail_default = "The body must be JSON in UTF-8, sent as Content-Type: application/json."
+
+
 class Invalid(Problem):
     status = 422
     slug = "invalid"
@@ -147,14 +156,25 @@ class Invalid(Problem):
     detail_default = "The request has fields that are missing, unknown or not as documented."
 
 
-class Overloaded(Problem):
+class Later(Problem):
+    """Base of what may be tried again after a while."""
+
+    def __init__(self, detail: str | None = None, *, retry_after: int = 1) -> None:
+        super().__init__(detail, headers={"Retry-After": str(retry_after)})
+
+
+class TooMany(Later):
+    status = 429
+    slug = "too-many-requests"
+    title = "Too many requests"
+    detail_default = "This client asks more often than it may."
+
+
+class Overloaded(Later):
     status = 503
     slug = "overloaded"
     title = "Too busy"
     detail_default = "Too many requests are waiting; try again shortly."
-
-    def __init__(self, detail: str | None = None) -> None:
-        super().__init__(detail, headers={"Retry-After": "1"})
 
 
 class NotReady(Overloaded):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fullrank.text import words
 from service.errors import Invalid
 from service.settings import Settings
 
@@ -29,5 +30,13 @@ def check(settings: Settings, value: Any) -> None:
             errors.append({"field": name, "reason": f"must be at most {cap}"})
         elif keyword == "maxLength" and len(given) > cap:
             errors.append({"field": name, "reason": f"must have at most {cap} characters"})
+        elif (
+            keyword == "maxLength"
+            and len(given) > settings.max_words  # no text has more words than letters
+            and len(words(given)) > settings.max_words
+        ):
+            errors.append(
+                {"field": name, "reason": f"must have at most {settings.max_words} words"}
+            )
     if errors:
         raise Invalid(errors=errors)

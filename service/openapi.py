@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.access import SCHEME
+from service.guard import SCHEME
 from service.keys import SCOPES
 from service.limits import CAPS
 from service.routes.documented import problems
@@ -53,11 +53,9 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
 
 def _finish(path: str, operation: dict[str, Any], settings: Settings) -> None:
     if "security" in operation:
-        operation["responses"] |= {
-            str(status): response
-            for status, response in problems(401, 403).items()
-            if status != 500
-        }
+        [[scope]] = operation["security"][0].values()
+        statuses = (401, 403) if scope == "admin" else (401, 403, 429)
+        operation["responses"] |= {str(s): problems(s)[s] for s in statuses}
     for parameter in operation.get("parameters", ()):
         cap = CAPS.get(("SimilarQuery", parameter["name"]))
         if parameter["in"] == "query" and cap is not None:

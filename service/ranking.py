@@ -1,4 +1,4 @@
-"""From a text to ranked documents, on a bounded pool of threads.
+"""From a text to ranked documents, on a pool of threads.
 
 The event loop looks into the cache; a thread encodes what was not there, ranks, explains and reads
 the stored fields. Every part of one answer comes from the one view it was given.
@@ -21,7 +21,6 @@ from fullrank.live.view import Hit
 from fullrank.model import TermShare
 from service.bitmaps import Bitmaps, Mask
 from service.cache import EmbeddingCache, Key
-from service.errors import Overloaded
 from service.metrics import Metrics
 from service.pace import Pace
 from service.stages import Stages
@@ -67,7 +66,7 @@ class Ranked:
 
 
 class Ranker:
-    """The pool, its queue and the cache in front of it."""
+    """The pool and the cache in front of it."""
 
     def __init__(
         self,
@@ -77,47 +76,37 @@ class Ranker:
         pace: Pace,
         *,
         threads: int = 2,
-        max_queue: int = 64,
     ) -> None:
         self._cache = cache
         self._metrics = metrics
         self._bitmaps = bitmaps
         self._pace = pace
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rank")
-        self._max_queue = max_queue
-        self._in_flight = 0
 
     async def rank(self, view: View, wish: Wish) -> Ranked:
         """Rank the documents of a view for a text.
 
-        Raises Overloaded when the queue is full, FilterError where filter or facets do not fit.
+        Raises FilterError where filter or facets do not fit. Whoever asks has been admitted; a caller that is
+        cancelled leaves nothing behind that has not begun.
         """
-        if self._in_flight >= self._max_queue:
-            raise Overloaded
-        self._in_flight += 1
-        self._metrics.queue.set(self._in_flight)
-        try:
-            stages = Stages()
-            key = cached = None
-            if self._cache.on:
-                model = view.model
-                key = Key.of(view.bundle.bundle_id, wish.text, model.n_dense, model.n_sparse)
-                cached = await self._cache.get(key)
-                stages.done("cache")
-            loop = asyncio.get_running_loop()
-            encoded, ranked = await loop.run_in_executor(
-                self._pool, _rank, view, wish, cached, self._bitmaps, self._pace, stages
-            )
-            self._metrics.search(stages)
-            self._metrics.searches.labels(ranked.mode, str(ranked.certified).lower()).inc()
-            if not ranked.hits and not wish.offset:
-                self._metrics.zero_results.inc()
-            if key is not None and cached is None:
-                self._cache.put(key, encoded, stages.seconds["encode"])
-            return ranked
-        finally:
-            self._in_flight -= 1
-            self._metrics.queue.set(self._in_flight)
+        stages = Stages()
+        key = cached = None
+        if self._cache.on:
+            model = view.model
+            key = Key.of(view.bundle.bundle_id, wish.text, model.n_dense, model.n_sparse)
+            cached = await self._cache.get(key)
+            stages.done("cache")
+        loop = asyncio.get_running_loop()
+        encoded, ranked = await loop.run_in_executor(
+            self._pool, _rank, view, wish, cached, self._bitmaps, self._pace, stages
+        )
+        self._metrics.search(stages)
+        self._metrics.searches.labels(ranked.mode, str(ranked.certified).lower()).inc()
+        if not ranked.hits and not wish.offset:
+            self._metrics.zero_results.inc()
+        if key is not None and cached is None:
+            self._cache.put(key, encoded, stages.seconds["encode"])
+        return ranked
 
     async def close(self) -> None:
         """Finish what runs, drop what waits, let the cache go."""

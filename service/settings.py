@@ -68,7 +68,24 @@ class Settings(BaseSettings):
     max_queue: int = Field(
         default=64,
         ge=1,
-        description="rankings waiting or running in a worker before it answers 503",
+        description="rankings waiting or running in a worker before it answers 503; fewer where "
+        "they could not be answered within half of the deadline",
+    )
+    deadline_ms: int = Field(
+        default=2_000,
+        ge=1,
+        description="longest time from a request that ranks to its answer; what takes longer is "
+        "answered 503",
+    )
+    rate_limit: float = Field(
+        default=0,
+        ge=0,
+        allow_inf_nan=False,
+        description="requests a second that a worker takes from one client (a key, else an "
+        "address) before it answers 429; 0: no limit",
+    )
+    rate_burst: int = Field(
+        default=100, ge=1, description="requests that a client may make at once, rate limit or not"
     )
     cache_entries: int = Field(
         default=4096, ge=0, description="embeddings remembered in each worker; 0 turns this off"
@@ -105,6 +122,11 @@ class Settings(BaseSettings):
     max_query_chars: int = Field(default=2_000, ge=1, description="longest query")
     max_page_chars: int = Field(
         default=200_000, ge=1, description="longest page text for /v1/match"
+    )
+    max_words: int = Field(
+        default=50_000,
+        ge=1,
+        description="most words of a query or page; of scripts without spaces, most letters",
     )
     max_limit: int = Field(default=100, ge=1, description="most hits in one answer")
     max_offset: int = Field(default=10_000, ge=0, description="deepest first hit")

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from service.access import Guarded, needs
 from service.deps import ServicesDep
+from service.guard import Guarded, needs
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
@@ -88,7 +88,7 @@ async def load(version: Version, services: ServicesDep) -> Answer:
 @router.put(
     "/aliases/default",
     response_model=AliasReply,
-    responses=problems(400, 404, 409, 413, 422),
+    responses=problems(400, 404, 409, 413, 415, 422),
     openapi_extra=needs("admin"),
 )
 async def activate(body: ActivateRequest, services: ServicesDep) -> Answer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from typing import Annotated, Any
@@ -10,9 +9,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from fullrank.live import View
-from service.access import Guarded, needs
+from service.body import parse_text
 from service.deps import ServicesDep, ServingDep
-from service.errors import DocumentNotFound, Invalid
+from service.errors import DocumentNotFound
+from service.guard import Ranking, needs
 from service.limits import check
 from service.ranking import Ranked, Wish
 from service.responses import Answer
@@ -27,7 +27,7 @@ from service.schemas import (
 )
 from service.serving import Taken
 
-router = APIRouter(prefix="/v1", tags=["search"], route_class=Guarded)
+router = APIRouter(prefix="/v1", tags=["search"], route_class=Ranking)
 
 
 def _view(serving: Taken, model: str) -> View:
@@ -55,7 +55,7 @@ def _found(serving: Taken, view: View, ranked: Ranked, started: float) -> Answer
 @router.post(
     "/search",
     response_model=SearchReply,
-    responses=problems(400, 404, 413, 422, 503),
+    responses=problems(400, 404, 413, 415, 422, 503),
     openapi_extra=needs("search"),
 )
 async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
@@ -80,7 +80,7 @@ async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep
 @router.post(
     "/match",
     response_model=MatchReply,
-    responses=problems(400, 404, 413, 422, 503),
+    responses=problems(400, 404, 413, 415, 422, 503),
     openapi_extra=needs("search"),
 )
 async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
@@ -135,18 +135,10 @@ async def similar(
         asked.offset,
         asked.fields,
         exclude=[id],
-        filter=None if asked.filter is None else _json(asked.filter),
+        filter=None if asked.filter is None else parse_text(asked.filter, "filter"),
         mode=asked.mode,
     )
     return _found(serving, view, await services.ranker.rank(view, wish), started)
-
-
-def _json(text: str) -> Any:
-    """The filter of a query string. Raises Invalid where it is no JSON."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        raise Invalid(errors=[{"field": "filter", "reason": "is not JSON"}]) from None
 
 
 def page_text(view: View, page: Page) -> str:

@@ -104,6 +104,14 @@ async def test_a_field_that_is_not_as_documented_is_named(
         b'{"query": "x", "limit": Infinity}',
         b'{"query": "x", "limit": 1e400}',
         b'{"query": "\\ud800"}',
+        b'{"query": "x", "query": "y"}',
+        b'{"query": "x", "filter": {"a": 1, "a": 2}}',
+        b'{"query": "x", "filter": {"a": "\\ud800"}}',
+        b'{"query": "x", "filter": {"\\ud800": 1}}',
+        b'{"query": "x", "filter": {"a": NaN}}',
+        b'{"query": "x", "filter": {"a": 1e400}}',
+        b'{"query": "x", "filter": ' + b'{"not": ' * 9999 + b"{}" + b"}" * 10_000,
+        b"[" * 200_000,
         b'{"query": "x", "fields": ["\\udfff"]}',
         b'{"query": "x", "model": "\\ud800"}',
     ],
@@ -118,9 +126,42 @@ async def test_bytes_that_are_no_text_are_a_bad_request(client: httpx.AsyncClien
     check(response, 400, "bad-request")
 
 
-async def test_another_content_type_is_refused(client: httpx.AsyncClient) -> None:
-    response = await client.post("/v1/search", content=b'{"query": "x"}')
-    check(response, 422, "invalid")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "",
+        "text/plain",
+        "application/jsonl",
+        "application/vnd.x+json",
+        "application/json; charset=utf-16",
+        "application/json; charset=latin-1; charset=utf-8",
+        "application/json; profile=x",
+        "text/plain, application/json",
+    ],
+)
+async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: Any) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    response = await client.post("/v1/search", content=b'{"query": "x"}', headers=headers)
+    check(response, 415, "unsupported-media-type")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["Application/JSON", "application/json;charset=UTF-8", 'application/json; charset="utf-8"'],
+)
+async def test_json_is_known_by_any_of_its_names(client: httpx.AsyncClient, kind: str) -> None:
+    response = await client.post(
+        "/v1/search", content=b'{"query": "x"}', headers={"Content-Type": kind}
+    )
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
+async def test_only_utf_8_is_read(client: httpx.AsyncClient, encoding: str) -> None:
+    content = '{"query": "x"}'.encode(encoding)
+    response = await client.post("/v1/search", content=content, headers=JSON)
+    assert response.status_code in (400, 422)
 
 
 async def test_a_body_beyond_the_cap_is_not_read(client: httpx.AsyncClient) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from typing import Any
 
 import httpx
@@ -14,7 +12,7 @@ from fullrank.bundle import find_bundle, open_bundle
 from fullrank.retrieval import Retriever
 from service.schemas import MatchReply, SearchReply
 from tests.api.conftest import Root
-from tests.api.support import CORPUS, answer_of, running
+from tests.api.support import CORPUS, answer_of
 
 pytestmark = pytest.mark.anyio
 
@@ -156,28 +154,3 @@ async def test_the_same_question_gives_the_same_answer(client: httpx.AsyncClient
     first = await search(client, query="Copy  FILES")
     for query in ("Copy  FILES", "copy files", "copy\nfiles"):
         assert answer_of(await search(client, query=query)) == answer_of(first)
-
-
-async def test_a_full_queue_is_refused_at_once(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    from service import ranking
-
-    gate = threading.Event()
-    original = ranking._rank
-
-    def slow(*args: Any) -> Any:
-        gate.wait(10)
-        return original(*args)
-
-    monkeypatch.setattr(ranking, "_rank", slow)
-    async with running(root.path, max_queue=2, rank_threads=1) as client:
-        waiting = [
-            asyncio.create_task(client.post("/v1/search", json={"query": "x"})) for _ in range(2)
-        ]
-        await asyncio.sleep(0.1)
-        refused = await client.post("/v1/search", json={"query": "x"})
-        assert refused.status_code == 503
-        assert refused.headers["Retry-After"] == "1"
-        assert refused.json()["type"].endswith("overloaded")
-        assert (await client.get("/readyz")).status_code == 200
-        gate.set()
-        assert [(await task).status_code for task in waiting] == [200, 200]
