@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fullrank import expansion, language, linear, mixed, pairs, translation
+from fullrank import expansion, language, linear, mixed, pairs, translation, unseen
 from fullrank.errors import BundleError
 from fullrank.model import Model, Parts
 
@@ -14,6 +14,7 @@ KINDS: dict[str, Callable[[Parts], Model]] = {
     linear.KIND: linear.LinearModel.from_parts,
     pairs.KIND: pairs.PairModel.from_parts,
     mixed.KIND: lambda parts: mixed.MixedModel.from_parts(parts, load_model),
+    unseen.KIND: lambda parts: unseen.OpenModel.from_parts(parts, load_model),
     translation.KIND: translation.TranslationModel.from_parts,
 }
 

@@ -33,6 +33,7 @@ from fullrank.manifest import (
 from fullrank.model import Model, Parts
 from fullrank.retrieval import Retriever
 from fullrank.strings import StringTable
+from fullrank.unseen import OpenModel, live_model
 from fullrank.verify import (
     advise,
     check_finite,
@@ -88,6 +89,11 @@ class Bundle:
     @property
     def card(self) -> Mapping[str, Any]:
         return self.manifest.card
+
+    @cached_property
+    def live_model(self) -> OpenModel | None:
+        """The model with rows for words that it does not know; None where it takes no live documents."""
+        return live_model(self.model)
 
     @cached_property
     def columns(self) -> Columns:

@@ -69,7 +69,7 @@ def brute_force(
     u = query.dense[0].astype(np.float64)
     s = np.zeros(documents.width)
     s[query.indices] = query.weights
-    t = documents.csr().toarray().astype(np.float64)
-    scores = documents.dense.astype(np.float64) @ u + t @ s + documents.bias
+    match = documents.csr().astype(np.float64) @ s
+    scores = documents.dense.astype(np.float64) @ u + match + documents.bias
     found = [(id, float(score)) for id, score, keep in zip(ids, scores, kept, strict=True) if keep]
     return sorted(found, key=lambda one: (-one[1], one[0]))

@@ -8,7 +8,8 @@ Operation   operation.py   one write: a document by its id, or its deletion
 View        view.py        one bundle and its live documents at one position of the log; never changes
 Part        part.py        some documents and how they are searched: the bundle's, or those of one segment
 segments    segments.py    added documents in few immutable pieces, merged as they grow
-OpenModel   unseen.py      a model whose documents may hold words that it does not know
+
+Words that the model does not know have rows of their own: fullrank.unseen.
 
 A request takes its View once, and its answer is wholly of that one. ``apply`` returns a new View that shares what has
 not changed: it costs what the new documents cost, and now and then a merge of segments of their size.

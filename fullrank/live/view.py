@@ -13,9 +13,9 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.columns import Columns, aligned
-from fullrank.documents import Document
+from fullrank.documents import Document, fields_line
 from fullrank.encoding import Encoded
-from fullrank.errors import DocumentRefused
+from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live.operation import Operation
 from fullrank.live.part import Part
 from fullrank.live.segments import gathered, in_model, merged_rows, segment, settled
@@ -75,12 +75,12 @@ class View:
 
     @property
     def encoder(self) -> Model:
-        """What added documents are encoded by."""
-        return self.bundle.model
+        """What added documents are encoded by: the bundle's model with rows for words that it does not know."""
+        return self.bundle.live_model or self.bundle.model
 
     @property
     def model(self) -> Model:
-        """What a query is encoded by: the encoder where there are added documents, else the bundle's own model."""
+        """What a query is encoded by: without added documents the bundle's own model."""
         return self.encoder if self.added else self.bundle.model
 
     @cached_property
@@ -106,9 +106,21 @@ class View:
         return sum(part.live for part in self.parts)
 
     def check(self, id: str, fields: Mapping[str, Any]) -> None:
-        """Raise DocumentRefused, saying why, where the model cannot take a document."""
-        if self.bundle.retriever.scorer is not None:
-            raise DocumentRefused(f"{self.bundle.version}: its model takes no live documents")
+        """Raise DocumentRefused, saying why, where this bundle cannot take a document."""
+        model = self.bundle.live_model
+        if model is None:
+            raise DocumentRefused(
+                f"The model of {self.bundle.version} takes no live documents: each of them would change "
+                "the score of others."
+            )
+        for name in sorted({name for column in model.rule.columns for name in column}):
+            value = fields.get(name)
+            if value is not None and not isinstance(value, str):
+                raise DocumentRefused(f"Field {name!r} is {type(value).__name__}, not text.")
+        try:
+            fields_line(Document(id, fields))
+        except BundleError as error:
+            raise DocumentRefused(str(error)) from error
 
     def apply(self, operations: Iterable[Operation]) -> View:
         """The view after some operations, ascending by seq; those that are in it already change nothing.
@@ -128,8 +140,8 @@ class View:
         ]
         new = {id: fields for id, fields in latest.items() if fields is not None}
         if new:
-            for id, fields in new.items():
-                self.check(id, fields)
+            if self.bundle.live_model is None:
+                self.check("", {})
             added.append(segment(self.encoder, new))
         return replace(self, seq=seq, base=base, added=settled(self.encoder, added))
 
