@@ -54,10 +54,12 @@ class Key:
 
     @classmethod
     def of(cls, bundle_id: str, text: str, n_dense: int, width: int) -> Key:
-        """Texts with the same words under the same bundle have the same key."""
+        """Texts with the same words under the same bundle and in the same shape have the same key.
+
+        Where a bundle has live documents its queries are wider: their unseen words count too.
+        """
         hashed = hashlib.blake2b(digest_size=16, person=b"fullrank.embed")
-        hashed.update(bundle_id.encode())
-        hashed.update(b"\0")
+        hashed.update(f"{bundle_id}\0{n_dense}\0{width}\0".encode())
         hashed.update(normalise(text).encode())
         return cls(hashed.digest(), n_dense, width, (bundle_id, len(text).bit_length()))
 

@@ -5,6 +5,7 @@ Each recipe is trained once, tiny, on planted data; every test below runs over a
 
 from __future__ import annotations
 
+import json
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,14 +18,19 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, concatenate
+from fullrank.errors import DocumentRefused
+from fullrank.expansion import ExpansionModel
 from fullrank.explain import explain
 from fullrank.kinds import load_model
+from fullrank.live import Operation, View
 from fullrank.model import Parts
 from fullrank.retrieval import Retriever
+from fullrank.unseen.columns import known
 from tests.api.support import running
 from tests.contract.cases import CASES, Case
 from tests.contract.twins import twin_of
+from tests.live import flat
 from tests.planted import write_lines, write_planted, write_planted_links
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import evaluate, query_texts
@@ -261,6 +267,78 @@ def test_explanations_add_up_to_the_score(trained: Trained) -> None:
             assert found.bias == ranking.bias[place]
             total = sum(word.learned + word.exact for word in found.words)
             assert total + found.bias == pytest.approx(ranking.scores[place], rel=1e-5, abs=1e-5)
+
+
+def test_live_documents_rank_as_if_they_had_always_been_there(trained: Trained) -> None:
+    """Added, replaced and deleted: the same order and the same bits as one piece with the same documents."""
+    bundle = trained.bundle
+    view = View.of(bundle)
+    if isinstance(bundle.model, ExpansionModel):
+        with pytest.raises(DocumentRefused, match="takes no live documents"):
+            view.apply([Operation(1, "new", {"text": "tell1a"})])
+        return
+    ids = list(bundle.documents.ids)
+    new = {f"new{i}": {"title": text, "text": "tell1a"} for i, text in enumerate(NASTY)}
+    new[ids[3]] = {"title": "name0n0 unheard", "text": "tell2b decoy1 unheard"}
+    writes: list[tuple[str, Any]] = [*new.items(), (ids[0], None), (ids[5], None), ("no", None)]
+    for cut in range(0, len(writes), 4):
+        part = enumerate(writes[cut : cut + 4], start=cut + 1)
+        view = view.apply([Operation(seq, id, fields) for seq, (id, fields) in part])
+    left = {id: {} for id in ids if id not in (ids[0], ids[3], ids[5])}
+    here, documents = flat(view, left, new)
+    truth = Retriever(documents, view.encoder.scorer(documents))
+    for text in [*trained.queries, "unheard", "neverseen decoy1 unheard"]:
+        query = view.model.encode_queries([text])
+        assert same(query, view.encoder.encode_queries([text]))
+        found = view.search(query, 7, offset=1)
+        [expected] = truth.search(query, 7, offset=1)
+        assert [hit.id for hit in found.hits] == [here[row] for row in expected.rows.tolist()]
+        assert [hit.score for hit in found.hits] == expected.scores.tolist()
+        assert found.certified
+        assert found.total == len(here)
+        terms = view.model.query_terms(text)
+        for hit in found.hits[:2]:
+            why = hit.part.explain(terms, query, hit.row)
+            assert why.learned == pytest.approx(hit.learned, rel=1e-5, abs=1e-5)
+            assert why.exact == pytest.approx(hit.exact, rel=1e-5, abs=1e-5)
+
+
+def test_a_document_without_a_known_word_is_found_by_its_own(trained: Trained) -> None:
+    bundle = trained.bundle
+    if isinstance(bundle.model, ExpansionModel):
+        return
+    view = View.of(bundle).apply([Operation(1, "new", {"title": "", "text": "qqxx qqzz"})])
+    asked = view.search(view.model.encode_queries(["qqzz"]), 1000)
+    [hit] = [hit for hit in asked.hits if hit.id == "new"]
+    assert hit.exact > 0
+    other = view.search(view.model.encode_queries(["qqyy"]), 1000)
+    [without] = [hit for hit in other.hits if hit.id == "new"]
+    model = bundle.live_model
+    assert model is not None
+    # In few buckets of the model's own, words that have nothing in common meet.
+    if not model.rule.words.buckets:
+        assert without.exact == 0
+    if not bundle.model.n_dense:
+        assert asked.hits[0].id == "new"
+
+
+def test_a_model_with_rows_for_unseen_words_comes_back_from_its_parts(trained: Trained) -> None:
+    model = trained.bundle.live_model
+    if model is None:
+        assert isinstance(trained.bundle.model, ExpansionModel)
+        return
+    parts = model.parts()
+    found = load_model(Parts(json.loads(json.dumps(parts.config)), parts.arrays, parts.strings))
+    assert found.config == model.config
+    assert found.n_sparse == model.n_sparse == trained.bundle.model.n_sparse + (1 << 20)
+    assert same(found.encode_queries(trained.queries), model.encode_queries(trained.queries))
+    given = trained.documents[::5]
+    assert same(found.encode_documents(given), model.encode_documents(given))
+    # One by one the same bits, and what the model itself says is untouched.
+    one = concatenate([model.encode_queries([text]) for text in trained.queries])
+    assert same(one, model.encode_queries(trained.queries))
+    own = known(one, trained.bundle.model.n_sparse)
+    assert same(own, trained.bundle.model.encode_queries(trained.queries))
 
 
 def assert_one_table(parts: Parts) -> None:

@@ -111,6 +111,8 @@ def test_keys_differ_by_bundle_and_by_words() -> None:
     assert key("Copy  a\nFILE") == key("copy a file")
     assert key("copy a file") != key("copy the file")
     assert Key.of("one", "x", 1, 1) != Key.of("two", "x", 1, 1)
+    # The table of the process looks at the digest alone.
+    assert Key.of("one", "x", 1, 1).digest != Key.of("one", "x", 1, 2).digest
 
 
 def test_the_oldest_unused_embedding_goes_first() -> None:
