@@ -12,13 +12,17 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from fullrank.errors import FullrankError
 from service.settings import PREFIX, Settings
+
+if TYPE_CHECKING:
+    import uvicorn
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -26,7 +30,6 @@ _THREADS = (
     "MKL_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-_NOT_STARTED = 3
 
 
 def serve(
@@ -84,31 +87,42 @@ def _settings() -> Settings:
 def run(factory: str, settings: Settings) -> None:
     """Serve the app that ``factory``, "module:function", makes, until told to stop."""
     import uvicorn
-    from uvicorn.supervisors import Multiprocess
 
-    config = uvicorn.Config(
-        factory,
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        workers=settings.workers,
-        log_config=_log_config(settings.log_level.upper()),
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=10,
-    )
+    from service.supervisor import NOT_STARTED, Supervisor
+    from service.worker import start
+
+    config = configured(factory, settings)
     if settings.workers > 1:
         listening = config.bind_socket()
         # Else the second part of an answer waits 40 ms for the first to be acknowledged: asyncio sees to
         # it only for sockets that it opened itself. Connections inherit it.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        Multiprocess(config, sockets=[listening]).run()
+        listening.set_inheritable(False)
+        code = Supervisor(partial(start, factory, listening), settings.workers).run()
+        if code:
+            sys.exit(code)
         return
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt):
         server.run()
     if not server.started:
-        sys.exit(_NOT_STARTED)
+        sys.exit(NOT_STARTED)
+
+
+def configured(factory: str, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves, alone or in each worker. Logging is set up on the way."""
+    import uvicorn
+
+    return uvicorn.Config(
+        factory,
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        log_config=_log_config(settings.log_level.upper()),
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=10,
+    )
 
 
 def _log_config(level: str) -> dict[str, Any]:

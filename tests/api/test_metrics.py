@@ -26,7 +26,7 @@ def workers() -> list[int]:
         for server in children(os.getpid())
         if b"service.run" in Path(f"/proc/{server}/cmdline").read_bytes()
         for worker in children(server)
-        if b"spawn_main" in Path(f"/proc/{worker}/cmdline").read_bytes()
+        if b"service.worker" in Path(f"/proc/{worker}/cmdline").read_bytes()
     ]
 
 
