@@ -11,6 +11,8 @@
     middleware.py  request id, body cap, metrics, safety headers, the last resort for errors
     access.py      who may call what: scopes of routes, callers without a key
     guard.py       what stands before a route: scope, content type, room; body.py reads JSON strictly
+    protocol.py    one connection: an end to every wait, refusals without a task
+    drain.py       SIGTERM: readyz first, then the door
     admission.py   slots sized by the measured time, deadlines, the rate of a client
     keys.py        the file of hashed keys, followed while it changes
     errors.py      one tree of errors, one JSON shape

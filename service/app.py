@@ -15,10 +15,12 @@ from service.admission import Admission, Rates
 from service.bitmaps import Bitmaps
 from service.cache import EmbeddingCache, Remote
 from service.deps import Services
+from service.drain import drain_first
 from service.metrics import Metrics
 from service.middleware import Edge
 from service.openapi import document
 from service.pace import Pace
+from service.protocol import KEY, Limits
 from service.ranking import Ranker
 from service.registry import Registry
 from service.routes import health, models, search
@@ -35,12 +37,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     metrics = Metrics(settings.metrics_folder)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Limits]]:
         services = _build(settings, metrics, Access.of(settings))
         app.state.services = services
+        drain_first(services.admission, settings.drain_ms / 1000)
         await services.registry.start()
         try:
-            yield
+            yield {KEY: _limits(settings, services)}
         finally:
             await services.ranker.close()
             await services.registry.close()
@@ -92,6 +95,18 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
     admission = Admission(settings.max_queue, settings.deadline_ms / 1000, metrics.queue.set)
     rates = Rates(settings.rate_limit, settings.rate_burst)
     return Services(settings, metrics, registry, ranker, access, admission, rates)
+
+
+def _limits(settings: Settings, services: Services) -> Limits:
+    return Limits(
+        services.admission,
+        head_s=settings.head_timeout_s,
+        body_s=settings.body_timeout_s,
+        answer_s=settings.answer_timeout_s,
+        keep_alive_s=settings.keep_alive_s,
+        max_connections=settings.max_connections,
+        counted=services.metrics.refused,
+    )
 
 
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:

@@ -8,12 +8,14 @@
     │   ├── ModelNotFound     no such alias, version or bundle name
     │   └── DocumentNotFound  no such document in the model
     ├── MethodNotAllowed 405
+    ├── TimedOut        408   the request did not arrive in time
     ├── Conflict        409   another swap is under way
     │   └── BundleRefused     the bundle did not verify; what served goes on serving
     ├── TooLarge        413
     ├── UnsupportedMedia 415  the body is not said to be JSON in UTF-8
     ├── Invalid         422   a field is missing, unknown, of the wrong type or too long
     ├── TooMany         429   this client, for now
+    ├── HeadTooLarge    431
     ├── Internal        500   a defect; the log has the details, the answer has not
     └── Overloaded      503   try again later
         └── NotReady          no model is loaded
@@ -122,6 +124,20 @@ class MethodNotAllowed(Problem):
     slug = "method-not-allowed"
     title = "Method not allowed"
     detail_default = "This path does not take that method."
+
+
+class TimedOut(Problem):
+    status = 408
+    slug = "timed-out"
+    title = "Request too slow"
+    detail_default = "The request did not arrive in time."
+
+
+class HeadTooLarge(Problem):
+    status = 431
+    slug = "head-too-large"
+    title = "Head too large"
+    detail_default = "The head of the request is too large."
 
 
 class Conflict(Problem):

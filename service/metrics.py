@@ -93,6 +93,10 @@ class Metrics:
         found[0].inc()
         found[1].observe(seconds)
 
+    def refused(self, method: str, route: str, status: int) -> None:
+        """One request was answered before it was looked at; its time would say nothing of those that were."""
+        self.requests.labels(method, route, str(status)).inc()
+
     def search(self, stages: Stages) -> None:
         """One search was made."""
         for stage, seconds in stages.seconds.items():

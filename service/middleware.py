@@ -10,7 +10,7 @@ import time
 import uuid
 from logging import getLogger
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.errors import Internal, Problem, TooLarge
@@ -19,18 +19,21 @@ from service.serving import TAKEN
 
 # Anyone can make a method up; each would be a metric of its own for ever.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"))
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# The client went before its request was there; in the metrics only.
+_GONE = 499
 _log = getLogger(__name__)
 
-# No inline script or style, nothing from elsewhere: what a page shows is text from documents.
-SAFETY_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+# As headers travel. No inline script or style, nothing from elsewhere: what a page shows is text from documents.
+SAFETY = (
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
 
 
 class Edge:
@@ -46,9 +49,15 @@ class Edge:
             await self.app(scope, receive, send)
             return
         started = time.perf_counter()
-        headers = Headers(scope=scope)
-        given = headers.get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        given = length = b""
+        for name, value in scope["headers"]:
+            if name == b"x-request-id":
+                given = value
+            elif name == b"content-length":
+                length = value
+        request_id = given.decode("latin-1")
+        if not REQUEST_ID.fullmatch(request_id):
+            request_id = uuid.uuid4().hex
         scope["fullrank.request_id"] = request_id
         status = 0
 
@@ -56,20 +65,22 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                outgoing = MutableHeaders(scope=message)
-                outgoing["X-Request-Id"] = request_id
-                _name_model(scope, outgoing)
-                for name, value in SAFETY_HEADERS.items():
-                    outgoing.setdefault(name, value)
+                message["headers"] = [
+                    *message["headers"],
+                    (b"x-request-id", request_id.encode()),
+                    *_model(scope),
+                    *SAFETY,
+                ]
             await send(message)
 
         try:
-            length = headers.get("content-length", "")
             if length.isdigit() and int(length) > self.max_body_bytes:
                 # Told before it is sent: nothing of the body is read.
                 await self._refuse(self._too_large(), scope, receive, send_with_headers)
             else:
                 await self.app(scope, self._capped(receive), send_with_headers)
+        except ClientDisconnect:
+            status = status or _GONE  # there is nobody to tell
         except Exception:
             _log.exception("request %s failed", request_id)
             if status:
@@ -102,12 +113,15 @@ class Edge:
         await answer(scope, receive, send)
 
 
-def _name_model(scope: Scope, outgoing: MutableHeaders) -> None:
+def _model(scope: Scope) -> list[tuple[bytes, bytes]]:
     """Which generation and version answer, also in problems; without a request for a model, what serves."""
     taken = scope.get(TAKEN)
-    if taken is not None:
-        outgoing["X-Model-Generation"] = str(taken.generation)
-        if taken.bundle is not None:
-            outgoing["X-Model-Version"] = taken.bundle.version
-    elif (services := getattr(scope["app"].state, "services", None)) is not None:
-        outgoing["X-Model-Generation"] = str(services.registry.serving.generation)
+    if taken is None:
+        services = getattr(scope["app"].state, "services", None)
+        if services is None:
+            return []
+        return [(b"x-model-generation", b"%d" % services.registry.serving.generation)]
+    headers = [(b"x-model-generation", b"%d" % taken.generation)]
+    if taken.bundle is not None:
+        headers.append((b"x-model-version", taken.bundle.version.encode()))
+    return headers

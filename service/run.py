@@ -7,6 +7,7 @@ too, before numpy is imported: omp_set_num_threads binds only the thread that ca
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import sys
 import tempfile
@@ -30,6 +31,10 @@ _THREADS = (
     "MKL_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
+
+# A worker that was told to stop has so long for the answers under way, and then for ending itself.
+_FINISH_S = 10
+_END_S = 5
 
 
 def serve(
@@ -92,13 +97,17 @@ def run(factory: str, settings: Settings) -> None:
     from service.worker import start
 
     config = configured(factory, settings)
+    _allow_connections()
     if settings.workers > 1:
         listening = config.bind_socket()
         # Else the second part of an answer waits 40 ms for the first to be acknowledged: asyncio sees to
         # it only for sockets that it opened itself. Connections inherit it.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listening.set_inheritable(False)
-        code = Supervisor(partial(start, factory, listening), settings.workers).run()
+        grace_s = settings.drain_ms / 1000 + _FINISH_S + _END_S
+        code = Supervisor(
+            partial(start, factory, listening), settings.workers, grace_s=grace_s
+        ).run()
         if code:
             sys.exit(code)
         return
@@ -121,8 +130,17 @@ def configured(factory: str, settings: Settings) -> uvicorn.Config:
         log_config=_log_config(settings.log_level.upper()),
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=10,
+        http="service.protocol:Protocol",
+        ws="none",
+        timeout_graceful_shutdown=_FINISH_S,
     )
+
+
+def _allow_connections() -> None:
+    """As many open files as this process may have: connections are files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _log_config(level: str) -> dict[str, Any]:

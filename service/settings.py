@@ -77,6 +77,33 @@ class Settings(BaseSettings):
         description="longest time from a request that ranks to its answer; what takes longer is "
         "answered 503",
     )
+    head_timeout_s: float = Field(
+        default=10, gt=0, description="longest wait for the head of a request, from its first byte"
+    )
+    body_timeout_s: float = Field(
+        default=30,
+        gt=0,
+        description="longest wait for the body of a request, and a second more for every 16 KiB of it",
+    )
+    answer_timeout_s: float = Field(
+        default=30,
+        gt=0,
+        description="longest wait for a client to read its answer, and a second more for every 16 KiB",
+    )
+    keep_alive_s: float = Field(
+        default=75, gt=0, description="how long an idle connection is kept open"
+    )
+    max_connections: int = Field(
+        default=1_000,
+        ge=1,
+        description="connections of a worker; beyond it the longest idle one is closed for a new one",
+    )
+    drain_ms: int = Field(
+        default=0,
+        ge=0,
+        description="how long a worker that was told to stop goes on as before, /readyz answering "
+        "503, before it takes no more connections",
+    )
     rate_limit: float = Field(
         default=0,
         ge=0,

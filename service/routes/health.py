@@ -25,6 +25,8 @@ async def livez() -> Answer:
 @router.get("/readyz", response_model=Ready, responses=problems(503))
 async def readyz(serving: ServingDep, services: ServicesDep) -> Answer:
     """A model is loaded; send traffic."""
+    if services.admission.draining:
+        raise NotReady("The service is stopping.")
     if serving.active is None:
         reason = services.registry.failures.get(ALIAS)
         raise NotReady(

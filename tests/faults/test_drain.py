@@ -1,0 +1,109 @@
+"""SIGTERM: what is under way is finished, nothing waits for ever."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.api.support import at, environment_for, free_port, make_bundle, wait_for
+from tests.faults.test_slow_clients import HEAD, connect
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+QUERY = {"query": "copy files"}
+# Rankings take this long: the real server, with a slow model.
+SLOW = """
+import time
+from service import ranking, run
+original = ranking._rank
+def slow(*arguments):
+    time.sleep({seconds})
+    return original(*arguments)
+ranking._rank = slow
+run.serve()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    make_bundle(tmp_path / "bundles", "learned", created=at(2))
+    return tmp_path / "bundles"
+
+
+@pytest.fixture
+def running(root: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that are gone when the test is over."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def start(
+    root: Path, processes: list[subprocess.Popen[bytes]], seconds: float, **settings: str
+) -> tuple[subprocess.Popen[bytes], str]:
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW.format(seconds=seconds)],
+        cwd=REPOSITORY,
+        env=environment_for(root, port, OMP_NUM_THREADS="1", **ONE_THREAD, **settings),
+    )
+    processes.append(process)
+    url = f"http://127.0.0.1:{port}"
+    wait_for(f"{url}/readyz", process)
+    return process, url
+
+
+# Set before numpy is there, so that serve() need not start the process anew without the slow model.
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+
+
+def test_requests_under_way_are_answered_and_others_sent_elsewhere(
+    root: Path, running: list[subprocess.Popen[bytes]]
+) -> None:
+    process, url = start(root, running, 1.0, FULLRANK_DRAIN_MS="1500", FULLRANK_DEADLINE_MS="20000")
+    statuses: list[int] = []
+
+    def ask() -> None:
+        statuses.append(httpx.post(f"{url}/v1/search", json=QUERY, timeout=20).status_code)
+
+    asking = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in asking:
+        thread.start()
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    end = time.monotonic() + 1
+    while (ready := httpx.get(f"{url}/readyz")).status_code == 200:
+        assert time.monotonic() < end
+    assert (ready.status_code, "stopping" in ready.json()["detail"]) == (503, True)
+    assert ready.headers["Connection"] == "close"
+    # Who has not noticed yet is still served.
+    late = httpx.post(f"{url}/v1/search", json=QUERY, timeout=20)
+    for thread in asking:
+        thread.join()
+    assert late.status_code == 200
+    assert statuses == [200] * 4
+    assert process.wait(15) in (0, -signal.SIGTERM)
+
+
+def test_stopping_is_bounded_whatever_clients_do(
+    root: Path, running: list[subprocess.Popen[bytes]]
+) -> None:
+    process, url = start(root, running, 0.0)
+    with closing(connect(url)) as half, closing(connect(url)) as silent:
+        half.sendall(HEAD + b"Content-Length: 23\r\n\r\n{")
+        assert silent.fileno()
+        time.sleep(0.2)
+        started = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(25) in (0, -signal.SIGTERM)
+        assert time.monotonic() - started < 9
