@@ -6,6 +6,7 @@
     registry.py    which models are loaded and which one serves; hot swap
     policy.py      what to load and what to switch to, decided without doing it
     state.py       the active version, written beside the bundles by atomic replace
+    documents/     live documents: the log, its writer, and the views that follow it
     ranking.py     text → embedding → ranking → hits, on a bounded pool of threads
     cache.py       embeddings remembered in process; redis_cache.py  and behind it in Redis
     middleware.py  request id, body cap, metrics, safety headers, the last resort for errors

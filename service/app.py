@@ -15,6 +15,8 @@ from service.admission import Admission, Rates
 from service.bitmaps import Bitmaps
 from service.cache import EmbeddingCache, Remote
 from service.deps import Services
+from service.documents.live import LiveDocuments
+from service.documents.log import FILE, Caps
 from service.drain import drain_first
 from service.metrics import Metrics
 from service.middleware import Edge
@@ -23,7 +25,7 @@ from service.pace import Pace
 from service.protocol import KEY, Limits
 from service.ranking import Ranker
 from service.registry import Registry
-from service.routes import health, models, search
+from service.routes import documents, health, models, search
 from service.routes.page import page_router
 from service.settings import Settings
 
@@ -40,6 +42,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Limits]]:
         services = _build(settings, metrics, Access.of(settings))
         app.state.services = services
+        services.live.start()
         drain_first(services.admission, settings.drain_ms / 1000)
         await services.registry.start()
         try:
@@ -47,6 +50,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         finally:
             await services.ranker.close()
             await services.registry.close()
+            await services.live.close()
             metrics.close()
 
     # The interactive documentation loads scripts from elsewhere; the document itself stays.
@@ -61,7 +65,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     app.add_middleware(Edge, metrics=metrics, max_body_bytes=settings.max_body_bytes)
     errors.install(app)
+    # Before the documents: an id may hold slashes, and so what stands behind it.
     app.include_router(search.router)
+    app.include_router(documents.router)
     app.include_router(models.router)
     app.include_router(health.router)
     app.include_router(page_router())
@@ -70,6 +76,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
+    live = LiveDocuments(
+        settings.documents or settings.bundles / FILE,
+        Caps(settings.max_live_documents, settings.max_live_mb << 20),
+        metrics,
+        poll_s=settings.documents_poll_ms / 1000,
+        wait_s=settings.min_seq_wait_ms / 1000,
+    )
     registry = Registry(
         settings.bundles,
         metrics,
@@ -78,6 +91,8 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
         max_loaded=settings.max_loaded,
         poll_s=settings.poll_ms / 1000,
         timeout_s=settings.swap_timeout_s,
+        prepare=live.prepare,
+        release=live.release,
     )
     cache = EmbeddingCache(
         settings.cache_entries,
@@ -94,7 +109,7 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
     )
     admission = Admission(settings.max_queue, settings.deadline_ms / 1000, metrics.queue.set)
     rates = Rates(settings.rate_limit, settings.rate_burst)
-    return Services(settings, metrics, registry, ranker, access, admission, rates)
+    return Services(settings, metrics, registry, ranker, access, admission, rates, live)
 
 
 def _limits(settings: Settings, services: Services) -> Limits:

@@ -9,6 +9,7 @@ from fastapi import Depends, Request
 
 from service.access import Access
 from service.admission import Admission, Rates
+from service.documents.live import LiveDocuments
 from service.metrics import Metrics
 from service.ranking import Ranker
 from service.registry import Registry
@@ -27,6 +28,7 @@ class Services:
     access: Access
     admission: Admission
     rates: Rates
+    live: LiveDocuments
 
 
 async def _services(request: Request) -> Services:

@@ -10,15 +10,21 @@
     ├── MethodNotAllowed 405
     ├── TimedOut        408   the request did not arrive in time
     ├── Conflict        409   another swap is under way
-    │   └── BundleRefused     the bundle did not verify; what served goes on serving
+    │   ├── BundleRefused     the bundle did not verify; what served goes on serving
+    │   └── NotTaken          a loaded model takes no live documents
     ├── TooLarge        413
     ├── UnsupportedMedia 415  the body is not said to be JSON in UTF-8
     ├── Invalid         422   a field is missing, unknown, of the wrong type or too long
+    │   └── KeyReused         the idempotency key belongs to another request
     ├── TooMany         429   this client, for now
     ├── HeadTooLarge    431
     ├── Internal        500   a defect; the log has the details, the answer has not
-    └── Overloaded      503   try again later
-        └── NotReady          no model is loaded
+    ├── Overloaded      503   try again later
+    │   ├── NotReady          no model is loaded
+    │   ├── Behind            what was written is not visible yet
+    │   └── LogUnavailable    the log of live documents cannot be written
+    └── StorageFull     507   no room on the disk
+        └── TooManyDocuments  as many live documents as there may be
 
 One shape: {"type", "title", "status", "detail", "request_id", "errors"?}.
 """
@@ -152,6 +158,11 @@ class BundleRefused(Conflict):
     title = "The bundle was refused"
 
 
+class NotTaken(Conflict):
+    slug = "documents-not-taken"
+    title = "The model takes no live documents"
+
+
 class TooLarge(Problem):
     status = 413
     slug = "too-large"
@@ -170,6 +181,12 @@ class Invalid(Problem):
     slug = "invalid"
     title = "Invalid request"
     detail_default = "The request has fields that are missing, unknown or not as documented."
+
+
+class KeyReused(Invalid):
+    slug = "key-reused"
+    title = "Idempotency key of another request"
+    detail_default = "This Idempotency-Key was given to another request; nothing was changed."
 
 
 class Later(Problem):
@@ -196,6 +213,32 @@ class Overloaded(Later):
 class NotReady(Overloaded):
     slug = "not-ready"
     title = "No model is loaded"
+
+
+class Behind(Overloaded):
+    slug = "behind"
+    title = "Not visible yet"
+
+
+class LogUnavailable(Overloaded):
+    slug = "log-unavailable"
+    title = "The log cannot be written"
+    detail_default = "Live documents cannot be written now; nothing was changed."
+
+
+class StorageFull(Later):
+    status = 507
+    slug = "storage-full"
+    title = "No room"
+    detail_default = "The disk is full; nothing was changed."
+
+    def __init__(self, detail: str | None = None) -> None:
+        super().__init__(detail, retry_after=10)
+
+
+class TooManyDocuments(StorageFull):
+    slug = "too-many-documents"
+    title = "Too many live documents"
 
 
 _BY_STATUS: dict[int, type[Problem]] = {

@@ -49,6 +49,14 @@ Mode = Annotated[
     ),
 ]
 Count = Annotated[int, Field(ge=1)]
+MinSeq = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=(1 << 63) - 1,
+        description="answer from all writes up to this `seq`; waits for them, for a moment",
+    ),
+]
 # Its inside is read by fullrank.filters, which knows the fields.
 FilterJson = Annotated[
     dict[str, Any],
@@ -94,6 +102,7 @@ class SearchRequest(Request):
     )
     mode: Mode = "auto"
     model: ModelName = "default"
+    min_seq: MinSeq = 0
 
 
 class Page(Request):
@@ -125,6 +134,7 @@ class MatchRequest(Request):
         description="stored fields to return; absent: all of them",
     )
     model: ModelName = "default"
+    min_seq: MinSeq = 0
 
 
 class SimilarQuery(BaseModel):
@@ -140,6 +150,21 @@ class SimilarQuery(BaseModel):
     )
     mode: Mode = "auto"
     model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class WriteQuery(BaseModel):
+    """The query string of writes: which collection, by one of its models."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: ModelName = "default"
+
+
+class DocumentQuery(WriteQuery):
+    """The query string of one document, so that its number is read from text."""
+
+    min_seq: MinSeq = 0
 
 
 class ActivateRequest(Request):
@@ -252,6 +277,19 @@ class AliasReply(Reply):
         description="all of them serve it; otherwise the slow ones follow within moments"
     )
     took_ms: float
+
+
+class WriteReply(Reply):
+    id: str
+    collection: str = Field(description="the bundle name whose versions all have it")
+    seq: int = Field(description="its place in the log, for `min_seq`")
+
+
+class DocumentReply(Reply):
+    id: str
+    model: str
+    generation: int
+    fields: dict[str, Any]
 
 
 class Alive(Reply):

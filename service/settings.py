@@ -146,6 +146,30 @@ class Settings(BaseSettings):
         description="how long Redis is left alone when its failures outnumber its answers by three",
     )
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="largest request body")
+    documents: Path | None = Field(
+        default=None,
+        description="SQLite file of live documents; unset: `documents.sqlite` in the bundles' folder",
+    )
+    documents_poll_ms: int = Field(
+        default=50, ge=5, description="how often a worker looks for what others wrote"
+    )
+    max_document_bytes: int = Field(
+        default=262_144, ge=1024, description="largest document of a write"
+    )
+    max_bulk_lines: int = Field(
+        default=10_000, ge=1, description="most documents of one bulk request"
+    )
+    max_live_documents: int = Field(
+        default=100_000,
+        ge=1,
+        description="most live documents and deletions of a bundle name that wait for compaction",
+    )
+    max_live_mb: int = Field(
+        default=512, ge=1, description="most megabytes of them; each worker holds them in memory"
+    )
+    min_seq_wait_ms: int = Field(
+        default=1_000, ge=0, description="longest wait for the writes that a request asks for"
+    )
     max_query_chars: int = Field(default=2_000, ge=1, description="longest query")
     max_page_chars: int = Field(
         default=200_000, ge=1, description="longest page text for /v1/match"

@@ -30,11 +30,6 @@ from service.serving import Taken
 router = APIRouter(prefix="/v1", tags=["search"], route_class=Ranking)
 
 
-def _view(serving: Taken, model: str) -> View:
-    """The model that a request asks for with its live documents, taken once."""
-    return View.of(serving.resolve(model))
-
-
 def _answer(serving: Taken, view: View, ranked: Ranked, started: float, **rest: Any) -> Answer:
     content = {
         "query_id": uuid.uuid4().hex,
@@ -62,7 +57,7 @@ async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep
     """Rank the documents of a model for a query."""
     started = time.perf_counter()
     check(services.settings, body)
-    view = _view(serving, body.model)
+    view = await services.live.view(serving.resolve(body.model), body.min_seq)
     wish = Wish(
         body.query,
         body.limit,
@@ -90,7 +85,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     """
     started = time.perf_counter()
     check(services.settings, body.page)
-    view = _view(serving, body.model)
+    view = await services.live.view(serving.resolve(body.model), body.min_seq)
     wish = Wish(
         page_text(view, body.page),
         sum(placement.count for placement in body.placements),
@@ -123,7 +118,7 @@ async def similar(
     """Rank the other documents of a model for one of its documents."""
     started = time.perf_counter()
     check(services.settings, asked)
-    view = _view(serving, asked.model)
+    view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     try:
         fields = view.fields(id)
     except KeyError:

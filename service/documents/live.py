@@ -1,0 +1,96 @@
+"""The live documents of one worker: where writes go, and what reads see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from fullrank.bundle import Bundle
+from fullrank.errors import BundleError
+from fullrank.live import View
+from service import errors
+from service.documents.follow import BeyondTheEnd, Followed, Tail
+from service.documents.idempotency import KeyReused
+from service.documents.log import Caps, Kept, LogError, LogFull, Submission, TooManyLive
+from service.documents.writer import Full, Writer
+from service.metrics import Metrics
+
+# Writes wait while a view is so many operations behind: what is acknowledged is seen soon after.
+_MAX_BEHIND = 1024
+# ... and no longer than this.
+_CATCH_UP_S = 5.0
+
+
+class LiveDocuments:
+    """What routes and the registry need. Problems leave as those of service.errors."""
+
+    def __init__(
+        self,
+        path: Path,
+        caps: Caps,
+        metrics: Metrics,
+        *,
+        poll_s: float = 0.05,
+        wait_s: float = 2.0,
+    ) -> None:
+        self._wait_s = wait_s
+        self._metrics = metrics
+        self._tail = Tail(path, poll_s=poll_s)
+        self._writer = Writer(path, caps, committed=self._tail.nudge)
+        self._written: dict[str, int] = {}
+        # Hooks of the registry.
+        self.prepare, self.release = self._tail.prepare, self._tail.release
+
+    def start(self) -> None:
+        """Begin to follow the log."""
+        self._tail.start()
+
+    async def close(self) -> None:
+        """Keep what waits, then stop."""
+        await asyncio.to_thread(self._writer.close)
+        await asyncio.to_thread(self._tail.close)
+
+    async def view(self, bundle: Bundle, min_seq: int = 0) -> View:
+        """What a bundle serves now; with min_seq not before it holds all operations up to that number."""
+        try:
+            return await self._tail.view(bundle, min_seq, self._wait_s)
+        except TimeoutError:
+            raise errors.Behind(f"Operation {min_seq} is not visible here yet.") from None
+        except BundleError as error:
+            raise errors.NotReady(f"{error}.") from None
+        except BeyondTheEnd:
+            reason = "no write was ever acknowledged with this number"
+            raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
+
+    def views(self, name: str) -> Sequence[Followed]:
+        """The views of all loaded versions of a collection."""
+        return self._tail.views(name)
+
+    async def write(self, submission: Submission) -> Kept:
+        """Keep the writes of one request; they are synced when this returns."""
+        await self._catch_up(submission.collection)
+        try:
+            kept = await self._writer.write(submission)
+        except Full:
+            raise errors.Overloaded("Too many writes are waiting; try again shortly.") from None
+        except KeyReused:
+            raise errors.KeyReused from None
+        except TooManyLive as error:
+            raise errors.TooManyDocuments(f"{error}.") from None
+        except LogFull:
+            raise errors.StorageFull from None
+        except LogError:
+            raise errors.LogUnavailable from None
+        self._written[submission.collection] = kept.seq
+        return kept
+
+    async def _catch_up(self, name: str) -> None:
+        """Wait while the views are far behind what this worker has written."""
+        seq = self._written.get(name, 0) - _MAX_BEHIND
+        behind = [f.view.bundle for f in self._tail.views(name) if f.seq < seq]
+        try:
+            for bundle in behind:
+                await self._tail.wait(bundle, seq, _CATCH_UP_S)
+        except (TimeoutError, BeyondTheEnd):
+            raise errors.Behind("Writes come faster than they can be made visible.") from None

@@ -1,0 +1,274 @@
+"""PUT, DELETE and GET /v1/documents/{id}, and POST /v1/documents:bulk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from fullrank.errors import DocumentRefused
+from service import errors
+from service.body import must_be_json
+from service.deps import Services, ServicesDep, ServingDep
+from service.documents import idempotency, reading
+from service.documents.follow import Followed
+from service.documents.log import Submission, Write
+from service.documents.reading import Line, Unfit
+from service.guard import Guarded, needs
+from service.responses import Answer
+from service.routes.documented import problems
+from service.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
+
+NDJSON = "application/x-ndjson"
+router = APIRouter(prefix="/v1", tags=["documents"], route_class=Guarded)
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=128,
+        pattern=r"^[!-~]+$",
+        description="a request sent again with its key is kept once and answered alike, for a day",
+    ),
+]
+
+
+def _body(media_type: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
+    content = {media_type: {"schema": schema}}
+    return {"requestBody": {"required": True, "description": description, "content": content}}
+
+
+_DOCUMENT = {"type": "object", "additionalProperties": True, "examples": [{"title": "scp"}]}
+_LINES = {
+    "type": "string",
+    "examples": ['{"_id": "a", "title": "scp"}\n{"_id": "b", "_delete": true}\n'],
+}
+
+_VERDICTS = {
+    "type": "string",
+    "description": "each line an object: line (from 1), id (null where none could be read), status (200 or 422), "
+    "and seq or error",
+    "examples": ['{"line":1,"id":"a","status":200,"seq":17}\n'],
+}
+
+
+@router.put(
+    "/documents/{id:path}",
+    response_model=WriteReply,
+    responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
+    openapi_extra={
+        **needs("ingest"),
+        **_body("application/json", _DOCUMENT, "the fields of the document"),
+    },
+)
+async def put(
+    id: str,
+    asked: Annotated[WriteQuery, Query()],
+    request: Request,
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Add a document, or replace it. The answer comes when it is safe on disk.
+
+    It is visible in every worker within a second; `min_seq` of a search waits for it.
+    """
+    must_be_json(request.scope["headers"])
+    body = await request.body()
+    cap = services.settings.max_document_bytes
+    if len(body) > cap:
+        raise errors.TooLarge(f"A document may have at most {cap} bytes.")
+    views = _views(services, serving.resolve(asked.model).name)
+    try:
+        write = reading.read_document(id, body, cap)
+        _check(views, write)
+    except Unfit as error:
+        raise _invalid(error) from None
+    return await _single(services, views, write, idempotency_key, body)
+
+
+@router.delete(
+    "/documents/{id:path}",
+    response_model=WriteReply,
+    responses=problems(404, 409, 422, 503, 507),
+    openapi_extra=needs("ingest"),
+)
+async def delete(
+    id: str,
+    asked: Annotated[WriteQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Delete a document, one of the bundle's too. To delete what is not there is no error."""
+    views = _views(services, serving.resolve(asked.model).name)
+    try:
+        reading.check_id(id)
+    except Unfit as error:
+        raise _invalid(error) from None
+    return await _single(services, views, Write(id, None), idempotency_key, b"")
+
+
+@router.post(
+    "/documents:bulk",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "One verdict for each line, in order, as NDJSON",
+            "content": {NDJSON: {"schema": _VERDICTS}},
+        },
+        **problems(400, 404, 409, 413, 415, 422, 503, 507),
+    },
+    openapi_extra={
+        **needs("ingest"),
+        **_body(NDJSON, _LINES, "a document with its `_id` in each line, or `_id` and `_delete`"),
+    },
+)
+async def bulk(
+    asked: Annotated[WriteQuery, Query()],
+    request: Request,
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Add, replace and delete many documents. Lines that are fine are kept, all of them or (on an error) none."""
+    _must_be_lines(request)
+    body = await request.body()
+    settings = services.settings
+    if body.count(b"\n") > settings.max_bulk_lines:
+        raise errors.TooLarge(f"A request may have at most {settings.max_bulk_lines} lines.")
+    views = _views(services, serving.resolve(asked.model).name)
+
+    def read() -> list[Line]:
+        return [
+            _checked(views, line) for line in reading.read_lines(body, settings.max_document_bytes)
+        ]
+
+    # Some milliseconds of work: the loop answers others meanwhile.
+    lines = await asyncio.to_thread(read)
+    writes = [line.write for line in lines if line.write is not None]
+    if not writes:
+        return Response(_verdicts(lines, 0), media_type=NDJSON)
+    return await _kept(
+        services,
+        views,
+        writes,
+        lambda first: _verdicts(lines, first),
+        idempotency_key,
+        body,
+        NDJSON,
+    )
+
+
+@router.get(
+    "/documents/{id:path}",
+    response_model=DocumentReply,
+    responses=problems(404, 422, 503),
+    openapi_extra=needs("search"),
+)
+async def get(
+    id: str,
+    asked: Annotated[DocumentQuery, Query()],
+    serving: ServingDep,
+    services: ServicesDep,
+) -> Answer:
+    """One document as a model has it now."""
+    view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
+    try:
+        fields = view.fields(id)
+    except KeyError:
+        raise errors.DocumentNotFound(f"{view.bundle.version} has no such document.") from None
+    return Answer(
+        {
+            "id": id,
+            "model": view.bundle.version,
+            "generation": serving.generation,
+            "fields": fields,
+        }
+    )
+
+
+def _must_be_lines(request: Request) -> None:
+    given = request.headers.get("content-type", "").lower().replace(" ", "").replace('"', "")
+    if given not in (NDJSON, f"{NDJSON};charset=utf-8"):
+        raise errors.UnsupportedMedia(f"Send lines of JSON in UTF-8 as Content-Type: {NDJSON}.")
+
+
+def _views(services: Services, name: str) -> Sequence[Followed]:
+    """The views of a collection: each must take what is written."""
+    views = services.live.views(name)
+    if not views:
+        raise errors.NotReady(f"No version of {name} is loaded.")
+    return views
+
+
+def _check(views: Sequence[Followed], write: Write) -> None:
+    """Raises NotTaken where a loaded model takes no such document."""
+    fields = orjson.loads(write.fields or b"{}")
+    try:
+        for followed in views:
+            followed.view.check(write.id, fields)
+    except DocumentRefused as error:
+        raise errors.NotTaken(f"{error}.") from None
+
+
+def _checked(views: Sequence[Followed], line: Line) -> Line:
+    if line.write is not None and line.write.fields is not None:
+        _check(views, line.write)
+    return line
+
+
+def _invalid(error: Unfit) -> errors.Invalid:
+    field = f"body.{error.field}" if error.field not in ("", reading.ID) else error.field or "body"
+    return errors.Invalid(errors=[{"field": field, "reason": error.reason}])
+
+
+async def _single(
+    services: Services, views: Sequence[Followed], write: Write, key: str | None, body: bytes
+) -> Response:
+    name = views[0].view.bundle.name
+
+    def render(first: int) -> bytes:
+        return orjson.dumps({"id": write.id, "collection": name, "seq": first})
+
+    return await _kept(services, views, [write], render, key, body, "application/json")
+
+
+async def _kept(
+    services: Services,
+    views: Sequence[Followed],
+    writes: Sequence[Write],
+    render: Callable[[int], bytes],
+    key: str | None,
+    body: bytes,
+    media_type: str,
+) -> Response:
+    name = views[0].view.bundle.name
+    kind = (
+        b"bulk" if media_type == NDJSON else b"put" if writes[0].fields is not None else b"delete"
+    )
+    single = writes[0].id.encode() if media_type != NDJSON else b""
+    digest = b"" if key is None else idempotency.digest(kind, name.encode(), single, body)
+    kept = await services.live.write(Submission(name, writes, render, key, digest))
+    headers = {"X-Seq": str(kept.seq)}
+    if kept.again:
+        headers["Idempotent-Replayed"] = "true"
+    return Response(kept.answer, headers=headers, media_type=media_type)
+
+
+def _verdicts(lines: Sequence[Line], first: int) -> bytes:
+    """One JSON object a line; the writes have the numbers from first on."""
+    seq, verdicts = first, []
+    for line in lines:
+        verdict: dict[str, Any] = {"line": line.number, "id": line.id}
+        if line.error is None:
+            verdict |= {"status": 200, "seq": seq}
+            seq += 1
+        else:
+            verdict |= {"status": 422, "error": str(line.error)}
+        verdicts.append(orjson.dumps(verdict, option=orjson.OPT_APPEND_NEWLINE))
+    return b"".join(verdicts)

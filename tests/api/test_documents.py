@@ -1,0 +1,313 @@
+"""Live documents over HTTP: written, seen, replaced, deleted; keys, caps, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.documents.log import FILE, Log
+from tests.api.conftest import Root
+from tests.api.support import AUTH, at, make_bundle, running, served
+
+pytestmark = pytest.mark.anyio
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+NEW = {"title": "rsync", "text": "Synchronise folders with a distant computer", "section": 1}
+
+
+async def ids(client: httpx.AsyncClient, query: str, **body: Any) -> list[str]:
+    """Every document, best first."""
+    body = {"query": query, "limit": 100, **body}
+    response = await client.post("/v1/search", json=body)
+    assert response.status_code == 200, response.text
+    return [hit["id"] for hit in response.json()["hits"]]
+
+
+async def put(
+    client: httpx.AsyncClient, id: str, fields: Any = NEW, **headers: str
+) -> httpx.Response:
+    return await client.put(f"/v1/documents/{id}", json=fields, headers=headers)
+
+
+async def bulk(client: httpx.AsyncClient, *lines: Any, **headers: str) -> httpx.Response:
+    body = "".join(json.dumps(line) + "\n" for line in lines)
+    return await client.post("/v1/documents:bulk", content=body, headers=NDJSON | headers)
+
+
+def verdicts(response: httpx.Response) -> list[dict[str, Any]]:
+    assert response.status_code == 200, response.text
+    assert response.headers["Content-Type"] == "application/x-ndjson"
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+def slug(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["type"].rpartition(":")[2]
+
+
+async def test_a_document_is_written_found_replaced_and_deleted(client: httpx.AsyncClient) -> None:
+    reply = (await put(client, "new/rsync")).json()
+    assert reply == {"id": "new/rsync", "collection": "learned", "seq": 1}
+    assert "new/rsync" in await ids(client, "synchronise", min_seq=1)
+    assert "new/rsync" in await ids(client, "copy", filter={"section": 1})
+    assert "new/rsync" not in await ids(client, "copy", filter={"section": {"exists": False}})
+
+    reply = (await put(client, "new/rsync", {"title": "x", "text": "entirely different"})).json()
+    assert reply["seq"] == 2
+    assert "new/rsync" not in await ids(client, "copy", filter={"section": 1}, min_seq=2)
+    found = await client.get("/v1/documents/new/rsync", params={"min_seq": 2})
+    assert found.json()["fields"] == {"title": "x", "text": "entirely different"}
+
+    response = await client.delete("/v1/documents/new/rsync")
+    assert response.json()["seq"] == 3
+    assert response.headers["X-Seq"] == "3"
+    assert "new/rsync" not in await ids(client, "entirely", min_seq=3)
+    assert slug(await client.get("/v1/documents/new/rsync")) == (404, "document-not-found")
+
+
+async def test_documents_of_the_bundle_are_replaced_and_deleted_too(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, "linux/cp", {"title": "cp", "text": "nothing of the kind"})
+    seq = (await client.delete("/v1/documents/linux/scp")).json()["seq"]
+    found = (await client.post("/v1/search", json={"query": "x", "min_seq": seq})).json()
+    assert found["total"] == len(found["hits"]) == 6
+    fields = {hit["id"]: hit["fields"] for hit in found["hits"]}
+    assert fields["linux/cp"] == {"title": "cp", "text": "nothing of the kind"}
+    assert slug(await client.get("/v1/documents/linux/scp")) == (404, "document-not-found")
+    similar = await client.get("/v1/documents/linux/cp/similar", params={"min_seq": seq})
+    assert "linux/scp" not in [hit["id"] for hit in similar.json()["hits"]]
+
+
+async def test_a_bulk_request_has_a_verdict_for_every_line(client: httpx.AsyncClient) -> None:
+    response = await bulk(
+        client,
+        {"_id": "a", **NEW},
+        {"_id": "b", "title": 7},
+        {"_id": "linux/cp", "_delete": True},
+        ["no document"],
+        {"_id": "a", "title": "again", "text": "synchronise once more"},
+    )
+    assert response.headers["X-Seq"] == "3"
+    found = verdicts(response)
+    assert [(v["line"], v["id"], v["status"], v.get("seq")) for v in found] == [
+        (1, "a", 200, 1),
+        (2, "b", 422, None),
+        (3, "linux/cp", 200, 2),
+        (4, None, 422, None),
+        (5, "a", 200, 3),
+    ]
+    assert "title" in found[1]["error"]
+    listed = await ids(client, "synchronise files", min_seq=3)
+    assert listed.count("a") == 1
+    assert "linux/cp" not in listed
+
+
+async def test_a_bulk_request_without_a_good_line_writes_nothing(
+    client: httpx.AsyncClient, root: Root
+) -> None:
+    response = await bulk(client, {"title": "no id"})
+    assert [v["status"] for v in verdicts(response)] == [422]
+    assert not (root.path / FILE).exists()
+
+
+async def test_a_key_makes_a_second_sending_harmless(client: httpx.AsyncClient) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first = await bulk(client, {"_id": "a", **NEW}, {"title": "no id"}, **key)
+    await put(client, "a", {"title": "newer"})
+    again = await bulk(client, {"_id": "a", **NEW}, {"title": "no id"}, **key)
+    assert again.content == first.content
+    assert "Idempotent-Replayed" not in first.headers
+    assert again.headers["Idempotent-Replayed"] == "true"
+    assert again.headers["X-Seq"] == first.headers["X-Seq"] == "1"
+    found = await client.get("/v1/documents/a", params={"min_seq": 2})
+    assert found.json()["fields"] == {"title": "newer"}
+
+    assert slug(await bulk(client, {"_id": "b"}, **key)) == (422, "key-reused")
+    # The same fields for another document, or another deed, are another request.
+    key = {"Idempotency-Key": "k-2"}
+    await put(client, "a", NEW, **key)
+    assert slug(await put(client, "b", NEW, **key)) == (422, "key-reused")
+    response = await client.delete("/v1/documents/a", headers=key)
+    assert slug(response) == (422, "key-reused")
+
+
+async def test_many_with_one_key_at_once_are_kept_once(client: httpx.AsyncClient) -> None:
+    replies = await asyncio.gather(
+        *(put(client, "a", NEW, **{"Idempotency-Key": "k"}) for _ in range(8))
+    )
+    assert {reply.json()["seq"] for reply in replies} == {1}
+
+
+@pytest.mark.parametrize("key", ["", "two words", "ä", "x" * 129])
+async def test_what_no_key_is(client: httpx.AsyncClient, key: str) -> None:
+    response = await client.put(
+        "/v1/documents/a", json=NEW, headers=[(b"Idempotency-Key", key.encode())]
+    )
+    assert slug(response) == (422, "invalid")
+
+
+@pytest.mark.parametrize(
+    ("id", "body", "field", "reason"),
+    [
+        ("a", b"[]", "body", "is not a JSON object"),
+        ("a", b'{"title": 5}', "body.title", "is not text"),
+        ("a", b'{"_id": "b"}', "_id", "is not the id in the path"),
+        ("a", b'{"n": 1, "n": 2}', "body", "holds a key twice"),
+        ("%20", b"{}", "_id", "is empty"),
+        ("a%00", b"{}", "_id", "holds a control character"),
+        ("x" * 513, b"{}", "_id", "has more than 512 characters"),
+    ],
+)
+async def test_a_bad_document_is_told_what_is_wrong(
+    client: httpx.AsyncClient, id: str, body: bytes, field: str, reason: str
+) -> None:
+    response = await client.put(
+        f"/v1/documents/{id}", content=body, headers={"Content-Type": "application/json"}
+    )
+    assert slug(response) == (422, "invalid")
+    assert response.json()["errors"] == [{"field": field, "reason": reason}]
+
+
+async def test_caps(root: Root) -> None:
+    caps = {"max_document_bytes": 1024, "max_bulk_lines": 3, "max_live_documents": 4}
+    async with running(root.path, **caps) as client:
+        assert slug(await put(client, "a", {"text": "x" * 1024})) == (413, "too-large")
+        assert slug(await bulk(client, *({"_id": f"{i}"} for i in range(4)))) == (413, "too-large")
+        [verdict] = verdicts(await bulk(client, {"_id": "a", "text": "x" * 1024}))
+        assert verdict["error"] == "is larger than 1024 bytes"
+        assert (await bulk(client, *({"_id": f"{i}"} for i in range(3)))).status_code == 200
+        response = await bulk(client, *({"_id": f"{i}"} for i in range(3, 6)))
+        assert slug(response) == (507, "too-many-documents")
+        assert "compact" in response.json()["detail"]
+        assert "Retry-After" in response.headers
+        assert (await put(client, "3")).status_code == 200
+
+
+async def test_the_media_type_is_asked_for(client: httpx.AsyncClient) -> None:
+    for path, given in (("/v1/documents/a", NDJSON), ("/v1/documents:bulk", {})):
+        method = "PUT" if path.endswith("/a") else "POST"
+        response = await client.request(method, path, content=b"{}", headers=given)
+        assert slug(response) == (415, "unsupported-media-type")
+
+
+async def test_a_number_that_was_never_given_is_refused_at_once(
+    client: httpx.AsyncClient,
+) -> None:
+    body = {"query": "copy", "min_seq": 1}
+    for _ in range(2):
+        started = time.monotonic()
+        assert slug(await client.post("/v1/search", json=body)) == (422, "invalid")
+        assert time.monotonic() - started < 1
+        await put(client, "a")
+        body["min_seq"] = 2**62
+
+
+async def test_what_is_not_visible_in_time_is_a_503(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(root.path, min_seq_wait_ms=50) as client:
+        await put(client, "a")
+        assert await ids(client, "copy", min_seq=1)
+        monkeypatch.setattr("service.documents.follow.Tail._follow", lambda self: None)
+        await put(client, "b")
+        response = await client.post("/v1/search", json={"query": "copy", "min_seq": 2})
+        assert slug(response) == (503, "behind")
+        assert response.headers["Retry-After"] == "1"
+        # Who does not ask for it is answered.
+        assert await ids(client, "copy", min_seq=1)
+
+
+async def test_collections_are_apart(client: httpx.AsyncClient, root: Root) -> None:
+    response = await client.put("/v1/documents/a", params={"model": "bm25"}, json=NEW)
+    assert response.json() == {"id": "a", "collection": "bm25", "seq": 1}
+    assert "a" in await ids(client, "synchronise", model="bm25", min_seq=1)
+    assert "a" not in await ids(client, "synchronise", min_seq=1)
+    response = await client.put("/v1/documents/a", params={"model": "nobody"}, json=NEW)
+    assert slug(response) == (404, "model-not-found")
+
+
+async def test_a_restart_and_a_new_version_have_all_documents(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "docs", n_dense=8, created=at(1))
+    async with running(tmp_path) as client:
+        await bulk(client, {"_id": "a", **NEW}, {"_id": "linux/cp", "_delete": True})
+    second = make_bundle(tmp_path, "docs", n_dense=4, seed=2, created=at(2))
+    async with running(tmp_path, preload=False) as client:
+        reply = (await client.get("/v1/models")).json()
+        assert reply["aliases"]["default"] == second
+        found = await ids(client, "synchronise files")
+        assert "a" in found
+        assert "linux/cp" not in found
+
+
+async def test_a_swap_to_a_version_has_all_documents_from_its_first_answer(
+    tmp_path: Path,
+) -> None:
+    make_bundle(tmp_path, "docs", created=at(1))
+    async with running(tmp_path) as client:
+        await put(client, "a")
+        second = make_bundle(tmp_path, "docs", n_dense=4, created=at(2))
+        swap = asyncio.create_task(
+            client.put("/v1/models/aliases/default", json={"version": second}, headers=AUTH)
+        )
+        answered_by = set()
+        while not swap.done() or second not in answered_by:
+            response = await client.post(
+                "/v1/search", json={"query": "synchronise", "min_seq": 1, "limit": 100}
+            )
+            answered_by.add(response.json()["model"])
+            assert "a" in [hit["id"] for hit in response.json()["hits"]]
+        assert swap.result().status_code == 200
+
+
+async def test_a_log_that_cannot_be_read_keeps_the_service_from_serving_less(
+    tmp_path: Path,
+) -> None:
+    make_bundle(tmp_path, "docs", created=at(1))
+    (tmp_path / FILE).write_bytes(b"no database" * 1000)
+    async with running(tmp_path) as client:
+        assert (await client.get("/readyz")).status_code == 503
+        models = (await client.get("/v1/models")).json()
+        assert "live documents cannot be read" in models["failure"]
+
+
+async def test_writes_that_fail_leave_reads_alone(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = Log._ready
+
+    def small(self: Log) -> str:
+        id = ready(self)
+        self._db.execute("PRAGMA max_page_count = 1")  # no more than it has
+        return id
+
+    async with running(root.path) as client:
+        monkeypatch.setattr(Log, "_ready", small)
+        assert (await put(client, "a")).status_code == 200
+        response = await put(client, "b", {"text": "x" * 200_000})
+        assert slug(response) == (507, "storage-full")
+        assert "Retry-After" in response.headers
+        assert "a" in await ids(client, "synchronise", min_seq=1)
+        monkeypatch.setattr(Log, "_ready", ready)
+        # A connection that failed is not used again, and the next one has room.
+        assert (await put(client, "b")).json()["seq"] == 2
+
+
+def test_a_write_is_seen_by_every_worker_within_a_second(root: Root) -> None:
+    """20 writes, 2 workers: each of 12 connections sees each within a second."""
+    with served(root.path, workers=2) as url:
+        clients = [httpx.Client(base_url=url, timeout=10) for _ in range(12)]
+        for i in range(20):
+            reply = clients[i % 12].put(f"/v1/documents/w{i}", json={**NEW, "n": i})
+            assert reply.status_code == 200, reply.text
+            end = time.monotonic() + 1
+            for client in clients:
+                while client.get(f"/v1/documents/w{i}").status_code != 200:
+                    assert time.monotonic() < end
+        for client in clients:
+            client.close()
