@@ -63,7 +63,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url="/openapi.json" if settings.docs else None,
         lifespan=lifespan,
     )
-    app.add_middleware(Edge, metrics=metrics, max_body_bytes=settings.max_body_bytes)
+    app.add_middleware(
+        Edge,
+        metrics=metrics,
+        max_body_bytes=settings.max_body_bytes,
+        log_requests=settings.log_requests,
+    )
     errors.install(app)
     # Before the documents: an id may hold slashes, and so what stands behind it.
     app.include_router(search.router)

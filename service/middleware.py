@@ -13,6 +13,7 @@ from logging import getLogger
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service import logs
 from service.errors import Internal, Problem, TooLarge
 from service.metrics import Metrics
 from service.serving import TAKEN
@@ -39,10 +40,18 @@ SAFETY = (
 class Edge:
     """The outermost layer of the app."""
 
-    def __init__(self, app: ASGIApp, *, metrics: Metrics, max_body_bytes: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        metrics: Metrics,
+        max_body_bytes: int,
+        log_requests: bool = False,
+    ) -> None:
         self.app = app
         self.metrics = metrics
         self.max_body_bytes = max_body_bytes
+        self.log_requests = log_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,6 +68,7 @@ class Edge:
         if not REQUEST_ID.fullmatch(request_id):
             request_id = uuid.uuid4().hex
         scope["fullrank.request_id"] = request_id
+        named = logs.request_id.set(request_id)
         status = 0
 
         async def send_with_headers(message: Message) -> None:
@@ -89,7 +99,18 @@ class Edge:
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self.metrics.request(method, route, status, time.perf_counter() - started)
+            took = time.perf_counter() - started
+            self.metrics.request(method, route, status, took)
+            if self.log_requests:
+                taken = scope.get(TAKEN)
+                client = (scope.get("client") or ("",))[0]
+                facts = {
+                    "route": route,
+                    "client": client,
+                    "generation": taken.generation if taken is not None else None,
+                }
+                logs.log_request(method, scope.get("raw_path", b""), status, took, facts)
+            logs.request_id.reset(named)
 
     def _too_large(self) -> TooLarge:
         return TooLarge(f"The body is larger than {self.max_body_bytes} bytes.")

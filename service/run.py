@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from fullrank.errors import FullrankError
+from service import logs
 from service.settings import PREFIX, Settings
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def configured(factory: str, settings: Settings) -> uvicorn.Config:
         factory=True,
         host=settings.host,
         port=settings.port,
-        log_config=_log_config(settings.log_level.upper()),
+        log_config=logs.configuration(settings.log_level, settings.log_format),
         access_log=False,
         server_header=False,
         http="service.protocol:Protocol",
@@ -141,20 +142,6 @@ def _allow_connections() -> None:
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def _log_config(level: str) -> dict[str, Any]:
-    """Everything to stderr, one line each."""
-    handlers = {"handlers": ["stderr"], "level": level, "propagate": False}
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {
-            "line": {"format": "%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"}
-        },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-        "loggers": dict.fromkeys(("uvicorn", "service", "fullrank"), handlers),
-    }
 
 
 if __name__ == "__main__":

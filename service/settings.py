@@ -189,6 +189,10 @@ class Settings(BaseSettings):
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="least severe log line"
     )
+    log_format: str = Field(
+        default="text", pattern="^(text|json)$", description="log lines for people, or JSON objects"
+    )
+    log_requests: bool = Field(default=False, description="a log line for each request")
 
     @classmethod
     def defaults(cls) -> Settings:
