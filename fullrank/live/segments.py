@@ -17,7 +17,7 @@ import numpy as np
 
 from fullrank.documents import Document, DocumentStore, fields_line
 from fullrank.encoding import Encoded, Int64, concatenate
-from fullrank.index.build import INDEXED_FROM, index_in_memory
+from fullrank.index.build import index_in_memory
 from fullrank.live.part import Part
 from fullrank.model import Model
 from fullrank.retrieval import Retriever
@@ -26,6 +26,10 @@ from fullrank.retrieval import Retriever
 _RATIO = 4
 # Smaller ones are merged at once: that costs less than to search one more.
 _SMALL = 256
+# Larger ones are left alone: a merge must not hold up what was just written.
+_LARGE = 8_192
+# Below so many a scan of the documents themselves is as quick.
+_INDEXED_FROM = 4_096
 _numbers = count(1)
 
 
@@ -43,7 +47,7 @@ def settled(model: Model, parts: Sequence[Part]) -> tuple[Part, ...]:
     if not alive:
         return ()
     first, size = len(alive) - 1, alive[-1].live
-    while first and alive[first - 1].live < max(_RATIO * size, _SMALL):
+    while first and alive[first - 1].live < min(max(_RATIO * size, _SMALL), _LARGE):
         first -= 1
         size += alive[first].live
     groups = [[part] for part in alive[:first]] + [alive[first:]]
@@ -112,17 +116,17 @@ def _taken(documents: Encoded, rows: Int64) -> Encoded:
 
 
 def _part(model: Model, ids: Sequence[str], lines: Sequence[str], encoded: Encoded) -> Part:
-    store = DocumentStore(ids, lines)
-    key = f"live-{next(_numbers)}"
-    if model.scorer(encoded.slice(0, 0)) is not None:
-        # A scorer knows words by the model's numbers.
-        return Part(key, store, _warm(Retriever(encoded, model.scorer(encoded))))
-    features, place = np.unique(encoded.indices, return_inverse=True)
-    own = replace(encoded, indices=place.astype(np.int32), width=len(features))
-    index = index_in_memory(own) if len(own) >= INDEXED_FROM else None
-    return Part(key, store, _warm(Retriever(own, None, index)), features)
-
-
-def _warm(retriever: Retriever) -> Retriever:
-    retriever.warm()
-    return retriever
+    store, key = DocumentStore(ids, lines), f"live-{next(_numbers)}"
+    scorer = model.scorer(encoded)
+    if scorer is not None:
+        # It knows words by the model's numbers.
+        part = Part(key, store, Retriever(encoded, scorer))
+    else:
+        features, place = np.unique(encoded.indices, return_inverse=True)
+        own = replace(encoded, indices=place.astype(np.int32), width=len(features))
+        index = index_in_memory(own) if len(own) >= _INDEXED_FROM else None
+        part = Part(key, store, Retriever(own, None, index), features)
+    # What a first request would have to build.
+    part.retriever.warm()
+    _ = part.columns
+    return part

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fullrank.columns import columns_of
 from fullrank.documents import Document
 from fullrank.encoding import concatenate
+from fullrank.errors import DocumentRefused, FilterError
 from fullrank.facets import facet, facet_over
 from fullrank.filters import matching, parse_filter
 from fullrank.live import Operation, View
@@ -88,6 +89,8 @@ def written(
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_SMALL", 2)
     monkeypatch.setattr(pieces, "_RATIO", 2)
+    # Some segments are scanned by an index, some are not.
+    monkeypatch.setattr(pieces, "_INDEXED_FROM", 4)
 
 
 @given(
@@ -203,6 +206,32 @@ def test_a_segment_of_many_documents_is_merged_from_few_pieces(
         sizes = [len(part) for part in view.added]
         assert sum(sizes) == seq
         assert len(sizes) <= 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"title": 5}, "'title' is int, not text"),
+        ({"text": ["a"]}, "'text' is list, not text"),
+        ({"section": "x" * 257}, "'section', and it holds text longer"),
+        ({"tag": {"a": 1}}, "'tag', and it holds objects"),
+        ({"other": float("nan")}, "cannot be stored"),
+    ],
+)
+def test_what_a_bundle_cannot_take_is_refused(fields: dict[str, Any], reason: str) -> None:
+    with pytest.raises(DocumentRefused, match=reason):
+        View.of(BUNDLES[0]).check("a", fields)
+
+
+def test_what_a_bundle_can_take_is_taken() -> None:
+    view = View.of(BUNDLES[0])
+    taken = {"title": None, "text": "x" * 10_000, "new": {"a": [1]}, "section": None, "tag": []}
+    view.check("a", taken)
+    # Under another model it may have been otherwise; the log goes on.
+    later = view.apply([Operation(1, "a", {"title": 5, "text": {"b": 1}, "section": {}})])
+    assert later.fields("a") == {"title": 5, "text": {"b": 1}, "section": {}}
+    with pytest.raises(FilterError, match="cannot be filtered on"):
+        matching(parse_filter({"section": 1}), later.columns[0])
 
 
 @given(operations=writes, cuts=st.sets(st.integers(1, 30)), size=st.integers(1, 9))
