@@ -113,7 +113,7 @@ class Manifest:
             "files": {path: entry.json() for path, entry in self.files.items()},
         }
         value |= {name: facts for name, facts in self.sections().items() if facts is not None}
-        canonical_json(value)
+        value["checksum"] = _checksum(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
     def sections(self) -> dict[str, Mapping[str, Any] | None]:
@@ -133,6 +133,11 @@ def bundle_id(files: Mapping[str, FileEntry], model: Mapping[str, Any]) -> str:
     """
     hashes = {path: entry.sha256 for path, entry in files.items()}
     return hashlib.sha256(canonical_json([hashes, model]).encode()).hexdigest()
+
+
+def _checksum(value: Mapping[str, Any]) -> str:
+    """sha256 (hex) of everything that the manifest says: what is in no other file has no other guard."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def version_of(name: str, created: datetime, bundle_id: str) -> str:
@@ -166,6 +171,7 @@ def parse_manifest(text: str) -> Manifest:
     }
     if format_version != 1:
         known |= {name: dict for name in SECTIONS if name in value}
+        known |= {name: str for name in ("checksum",) if name in value}
     if value.keys() != known.keys():
         raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
     for key, kind in known.items():
@@ -187,6 +193,9 @@ def parse_manifest(text: str) -> Manifest:
         folder, _, inside = path.partition("/")
         if folder in SECTIONS and inside and folder not in value:
             raise _refused(f"{path}: there is no field {folder!r}")
+    said = value.pop("checksum", None)
+    if said is not None and said != _checksum(value):
+        raise _refused("checksum differs: a value is not what was written")
     return Manifest(
         name=value["name"],
         version=value["version"],

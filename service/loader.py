@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from fullrank.bundle import Bundle, BundleInfo, list_bundles, open_bundle
+from fullrank.bundle import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.manifest import MANIFEST
+from fullrank.manifest import MANIFEST, is_name
 from service.state import Mark, mark
 
 
@@ -22,11 +22,23 @@ def available(root: Path) -> list[BundleInfo]:
 
 
 def find(root: Path, version: str) -> BundleInfo:
-    """What is on disk of a version. Raises BundleNotFound."""
+    """What is on disk of a version. Raises BundleNotFound, or BundleError where it is there but not to be read."""
     for info in available(root):
         if info.version == version:
             return info
+    for folder in root.glob(f"*/{version}") if is_name(version) else ():
+        if is_name(folder.parent.name):
+            raise BundleError(f"{folder}: {_unreadable(folder)}")
     raise BundleNotFound(f"No bundle has the version {version!r}.")
+
+
+def _unreadable(folder: Path) -> str:
+    try:
+        return f"its manifest is that of {read_manifest(folder).version}"
+    except BundleNotFound:
+        raise
+    except BundleError as error:
+        return str(error)
 
 
 def manifest_sha256(path: Path) -> str:

@@ -294,11 +294,19 @@ def _agree(path: Path, name: str, **more: Any) -> None:
 
 def _edit(path: Path, change: Callable[[dict[str, Any]], Any], *, new_id: bool = True) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
+    # Of one who forges, not of one who errs: what the checksum would find is not what is tested.
+    manifest.pop("checksum", None)
     change(manifest)
     if new_id:
         files = {k: FileEntry(v["sha256"], v["bytes"]) for k, v in manifest["files"].items()}
         manifest["bundle_id"] = bundle_id(files, manifest["model"])
     (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def _swap_text(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
 
 
 def _flip(path: Path, name: str) -> None:
@@ -420,6 +428,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "twice": (
         lambda p: (p / "manifest.json").write_text('{"format_version": 1, "format_version": 1}'),
         "a key appears twice",
+    ),
+    "card changed": (
+        lambda p: _swap_text(p / "manifest.json", '"map"', '"mad"'),
+        "checksum differs",
+    ),
+    "checksum's name": (
+        lambda p: _swap_text(p / "manifest.json", '"checksum"', '"checksun"'),
+        "fields differ: ['checksun']",
     ),
     "NaN": (lambda p: (p / "manifest.json").write_text('{"x": NaN}'), "NaN is not a JSON number"),
     "no JSON": (lambda p: (p / "manifest.json").write_text("{"), "manifest.json: not JSON"),

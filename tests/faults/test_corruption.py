@@ -1,0 +1,420 @@
+"""Every way a bundle can be wrong on disk: refused with the reason, and what served goes on serving.
+
+The bundle has everything a bundle can have: a learned part, an index with the cells of the fast mode, columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from fullrank.bundle import open_bundle, read_manifest
+from fullrank.documents import Document
+from fullrank.errors import BundleError
+from fullrank.manifest import CELLS, FileEntry, bundle_id
+from service.state import read_state
+from tests.api.support import AUTH, at, make_bundle, running
+
+pytestmark = pytest.mark.anyio
+
+Damage = Callable[[Path], None]
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of bundles: "whole", to be damaged, and "old", which serves."""
+    root = tmp_path_factory.mktemp("intact")
+    documents = [
+        Document(
+            f"d{i:03}",
+            {
+                "title": f"word{i % 13} word{i % 7}",
+                "text": f"copy files {i}",
+                "n": i,
+                "tag": "ab"[i % 2],
+            },
+        )
+        for i in range(300)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        # So few documents have no index otherwise.
+        patch.setattr("fullrank.publish.INDEXED_FROM", 1)
+        queries = [f"word{i % 13} word{i % 7}" for i in range(40)]
+        version = make_bundle(
+            root, "whole", documents, n_dense=8, sample_queries=queries, created=at(1)
+        )
+    files = read_manifest(root / "whole" / version).files
+    assert {CELLS, "index/codes.npy", "columns/0.keyword.codes.npy"} <= files.keys()
+    make_bundle(root, "old", created=at(2))
+    return root
+
+
+@pytest.fixture
+def root(intact: Path, tmp_path: Path) -> Path:
+    copy = tmp_path / "bundles"
+    shutil.copytree(intact, copy)
+    return copy
+
+
+def whole(root: Path) -> Path:
+    [path] = (root / "whole").iterdir()
+    return path
+
+
+def names(path: Path) -> list[str]:
+    return sorted(read_manifest(path).files)
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1 << bit
+    file.write_bytes(content)
+
+
+def agree(path: Path, *changed: str, **more: Any) -> None:
+    """Let the manifest say what the files are now, hashes and all: who forges can do that too."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest.pop("checksum", None)
+    for name in changed:
+        content = (path / name).read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        manifest["files"].setdefault(name, {}).update(sha256=sha256, bytes=len(content), **more)
+    files = {k: FileEntry(v["sha256"], v["bytes"]) for k, v in manifest["files"].items()}
+    manifest["bundle_id"] = bundle_id(files, manifest["model"])
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def array(name: str, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any] | None]) -> Damage:
+    """Change an array so that everything agrees but its values or its shape."""
+
+    def damage(path: Path) -> None:
+        found = np.load(path / name)
+        changed = change(found)
+        changed = found if changed is None else changed
+        np.save(path / name, changed)
+        agree(path, name, dtype=changed.dtype.str, shape=list(changed.shape))
+
+    return damage
+
+
+def value(place: Any, to: Any) -> Callable[[npt.NDArray[Any]], None]:
+    return lambda found: found.__setitem__(place, to)
+
+
+def swapped(one: str, other: str, *, forged: bool = False) -> Damage:
+    def damage(path: Path) -> None:
+        (path / one).rename(path / "x")
+        (path / other).rename(path / one)
+        (path / "x").rename(path / other)
+        if forged:
+            agree(path, one, other)
+
+    return damage
+
+
+def pickled(name: str) -> Damage:
+    """An object array: reading it would run what it says."""
+
+    def damage(path: Path) -> None:
+        class Trap:
+            def __reduce__(self) -> tuple[Any, ...]:
+                return Path.touch, (path / "sprung",)
+
+        trap = np.empty(1, object)
+        trap[0] = Trap()
+        np.save(path / name, trap, allow_pickle=True)
+        agree(path, name)
+
+    return damage
+
+
+def link(name: str) -> Damage:
+    def damage(path: Path) -> None:
+        outside = path.parents[2] / name.replace("/", "-")
+        (path / name).rename(outside)
+        (path / name).symlink_to(outside)
+
+    return damage
+
+
+def named(name: str) -> Damage:
+    """A file of this name in the manifest."""
+
+    def damage(path: Path) -> None:
+        manifest = json.loads((path / "manifest.json").read_text())
+        del manifest["checksum"]
+        manifest["files"][name] = {"sha256": "0" * 64, "bytes": 1}
+        (path / "manifest.json").write_text(json.dumps(manifest))
+        if not name.startswith(("/", ".")) and "/." not in name:
+            agree(path)
+
+    return damage
+
+
+def cells(content: bytes) -> Damage:
+    def damage(path: Path) -> None:
+        (path / CELLS).write_bytes(content)
+        agree(path, CELLS)
+
+    return damage
+
+
+def pipe(path: Path) -> None:
+    (path / "golden.jsonl").unlink()
+    os.mkfifo(path / "golden.jsonl")
+
+
+# What was done, and a part of the reason that it is refused with.
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "wrong shape": (
+        array("documents/dense.npy", lambda a: a[:, :-1].copy()),
+        "documents/dense.npy: shape",
+    ),
+    "rows gone": (
+        array("documents/dense.npy", lambda a: a[:-1].copy()),
+        "documents/dense.npy: shape",
+    ),
+    "wrong type": (
+        array("documents/indices.npy", lambda a: a.astype("<i8")),
+        "documents/indices.npy: int64",
+    ),
+    "transposed": (
+        array("model/query.table.npy", lambda a: np.ascontiguousarray(a.T)),
+        "model",
+    ),
+    "NaN in the vectors": (
+        array("documents/dense.npy", value((0, 0), np.nan)),
+        "documents/dense.npy: not finite",
+    ),
+    "infinite weight": (
+        array("documents/weights.npy", value(0, np.inf)),
+        "documents/weights.npy: not finite",
+    ),
+    "NaN in the model": (
+        array("model/query.table.npy", value((0, 0), np.nan)),
+        "model/query.table.npy: not finite",
+    ),
+    "NaN in the index": (
+        array("index/scales.npy", value(0, np.nan)),
+        "index/scales.npy: not finite",
+    ),
+    "NaN in a bound": (array("index/bounds.npy", value(0, np.nan)), "index/bounds.npy: not finite"),
+    "negative bound": (array("index/bounds.npy", value(0, -1)), "index/bounds.npy"),
+    "row of nobody": (array("index/postings.rows.npy", value(0, 300)), "index/postings.rows.npy"),
+    "negative row": (array("index/postings.rows.npy", value(0, -1)), "index/postings.rows.npy"),
+    "postings descend": (
+        array("index/postings.indptr.npy", value(1, 10**6)),
+        "index/postings.indptr.npy",
+    ),
+    "codes of others": (
+        array("index/codes.npy", lambda a: a[:, ::-1].copy()[:, :4]),
+        "index/codes.npy",
+    ),
+    "code of nobody": (
+        array("columns/3.keyword.codes.npy", value(0, 100)),
+        "columns/3.keyword.codes",
+    ),
+    "column descends": (
+        array("columns/2.number.values.npy", value(0, 10**6)),
+        "columns/2.number.values: not ascending",
+    ),
+    "column too short": (
+        array("columns/3.keyword.codes.npy", lambda a: a[:-1].copy()),
+        "columns/3.keyword.codes",
+    ),
+    "index out of range": (
+        array("documents/indices.npy", value(-1, 10**6)),
+        "documents/indices.npy: an index outside",
+    ),
+    "other vectors": (array("documents/dense.npy", lambda a: a * 2), "golden.jsonl"),
+    "other model": (array("model/query.table.npy", lambda a: -a), "golden.jsonl"),
+    "swapped arrays": (
+        swapped("documents/weights.npy", "documents/bias.npy"),
+        "documents/bias.npy",
+    ),
+    "swapped arrays of one shape": (
+        swapped("model/query.table.npy", "model/document.table.npy"),
+        "model/document.table.npy: sha256 differs",
+    ),
+    "swapped and forged": (
+        swapped("model/query.table.npy", "model/document.table.npy", forged=True),
+        "golden.jsonl",
+    ),
+    "swapped text": (
+        swapped("documents/ids.txt", "documents/fields.jsonl"),
+        "documents/fields.jsonl",
+    ),
+    "pickled vectors": (pickled("documents/dense.npy"), "documents/dense.npy: not a readable .npy"),
+    "pickled codes": (pickled("index/codes.npy"), "index/codes.npy: not a readable .npy"),
+    "pickled column": (
+        pickled("columns/2.number.codes.npy"),
+        "columns/2.number.codes.npy: not a readable .npy",
+    ),
+    "link to a file outside": (link("documents/dense.npy"), "documents/dense.npy: a symbolic link"),
+    "link to a folder outside": (link("index"), "index: a symbolic link"),
+    "linked manifest": (link("manifest.json"), "manifest.json: a symbolic link"),
+    "upwards": (named("../outside"), "'../outside' is not a file path"),
+    "upwards inside": (named("model/../../outside"), "is not a file path"),
+    "absolute": (named("/etc/passwd"), "'/etc/passwd' is not a file path"),
+    "hidden": (named("model/.x"), "is not a file path"),
+    "not there": (named("model/more.txt"), "model/more.txt: missing"),
+    "stray": (
+        lambda path: (path / "index" / "more.npy").touch(),
+        "index/more.npy: not in the manifest",
+    ),
+    "pipe": (pipe, "golden.jsonl: not a plain file"),
+    "cells of noise": (cells(b"IwFlnoise"), "cells.faiss"),
+    "cells of nothing": (cells(b""), "cells.faiss"),
+    "cells cut short": (
+        lambda path: cells((path / CELLS).read_bytes()[:200])(path),
+        "cells.faiss",
+    ),
+    "golden queries of another": (
+        lambda path: _replaced(path, "golden.jsonl", b"copy files", b"copy filed"),
+        "golden.jsonl",
+    ),
+    "card of another": (
+        lambda path: _replaced(path, "manifest.json", b'"mrr"', b'"map"', forged=False),
+        "manifest.json: checksum differs",
+    ),
+}
+
+
+def _replaced(path: Path, name: str, old: bytes, new: bytes, *, forged: bool = True) -> None:
+    content = (path / name).read_bytes()
+    assert old in content
+    (path / name).write_bytes(content.replace(old, new))
+    if forged:
+        agree(path, name)
+
+
+async def activate(client: httpx.AsyncClient, version: str) -> httpx.Response:
+    return await client.put("/v1/models/aliases/default", json={"version": version}, headers=AUTH)
+
+
+async def refused(client: httpx.AsyncClient, root: Path, reason: str) -> None:
+    """Activating the damaged bundle says why not, and nothing has changed."""
+    response = await activate(client, whole(root).name)
+    problem = response.json()
+    assert response.status_code == 409, problem
+    assert problem["type"].endswith("bundle-refused")
+    assert reason in problem["detail"], problem["detail"]
+    assert read_state(root) is None
+    answer = (await client.post("/v1/search", json={"query": "copy files"})).json()
+    assert (answer["model"].split("-")[0], answer["generation"]) == ("old", 1)
+    assert answer["hits"]
+
+
+async def test_what_is_wrong_is_refused_and_the_old_model_serves(root: Path) -> None:
+    """Each class of damage once, then the intact bundle: it is taken."""
+    path = whole(root)
+    copy = root.parent / "copy"
+    shutil.copytree(path, copy)
+    async with running(root, preload=False, poll_ms=10) as client:
+        for what, (damage, reason) in DAMAGES.items():
+            damage(path)
+            with pytest.raises(BundleError) as found:
+                open_bundle(path)
+            assert reason in str(found.value), (what, str(found.value))
+            await refused(client, root, reason)
+            assert not (path / "sprung").exists(), what
+            shutil.rmtree(path)
+            shutil.copytree(copy, path)
+        assert (await activate(client, path.name)).status_code == 200
+
+
+async def test_a_byte_of_any_file(root: Path) -> None:
+    """Each file with a bit flipped, a byte less, and gone; of every sixth the service is asked too."""
+    path = whole(root)
+    draw = random.Random(1)
+    files = names(path)
+    async with running(root, preload=False, poll_ms=10) as client:
+        for i, name in enumerate(files):
+            file = path / name
+            content = file.read_bytes()
+            if content:
+                flip(file, draw.randrange(len(content)), draw.randrange(8))
+                assert f"{name}: sha256 differs" in (refuses(path) or "")
+                if i % 6 == 0:
+                    await refused(client, root, f"{name}: sha256 differs")
+            file.write_bytes(content[:-1] if content else b"x")
+            assert f"{name}: " in (refuses(path) or "")
+            file.unlink()
+            assert f"{name}: missing" in (refuses(path) or "")
+            file.write_bytes(content)
+        assert len(files) > 30
+        assert (await activate(client, path.name)).status_code == 200
+
+
+def refuses(path: Path) -> str | None:
+    """Why a bundle is refused; None where it is not."""
+    try:
+        open_bundle(path)
+    except BundleError as error:
+        return str(error)
+    return None
+
+
+def _reads(path: Path) -> bool:
+    try:
+        read_manifest(path)
+    except BundleError:
+        return False
+    return True
+
+
+def flips_of_the_manifest(path: Path, places: range) -> int:
+    """Each flip is refused, or changes nothing that the manifest says (a space, the case of an escape)."""
+    file = path / "manifest.json"
+    content = file.read_bytes()
+    said = read_manifest(path)
+    count = 0
+    for place in places:
+        for bit in range(8) if places.step == 1 else (place % 8,):
+            flip(file, place, bit)
+            if _reads(path):
+                assert read_manifest(path) == said, (place, bit)
+            else:
+                count += 1
+            file.write_bytes(content)
+    return count
+
+
+async def test_a_bit_of_the_manifest(root: Path) -> None:
+    """A bit of every 41st byte."""
+    path = whole(root)
+    size = (path / "manifest.json").stat().st_size
+    assert flips_of_the_manifest(path, range(0, size, 41)) > size // 41 // 2
+
+
+@pytest.mark.slow
+async def test_every_bit_of_the_manifest_and_thousands_of_the_files(root: Path) -> None:
+    """All bits of the manifest, and 5,000 random ones of the files, each file as often as the others."""
+    path = whole(root)
+    size = (path / "manifest.json").stat().st_size
+    flips_of_the_manifest(path, range(size))
+    draw = random.Random(1)
+    files = [name for name in names(path) if (path / name).stat().st_size]
+    for i in range(5_000):
+        name = files[i % len(files)]
+        file = path / name
+        at, bit = draw.randrange(file.stat().st_size), draw.randrange(8)
+        flip(file, at, bit)
+        reason = refuses(path)
+        assert reason is not None, (name, at, bit)
+        assert name in reason
+        flip(file, at, bit)
+    assert refuses(path) is None
+    assert stat.S_ISREG((path / "manifest.json").stat().st_mode)
