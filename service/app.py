@@ -109,7 +109,7 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
         cache,
         metrics,
         Bitmaps(settings.filter_cache_mb << 20),
-        Pace(settings.exact_budget_ms / 1000),
+        Pace(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
         threads=settings.rank_threads,
     )
     admission = Admission(settings.max_queue, settings.deadline_ms / 1000, metrics.queue.set)

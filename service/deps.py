@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
+from starlette.types import Scope
 
 from service.access import Access
 from service.admission import Admission, Rates
@@ -38,11 +39,17 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-async def _serving(request: Request, services: ServicesDep) -> Taken:
-    # Left in the scope for the headers of whatever the answer will be.
-    taken = request.scope[TAKEN] = Taken(services.registry.serving)
+def take(scope: Scope, services: Services) -> Taken:
+    """What serves now, taken once for a request: everything in its answer comes from this one generation.
+
+    It is left in the scope for the headers of whatever the answer will be.
+    """
+    taken = scope[TAKEN] = Taken(services.registry.serving)
     return taken
 
 
-# Taken once for a request: everything in its answer comes from this one generation.
+async def _serving(request: Request, services: ServicesDep) -> Taken:
+    return take(request.scope, services)
+
+
 ServingDep = Annotated[Taken, Depends(_serving)]

@@ -13,17 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import Scope
 
+from service.admission import Admission, Slot
 from service.body import StrictRequest, must_be_json
 from service.keys import SCOPES
+
+if TYPE_CHECKING:
+    from service.deps import Services
 
 SCHEME = "key"
 # Where a protocol leaves the slot that it took for a request.
@@ -55,11 +59,8 @@ class Guarded(APIRoute):
         has_body = self.body_field is not None
 
         async def guarded(request: Request) -> Response:
-            services = request.app.state.services
             scope = request.scope
-            services.access.require(scope, needed)
-            if services.rates.on and needed != "admin":
-                services.rates.spend(_client(scope))
+            permit(request.app.state.services, scope, needed)
             if not has_body:
                 return await handler(request)
             must_be_json(scope["headers"])
@@ -85,18 +86,30 @@ class Ranking(Guarded):
                 if has_body:
                     await request.body()  # whoever sends it slowly holds no slot meanwhile
                 slot = request.scope[SLOT] = admission.enter()
-            limit = asyncio.timeout_at(slot.deadline)
-            try:
-                async with limit:
-                    return await handler(request)
-            except TimeoutError:
-                if limit.expired():
-                    raise admission.expired() from None
-                raise
-            finally:
-                slot.leave()
+            return await by_deadline(admission, slot, handler(request))
 
         return admitted
+
+
+def permit(services: Services, scope: Scope, needed: str) -> None:
+    """Raises Unauthorized, Forbidden or TooMany unless the caller may, now."""
+    services.access.require(scope, needed)
+    if services.rates.on and needed != "admin":
+        services.rates.spend(_client(scope))
+
+
+async def by_deadline(admission: Admission, slot: Slot, work: Awaitable[Response]) -> Response:
+    """The answer that holds the slot. Raises Overloaded where it is not there by the deadline."""
+    limit = asyncio.timeout_at(slot.deadline)
+    try:
+        async with limit:
+            return await work
+    except TimeoutError:
+        if limit.expired():
+            raise admission.expired() from None
+        raise
+    finally:
+        slot.leave()
 
 
 def _client(scope: Scope) -> str:

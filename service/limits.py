@@ -19,12 +19,16 @@ CAPS = {
 }
 
 
+_BY_SCHEMA = {
+    schema: [(name, *rule) for (of, name), rule in CAPS.items() if of == schema]
+    for schema, _ in CAPS
+}
+
+
 def check(settings: Settings, value: Any) -> None:
     """Raises Invalid naming the fields of a request model that pass a cap."""
     errors = []
-    for (schema, name), (keyword, setting) in CAPS.items():
-        if type(value).__name__ != schema:
-            continue
+    for name, keyword, setting in _BY_SCHEMA[type(value).__name__]:
         given, cap = getattr(value, name), getattr(settings, setting)
         if keyword == "maximum" and given > cap:
             errors.append({"field": name, "reason": f"must be at most {cap}"})

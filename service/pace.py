@@ -1,8 +1,12 @@
-"""Which mode answers a query that leaves the choice: exact while that is quick enough.
+"""How long searches take, and what follows from it: which mode answers, and on which thread.
 
-The mean time of a bundle's exact searches is followed as they come, m ← m + (t − m) / 16. Above the budget queries are
-answered in the fast mode, where the bundle has one, and every 64th exactly: when there is less to do, or the queries
-are shorter, exact comes back by itself.
+Mean times of a bundle's searches are followed as they come, m ← m + (t − m) / 16. Above the budget queries that leave
+the mode open are answered in the fast mode, where the bundle has one, and every 64th exactly: when there is less to do,
+or the queries are shorter, exact comes back by itself.
+
+Handing a search to another thread and back costs a tenth of a millisecond or more of the processor's time, most of it
+in waiting for the interpreter. So what takes no longer than a few of those in the mean is done where it arrives, on the
+event loop, which does nothing else meanwhile.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ _LOOK_AGAIN = 64
 
 
 class Pace:
-    """budget_s: how long an exact search may take, in the mean."""
+    """budget_s: how long an exact search may take, in the mean; inline_s: how long one on the event loop may."""
 
-    def __init__(self, budget_s: float) -> None:
-        self._budget = budget_s
-        self._mean: dict[str, float] = {}
+    def __init__(self, budget_s: float, inline_s: float = 0.0) -> None:
+        self._budget, self._inline = budget_s, inline_s
+        self._exact = _Means()
+        self._plain = _Means()
         self._asked = count(1)
 
     def mode(self, bundle: Bundle, wished: str) -> str:
@@ -29,10 +34,25 @@ class Pace:
             return wished
         if "fast" not in bundle.retriever.modes:
             return "exact"
-        slow = self._mean.get(bundle.bundle_id, 0.0) > self._budget
+        slow = self._exact.get(bundle.bundle_id, 0.0) > self._budget
         return "fast" if slow and next(self._asked) % _LOOK_AGAIN else "exact"
 
     def observe(self, bundle: Bundle, seconds: float) -> None:
-        """An exact search took so long. Threads may overwrite each other's: it is a mean all the same."""
-        mean = self._mean.get(bundle.bundle_id, seconds)
-        self._mean[bundle.bundle_id] = mean + (seconds - mean) * _WEIGHT
+        """An exact ranking took so long."""
+        self._exact.observe(bundle.bundle_id, seconds)
+
+    def brief(self, bundle: Bundle, mode: str) -> bool:
+        """Whether a plain search in this mode is short enough for the event loop; not before one was seen."""
+        return self._plain.get(bundle.bundle_id + mode, self._inline) < self._inline
+
+    def observe_plain(self, bundle: Bundle, mode: str, seconds: float) -> None:
+        """A plain search, from its text to its fields, took so much of the processor's time."""
+        self._plain.observe(bundle.bundle_id + mode, seconds)
+
+
+class _Means(dict[str, float]):
+    """Threads may overwrite each other's: it is a mean all the same."""
+
+    def observe(self, key: str, seconds: float) -> None:
+        mean = self.get(key, seconds)
+        self[key] = mean + (seconds - mean) * _WEIGHT

@@ -1,7 +1,8 @@
-"""From a text to ranked documents, on a pool of threads.
+"""From a text to ranked documents.
 
-The event loop looks into the cache; a thread encodes what was not there, ranks, explains and reads
-the stored fields. Every part of one answer comes from the one view it was given.
+The event loop looks into the cache. What was not there is encoded, documents are ranked and explained and their stored
+fields read by a thread of a bounded pool, or on the event loop itself where that is a matter of a moment (pace.py).
+Every part of one answer comes from the one view it was given.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from time import thread_time
 from typing import Any
 
 import numpy as np
+import orjson
 
 from fullrank.encoding import Encoded
 from fullrank.facets import facet_over
@@ -24,6 +28,9 @@ from service.cache import EmbeddingCache, Key
 from service.metrics import Metrics
 from service.pace import Pace
 from service.stages import Stages
+
+# Of a plain search: the most documents asked for, and the longest query, in characters.
+_FEW, _SHORT = 100, 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +55,12 @@ class Wish:
     mode: str = "auto"
     facets: Sequence[str] = ()
     facet_limit: int = 10
+
+    @property
+    def plain(self) -> bool:
+        """A short query for the first few documents and nothing else: these take about as long as each other."""
+        more = self.explain or self.exclude or self.facets or self.filter is not None
+        return not more and self.offset + self.limit <= _FEW and len(self.text) <= _SHORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +109,13 @@ class Ranker:
             key = Key.of(view.bundle.bundle_id, wish.text, model.n_dense, model.n_sparse)
             cached = await self._cache.get(key)
             stages.done("cache")
-        loop = asyncio.get_running_loop()
-        encoded, ranked = await loop.run_in_executor(
-            self._pool, _rank, view, wish, cached, self._bitmaps, self._pace, stages
-        )
+        mode = self._pace.mode(view.bundle, wish.mode)
+        work = partial(_rank, view, wish, mode, cached, self._bitmaps, self._pace, stages)
+        if wish.plain and self._pace.brief(view.bundle, mode):
+            encoded, ranked = work()
+        else:
+            loop = asyncio.get_running_loop()
+            encoded, ranked = await loop.run_in_executor(self._pool, work)
         self._metrics.search(stages)
         self._metrics.searches.labels(ranked.mode, str(ranked.certified).lower()).inc()
         if not ranked.hits and not wish.offset:
@@ -117,12 +133,14 @@ class Ranker:
 def _rank(
     view: View,
     wish: Wish,
+    mode: str,
     cached: Encoded | None,
     bitmaps: Bitmaps,
     pace: Pace,
     stages: Stages,
 ) -> tuple[Encoded, Ranked]:
     stages.done("wait")
+    began = thread_time()
     # First what can be refused.
     matching = None
     if wish.filter is not None:
@@ -140,21 +158,22 @@ def _rank(
         stages.done("encode")
     # Taken apart once, for all hits.
     terms = view.model.query_terms(wish.text) if wish.explain else None
-    mode = pace.mode(view.bundle, wish.mode)
     found = view.search(encoded, wish.limit, offset=wish.offset, deleted=deleted, mode=mode)
     took = stages.done("rank")
-    if mode == "exact":
-        pace.observe(view.bundle, took)
     hits = [
         {
             "id": hit.id,
             "score": hit.score,
-            "fields": _chosen(hit.part.store.fields(hit.row), wish.fields),
+            "fields": _fields(hit, wish.fields),
             "explanation": None if terms is None else _explained(terms, encoded, hit),
         }
         for hit in found.hits
     ]
     stages.done("fields")
+    if mode == "exact":
+        pace.observe(view.bundle, took)
+    if wish.plain:
+        pace.observe_plain(view.bundle, mode, thread_time() - began)
     return encoded, Ranked(hits, found.certified, found.total, facets, mode)
 
 
@@ -176,9 +195,11 @@ def _facets(view: View, wish: Wish, deleted: Sequence[Mask | None]) -> dict[str,
     return counted
 
 
-def _chosen(fields: dict[str, Any], names: Collection[str] | None) -> dict[str, Any]:
+def _fields(hit: Hit, names: Collection[str] | None) -> dict[str, Any] | orjson.Fragment:
+    """The stored fields of a hit, those that are wanted; all of them are passed on as they are stored."""
     if names is None:
-        return fields
+        return orjson.Fragment(hit.part.store.line(hit.row).rstrip())
+    fields = hit.part.store.fields(hit.row)
     return {name: value for name, value in fields.items() if name in names}
 
 

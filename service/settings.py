@@ -65,6 +65,12 @@ class Settings(BaseSettings):
         description="mean time of an exact search up to which queries that leave the mode open "
         "are answered exactly; beyond it in the fast mode, where the bundle has one",
     )
+    inline_ms: float = Field(
+        default=1,
+        ge=0,
+        description="mean time of a plain search up to which a worker ranks where the request arrives, "
+        "on its event loop, instead of on one of its ranking threads; 0: never",
+    )
     max_queue: int = Field(
         default=64,
         ge=1,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import time
-import uuid
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -11,8 +11,9 @@ from fastapi import APIRouter, Query
 from fullrank.live import View
 from service.body import parse_text
 from service.deps import ServicesDep, ServingDep
+from service.direct import Direct
 from service.errors import DocumentNotFound
-from service.guard import Ranking, needs
+from service.guard import needs
 from service.limits import check
 from service.ranking import Ranked, Wish
 from service.responses import Answer
@@ -27,12 +28,12 @@ from service.schemas import (
 )
 from service.serving import Taken
 
-router = APIRouter(prefix="/v1", tags=["search"], route_class=Ranking)
+router = APIRouter(prefix="/v1", tags=["search"], route_class=Direct)
 
 
 def _answer(serving: Taken, view: View, ranked: Ranked, started: float, **rest: Any) -> Answer:
     content = {
-        "query_id": uuid.uuid4().hex,
+        "query_id": os.urandom(16).hex(),
         "model": view.bundle.version,
         "generation": serving.generation,
         "took_ms": round((time.perf_counter() - started) * 1000, 3),

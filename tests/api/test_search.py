@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
+from fullrank.documents import Document
 from fullrank.retrieval import Retriever
 from service.schemas import MatchReply, SearchReply
 from tests.api.conftest import Root
-from tests.api.support import CORPUS, answer_of
+from tests.api.support import CORPUS, answer_of, make_bundle, running
 
 pytestmark = pytest.mark.anyio
 
@@ -154,3 +157,32 @@ async def test_the_same_question_gives_the_same_answer(client: httpx.AsyncClient
     first = await search(client, query="Copy  FILES")
     for query in ("Copy  FILES", "copy files", "copy\nfiles"):
         assert answer_of(await search(client, query=query)) == answer_of(first)
+
+
+async def test_where_it_is_ranked_changes_nothing(root: Root) -> None:
+    async with running(root.path, inline_ms=0) as client:
+        on_threads = [await search(client, query=query) for query in ("copy files", "東京")]
+    async with running(root.path, inline_ms=60_000) as client:
+        # The first of its kind says how long they take.
+        for _ in range(2):
+            on_loop = [await search(client, query=query) for query in ("copy files", "東京")]
+    assert list(map(answer_of, on_loop)) == list(map(answer_of, on_threads))
+
+
+async def test_stored_fields_come_back_as_they_were_stored(tmp_path: Path) -> None:
+    fields = {"title": "odd", "text": "numbers", "big": 2**80, "whole": 1.0, "more": {"a": [None]}}
+    make_bundle(tmp_path, "odd", [Document("odd", fields)])
+    async with running(tmp_path) as client:
+        [hit] = (await search(client, query="odd", limit=1))["hits"]
+    assert hit["fields"] == fields
+    assert isinstance(hit["fields"]["whole"], float)
+
+
+async def test_a_body_may_come_in_pieces(client: httpx.AsyncClient) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for byte in b'{"query": "copy files"}':
+            yield bytes([byte])
+
+    headers = {"Content-Type": "application/json; charset=utf-8"}
+    response = await client.post("/v1/search", content=pieces(), headers=headers)
+    assert answer_of(response.json()) == answer_of(await search(client, query="copy files"))

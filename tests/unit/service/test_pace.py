@@ -49,3 +49,24 @@ def test_exact_comes_back_when_there_is_less_to_do() -> None:
     assert modes[0] == "fast"
     assert modes.count("fast") < 64 * 20
     assert set(modes[-64:]) == {"exact"}
+
+
+def test_a_search_stays_on_the_event_loop_while_it_is_brief() -> None:
+    pace, bundle = Pace(1.0, inline_s=0.001), stub("a", "exact", "fast")
+    assert not pace.brief(bundle, "fast")  # nothing is known yet
+    pace.observe_plain(bundle, "fast", 0.0005)
+    pace.observe_plain(bundle, "exact", 0.002)
+    assert pace.brief(bundle, "fast")
+    assert not pace.brief(bundle, "exact")
+    assert not pace.brief(stub("b", "exact", "fast"), "fast")
+    pace.observe_plain(bundle, "fast", 0.1)
+    assert not pace.brief(bundle, "fast")
+    for _ in range(100):
+        pace.observe_plain(bundle, "fast", 0.0005)
+    assert pace.brief(bundle, "fast")
+
+
+def test_without_a_time_for_it_nothing_is_done_on_the_event_loop() -> None:
+    pace, bundle = Pace(1.0), stub("a", "exact")
+    pace.observe_plain(bundle, "exact", 0.0)
+    assert not pace.brief(bundle, "exact")
