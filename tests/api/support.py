@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,7 @@ from fullrank.bundle import write_bundle
 from fullrank.documents import Document
 from fullrank.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
 from fullrank.linear import DenseSide, LinearModel, SparseSide
+from fullrank.model import Model
 from fullrank.phrases import Phrases
 from service.app import create_app
 from service.keys import SCOPES
@@ -97,10 +98,14 @@ def make_bundle(
     seed: int = 1,
     created: datetime | None = None,
     sample_queries: Sequence[str] = (),
+    wrap: Callable[[LinearModel], Model] = lambda model: model,
 ) -> str:
-    """Write a bundle and return its version; with sample queries it has a fast mode."""
+    """Write a bundle and return its version; with sample queries it has a fast mode.
+
+    wrap  what the bundle's model makes of the linear one
+    """
     documents = sorted(documents, key=lambda document: document.id)
-    model = linear_model(documents, n_dense=n_dense, seed=seed)
+    model = wrap(linear_model(documents, n_dense=n_dense, seed=seed))
     encoded = model.encode_documents([d.texts(FIELDS) for d in documents])
     path = write_bundle(
         root,

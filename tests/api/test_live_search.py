@@ -1,0 +1,138 @@
+"""What is searched sees live documents as it sees the bundle's: words, explanations, facets, similar, ads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.expansion import ExpansionModel
+from tests.api.support import CORPUS, make_bundle, running
+
+pytestmark = pytest.mark.anyio
+
+UNHEARD = {"title": "Qxylo", "text": "zzyzx frobnicator zzyzx", "section": 8}
+
+
+async def put(client: httpx.AsyncClient, id: str, fields: dict[str, Any]) -> int:
+    response = await client.put(f"/v1/documents/{id}", json=fields)
+    assert response.status_code == 200, response.text
+    seq: int = response.json()["seq"]
+    return seq
+
+
+async def search(client: httpx.AsyncClient, query: str, **body: Any) -> dict[str, Any]:
+    response = await client.post("/v1/search", json={"query": query, **body})
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+@pytest.mark.parametrize("mode", ["auto", "exact", "fast"])
+async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
+    client: httpx.AsyncClient, mode: str
+) -> None:
+    # Asked before: what the query was then must not answer for it now.
+    before = await search(client, "zzyzx", explain=True)
+    assert all(hit["explanation"]["exact"] == 0 for hit in before["hits"])
+    seq = await put(client, "new", UNHEARD)
+    found = await search(client, "ZZYZX", min_seq=seq, mode=mode, explain=True)
+    assert found["certified"]
+    assert found["total"] == before["total"] + 1
+    hit = found["hits"][0]
+    assert (hit["id"], hit["fields"]) == ("new", UNHEARD)
+    parts = hit["explanation"]
+    assert parts["words"] == [{"word": "zzyzx", "learned": 0.0, "exact": parts["exact"]}]
+    assert parts["exact"] > 1
+    assert hit["score"] == pytest.approx(parts["learned"] + parts["exact"] + parts["bias"])
+    other = await search(client, "neverheard zzyzy", min_seq=seq, explain=True)
+    assert all(hit["explanation"]["exact"] == 0 for hit in other["hits"])
+
+
+async def test_what_the_bundle_answers_is_untouched_by_what_is_added(
+    client: httpx.AsyncClient,
+) -> None:
+    queries = ["copy files", "remote host unheardof", "日本語の検索", "frobnicator"]
+    before = [await search(client, query, explain=True, limit=50) for query in queries]
+    seq = await put(client, "new", UNHEARD)
+    for query, old in zip(queries, before, strict=True):
+        found = await search(client, query, explain=True, limit=50, min_seq=seq)
+        assert [hit for hit in found["hits"] if hit["id"] != "new"] == old["hits"]
+
+
+async def test_facets_and_filters_see_both(client: httpx.AsyncClient) -> None:
+    await put(client, "new", UNHEARD)
+    await put(client, "other", {"title": "x", "section": 1, "colour": "red"})
+    seq = await put(client, "linux/cp", {"title": "cp", "section": "coreutils"})
+    found = await search(client, "x", facets=["section", "colour"], min_seq=seq, facet_limit=3)
+    held = [d.fields["section"] for d in CORPUS if "section" in d.fields and d.id != "linux/cp"]
+    assert held == [1, 1]
+    assert found["facets"]["section"] == {
+        "values": [
+            {"value": value, "count": count} for value, count in ((1, 3), (8, 1), ("coreutils", 1))
+        ],
+        "distinct": 3,
+        "missing": found["total"] - 5,
+        "min": 1,
+        "max": 8,
+    }
+    assert found["facets"]["colour"]["values"] == [{"value": "red", "count": 1}]
+    for asked, ids in (
+        ({"colour": "red"}, {"other"}),
+        ({"section": {"gte": 2}}, {"new"}),
+        ({"section": "coreutils"}, {"linux/cp"}),
+        ({"section": 1}, {"linux/mv", "linux/ssh", "other"}),
+    ):
+        found = await search(client, "x", filter=asked, limit=50)
+        assert {hit["id"] for hit in found["hits"]} == ids
+        assert found["total"] == len(ids)
+    response = await client.post("/v1/search", json={"query": "x", "filter": {"colour": 5}})
+    assert response.status_code == 422
+    assert "holds text, not numbers" in response.text
+
+
+async def test_similar_starts_from_a_live_document_and_leaves_it_out(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, "new", UNHEARD)
+    seq = await put(client, "other", {"text": "another frobnicator"})
+    reply = await client.get("/v1/documents/new/similar", params={"min_seq": seq, "limit": 20})
+    hits = reply.json()["hits"]
+    assert "new" not in [hit["id"] for hit in hits]
+    [other] = [hit for hit in hits if hit["id"] == "other"]
+    assert other["score"] == max(hit["score"] for hit in hits)
+    await client.delete("/v1/documents/new")
+    seq = (await client.delete("/v1/documents/other")).json()["seq"]
+    gone = await client.get("/v1/documents/new/similar", params={"min_seq": seq})
+    assert gone.status_code == 404
+
+
+async def test_blocked_live_documents_are_not_placed(client: httpx.AsyncClient) -> None:
+    seq = await put(client, "new", UNHEARD)
+    page = {"page": {"text": "zzyzx"}, "placements": [{"id": "top", "count": 20}], "min_seq": seq}
+    for blocked in ([], ["new"], ["new", "linux/cp", "nowhere"]):
+        reply = (await client.post("/v1/match", json={**page, "blocked_ids": blocked})).json()
+        placed = [hit["id"] for hit in reply["placements"][0]["hits"]]
+        assert ("new" in placed) == ("new" not in blocked)
+        assert len(placed) == len(CORPUS) + 1 - len({"new", "linux/cp"} & set(blocked))
+
+
+async def test_pages_of_an_answer_follow_one_another(client: httpx.AsyncClient) -> None:
+    for i in range(9):
+        seq = await put(client, f"n{i}", {"text": f"copy files {'remote ' * (i % 3)}"})
+    whole = (await search(client, "copy remote", limit=50, min_seq=seq))["hits"]
+    assert len(whole) == len(CORPUS) + 9
+    assert whole == sorted(whole, key=lambda hit: (-hit["score"], hit["id"]))
+    pages = [await search(client, "copy remote", limit=4, offset=i) for i in range(0, 20, 4)]
+    assert [hit for page in pages for hit in page["hits"]] == whole
+
+
+async def test_a_model_that_takes_none_says_so(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "expanded", wrap=lambda model: ExpansionModel(model, 0.5, 2))
+    async with running(tmp_path) as client:
+        reply = await client.put("/v1/documents/new", json=UNHEARD)
+        assert reply.status_code == 409
+        assert reply.json()["type"].endswith(":documents-not-taken")
+        assert (await search(client, "copy files"))["certified"]
