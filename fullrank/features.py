@@ -21,6 +21,7 @@ from fullrank.text import count_words, trigrams
 # Below this many characters one process is done before another has started.
 _PARALLEL_CHARACTERS = 4_000_000
 _CHUNK_CHARACTERS = 1_000_000
+_ZERO = np.zeros(1, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,13 +122,17 @@ def moved(rows: Rows, target: Int32, width: int) -> Rows:
     """Rows with column j moved to target[j]; -1 leaves it out, columns that meet are added up."""
     place = target[rows.indices]
     known = place >= 0
-    owner = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))[known]
-    keys, values = owner * np.int64(width) + place[known], rows.values[known]
+    keys, values = place[known], rows.values[known]
+    if len(rows) > 1:
+        owner = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))[known]
+        keys = owner * np.int64(width) + keys
     if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         keys, values = keys[order], values[order]
         first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
         keys, values = keys[first], np.add.reduceat(values, first)
+    if len(rows) == 1:
+        return Rows(np.array([0, len(keys)]), keys, values, width)
     indptr = np.searchsorted(keys, np.arange(len(rows) + 1) * np.int64(width))
     return Rows(indptr.astype(np.int64), (keys % max(width, 1)).astype(np.int32), values, width)
 
@@ -158,6 +163,8 @@ def count_corpus(
 
     The result does not depend on ``processes``.
     """
+    if len(columns) == 1 and len(columns[0]) == 1 and progress is None:
+        return _count_one(columns[0][0], counter)
     chunks = [(c, chunk) for c, column in enumerate(columns) for chunk in _chunks(column)]
     characters = sum(len(text) for column in columns for text in column)
     if characters < _PARALLEL_CHARACTERS:
@@ -177,6 +184,15 @@ def count_corpus(
     for i, (c, _) in enumerate(chunks):
         merged[c].append(counted[i])
     return Counts(words, [_merge(parts, len(words)) for parts in merged])
+
+
+def _count_one(text: str, counter: TextCounter) -> Counts:
+    """As ``count_corpus``, of a single text: a query."""
+    counted = counter(text)
+    words = sorted(counted)
+    size = len(words)
+    values = np.fromiter(map(counted.__getitem__, words), np.float32, size)
+    return Counts(words, [Rows(np.array([0, size]), np.arange(size, dtype=np.int32), values, size)])
 
 
 def _merge(parts: list[Counted], width: int) -> Rows:
@@ -203,19 +219,24 @@ def _merge(parts: list[Counted], width: int) -> Rows:
 def row_sums(rows: Rows, values: Float32 | None = None) -> Float32:
     """Sum of each row, float32 (B,), added in float64."""
     data = rows.values if values is None else values
-    total = np.concatenate([np.zeros(1), np.cumsum(data, dtype=np.float64)])
-    # A difference of running totals depends on the rows before; bincount does not.
     if len(rows) == 1:
-        return np.array([total[-1]], np.float32)
+        # One after another, as bincount adds; a plain sum takes another order.
+        return np.cumsum(data, dtype=np.float64)[-1:].astype(np.float32) if len(data) else _ZERO
     owner = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))
     return np.bincount(owner, weights=data, minlength=len(rows)).astype(np.float32)
+
+
+def _spread(values: Float32, rows: Rows) -> Float32:
+    """A value of each row, for each of its entries."""
+    return np.repeat(values, np.diff(rows.indptr))
 
 
 def unit(rows: Rows) -> Rows:
     """Each row divided by its Euclidean norm; an all-zero row stays zero."""
     norm = np.sqrt(row_sums(rows, np.square(rows.values)))
     norm[norm == 0] = 1
-    return rows.with_values(rows.values / np.repeat(norm, np.diff(rows.indptr)))
+    each: Float32 = norm if len(rows) == 1 else _spread(norm, rows)
+    return rows.with_values(rows.values / each)
 
 
 def tfidf(counts: Rows, idf: Float32) -> Rows:
@@ -235,10 +256,31 @@ def summed(parts: Sequence[Rows]) -> Rows:
     return rows_of(sp.csr_array(sum((p.csr() for p in parts[1:]), parts[0].csr())))
 
 
+def beside(left: Rows, right: Rows) -> Rows:
+    """Columns of two matrices side by side."""
+    width = left.width + right.width
+    if not len(right.indices):
+        return Rows(left.indptr, left.indices, left.values, width)
+    if len(left) == 1:
+        indices = np.concatenate([left.indices, right.indices + np.int32(left.width)])
+        values = np.concatenate([left.values, right.values])
+        return Rows(left.indptr + right.indptr, indices, values, width)
+    return rows_of(sp.csr_array(sp.hstack([left.csr(), right.csr()], format="csr")))
+
+
+def times(rows: Rows, table: Float32) -> Float32:
+    """rows · table, float32 (B, N); a row's products are added in the order of its entries."""
+    if len(rows) == 1 and table.shape[1] > 1:
+        products = table[rows.indices]
+        products *= rows.values[:, None]
+        return np.add.reduce(products, axis=0, keepdims=True, initial=np.float32(0))
+    return np.asarray(rows.csr() @ table)
+
+
 def bm25(counts: Rows, idf: Float32, *, k1: float, b: float, mean_length: float) -> Rows:
     """Robertson's document weights: idf · tf (k1 + 1) / (tf + k1 (1 − b + b · length / mean length))."""
     lengths = row_sums(counts) / np.float32(max(mean_length, 1e-9))
-    scale = np.repeat(k1 * (1 - b + b * lengths), np.diff(counts.indptr)).astype(np.float32)
+    scale = _spread(k1 * (1 - b + b * lengths), counts).astype(np.float32)
     tf = counts.values
     return counts.with_values(idf[counts.indices] * tf * np.float32(k1 + 1) / (tf + scale))
 
@@ -253,9 +295,11 @@ def saturate(counts: Rows, k3: float) -> Rows:
 
 def strongest(rows: Rows, keep: int) -> Rows:
     """The ``keep`` entries of each row that are largest in absolute value, ties by index; 0 keeps all."""
+    if keep == 0 or len(rows.values) <= keep:
+        return rows
     sizes = np.diff(rows.indptr)
     long = np.flatnonzero(sizes > keep)
-    if keep == 0 or len(long) == 0:
+    if len(long) == 0:
         return rows
     kept = np.ones(len(rows.values), np.bool_)
     size = np.abs(rows.values)

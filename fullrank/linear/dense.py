@@ -9,7 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from fullrank.encoding import Float32
-from fullrank.features import Rows, Vocabulary, moved, strongest, summed, tfidf, trigram_rows, unit
+from fullrank.features import (
+    Rows,
+    Vocabulary,
+    moved,
+    strongest,
+    summed,
+    tfidf,
+    times,
+    trigram_rows,
+    unit,
+)
 from fullrank.towers import Tower
 
 
@@ -72,6 +82,8 @@ class DenseSide:
         """idf, or the factors that make counts of trigrams, of the vocabulary and of unseen words."""
         known = len(self.words)
         if not self.counted:
+            if not unseen:
+                return self.idf[:known]
             more = np.full(len(unseen), self.idf[known], np.float32)
             return np.concatenate([self.idf[:known], more])
         if not len(self.trigrams):
@@ -91,10 +103,12 @@ class DenseSide:
     ) -> Float32:
         """U φ, or what the tower makes of it, float32 (B, N)."""
         x, unseen = self.features(words, columns, weights)
-        matrix = x.csr()
-        dense = np.asarray(matrix[:, : len(self.words)] @ self.table)
         if unseen:
+            matrix = x.csr()
+            dense = np.asarray(matrix[:, : len(self.words)] @ self.table)
             dense = dense + np.asarray(matrix[:, len(self.words) :] @ self.rows_for(unseen))
+        else:
+            dense = times(x, self.table)
         if self.tower:
             dense = self.tower.apply(np.asarray(dense, np.float32))
             dense[np.diff(x.indptr) == 0] = 0

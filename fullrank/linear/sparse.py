@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 
 from fullrank.encoding import Float32
 from fullrank.features import (
     Rows,
     Vocabulary,
+    beside,
     bm25,
     moved,
-    rows_of,
     saturate,
     strongest,
     summed,
@@ -57,12 +56,12 @@ class SparseSide:
         """s of each query; ``counts`` over ``words``, ``phrases`` over the known phrases."""
         found = moved(counts, self.words.rows(words), len(self.words))
         if self.scheme == "none":
-            return _beside(_empty_like(found), _empty_like(phrases))
+            return beside(_empty_like(found), _empty_like(phrases))
         rows = saturate(found, self.k3) if self.scheme == "bm25" else tfidf(found, self.idf)
         if self.terms:
             kept = strongest(rows.with_values(rows.values * self.idf[rows.indices]), self.terms)
             rows = kept.with_values(kept.values / self.idf[kept.indices])
-        return _beside(rows, saturate(phrases, self.k3))
+        return beside(rows, saturate(phrases, self.k3))
 
     def field(self, words: Sequence[str], counts: Rows, index: int) -> Rows:
         """z_f: the weights of field ``index``, before its diagonal, over the words alone."""
@@ -77,17 +76,10 @@ class SparseSide:
     def document(self, fields: Sequence[Rows], own: Rows) -> Rows:
         """t = Σ_f D_f z_f, then the phrase each document's title is."""
         parts = [z.with_values(z.values * self.D[f, z.indices]) for f, z in enumerate(fields)]
-        return _beside(summed(parts), own.with_values(own.values * self.P[own.indices]))
+        return beside(summed(parts), own.with_values(own.values * self.P[own.indices]))
 
 
 def _empty_like(rows: Rows) -> Rows:
     return Rows(
         np.zeros_like(rows.indptr), np.zeros(0, np.int32), np.zeros(0, np.float32), rows.width
     )
-
-
-def _beside(left: Rows, right: Rows) -> Rows:
-    """Columns of two matrices side by side."""
-    if right.width == 0:
-        return left
-    return rows_of(sp.csr_array(sp.hstack([left.csr(), right.csr()], format="csr")))

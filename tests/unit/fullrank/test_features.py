@@ -24,15 +24,18 @@ from fullrank.errors import FullrankError
 from fullrank.features import (
     Rows,
     Vocabulary,
+    beside,
     bm25,
     bm25_idf,
     count_corpus,
+    moved,
     row_sums,
     rows_of,
     saturate,
     strongest,
     tfidf,
     tfidf_idf,
+    times,
     trigram_rows,
     unit,
 )
@@ -185,8 +188,8 @@ def test_over_another_vocabulary(corpus: list[str]) -> None:
     assert is_canonical(over)
     twin = np.zeros((len(corpus), len(vocabulary)), np.float32)
     for row, text in enumerate(corpus):
-        for word, times in count_words(text).items():
-            twin[row, vocabulary.row(word)] += times
+        for word, often in count_words(text).items():
+            twin[row, vocabulary.row(word)] += often
     np.testing.assert_array_equal(dense(over), twin)
     plain = counts.over(Vocabulary(["w3", "a", "absent", "w1"]))[0]
     np.testing.assert_array_equal(dense(plain), dense(over)[:, :4])
@@ -370,3 +373,24 @@ def test_trigram_rows_by_their_formula() -> None:
                 expected[i, known.words.index(trigram)] += len(trigrams(word)) ** -0.5
     np.testing.assert_allclose(dense(rows), expected, rtol=1e-6)
     assert expected[1, 2] == 2 / math.sqrt(4)
+
+
+@pytest.mark.parametrize("width", [1, 2, 9])
+def test_one_row_alone_is_what_it_is_among_others(corpus: list[str], width: int) -> None:
+    """Bit for bit: what is encoded by itself when it is asked was one of many when it was learned."""
+    counts = count_corpus([corpus])
+    rng = np.random.default_rng(2)
+    target = rng.integers(-1, len(counts.words) // 2, len(counts.words)).astype(np.int32)
+    idf = tfidf_idf(counts.document_frequency(), len(corpus))
+    table = rng.normal(size=(len(counts.words), width)).astype(np.float32)
+    found = moved(counts.columns[0], target, len(counts.words))
+    weighed = tfidf(found, idf)
+    products, joined = times(weighed, table), beside(weighed, found)
+    for row, text in enumerate(corpus):
+        one = count_corpus([[text]])
+        place = np.array([counts.words.index(word) for word in one.words], np.int64)
+        alone = moved(one.columns[0], target[place], len(counts.words))
+        same(alone, found.take(np.array([row])))
+        same(tfidf(alone, idf), weighed.take(np.array([row])))
+        same(beside(tfidf(alone, idf), alone), joined.take(np.array([row])))
+        assert times(tfidf(alone, idf), table).tobytes() == products[row : row + 1].tobytes()
