@@ -6,6 +6,9 @@ however many threads and cores, whatever a request costs. Where that would be to
 request is refused at once, with the time after which it is worth another try. Who has nothing before them is never
 refused, so that the mean recovers by itself.
 
+Of those that are let in only a few are begun at a time. The others stand in a line and are nothing but a place in it:
+an event loop with a hundred tasks ready would hear of nothing else until all of them had their turn.
+
 The other bound is by client: a bucket of tokens each, refilled at the rate that is allowed.
 """
 
@@ -13,8 +16,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from service.errors import Overloaded, TooMany
 
@@ -26,12 +30,11 @@ _SHARE = 0.5
 class Slot:
     """The right to rank until the deadline (on the event loop's clock); left once, however often that is said."""
 
-    __slots__ = ("_admission", "_cost", "_since", "deadline")
+    __slots__ = ("_admission", "_cost", "deadline")
 
-    def __init__(self, admission: Admission, now: float, deadline: float) -> None:
+    def __init__(self, admission: Admission, deadline: float) -> None:
         self._admission = admission
         self._cost = 1
-        self._since = now
         self.deadline = deadline
 
     def weigh(self, cost: int) -> None:
@@ -46,11 +49,21 @@ class Slot:
             self._cost = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request in the line: what begins it, and what tells it that its time is over."""
+
+    slot: Slot
+    begin: Callable[[Slot], None]
+    expire: Callable[[], None]
+
+
 class Admission:
     """The slots of one worker. Used from the event loop only.
 
     max_queue  rankings waiting or running at most
     deadline_s from the moment that a request is wholly there to its answer
+    at_once    requests that are begun before others have ended; the line keeps the rest
     changed    is told how many slots are taken
     """
 
@@ -58,6 +71,7 @@ class Admission:
         self,
         max_queue: int,
         deadline_s: float,
+        at_once: int = 4,
         changed: Callable[[int], None] = lambda taken: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -65,28 +79,42 @@ class Admission:
         # The worker was told to stop: what is there is finished, /readyz sends callers elsewhere.
         self.draining = False
         self._max_queue = max_queue
+        self._at_once = at_once
         self._changed = changed
         self._clock = clock
+        self._line: deque[_Waiting] = deque()
         self._taken = 0
+        self._begun = 0
         self._interval = 0.0
         self._last = 0.0
 
-    def take(self) -> Slot | None:
-        """A slot, or None where the worker cannot answer in time."""
-        if self._taken and not self._fits(1):
-            return None
-        now = self._clock()
-        if not self._taken:
-            self._last = now  # until now there was nothing to do
-        self._set(self._taken + 1)
-        return Slot(self, now, now + self.deadline_s)
+    @property
+    def full(self) -> bool:
+        """Whether one more could not be answered in time. Who has nothing before them is always let in."""
+        return self._taken > 0 and not self._fits(1)
 
     def enter(self) -> Slot:
-        """A slot. Raises Overloaded."""
-        slot = self.take()
-        if slot is None:
+        """A slot for a request that has begun. Raises Overloaded."""
+        if self.full:
             raise self.refusal()
+        slot = self._slot()
+        self._begun += 1
         return slot
+
+    def line_up(self, begin: Callable[[Slot], None], expire: Callable[[], None]) -> bool:
+        """A slot for a request that begins now or in its turn; False where there is no room.
+
+        Either begin is called with the slot or, when its turn comes after the deadline, expire. Those before it leave
+        by their own deadlines, which are earlier, so this is soon.
+        """
+        if self.full:
+            return False
+        waiting = _Waiting(self._slot(), begin, expire)
+        if self._begun < self._at_once and not self._line:
+            self._begin(waiting)
+        else:
+            self._line.append(waiting)
+        return True
 
     def add(self, cost: int) -> None:
         """So many more for a slot that is taken. Raises Overloaded."""
@@ -95,14 +123,16 @@ class Admission:
         self._set(self._taken + cost)
 
     def left(self, cost: int) -> None:
-        """A slot was given back."""
-        now = self._clock()
-        spent = (now - self._last) / cost
-        self._last = now
-        self._interval = (
-            self._interval + (spent - self._interval) * _WEIGHT if self._interval else spent
-        )
+        """A slot of a request that had begun was given back: the next one's turn."""
+        self._begun -= 1
+        self._measure(cost)
         self._set(self._taken - cost)
+        while self._line and self._begun < self._at_once:
+            waiting = self._line.popleft()
+            if self._clock() < waiting.slot.deadline:
+                self._begin(waiting)
+            else:
+                self._late(waiting)
 
     @property
     def retry_after(self) -> int:
@@ -119,6 +149,28 @@ class Admission:
             f"The answer was not ready after {self.deadline_s:g} seconds.",
             retry_after=self.retry_after,
         )
+
+    def _slot(self) -> Slot:
+        now = self._clock()
+        if not self._taken:
+            self._last = now  # until now there was nothing to do
+        self._set(self._taken + 1)
+        return Slot(self, now + self.deadline_s)
+
+    def _begin(self, waiting: _Waiting) -> None:
+        self._begun += 1
+        waiting.begin(waiting.slot)
+
+    def _late(self, waiting: _Waiting) -> None:
+        self._set(self._taken - 1)
+        waiting.expire()
+
+    def _measure(self, cost: int) -> None:
+        now = self._clock()
+        spent = (now - self._last) / cost
+        self._last = now
+        mean = self._interval
+        self._interval = mean + (spent - mean) * _WEIGHT if mean else spent
 
     def _fits(self, more: int) -> bool:
         taken = self._taken + more

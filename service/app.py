@@ -112,7 +112,13 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
         Pace(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
         threads=settings.rank_threads,
     )
-    admission = Admission(settings.max_queue, settings.deadline_ms / 1000, metrics.queue.set)
+    admission = Admission(
+        settings.max_queue,
+        settings.deadline_ms / 1000,
+        # Enough that no thread is without work between one request and the next.
+        settings.rank_threads + 2,
+        metrics.queue.set,
+    )
     rates = Rates(settings.rate_limit, settings.rate_burst)
     return Services(settings, metrics, registry, ranker, access, admission, rates, live)
 

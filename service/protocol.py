@@ -41,6 +41,15 @@ MIN_RATE = 1 << 14
 LINGER_S = 2.0
 SWEEP_S = 1.0
 _RANKS = frozenset(("/v1/search", "/v1/search:batch", "/v1/match"))
+_POSTED = tuple(f"POST {path} HTTP/1.1\r\n".encode() for path in _RANKS)
+_NOT_PLAIN = (
+    b"\r\ntransfer-encoding:",
+    b"\r\nexpect:",
+    b"\r\nupgrade:",
+    b"\r\nx-request-id:",
+)
+# Stands for a request's id in an answer that is kept.
+_ANY_ID = b"0" * 32
 _SIMILAR = "/v1/documents/{id:path}/similar"
 
 
@@ -57,6 +66,9 @@ class Limits:
     # is told method, route and status of what was answered here
     counted: Callable[[str, str, int], None] = lambda method, route, status: None
     sweeping: bool = field(default=False, init=False)
+    # what is said to those whom there is no room for, and to whom it fits
+    refusal: bytes = field(default=b"", init=False)
+    refusal_for: tuple[int, Any] = field(default=(0, None), init=False)
 
 
 KEY = "fullrank.limits"
@@ -94,6 +106,9 @@ class Protocol(HttpToolsProtocol):
             self._refuse(Overloaded("Too many connections are open."))
 
     def data_received(self, data: bytes) -> None:
+        fresh = self._phase is Phase.IDLE or (self._phase is Phase.HEAD and not self._read)
+        if fresh and self._turned_away(data):
+            return
         if self._phase is Phase.IDLE:
             self._enter(Phase.HEAD)
         if self._phase is Phase.HEAD:
@@ -152,12 +167,17 @@ class Protocol(HttpToolsProtocol):
         if path not in _RANKS and not path.endswith("/similar"):
             super()._start_asgi_task(cycle, app)
             return
-        slot = admission.take()
-        if slot is None:
+
+        def begin(slot: Slot) -> None:
+            scope[SLOT] = slot
+            if cycle.disconnected:
+                slot.leave()
+            else:
+                start(_Leaving(cycle, slot), app)  # type: ignore[arg-type]
+
+        start = super()._start_asgi_task
+        if not admission.line_up(begin, lambda: self._shed(cycle, admission.expired())):
             self._shed(cycle, admission.refusal())
-            return
-        scope[SLOT] = slot
-        super()._start_asgi_task(_Leaving(cycle, slot), app)  # type: ignore[arg-type]
 
     def on_response_complete(self) -> None:
         """As in the base, but that no timer is made for what comes next."""
@@ -177,7 +197,29 @@ class Protocol(HttpToolsProtocol):
 
     # -- answers without a task ---------------------------------------------------------------
 
+    def _turned_away(self, data: bytes) -> bool:
+        """Answer a request that there is no room for before it is even taken apart; False where it is not one.
+
+        Under overload most of what comes is refused: this is what each refusal costs, what is left is for the others.
+        """
+        admission = self._limits.admission
+        if admission is None or not admission.full or not _whole_ranking_request(data):
+            return False
+        path = data[5 : data.index(b" ", 5)].decode()
+        self._limits.counted("POST", path, Overloaded.status)
+        key = (admission.retry_after, self.server_state.default_headers)
+        if key != self._limits.refusal_for:
+            self._limits.refusal_for = key
+            self._limits.refusal = self._wire(admission.refusal(), _ANY_ID, close=False)
+        self.transport.write(self._limits.refusal.replace(_ANY_ID, uuid.uuid4().hex.encode()))
+        self.server_state.total_requests += 1
+        self._enter(Phase.IDLE)
+        return True
+
     def _shed(self, cycle: RequestResponseCycle, problem: Problem) -> None:
+        """Answer a request for which no task was made."""
+        if self.transport.is_closing():
+            return
         scope = cycle.scope
         path = scope["path"]
         route = path if path in _RANKS else _SIMILAR
@@ -295,6 +337,25 @@ class _Leaving:
             await self._cycle.run_asgi(app)
         finally:
             self._slot.leave()
+
+
+def _whole_ranking_request(data: bytes) -> bool:
+    """Whether the bytes are exactly one request to rank, plain enough that nothing in it changes the answer's form."""
+    if not data.startswith(_POSTED):
+        return False
+    end = data.find(b"\r\n\r\n")
+    head = data[: end + 2].lower()
+    _, found, after = head.partition(b"\r\ncontent-length:")
+    length = after.partition(b"\r\n")[0].strip()
+    return (
+        end > 0
+        and found != b""
+        and length.isdigit()
+        and end + 4 + int(length) == len(data)
+        and not any(name in head for name in _NOT_PLAIN)
+        and not (b"\r\nconnection:" in head and b"close" in head)
+        and b"\r\ncontent-length:" not in after
+    )
 
 
 def _length(headers: list[tuple[bytes, bytes]]) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
 from service.admission import Admission, Rates, Slot
@@ -34,15 +37,15 @@ def busy(admission: Admission, clock: Clock, seconds: float, times: int) -> None
 def fill(admission: Admission) -> list[Slot]:
     """All the slots there are now."""
     taken = []
-    while (slot := admission.take()) is not None:
-        taken.append(slot)
+    while not admission.full:
+        taken.append(admission.enter())
         assert len(taken) < 10_000
     return taken
 
 
 def test_the_queue_is_bounded_and_is_free_again(clock: Clock) -> None:
     seen: list[int] = []
-    admission = Admission(3, 1.0, seen.append, clock)
+    admission = Admission(3, 1.0, changed=seen.append, clock=clock)
     taken = fill(admission)
     assert len(taken) == 3
     with pytest.raises(Overloaded):
@@ -98,7 +101,7 @@ def test_a_batch_weighs_what_it_holds(clock: Clock) -> None:
     admission = Admission(8, 1.0, clock=clock)
     alone = admission.enter()
     alone.weigh(20)  # nobody is before it
-    assert admission.take() is None
+    assert admission.full
     alone.leave()
     first, second = admission.enter(), admission.enter()
     second.weigh(7)
@@ -107,6 +110,39 @@ def test_a_batch_weighs_what_it_holds(clock: Clock) -> None:
     first.leave()
     second.leave()
     assert len(fill(admission)) == 8
+
+
+def test_the_line_moves_in_order_and_a_few_at_a_time(clock: Clock) -> None:
+    admission = Admission(6, 1000.0, at_once=2, clock=clock)
+    begun: list[tuple[int, Slot]] = []
+
+    def begin(number: int) -> Callable[[Slot], None]:
+        return lambda slot: begun.append((number, slot))
+
+    def never() -> None:
+        raise AssertionError
+
+    let_in = [admission.line_up(begin(number), never) for number in range(8)]
+    assert let_in == [True] * 6 + [False] * 2
+    for done in range(6):
+        assert [number for number, _ in begun] == list(range(min(6, done + 2)))
+        begun[done][1].leave()
+    assert not admission.full
+
+
+def test_who_waited_too_long_is_told_so_and_never_begun(clock: Clock) -> None:
+    admission = Admission(6, 1.0, at_once=1, clock=clock)
+    slots: list[Slot] = []
+    late: list[int] = []
+    for number in range(3):
+        assert admission.line_up(slots.append, partial(late.append, number))
+        clock.now += 0.3
+    clock.now += 0.5  # the first two are over, the third is not
+    slots[0].leave()
+    assert late == [1]
+    assert len(slots) == 2
+    slots[1].leave()
+    assert len(fill(admission)) >= 1
 
 
 def test_a_client_has_a_burst_and_then_a_rate(clock: Clock) -> None:
