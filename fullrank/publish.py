@@ -27,7 +27,7 @@ from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.folder import Folder
 from fullrank.index import Index
-from fullrank.index.build import INDEXED_FROM, build_index
+from fullrank.index.build import CELL_OF, INDEXED_FROM, build_index
 from fullrank.loading import open_bundle, replay
 from fullrank.manifest import (
     CELLS,
@@ -218,8 +218,9 @@ def _write_index(folder: Folder, documents: Encoded, progress: Progress) -> Inde
 
     index = build_index(documents, create, progress)
     if documents.dense.shape[1]:
-        folder.written(CELLS, lambda path: build_cells(documents.dense, path, progress))
-        index = replace(index, cells=open_cells(folder.path / CELLS))
+        of = create(CELL_OF, (len(documents),), np.uint16)
+        folder.written(CELLS, lambda path: build_cells(documents.dense, path, of, progress))
+        index = replace(index, cells=open_cells(folder.path / CELLS, of))
     return index
 
 

@@ -1,7 +1,8 @@
 """The index of a bundle: compact copies of the documents that are scanned in place of the truth.
 
     codes.py      int8 codes of v, one scale a document
-    postings.py   word → documents with 8-bit impacts, and the champions of frequent words
+    postings.py   word → documents with 8-bit impacts
+    shortlists.py the documents that frequent words weigh most in, and a signature of each document
     cells.py      FAISS IVF over the dense parts: candidates of the fast mode
     build.py      all of it from encoded documents, in bounded memory, and opened again
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 from fullrank.encoding import Float32
 from fullrank.index.codes import Codes
 from fullrank.index.postings import Postings
+from fullrank.index.shortlists import Shortlists
 
 if TYPE_CHECKING:
     from fullrank.index.cells import Cells
@@ -27,27 +29,28 @@ class Effort:
 
     nprobe    cells of the dense side that are looked at
     dense     candidates of the dense side
+    words     query words that are read, those of the most impact first
+    depth     entries that are read of a frequent word
     sparse    candidates of the sparse side
-    words     query words that bring sparse candidates, those of the most impact first
-    postings  entries that are read in full, rare words first; of further words the champions alone
-    exact     of the candidates the so many best by codes and impacts are scored exactly, twice what is wanted at least
+    exact     of the candidates the so many best are scored exactly, twice what is wanted at least
     """
 
     nprobe: int
     dense: int
-    sparse: int
     words: int
-    postings: int
+    depth: int
+    sparse: int
     exact: int
 
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """bias: float32 (n,), the documents' own; cells and effort are None where there is no fast mode."""
+    """bias: float32 (n,), the documents' own; the last three are None where there is no fast mode."""
 
     codes: Codes
     postings: Postings
     bias: Float32
     largest_bias: float
+    shortlists: Shortlists | None = None
     cells: Cells | None = None
     effort: Effort | None = None

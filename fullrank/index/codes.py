@@ -41,10 +41,10 @@ class Codes:
 
     def of(self, u: Float32, rows: Int64) -> Float32:
         """û·v̂ of the given documents, float32 (rows,)."""
-        code, scale, _, _ = encode(u[None])
-        dots = self._dots(code, self.codes[rows])
+        code, scale = _coded(u[None])
+        dots = self._dots(code, self.codes.take(rows, axis=0))
         dots *= scale[0]
-        dots *= self.scales[rows]
+        dots *= self.scales.take(rows)
         return dots
 
     def scan(self, u: Float32, scores: Float32) -> float:
@@ -73,16 +73,21 @@ class Codes:
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
     """Codes and scales of float32 (B, N), and max ‖v − v̂‖ and max ‖v̂‖ over them."""
+    codes, scales = _coded(vectors)
+    decoded = codes.astype(np.float64) * scales.astype(np.float64)[:, None]
+    off = np.sqrt(np.square(vectors - decoded).sum(axis=1).max(initial=0.0))
+    length = np.sqrt(np.square(decoded).sum(axis=1).max(initial=0.0))
+    return codes, scales, float(off), float(length)
+
+
+def _coded(vectors: Float32) -> tuple[Int8, Float32]:
     scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(_LEVELS)
     # A subnormal scale has no inverse in float32: such a vector is as good as zero.
     scales[scales < np.finfo(np.float32).tiny] = 0
     safe = np.where(scales > 0, scales, 1).astype(np.float32)
     codes = np.clip(np.rint(vectors / safe[:, None]), -_LEVELS, _LEVELS)
     codes[scales == 0] = 0
-    decoded = codes.astype(np.float64) * scales.astype(np.float64)[:, None]
-    off = np.sqrt(np.square(vectors - decoded).sum(axis=1).max(initial=0.0))
-    length = np.sqrt(np.square(decoded).sum(axis=1).max(initial=0.0))
-    return codes.astype(np.int8), scales, float(off), float(length)
+    return codes.astype(np.int8), scales
 
 
 def build_codes(vectors: Float32, create: Create, progress: Progress = silent) -> Codes:

@@ -1,4 +1,4 @@
-"""word → documents, each with an impact of eight bits; and of frequent words the champions.
+"""word → documents, each with an impact of eight bits.
 
     rows      ascending inside a word
     t̂_wd     = low_w + step_w · impact        step_w = (high_w − low_w) / 255
@@ -13,7 +13,6 @@ last; those never added are bounded by what they could bring, from min(0, s_w lo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,8 +26,6 @@ UInt8 = npt.NDArray[np.uint8]
 _LEVELS = 255
 # Entries that are moved at a time while building: 12 bytes each, several times over.
 _CHUNK = 1 << 22
-# Documents that the champions' list of a word holds; words with no more documents need none.
-CHAMPIONS = 1024
 # float32 arithmetic of one impact: the look-up's three roundings
 _ROUNDING = 4 * 2.0**-24
 
@@ -50,18 +47,12 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """indptr int64 (F + 1,), rows int32 and impacts uint8 (entries,), limits float32 (F, 2): low and high.
-
-    champions, champion_rows, champion_impacts: the same form for the words of long lists, empty for others.
-    """
+    """indptr int64 (F + 1,), rows int32 and impacts uint8 (entries,), limits float32 (F, 2): low and high."""
 
     indptr: Int64
     rows: Int32
     impacts: UInt8
     limits: Float32
-    champions: Int64
-    champion_rows: Int32
-    champion_impacts: UInt8
 
     def plan(self, words: Int32, weights: Float32) -> Plan:
         """In which order to add a query's words: by the width of what they can bring, for each posting."""
@@ -86,27 +77,6 @@ class Postings:
         start, stop = self.indptr[word], self.indptr[word + 1]
         values = self._table(word, weight)[self.impacts[start:stop]]
         np.add.at(scores, self.rows[start:stop], values)
-
-    def best(self, words: Int32, weights: Float32, entries: int) -> list[tuple[Int32, Float32]]:
-        """Of each word documents and what it brings them: all of rare words while entries last, else champions.
-
-        A rare word tells more than a frequent one; a document that has several of the query words is among those of
-        the rarest of them; champions alone would lose it where it has none of them often.
-        """
-        counts = self.indptr[words + 1] - self.indptr[words]
-        order = np.argsort(counts, kind="stable")
-        within = np.cumsum(counts[order]) <= entries
-        found = []
-        for i, full in zip(order.tolist(), within.tolist(), strict=True):
-            word = int(words[i])
-            start, stop = self.champions[word], self.champions[word + 1]
-            if full or start == stop:
-                start, stop = self.indptr[word], self.indptr[word + 1]
-                rows, impacts = self.rows[start:stop], self.impacts[start:stop]
-            else:
-                rows, impacts = self.champion_rows[start:stop], self.champion_impacts[start:stop]
-            found.append((rows, self._table(word, float(weights[i]))[impacts]))
-        return found
 
     def strongest(self, words: Int32, weights: Float32, count: int) -> tuple[Int32, Float32]:
         """The so many words, with their weights, that can add the most to a score."""
@@ -171,9 +141,7 @@ def build_postings(documents: Encoded, create: Create, progress: Progress = sile
         impacts[place] = np.clip(np.rint(share), 0, _LEVELS).astype(np.uint8)
         following[found] += many
         progress("postings", entries + last, 2 * entries)
-    return Postings(
-        indptr, rows, impacts, limits, *_champions(indptr, rows, impacts, limits, create)
-    )
+    return Postings(indptr, rows, impacts, limits)
 
 
 def _chunks(indptr: Int64) -> list[tuple[int, int]]:
@@ -181,25 +149,3 @@ def _chunks(indptr: Int64) -> list[tuple[int, int]]:
     ends = np.searchsorted(indptr, np.arange(_CHUNK, indptr[-1] + _CHUNK, _CHUNK), side="left")
     bounds = np.unique(np.concatenate([[0], indptr[np.minimum(ends, len(indptr) - 1)]]))
     return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
-
-
-def _champions(
-    indptr: Int64, rows: Int32, impacts: UInt8, limits: Float32, create: Create
-) -> tuple[Any, Any, Any]:
-    """Of each word with more than CHAMPIONS documents, those it weighs most in, by size; rows ascending."""
-    counts = np.diff(indptr)
-    frequent = np.flatnonzero(counts > CHAMPIONS)
-    places = create("champions.indptr", (len(counts) + 1,), np.int64)
-    places[1:] = np.cumsum(np.where(counts > CHAMPIONS, CHAMPIONS, 0))
-    kept_rows = create("champions.rows", (len(frequent) * CHAMPIONS,), np.int32)
-    kept_impacts = create("champions.impacts", (len(frequent) * CHAMPIONS,), np.uint8)
-    for i, word in enumerate(frequent.tolist()):
-        start, stop = indptr[word], indptr[word + 1]
-        impact = np.asarray(impacts[start:stop]).astype(np.int16)
-        # A word of negative weights excludes rather than finds; by size all the same.
-        size = impact if limits[word, 1] > 0 else -impact
-        best = np.sort(np.argpartition(-size, CHAMPIONS - 1)[:CHAMPIONS])
-        at = slice(i * CHAMPIONS, (i + 1) * CHAMPIONS)
-        kept_rows[at] = rows[start:stop][best]
-        kept_impacts[at] = impact[best]
-    return places, kept_rows, kept_impacts

@@ -81,7 +81,7 @@ class Retriever:
         """
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")
-        if mode == "exact" or self.index is None:
+        if mode == "exact" or self.index is None or self.index.shortlists is None:
             effort = None
         elif effort is None:
             effort = self.index.effort

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, concatenate
 from fullrank.errors import BundleError
-from fullrank.index import Effort, Index, postings
-from fullrank.index.build import build_index, index_in_memory, open_index
+from fullrank.index import Effort, Index, postings, shortlists
+from fullrank.index.build import build_index, check_index, index_in_memory, open_index
 from fullrank.index.cells import build_cells, open_cells
 from fullrank.index.codes import encode
 from fullrank.retrieval import Mask, Ranking, Retriever, compact
+from fullrank.retrieval import tune as tuning
+from fullrank.retrieval.tune import PROMISED, efforts, recall, tune
 from tests.unit.fullrank.test_retrieval import _same_bits, brute, encoded
 
-EVERYTHING = Effort(
-    nprobe=10**6, dense=10**6, sparse=10**6, words=10**6, postings=10**9, exact=10**6
-)
+EVERYTHING = Effort(nprobe=10**6, dense=10**6, words=10**6, depth=10**6, sparse=10**6, exact=10**6)
 
 
 def assert_same(
@@ -99,7 +99,6 @@ def test_postings_are_the_documents_turned_round(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postings, "_CHUNK", chunk)
-    monkeypatch.setattr(postings, "CHAMPIONS", 5)
     documents = encoded(np.random.default_rng(1), 90, 0, 30)
     found = index_in_memory(documents).postings
     there = [words_of(documents, d) for d in range(90)]
@@ -112,12 +111,6 @@ def test_postings_are_the_documents_turned_round(
         step = (found.limits[word, 1] - found.limits[word, 0]) / 255
         for d in range(90):
             assert abs(scores[d] - 2 * expected.get(d, 0.0)) <= step * 1.001 + 1e-6
-        [(champions, values)] = found.best(np.array([word], np.int32), np.float32([2.0]), 0)
-        assert len(champions) == min(5, len(expected))
-        [(every, _)] = found.best(np.array([word], np.int32), np.float32([2.0]), 90)
-        assert every.tolist() == sorted(expected)
-        best = sorted(expected.values(), reverse=True)[: len(champions)]
-        assert sorted((values / 2).tolist(), reverse=True) == pytest.approx(best, abs=float(step))
         assert found.error(np.array([word], np.int32), np.array([2.0])) >= step * 0.999
 
 
@@ -207,10 +200,71 @@ def test_words_are_added_until_candidates_are_few(monkeypatch: pytest.MonkeyPatc
     assert added
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_shortlists_are_the_beginnings_of_long_lists_and_signatures_the_rest(
+    sign: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"LONGEST": 20, "SIGNED": 9, "FEW": 8}.items():
+        monkeypatch.setattr(shortlists, name, value)
+    documents = encoded(np.random.default_rng(1), 90, 0, 30)
+    documents = replace(documents, weights=sign * np.abs(documents.weights))
+    index = index_in_memory(documents)
+    lists = index.shortlists
+    assert lists is not None
+    there = [words_of(documents, d) for d in range(90)]
+    counts = [sum(word in weights for weights in there) for word in range(30)]
+    frequent = sorted(range(30), key=lambda word: -counts[word])[:9]
+    assert lists.signed.tolist() == sorted(word for word in frequent if counts[word] > 8)
+    for word in range(30):
+        expected = {d: weights[word] for d, weights in enumerate(there) if word in weights}
+        step = float(index.postings.limits[word, 1] - index.postings.limits[word, 0]) / 255
+        for depth in (1, 7, 1000):
+            one, weight = np.array([word], np.int32), np.float32([2.0])
+            [(rows, values)], marks = lists.read(index.postings, one, weight, depth)
+            signed, listed = word in lists.signed, word in lists.signed or counts[word] > 20
+            size = min(20 if listed else 90, depth if signed else 90, counts[word])
+            assert len(set(rows.tolist())) == len(rows) == size
+            assert bool(marks) == (signed and size < counts[word])
+            brought = values / 2
+            if marks:
+                brought = brought + marks[0].value / 2
+                left = [weight for d, weight in expected.items() if d not in rows]
+                assert marks[0].value / 2 == pytest.approx(np.mean(left), abs=2 * step)
+                bits = (lists.signatures[:, marks[0].byte] & marks[0].bit) != 0
+                assert np.flatnonzero(bits).tolist() == sorted(expected)
+            for d, value in zip(rows.tolist(), brought.tolist(), strict=True):
+                assert value == pytest.approx(expected[d], abs=step)
+            if listed:
+                best = sorted(map(abs, expected.values()), reverse=True)[:size]
+                found = sorted((abs(expected[d]) for d in rows.tolist()), reverse=True)
+                assert found == pytest.approx(best, abs=step)
+
+
+def test_a_collection_of_rare_words_alone_has_no_shortlists() -> None:
+    documents = encoded(np.random.default_rng(1), 90, 0, 30)
+    lists = index_in_memory(documents).shortlists
+    assert lists is not None
+    assert not len(lists.signed)
+    assert lists.signatures.shape == (90, 0)
+    assert not len(lists.rows)
+
+
 def with_cells(documents: Encoded, folder: Path, effort: Effort) -> Index:
-    build_cells(documents.dense, folder / "index.faiss")
-    cells = open_cells(folder / "index.faiss")
+    of = np.zeros(len(documents), np.uint16)
+    build_cells(documents.dense, folder / "index.faiss", of)
+    cells = open_cells(folder / "index.faiss", of)
     return replace(index_in_memory(documents), cells=cells, effort=effort)
+
+
+@pytest.mark.parametrize("width", [1, 7, 16])
+def test_cells_are_those_that_the_library_put_documents_into(tmp_path: Path, width: int) -> None:
+    documents = encoded(np.random.default_rng(18), 900, width, 0)
+    index = with_cells(documents, tmp_path, EVERYTHING)
+    assert index.cells is not None
+    centres, of = index.cells.centres, index.cells.of
+    away = np.square(documents.dense[:, None] - centres).sum(axis=2)
+    np.testing.assert_allclose(away[np.arange(900), of], away.min(axis=1), rtol=1e-3, atol=1e-5)
+    assert sorted(index.cells.search(documents.dense[3], 900, 900).tolist()) == list(range(900))
 
 
 def test_fast_search_that_looks_everywhere_is_exact_but_does_not_say_so(tmp_path: Path) -> None:
@@ -229,11 +283,14 @@ def test_fast_search_that_looks_everywhere_is_exact_but_does_not_say_so(tmp_path
             _same_bits(replace(a, certified=False), b)
 
 
-def test_fast_search_keeps_to_its_filter_and_to_exact_scores(tmp_path: Path) -> None:
+def test_fast_search_keeps_to_its_filter_and_to_exact_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shortlists, "FEW", 100)
     rng = np.random.default_rng(14)
     documents = encoded(rng, 4000, 16, 60)
     queries = encoded(rng, 12, 16, 60, bias=False)
-    effort = Effort(nprobe=4, dense=50, sparse=50, words=4, postings=300, exact=30)
+    effort = Effort(nprobe=4, dense=50, words=4, depth=20, sparse=50, exact=30)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     learned, exact = brute(queries, documents)
     truth = learned + exact + documents.bias
@@ -247,11 +304,47 @@ def test_fast_search_keeps_to_its_filter_and_to_exact_scores(tmp_path: Path) -> 
             assert np.all(np.diff(found.scores) <= 0)
 
 
+def test_the_effort_is_the_least_that_keeps_its_promise_on_queries_it_was_not_chosen_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queries come in two kinds in turn, of which one needs far more effort than the other."""
+    monkeypatch.setattr(shortlists, "FEW", 100)
+    rng = np.random.default_rng(19)
+    documents = encoded(rng, 4000, 16, 60)
+    queries = encoded(rng, 120, 16, 60, bias=False)
+    # The easy ones are documents.
+    dense = queries.dense.copy()
+    dense[::2] = 9 * documents.dense[:60]
+    queries = replace(queries, dense=dense)
+    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    effort, facts = tune(retriever, queries)
+    assert effort is not None
+    assert facts["queries"] == 60
+    assert facts["recall_at_10"] >= PROMISED
+    truths = retriever.search(queries, 10)
+    found = retriever.search(queries, 10, mode="fast", effort=effort)
+    assert np.mean([recall(a, b) for a, b in zip(found, truths, strict=True)]) >= PROMISED
+    assert effort.nprobe < efforts(200)[-1].nprobe
+    assert tune(retriever, queries) == (effort, facts)
+
+
+def test_there_is_no_fast_mode_where_no_effort_keeps_the_promise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuning, "_LADDER", ((1 / 128, 1, 1, 1, 1, 1),))
+    rng = np.random.default_rng(20)
+    documents, queries = encoded(rng, 3000, 16, 60), encoded(rng, 20, 16, 60, bias=False)
+    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    effort, facts = tune(retriever, queries)
+    assert effort is None
+    assert facts["recall_at_10"] < PROMISED
+
+
 def test_threads_share_a_retriever(tmp_path: Path) -> None:
     rng = np.random.default_rng(15)
     documents = encoded(rng, 3000, 8, 60)
     queries = encoded(rng, 64, 8, 60, bias=False)
-    effort = Effort(nprobe=8, dense=100, sparse=100, words=8, postings=300, exact=40)
+    effort = Effort(nprobe=8, dense=100, words=8, depth=30, sparse=100, exact=40)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     ones = [queries.slice(i, i + 1) for i in range(64)] * 4
     for mode in ("exact", "fast"):
@@ -284,8 +377,11 @@ def test_an_index_opens_as_it_was_made_and_refuses_what_does_not_fit(tmp_path: P
 
     facts = {"fast": {"effort": asdict(EVERYTHING)}}
     made = build_index(documents, create)
-    build_cells(documents.dense, tmp_path / "index.faiss")
-    opened = open_index(arrays, facts, documents, tmp_path / "index.faiss")
+    build_cells(documents.dense, tmp_path / "index.faiss", create("cells.of", (500,), np.uint16))
+    check_index(made, documents)
+    cells = tmp_path / "index.faiss"
+    opened = open_index(arrays, facts, documents, cells)
+    check_index(opened, documents)
     assert opened.effort == EVERYTHING
     for a, b in zip(
         Retriever(documents, None, made).search(queries, 9),
@@ -297,10 +393,22 @@ def test_an_index_opens_as_it_was_made_and_refuses_what_does_not_fit(tmp_path: P
         open_index({**arrays, "codes": arrays["codes"][1:]}, facts, documents, None)
     with pytest.raises(BundleError, match="KeyError"):
         open_index({k: v for k, v in arrays.items() if k != "limits"}, facts, documents, None)
+    with pytest.raises(BundleError, match=r"cells\.of"):
+        open_index({**arrays, "cells.of": arrays["cells.of"][1:]}, facts, documents, cells)
+    without = {k: v for k, v in arrays.items() if k != "cells.of"}
+    with pytest.raises(BundleError, match=r"cells\.of.*missing"):
+        open_index(without, facts, documents, cells)
+    with pytest.raises(BundleError, match=r"signatures\.npy"):
+        open_index({**arrays, "signatures": arrays["bounds"]}, facts, documents, None)
+    # Made before there were signatures: searched exactly, its fast mode left alone.
+    older = {k: v for k, v in arrays.items() if not k.startswith(("signatures", "cells"))}
+    had = {"fast": {"effort": {"nprobe": 3, "postings": 5}}}
+    assert open_index(older, had, documents, cells).effort is None
     few = documents.slice(0, 499)
     build_index(few, create)
+    create("cells.of", (499,), np.uint16)
     with pytest.raises(BundleError, match="500 vectors for"):
-        open_index(arrays, facts, few, tmp_path / "index.faiss")
+        open_index(arrays, facts, few, cells)
     (tmp_path / "index.faiss").write_bytes(b"nothing")
     with pytest.raises(BundleError, match="not a FAISS index"):
-        open_cells(tmp_path / "index.faiss")
+        open_cells(cells, arrays["cells.of"])
