@@ -40,7 +40,6 @@ class Cells:
 
     def __init__(self, index: faiss.IndexIVF, of: UInt16) -> None:
         self.index, self.of = index, of
-        index.implem = _ONE_QUERY
         self.centres: Float32 = np.array(index.quantizer.reconstruct_n(0, index.nlist))
 
     def __len__(self) -> int:
@@ -71,6 +70,7 @@ def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = s
     parts = width // 2 if width % 2 == 0 else width
     index = faiss.IndexIVFPQFastScan(near, width, cells, parts, 4, faiss.METRIC_INNER_PRODUCT)
     index.by_residual = True
+    index.implem = _ONE_QUERY
     index.cp.spherical = False
     index.cp.niter = _ITERATIONS
     index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
@@ -84,10 +84,12 @@ def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = s
         for start in range(0, count, _CHUNK):
             index.add(np.ascontiguousarray(vectors[start : start + _CHUNK]))
             progress("cells", min(start + _CHUNK, count), count)
+        lists = index.invlists
+        assert lists is not None
         for cell in range(cells):
-            size = index.invlists.list_size(cell)
+            size = lists.list_size(cell)
             if size:
-                of[faiss.rev_swig_ptr(index.invlists.get_ids(cell), size)] = cell
+                of[faiss.rev_swig_ptr(lists.get_ids(cell), size)] = cell
         # Grown by distance, asked by inner product.
         centres = faiss.IndexFlatIP(width)
         centres.add(near.reconstruct_n(0, cells))

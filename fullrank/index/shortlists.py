@@ -52,7 +52,7 @@ class Shortlists:
     signed: Int32
     means: Float32
     signatures: UInt8
-    _rests: dict[int, Float64] = field(default_factory=dict, repr=False)
+    _rests: dict[int, Float64] = field(default_factory=dict, init=False, repr=False)
 
     def read(
         self, postings: Postings, words: Int32, weights: Float32, depth: int
@@ -76,7 +76,8 @@ class Shortlists:
         known[inside] = self.signed[place[inside]] == words[inside]
         found, marks = [], []
         for i, (listed, all_) in enumerate(zip(short, full, strict=True)):
-            (start, stop), source, base = listed, self, low[i]
+            source: Shortlists | Postings = self
+            (start, stop), base = listed, low[i]
             if start == stop:
                 (start, stop), source = all_, postings
             elif known[i]:
