@@ -16,6 +16,9 @@ from fullrank.explain import Explanation, explain
 from fullrank.model import TermShare
 from fullrank.retrieval import Mask, Ranking, Retriever
 
+# Up to so many documents that are gone are searched with the others.
+_FEW = 64
+
 
 @dataclass(frozen=True, eq=False)
 class Part:
@@ -46,10 +49,15 @@ class Part:
         """Documents, those that are gone among them."""
         return len(self.store)
 
+    @cached_property
+    def gone(self) -> int:
+        """Documents that are."""
+        return 0 if self.removed is None else int(np.count_nonzero(self.removed))
+
     @property
     def live(self) -> int:
         """Documents that are not gone."""
-        return len(self) if self.removed is None else len(self) - int(self.removed.sum())
+        return len(self) - self.gone
 
     @cached_property
     def columns(self) -> Columns:
@@ -78,10 +86,22 @@ class Part:
         self, query: Encoded, limit: int, *, offset: int, deleted: Mask | None, mode: str
     ) -> Ranking:
         """``Retriever.search`` of one query. deleted: True is never returned; ``removed`` belongs in it."""
-        [found] = self.retriever.search(
-            self.query(query), limit, offset=offset, deleted=deleted, mode=mode
+        query = self.query(query)
+        if deleted is None or deleted is not self.removed or self.gone > _FEW:
+            [found] = self.retriever.search(query, limit, offset=offset, deleted=deleted, mode=mode)
+            return found
+        # So many more than are wanted, and those that are gone left out: a mask is as long as there are documents.
+        [found] = self.retriever.search(query, offset + limit + self.gone, mode=mode)
+        kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
+        return Ranking(
+            found.rows[kept],
+            found.scores[kept],
+            found.learned[kept],
+            found.exact[kept],
+            found.bias[kept],
+            found.certified,
+            found.total - self.gone,
         )
-        return found
 
     def query(self, query: Encoded) -> Encoded:
         """One query in the columns of these documents."""

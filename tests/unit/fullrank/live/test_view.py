@@ -17,6 +17,7 @@ from fullrank.errors import DocumentRefused, FilterError
 from fullrank.facets import facet, facet_over
 from fullrank.filters import matching, parse_filter
 from fullrank.live import Operation, View
+from fullrank.live import part as one
 from fullrank.live import segments as pieces
 from fullrank.retrieval import Retriever
 from tests.api.support import CORPUS, linear_model
@@ -91,6 +92,8 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_RATIO", 2)
     # Some segments are scanned by an index, some are not.
     monkeypatch.setattr(pieces, "_INDEXED_FROM", 4)
+    # Some documents that are gone are masked, some left out afterwards.
+    monkeypatch.setattr(one, "_FEW", 1)
 
 
 @given(
