@@ -9,22 +9,17 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Int64
 from fullrank.features import Rows
+from fullrank.features import beside as side_by_side
 from fullrank.model import TermShare
 
 
 def beside(encoded: Encoded, unseen: Rows) -> Encoded:
     """[s | s′] of each text."""
-    here, more = np.diff(encoded.indptr), np.diff(unseen.indptr)
-    # An entry of the model moves behind the unseen words of the texts before it, and the other way round.
-    own = np.arange(len(encoded.indices)) + np.repeat(unseen.indptr[:-1], here)
-    new = np.arange(len(unseen.indices)) + np.repeat(encoded.indptr[1:], more)
-    indices = np.empty(len(own) + len(new), np.int32)
-    weights = np.empty(len(indices), np.float32)
-    indices[own], weights[own] = encoded.indices, encoded.weights
-    indices[new], weights[new] = unseen.indices + np.int32(encoded.width), unseen.values
-    width = encoded.width + unseen.width
-    indptr = encoded.indptr + unseen.indptr
-    return replace(encoded, indptr=indptr, indices=indices, weights=weights, width=width)
+    own = Rows(encoded.indptr, encoded.indices, encoded.weights, encoded.width)
+    both = side_by_side(own, unseen)
+    return replace(
+        encoded, indptr=both.indptr, indices=both.indices, weights=both.values, width=both.width
+    )
 
 
 def known(encoded: Encoded, width: int) -> Encoded:
