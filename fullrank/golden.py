@@ -64,7 +64,7 @@ def parse(text: str) -> list[Answer]:
             value = json.loads(line)
             query, ids, scores = value["query"], value["ids"], value["scores"]
             read = Answer(str(query), tuple(map(str, ids)), tuple(map(float, scores)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise BundleError(f"{GOLDEN}: line {number}: {error}") from error
         if len(read.ids) != len(read.scores):
             raise BundleError(f"{GOLDEN}: line {number}: ids and scores differ in number")

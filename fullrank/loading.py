@@ -146,6 +146,9 @@ def _named(path: Path) -> Iterator[None]:
         raise BundleError(f"{path}: {error}") from error
     except OSError as error:
         raise BundleError(f"{error.filename or path}: {error.strerror}") from error
+    except Exception as error:
+        # Every file may be what the manifest says, and yet describe a model that fails in any way when it is asked.
+        raise BundleError(f"{path}: {type(error).__name__}: {error}") from error
 
 
 def open_model(path: Path) -> tuple[Manifest, Model]:

@@ -157,12 +157,26 @@ def _read_names(path: Path) -> tuple[dict[Series, tuple[int, int]], int]:
     good = 0
     with suppress(FileNotFoundError):
         for line in path.read_bytes().splitlines(keepends=True):
-            if not line.endswith(b"\n"):
+            found = _place(line)
+            if found is None:
                 break
-            name, labels, place, size = json.loads(line)
-            places[name, tuple(labels)] = (place, size)
+            places[found[0]] = found[1]
             good += len(line)
     return places, good
+
+
+def _place(line: bytes) -> tuple[Series, tuple[int, int]] | None:
+    """A series and its cells; None where the line was cut off, or is none of ours."""
+    try:
+        value = json.loads(line) if line.endswith(b"\n") else None
+    except (ValueError, RecursionError):
+        return None
+    match value:
+        case [str(name), list(labels), int(place), int(size)]:
+            inside = place >= _FIRST and size > 0 and place + size <= CELLS - _SINK
+            if inside and all(isinstance(label, str) for label in labels):
+                return (name, tuple(labels)), (place, size)
+    return None
 
 
 def _locked(descriptor: int) -> bool:

@@ -104,9 +104,16 @@ def reports(root: Path) -> list[Report]:
 def _parsed(content: bytes) -> Report | None:
     try:
         value = json.loads(content)
-        return Report(**{**value, "loaded": tuple(value["loaded"])})
+        report = Report(**{**value, "loaded": tuple(value["loaded"])})
     except (ValueError, TypeError, KeyError, RecursionError):
         return None  # of another release
+    said: dict[str, Any] = asdict(report)
+    texts = [said[name] for name in ("id", "host")] + [*report.loaded]
+    perhaps = [said[name] for name in ("version", "proposal", "prepared", "failure")]
+    kinds = [(texts, str), ([said["started"]], bool), ([said["pid"], said["generation"]], int)]
+    kinds += [([text for text in perhaps if text is not None], str)]
+    sound = all(type(value) is kind for values, kind in kinds for value in values)
+    return report if sound else None
 
 
 def _remove_stale(path: Path) -> None:
