@@ -10,60 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from service.state import read_state
 from service.supervisor import NOT_STARTED, Start, Supervisor
-from service.workers import Report, reports
 from tests.api.support import AUTH, at, environment_for, free_port, make_bundle, wait_for
 from tests.faults.load import Connection, Load, Reply, children, client_ports
+from tests.faults.real import REPOSITORY, service, started
 
 _log = logging.getLogger(__name__)
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-
-@contextmanager
-def service(root: Path, workers: int, **settings: str) -> Iterator[tuple[int, int]]:
-    """The real service; gives the supervisor's process and the port. Nothing of it outlives the block."""
-    port = free_port()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "service.run"],
-        cwd=REPOSITORY,
-        env=environment_for(root, port, FULLRANK_WORKERS=str(workers), **settings),
-        start_new_session=True,
-    )
-    try:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process)
-        yield process.pid, port
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        finally:
-            # The group of this process alone: workers that were left behind.
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                left = False
-            else:
-                left = True
-            process.wait()
-        assert not left, "the supervisor left a worker behind"
-
-
-def started(root: Path, workers: int) -> list[Report]:
-    """Wait until so many workers answer requests."""
-    end = time.monotonic() + 60
-    while True:
-        found = [report for report in reports(root) if report.started]
-        if len(found) == workers:
-            return found
-        assert time.monotonic() < end, found
-        time.sleep(0.02)
 
 
 async def kill_workers(root: Path, kills: int, seed: int) -> None:

@@ -1,0 +1,123 @@
+"""The service with workers that kill themselves at one step of a swap.
+
+    FULLRANK_TEST_DIE=<file> python -m tests.faults.dying [--activate BUNDLES VERSION, as the command line would]
+
+The file holds "<who> <step> <before|after>": the coordinator, or a follower in another process. It is removed by the
+one that dies, so one dies.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from service import app, follower, swap
+from service.follower import Follower
+from service.livefile import LiveFile
+from service.loader import Loader
+from service.run import run
+from service.serving import Shelf
+from service.settings import Settings
+from service.state import STATE
+from service.swap import Swap
+from service.workers import Presence
+
+FILE = "FULLRANK_TEST_DIE"
+# (object, name of the function) by step.
+COORDINATOR = {
+    "find": (swap, "find"),
+    "propose": (swap, "propose"),
+    "prepared": (Swap, "_prepared"),
+    "sync": (os, "fsync"),
+    "replace": (Path, "replace"),
+    "note": (swap, "write_state"),
+    "withdraw": (LiveFile, "close"),
+    "settle": (Swap, "_settled"),
+}
+FOLLOWER = {
+    "look": (follower, "read_proposal"),
+    "load": (Loader, "open"),
+    "prepare": (Follower, "_prepare"),
+    "report": (Presence, "say"),
+    "follow": (Follower, "_follow"),
+    "switch": (Shelf, "switch"),
+}
+# What a process does all the time, or when it starts: counted only while it takes part in a swap.
+_taking_part = {"coordinator": False, "follower": False}
+
+
+def create_app() -> FastAPI:
+    """What each worker makes."""
+    arm()
+    return app.create_app()
+
+
+def arm() -> None:
+    """Patch the steps of this process."""
+    for who, steps in (("coordinator", COORDINATOR), ("follower", FOLLOWER)):
+        for step, (owner, name) in steps.items():
+            setattr(owner, name, _mortal(getattr(owner, name), who, step))
+    _marking(Swap, "_run", "coordinator")
+    come_up = Follower.start
+
+    def start(self: Follower) -> None:
+        come_up(self)
+        _taking_part["follower"] = True
+
+    Follower.start = start  # type: ignore[method-assign]
+
+
+def _marking(owner: Any, name: str, who: str) -> None:
+    real = getattr(owner, name)
+
+    def marked(*arguments: Any, **named: Any) -> Any:
+        _taking_part[who] = True
+        try:
+            return real(*arguments, **named)
+        finally:
+            _taking_part[who] = False
+
+    setattr(owner, name, marked)
+
+
+def _mortal(real: Callable[..., Any], who: str, step: str) -> Callable[..., Any]:
+    def mortal(*arguments: Any, **named: Any) -> Any:
+        if step == "replace" and not arguments[0].name.startswith(f".{STATE}."):
+            return real(*arguments, **named)
+        _die(f"{who} {step} before")
+        result = real(*arguments, **named)
+        # A look that found no proposal is none.
+        if step != "look" or result is not None:
+            _die(f"{who} {step} after")
+        return result
+
+    return mortal
+
+
+def _die(at: str) -> None:
+    who = at.split()[0]
+    other = who == "follower" and _taking_part["coordinator"]
+    if not _taking_part[who] or other:
+        return
+    file = Path(os.environ[FILE])
+    try:
+        if file.read_text() != at:
+            return
+        file.unlink()
+    except FileNotFoundError:
+        return  # another has died
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--activate"]:
+        arm()
+        Swap(Path(sys.argv[2])).activate(sys.argv[3])
+    else:
+        run("tests.faults.dying:create_app", Settings())

@@ -1,0 +1,59 @@
+"""The real service with several workers, which tests kill parts of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from service.workers import Report, reports
+from tests.api.support import environment_for, free_port, wait_for
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def service(
+    root: Path, workers: int, module: str = "service.run", **settings: str
+) -> Iterator[tuple[int, int]]:
+    """The real service; gives the supervisor's process and the port. Nothing of it outlives the block."""
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        cwd=REPOSITORY,
+        env=environment_for(root, port, FULLRANK_WORKERS=str(workers), **settings),
+        start_new_session=True,
+    )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process)
+        yield process.pid, port
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        finally:
+            # The group of this process alone: workers that were left behind.
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                left = False
+            else:
+                left = True
+            process.wait()
+        assert not left, "the supervisor left a worker behind"
+
+
+def started(root: Path, workers: int) -> list[Report]:
+    """Wait until so many workers answer requests."""
+    end = time.monotonic() + 60
+    while True:
+        found = [report for report in reports(root) if report.started]
+        if len(found) == workers:
+            return found
+        assert time.monotonic() < end, found
+        time.sleep(0.02)
