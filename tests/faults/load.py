@@ -86,9 +86,12 @@ class Load:
         self._tasks = [asyncio.create_task(self._ask()) for _ in range(self.clients)]
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._done = True
-        await asyncio.gather(*self._tasks)
+        if kind is not None:
+            for task in self._tasks:
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=kind is not None)
 
     def look(self) -> None:
         """Raise what a client has raised already, instead of at the end."""
@@ -98,16 +101,18 @@ class Load:
 
     async def _ask(self) -> None:
         connection = Connection(self.port)
-        while not self._done:
-            before = self.before
-            try:
-                reply = await connection.ask("POST", "/v1/search", self.body)
-            except (OSError, EOFError):
-                self.broken.append(connection.local_port)
-                continue
-            self.check(reply, before)
-            self.answered += 1
-        connection.close()
+        try:
+            while not self._done:
+                before = self.before
+                try:
+                    reply = await connection.ask("POST", "/v1/search", self.body)
+                except (OSError, EOFError):
+                    self.broken.append(connection.local_port)
+                    continue
+                self.check(reply, before)
+                self.answered += 1
+        finally:
+            connection.close()
 
 
 def children(pid: int) -> list[int]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from service.workers import Report, reports
@@ -37,15 +37,26 @@ def service(
         try:
             process.wait(20)
         finally:
-            # The group of this process alone: workers that were left behind.
-            try:
+            left = living(process.pid)
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                left = False
-            else:
-                left = True
             process.wait()
-        assert not left, "the supervisor left a worker behind"
+        assert not left, "the supervisor left workers behind"
+
+
+def living(group: int) -> list[int]:
+    """Processes of a group that have not ended, given a moment to."""
+    end = time.monotonic() + 5
+    while True:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                state, _, number = entry.read_text().rpartition(")")[2].split()[:3]
+                if int(number) == group and state != "Z":
+                    found.append(int(entry.parent.name))
+        if not found or time.monotonic() > end:
+            return found
+        time.sleep(0.05)
 
 
 def started(root: Path, workers: int) -> list[Report]:
