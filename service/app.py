@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fullrank import __version__
 from service import errors
@@ -15,6 +16,7 @@ from service.admission import Admission, Rates
 from service.bitmaps import Bitmaps
 from service.cache import EmbeddingCache, Remote
 from service.deps import Services
+from service.direct import Before
 from service.documents.live import LiveDocuments
 from service.documents.log import FILE, Caps
 from service.drain import drain_first
@@ -28,6 +30,19 @@ from service.registry import Registry
 from service.routes import documents, health, models, search
 from service.routes.page import page_router
 from service.settings import Settings
+
+
+class App(FastAPI):
+    """FastAPI inside of what stands before it: a request meets the edge first, then the direct routes.
+
+    A middleware of FastAPI's would come too late for them.
+    """
+
+    edge: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self.edge(scope, receive, send)
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -54,7 +69,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             metrics.close()
 
     # The interactive documentation loads scripts from elsewhere; the document itself stays.
-    app = FastAPI(
+    app = App(
         title="Fullrank",
         version=__version__,
         description="Learned and exact matching in one score.",
@@ -63,8 +78,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url="/openapi.json" if settings.docs else None,
         lifespan=lifespan,
     )
-    app.add_middleware(
-        Edge,
+    app.edge = Edge(
+        Before(super(App, app).__call__, search.router),
         metrics=metrics,
         max_body_bytes=settings.max_body_bytes,
         log_requests=settings.log_requests,

@@ -42,7 +42,7 @@ def parse(body: bytes) -> Any:
 def parse_text(text: str, field: str) -> Any:
     """Raises Invalid, about this field, for what is no strict JSON."""
     try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
+        value = _DECODER.decode(text)
         if "\\u" in text:
             # The parts of a pair are joined by now; what is left alone cannot be written again.
             json.dumps(value, ensure_ascii=False).encode()
@@ -82,3 +82,7 @@ def _no_constant(name: str) -> Any:
 
 def _invalid(field: str, reason: str) -> Invalid:
     return Invalid(errors=[{"field": field, "reason": reason}])
+
+
+# Made once: json.loads would make one for every text.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)

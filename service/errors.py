@@ -252,38 +252,35 @@ def request_id(request: Request) -> str:
     return str(request.scope.get("fullrank.request_id", ""))
 
 
-async def _problem(request: Request, error: Exception) -> Answer:
-    assert isinstance(error, Problem)
-    return error.answer(request_id(request))
-
-
-async def _framework(request: Request, error: Exception) -> Answer:
-    """What Starlette and FastAPI raise themselves: 404, 405, 400."""
-    assert isinstance(error, HTTPException)
-    kind = _BY_STATUS.get(error.status_code, Internal)
-    return kind(headers=error.headers).answer(request_id(request))
-
-
-async def _invalid(request: Request, error: Exception) -> Answer:
-    """Where and why, never the value itself: it may be large, or secret, or not encodable."""
-    assert isinstance(error, RequestValidationError)
-    errors = [
-        {"field": ".".join(map(str, item["loc"])), "reason": str(item["msg"])}
-        for item in error.errors()[:20]
-    ]
-    return Invalid(errors=errors).answer(request_id(request))
-
-
-async def _query(request: Request, error: Exception) -> Answer:
+def problem_of(error: Exception) -> Problem | None:
+    """The problem that an error is to the caller; None where it is a defect."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, HTTPException):
+        # What Starlette and FastAPI raise themselves: 404, 405, 400.
+        return _BY_STATUS.get(error.status_code, Internal)(headers=error.headers)
+    if isinstance(error, RequestValidationError):
+        # Where and why, never the value itself: it may be large, or secret, or not encodable.
+        return Invalid(
+            errors=[
+                {"field": ".".join(map(str, item["loc"])), "reason": str(item["msg"])}
+                for item in error.errors()[:20]
+            ]
+        )
     if isinstance(error, FilterError):
-        errors = [{"field": error.path, "reason": error.reason}]
-        return Invalid(errors=errors).answer(request_id(request))
-    return Invalid(str(error)).answer(request_id(request))
+        return Invalid(errors=[{"field": error.path, "reason": error.reason}])
+    if isinstance(error, QueryError):
+        return Invalid(str(error))
+    return None
+
+
+async def _answer(request: Request, error: Exception) -> Answer:
+    problem = problem_of(error)
+    assert problem is not None
+    return problem.answer(request_id(request))
 
 
 def install(app: FastAPI) -> None:
     """Turn every error of this tree, and of the frameworks, into the one shape."""
-    app.add_exception_handler(Problem, _problem)
-    app.add_exception_handler(HTTPException, _framework)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(QueryError, _query)
+    for kind in (Problem, HTTPException, RequestValidationError, QueryError):
+        app.add_exception_handler(kind, _answer)

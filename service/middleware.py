@@ -5,9 +5,9 @@ Pure ASGI: no task, no copy of the body, nothing between the route and the socke
 
 from __future__ import annotations
 
+import os
 import re
 import time
-import uuid
 from logging import getLogger
 
 from starlette.requests import ClientDisconnect
@@ -66,7 +66,7 @@ class Edge:
                 length = value
         request_id = given.decode("latin-1")
         if not REQUEST_ID.fullmatch(request_id):
-            request_id = uuid.uuid4().hex
+            request_id = os.urandom(16).hex()
         scope["fullrank.request_id"] = request_id
         named = logs.request_id.set(request_id)
         status = 0

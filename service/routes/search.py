@@ -11,9 +11,8 @@ from fastapi import APIRouter, Query
 from fullrank.live import View
 from service.body import parse_text
 from service.deps import ServicesDep, ServingDep
-from service.direct import Direct
 from service.errors import DocumentNotFound
-from service.guard import needs
+from service.guard import Ranking, needs
 from service.limits import check
 from service.ranking import Ranked, Wish
 from service.responses import Answer
@@ -28,7 +27,7 @@ from service.schemas import (
 )
 from service.serving import Taken
 
-router = APIRouter(prefix="/v1", tags=["search"], route_class=Direct)
+router = APIRouter(prefix="/v1", tags=["search"], route_class=Ranking)
 
 
 def _answer(serving: Taken, view: View, ranked: Ranked, started: float, **rest: Any) -> Answer:
