@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
-from fullrank.columns import Column, Columns, Kind
+from fullrank.columns import Column, Columns, Kind, Part
 from fullrank.columns.build import LARGEST_INTEGER
 from fullrank.columns.table import KINDS, Int64, Mask
 from fullrank.filters import Value, column_of
@@ -64,13 +65,12 @@ def facet_over(
     others: Counter[tuple[int, Value]] = Counter()
     for column, found in zip(columns[1:], counts[1:], strict=True):
         for kind, part in column.parts.items():
-            for code in np.flatnonzero(found[kind]).tolist():
-                value, times = part.values[code], int(found[kind][code])
-                known = first.parts[kind].equal(value) if kind in first.parts else range(0)
-                if known:
-                    own[kind][known.start] += times
-                else:
-                    others[KINDS.index(kind), _shown(kind, value)] += times
+            place = np.full(len(part.values), -1)
+            if kind in first.parts:
+                place = _places(part, first.parts[kind])
+                np.add.at(own[kind], place[place >= 0], found[kind][place >= 0])
+            for code in np.flatnonzero((place < 0) & (found[kind] > 0)).tolist():
+                others[KINDS.index(kind), _shown(kind, part.values[code])] += int(found[kind][code])
     everything = np.concatenate([*own.values(), np.zeros(0, np.int64)])
     best = [
         (int(everything[place]), *_value(first, place))
@@ -93,6 +93,21 @@ def facet_over(
         least=_plain(min(bounds)) if bounds else None,
         greatest=_plain(max(bounds)) if bounds else None,
     )
+
+
+# Values of a segment of live documents → the bundle's: they stay as long as both do.
+_known_places: WeakKeyDictionary[Part, tuple[ref[Part], Int64]] = WeakKeyDictionary()
+
+
+def _places(part: Part, first: Part) -> Int64:
+    """Where each value of a part stands among another's, int64 (V,); −1 where it does not."""
+    known = _known_places.get(part)
+    if known is not None and known[0]() is first:
+        return known[1]
+    spans = [first.equal(value) for value in part.values]
+    place = np.array([span.start if span else -1 for span in spans], np.int64)
+    _known_places[part] = ref(first), place
+    return place
 
 
 def _counts(column: Column, matching: Mask) -> dict[Kind, Int64]:

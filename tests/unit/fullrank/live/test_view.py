@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from fullrank.encoding import concatenate
 from fullrank.errors import DocumentRefused, FilterError
 from fullrank.facets import facet, facet_over
 from fullrank.filters import matching, parse_filter
+from fullrank.index import Effort
+from fullrank.index.build import index_in_memory
 from fullrank.live import Operation, View
 from fullrank.live import part as one
 from fullrank.live import segments as pieces
@@ -209,6 +212,33 @@ def test_a_segment_of_many_documents_is_merged_from_few_pieces(
         sizes = [len(part) for part in view.added]
         assert sum(sizes) == seq
         assert len(sizes) <= 5
+
+
+def test_in_the_fast_mode_live_documents_are_all_looked_at() -> None:
+    rng = np.random.default_rng(1)
+    documents = {
+        f"b{i:03}": {"title": "", "text": " ".join(rng.choice(WORDS[:8], 5))} for i in range(400)
+    }
+    given = [Document(id, fields) for id, fields in documents.items()]
+    bundle = bundle_of(linear_model(given, n_dense=4), documents)
+    # It finds next to nothing among the bundle's own.
+    index = replace(index_in_memory(bundle.encoded), effort=Effort(1, 1, 20, 1, 1, 20))
+    bundle = replace(bundle, retriever=Retriever(bundle.encoded, None, index))
+    writes = [Operation(i, f"n{i:03}", documents[f"b{i:03}"]) for i in range(1, 300)]
+    view = View.of(bundle).apply([*writes, Operation(300, "b001", None)])
+    for text in ("copy files", "ssh", "list directory host"):
+        query = view.model.encode_queries([text])
+        exact = view.search(query, 1000)
+        fast = view.search(query, 5, mode="fast")
+        assert not fast.certified
+        assert fast.total == exact.total == 699 - 1
+        scores = {hit.id: hit.score for hit in exact.hits}
+        assert all(scores[hit.id] == hit.score for hit in fast.hits)
+        [best] = [hit for hit in exact.hits if hit.id.startswith("n")][:1]
+        assert fast.hits[0].score >= best.score
+        live = [hit.id for hit in exact.hits if hit.id.startswith("n")]
+        shown = [hit.id for hit in fast.hits if hit.id.startswith("n")]
+        assert shown == live[: len(shown)]
 
 
 @pytest.mark.parametrize(
