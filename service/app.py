@@ -30,6 +30,7 @@ from service.registry import Registry
 from service.routes import documents, health, models, search
 from service.routes.page import page_router
 from service.settings import Settings
+from service.tracing import OFF, Tracing
 
 
 class App(FastAPI):
@@ -52,10 +53,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     """
     settings = settings if settings is not None else Settings()
     metrics = Metrics(settings.metrics_folder)
+    tracing = Tracing() if settings.tracing else None
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Limits]]:
-        services = _build(settings, metrics, Access.of(settings))
+        services = _build(settings, metrics, Access.of(settings), tracing)
         app.state.services = services
         services.live.start()
         drain_first(services.admission, settings.drain_ms / 1000)
@@ -67,6 +69,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await services.registry.close()
             await services.live.close()
             metrics.close()
+            if tracing is not None:
+                tracing.close()
 
     # The interactive documentation loads scripts from elsewhere; the document itself stays.
     app = App(
@@ -77,6 +81,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json" if settings.docs else None,
         lifespan=lifespan,
+        telemetry=OFF if tracing is None else tracing.framework,
     )
     app.edge = Edge(
         Before(super(App, app).__call__, search.router),
@@ -95,7 +100,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     return app
 
 
-def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
+def _build(
+    settings: Settings, metrics: Metrics, access: Access, tracing: Tracing | None
+) -> Services:
     live = LiveDocuments(
         settings.documents or settings.bundles / FILE,
         Caps(settings.max_live_documents, settings.max_live_mb << 20),
@@ -126,6 +133,7 @@ def _build(settings: Settings, metrics: Metrics, access: Access) -> Services:
         Bitmaps(settings.filter_cache_mb << 20),
         Pace(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
         threads=settings.rank_threads,
+        searched=tracing.search if tracing is not None else None,
     )
     admission = Admission(
         settings.max_queue,

@@ -8,7 +8,7 @@ Every part of one answer comes from the one view it was given.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -89,9 +89,11 @@ class Ranker:
         pace: Pace,
         *,
         threads: int = 2,
+        searched: Callable[[Stages], None] | None = None,
     ) -> None:
         self._cache = cache
         self._metrics = metrics
+        self._searched = searched
         self._bitmaps = bitmaps
         self._pace = pace
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rank")
@@ -117,6 +119,8 @@ class Ranker:
             loop = asyncio.get_running_loop()
             encoded, ranked = await loop.run_in_executor(self._pool, work)
         self._metrics.search(stages)
+        if self._searched is not None:
+            self._searched(stages)
         self._metrics.searches.labels(ranked.mode, str(ranked.certified).lower()).inc()
         if not ranked.hits and not wish.offset:
             self._metrics.zero_results.inc()

@@ -96,6 +96,10 @@ class RedisCache:
         finally:
             self._writes -= 1
 
+    async def written(self) -> None:
+        """Wait for the writes under way."""
+        await asyncio.gather(*self._tasks)
+
     async def close(self) -> None:
         for task in list(self._tasks):
             task.cancel()

@@ -198,6 +198,10 @@ class Settings(BaseSettings):
     log_format: str = Field(
         default="text", pattern="^(text|json)$", description="log lines for people, or JSON objects"
     )
+    tracing: bool = Field(
+        default=False,
+        description="send spans to an OpenTelemetry collector; needs the extra `tracing`",
+    )
     log_requests: bool = Field(default=False, description="a log line for each request")
 
     @classmethod

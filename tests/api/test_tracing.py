@@ -1,0 +1,76 @@
+"""Spans of requests and of their stages, where they are asked for, and nothing of what callers said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import app as service_app
+from service.tracing import Tracing
+from tests.api.conftest import Root
+from tests.api.support import AUTH, KEY, running
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def test_nothing_is_imported_that_was_not_asked_for() -> None:
+    code = (
+        "import sys, service.app; service.app.create_app(); "
+        "sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
+
+
+@pytest.mark.anyio
+async def test_a_search_is_a_span_with_its_stages_below(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export = pytest.importorskip("opentelemetry.sdk.trace.export")
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter = memory.InMemorySpanExporter()
+    processor = export.SimpleSpanProcessor(exporter)
+    monkeypatch.setattr(service_app, "Tracing", lambda: Tracing(processor))
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "shop search")
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    async with running(root.path, tracing=True) as client:
+        body = {"query": "copy private files", "filter": {"section": 1}}
+        headers = {**AUTH, "traceparent": f"00-{trace}-{parent}-01"}
+        assert (await client.post("/v1/search", json=body, headers=headers)).status_code == 200
+        spans: Any = exporter.get_finished_spans()
+        exporter.clear()
+        # What is refused is told of by its status alone.
+        bad = await client.post("/v1/search", json={"private": "secret words"}, headers=AUTH)
+        assert bad.status_code == 422
+        refused: Any = exporter.get_finished_spans()
+    [request] = [span for span in spans if span.kind.name == "SERVER"]
+    stages = [span for span in spans if span is not request]
+    assert f"{request.context.trace_id:032x}" == trace
+    assert f"{request.parent.span_id:016x}" == parent
+    assert request.attributes["http.route"] == "/v1/search"
+    assert request.attributes["http.response.status_code"] == 200
+    assert request.resource.attributes["service.name"] == "shop search"
+    assert [span.name for span in stages] == [
+        "search cache",
+        "search wait",
+        "search filter",
+        "search encode",
+        "search rank",
+        "search fields",
+    ]
+    for span in stages:
+        assert span.parent.span_id == request.context.span_id
+        assert 0 <= span.end_time - span.start_time <= request.end_time - request.start_time
+    everything = "".join(span.to_json() for span in (*spans, *refused))
+    assert refused
+    for private in ("private", "secret", KEY):
+        assert private not in everything
+
+
+def test_a_missing_extra_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(Exception, match=r"fullrank\[tracing\]"):
+        Tracing()
