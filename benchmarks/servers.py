@@ -100,7 +100,12 @@ def _workers(parent: int, number: int) -> tuple[int, ...]:
 
 def _spawned(parent: int) -> list[int]:
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(c) for c in children if b"spawn_main" in Path(f"/proc/{c}/cmdline").read_bytes()]
+    return [int(c) for c in children if _takes_requests(Path(f"/proc/{c}/cmdline").read_bytes())]
+
+
+def _takes_requests(command: bytes) -> bool:
+    """A worker of the service, or of a server that uvicorn itself runs in several processes."""
+    return b"service.worker" in command or b"spawn_main" in command
 
 
 def _cpu_s(process: int) -> float:
