@@ -33,6 +33,7 @@ class Effort:
     depth     entries that are read of a frequent word
     sparse    candidates of the sparse side
     exact     of the candidates the so many best are scored exactly, twice what is wanted at least
+    floor     of a frequent word nothing is read that brings less than this part of the most that a word can bring
     """
 
     nprobe: int
@@ -41,6 +42,12 @@ class Effort:
     depth: int
     sparse: int
     exact: int
+    floor: float = 0.0
+
+    def sound(self) -> bool:
+        """Whether it looks anywhere."""
+        counts = (self.nprobe, self.dense, self.words, self.depth, self.sparse, self.exact)
+        return min(counts) >= 1 and 0 <= self.floor < 1
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ def check_index(index: Index, documents: Encoded) -> None:
             raise BundleError("index/signatures.words.npy: does not ascend among the words")
     if index.cells is not None and int(index.cells.of.max(initial=0)) >= index.cells.count:
         raise BundleError(f"index/{CELL_OF}.npy: a cell that is none")
-    if index.effort is not None and min(asdict(index.effort).values()) < 1:
+    if index.effort is not None and not index.effort.sound():
         raise BundleError("index: a fast mode that looks nowhere")
 
 

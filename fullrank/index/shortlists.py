@@ -55,43 +55,50 @@ class Shortlists:
     _rests: dict[int, Float64] = field(default_factory=dict, init=False, repr=False)
 
     def read(
-        self, postings: Postings, words: Int32, weights: Float32, depth: int
+        self, postings: Postings, words: Int32, weights: Float32, depth: int, floor: float = 0.0
     ) -> tuple[list[tuple[Int32, Float32]], list[Mark]]:
         """Of each word documents, distinct, and what it brings them beyond what its mark would.
 
         depth  so many of a word of the signatures, at least 1; of others the whole list
+        floor  and no more of it where it brings less than this part of the most that a word of the query brings
         """
         rest = self._rest(postings, depth)
         limits = postings.limits.take(words, axis=0).astype(np.float64)
-        low = (limits[:, 0] * weights).tolist()
-        step = ((limits[:, 1] - limits[:, 0]) * weights / _LEVELS).tolist()
-        short = zip(self.indptr[words].tolist(), self.indptr[words + 1].tolist(), strict=True)
-        full = zip(
-            postings.indptr[words].tolist(), postings.indptr[words + 1].tolist(), strict=True
-        )
+        low = limits[:, 0] * weights
+        step = (limits[:, 1] - limits[:, 0]) * weights / _LEVELS
+        start, stop = self.indptr.take(words), self.indptr.take(words + 1)
+        begin, end = postings.indptr.take(words), postings.indptr.take(words + 1)
         # Where a word would be among those of the signatures.
-        place = self.signed.searchsorted(words)
-        known = np.zeros(len(words), np.bool_)
-        inside = place < len(self.signed)
-        known[inside] = self.signed[place[inside]] == words[inside]
-        found, marks = [], []
-        for i, (listed, all_) in enumerate(zip(short, full, strict=True)):
+        place = np.minimum(self.signed.searchsorted(words), max(0, len(self.signed) - 1))
+        signed = np.zeros(len(words), np.bool_)
+        if len(self.signed):
+            signed = self.signed.take(place) == words
+            stop = np.where(signed, np.minimum(stop, start + depth), stop)
+        marked = signed & (stop - start < end - begin)
+        value = np.zeros(len(words))
+        value[marked] = low[marked] + step[marked] * rest[place[marked]]
+        base = low - value
+        least = floor * float((base + _LEVELS * np.maximum(step, 0)).max(initial=0.0))
+        # Only where the list goes from what brings the most to what brings the least.
+        cut = marked & (step > 0) & (limits[:, 1] > 0) & (least > 0)
+        found = []
+        lines = zip(start.tolist(), stop.tolist(), begin.tolist(), end.tolist(), strict=True)
+        for i, (first, last, full, whole) in enumerate(lines):
             source: Shortlists | Postings = self
-            (start, stop), base = listed, low[i]
-            if start == stop:
-                (start, stop), source = all_, postings
-            elif known[i]:
-                stop = min(stop, start + depth)
-                at = int(place[i])
-                if stop - start < all_[1] - all_[0]:
-                    value = base + step[i] * float(rest[at])
-                    marks.append(Mark(at >> 3, np.uint8(1 << (at & 7)), np.float32(value)))
-                    base -= value
-            if start < stop:
-                values = np.multiply(source.impacts[start:stop], step[i], dtype=np.float32)
-                values += np.float32(base)
-                found.append((source.rows[start:stop], values))
-        return found, marks
+            if first == last:
+                source, first, last = postings, full, whole
+            impacts = source.impacts[first:last]
+            if cut[i]:
+                many = int(np.count_nonzero(impacts >= (least - base[i]) / step[i]))
+                impacts, last = impacts[:many], first + many
+            if first < last:
+                values = np.multiply(impacts, step[i], dtype=np.float32)
+                values += np.float32(base[i])
+                found.append((source.rows[first:last], values))
+        return found, [
+            Mark(place[i] >> 3, np.uint8(1 << (place[i] & 7)), np.float32(value[i]))
+            for i in np.flatnonzero(marked)
+        ]
 
     def _rest(self, postings: Postings, depth: int) -> Float64:
         """rest_w of the words of the signatures."""

@@ -22,6 +22,7 @@ from fullrank.retrieval.scratch import Scratch
 
 # What is known of a document from its cell is half of the truth: between a quarter and all, recall hardly changes.
 _HALF = np.float32(0.5)
+_NOTHING, _NO_VALUES = np.zeros(0, np.int64), np.zeros(0, np.float32)
 
 
 class Candidates:
@@ -45,12 +46,13 @@ class Candidates:
         index, scores = self._index, self._room.scores
         limit = 2 * wanted
         chosen = index.postings.strongest(words, weights, effort.words)
-        lists, marks = self._shortlists.read(index.postings, *chosen, effort.depth)
-        read = np.concatenate([rows for rows, _ in lists]) if lists else np.zeros(0, np.int32)
+        lists, marks = self._shortlists.read(index.postings, *chosen, effort.depth, effort.floor)
+        # Indices are made int64 once: each use of others would.
+        read = np.concatenate([_NOTHING, *(rows for rows, _ in lists)])
+        values = np.concatenate([_NO_VALUES, *(values for _, values in lists)])
         try:
-            for rows, values in lists:
-                np.add.at(scores, rows, values)
-            pool = self._read(u, read, max(effort.sparse, limit), deleted).astype(np.int64)
+            np.add.at(scores, read, values)
+            pool = self._read(u, read, max(effort.sparse, limit), deleted)
             if index.cells is not None and u.any():
                 found = index.cells.search(u, max(effort.dense, limit), effort.nprobe)
                 pool = np.concatenate([pool, found])
@@ -62,7 +64,7 @@ class Candidates:
         finally:
             scores[read] = 0
 
-    def _read(self, u: Float32, read: Int32, limit: int, deleted: Mask | None) -> Int32:
+    def _read(self, u: Float32, read: Int64, limit: int, deleted: Mask | None) -> Int64:
         """The best of what was read; each as often as it was read."""
         if limit >= len(read):
             return read
@@ -75,7 +77,7 @@ class Candidates:
             values[deleted[read]] = -np.inf
         at = len(values) - limit
         least = np.partition(values, at)[at]
-        kept: Int32 = read[values >= least]
+        kept: Int64 = read[values >= least]
         return kept
 
     def _estimates(self, u: Float32, pool: Int64, marks: list[Mark]) -> Float32:

@@ -25,27 +25,31 @@ _SEED = 1
 PROMISED = 0.99
 # What a choice is made by looks better than it is, and the other half differs a little.
 AIMED = 0.994
-# Part of the cells that are looked at, then what Effort has: dense, words, depth, sparse, exact.
+# Part of the cells that are looked at, then what Effort has: dense, words, depth, sparse, exact, floor.
 _LADDER = (
-    (1 / 128, 100, 16, 512, 100, 48),
-    (1 / 64, 200, 16, 1024, 200, 64),
-    (1 / 32, 400, 16, 2048, 300, 96),
-    (1 / 32, 400, 16, 4096, 400, 128),
-    (1 / 16, 600, 16, 4096, 600, 128),
-    (1 / 16, 800, 16, 8192, 800, 192),
-    (1 / 8, 800, 24, 8192, 1200, 256),
-    (1 / 4, 1600, 32, 8192, 3200, 512),
-    (1 / 2, 3200, 64, 8192, 6400, 1024),
-    (1.0, 6400, 128, 8192, 12800, 2048),
+    (1 / 128, 100, 16, 1024, 100, 48, 0.3),
+    (1 / 64, 200, 16, 2048, 200, 64, 0.2),
+    (1 / 32, 400, 16, 4096, 300, 96, 0.2),
+    (1 / 32, 400, 16, 4096, 400, 128, 0.1),
+    (1 / 16, 600, 16, 4096, 600, 128, 0.1),
+    (1 / 16, 800, 16, 8192, 800, 192, 0.1),
+    (1 / 8, 800, 24, 8192, 1200, 256, 0.1),
+    (1 / 4, 1600, 32, 8192, 3200, 512, 0.05),
+    (1 / 2, 3200, 64, 8192, 6400, 1024, 0.02),
+    (1.0, 6400, 128, 8192, 12800, 2048, 0.0),
 )
 # What is lowered, what saves the most first, and to which parts of what it was.
 _LOWERED = ("nprobe", "depth", "sparse", "exact", "dense")
 _PARTS = (0.5, 0.7, 0.85)
+_FLOORS = (0.3, 0.2, 0.15, 0.1)
 
 
 def efforts(cells: int) -> list[Effort]:
     """From little to much, for an index of so many cells."""
-    return [Effort(max(1, round(share * cells)), *rest) for share, *rest in _LADDER]
+    return [
+        Effort(max(1, round(share * cells)), dense, words, depth, sparse, exact, floor)
+        for share, dense, words, depth, sparse, exact, floor in _LADDER
+    ]
 
 
 def recall(found: Ranking, truth: Ranking) -> float:
@@ -78,13 +82,13 @@ def tune(
 
     index = retriever.index
     ladder = efforts(0 if index is None or index.cells is None else index.cells.count)
-    steps = len(ladder) + len(_LOWERED) + 1
+    steps = len(ladder) + len(_LOWERED) + 2
     rung = 0
     while rung < len(ladder) - 1 and measured(ladder[rung], 0) < AIMED:
         progress("fast mode", rung, steps)
         rung += 1
     chosen = ladder[rung]
-    for place, name in enumerate(_LOWERED):
+    for place, name in enumerate(("floor", *_LOWERED)):
         progress("fast mode", len(ladder) + place, steps)
         for less in _lowered(chosen, name):
             if measured(less, 0) >= AIMED:
@@ -102,7 +106,10 @@ def tune(
 
 
 def _lowered(effort: Effort, name: str) -> Iterator[Effort]:
-    """The effort with less of one thing, from little on."""
+    """The effort with less of one thing, least first."""
+    if name == "floor":
+        yield from (replace(effort, floor=floor) for floor in _FLOORS if floor > effort.floor)
+        return
     now = int(asdict(effort)[name])
     for part in _PARTS:
         if max(1, round(part * now)) < now:

@@ -240,6 +240,29 @@ def test_shortlists_are_the_beginnings_of_long_lists_and_signatures_the_rest(
                 assert found == pytest.approx(best, abs=step)
 
 
+def test_of_a_frequent_word_nothing_is_read_that_brings_little_beside_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {"LONGEST": 60, "SIGNED": 9, "FEW": 8}.items():
+        monkeypatch.setattr(shortlists, name, value)
+    index = index_in_memory(encoded(np.random.default_rng(1), 200, 0, 30))
+    lists, words = index.shortlists, np.arange(30, dtype=np.int32)
+    assert lists is not None
+    weights = np.ones(30, np.float32)
+    whole, _ = lists.read(index.postings, words, weights, 30)
+    most = max(float(values.max()) for _, values in whole)
+    some, marks = lists.read(index.postings, words, weights, 30, 0.5)
+    assert len(marks) == 9
+    rest = iter(some)
+    for word, (rows, values) in zip(words.tolist(), whole, strict=True):
+        kept = values >= 0.5 * most if word in lists.signed else np.ones(len(rows), np.bool_)
+        if kept.any():
+            found = next(rest)
+            assert found[0].tolist() == rows[kept].tolist()
+            np.testing.assert_array_equal(found[1], values[kept])
+    assert sum(len(rows) for rows, _ in some) < sum(len(rows) for rows, _ in whole)
+
+
 def test_a_collection_of_rare_words_alone_has_no_shortlists() -> None:
     documents = encoded(np.random.default_rng(1), 90, 0, 30)
     lists = index_in_memory(documents).shortlists
@@ -290,7 +313,7 @@ def test_fast_search_keeps_to_its_filter_and_to_exact_scores(
     rng = np.random.default_rng(14)
     documents = encoded(rng, 4000, 16, 60)
     queries = encoded(rng, 12, 16, 60, bias=False)
-    effort = Effort(nprobe=4, dense=50, words=4, depth=20, sparse=50, exact=30)
+    effort = Effort(nprobe=4, dense=50, words=4, depth=20, sparse=50, exact=30, floor=0.1)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     learned, exact = brute(queries, documents)
     truth = learned + exact + documents.bias
@@ -331,7 +354,7 @@ def test_the_effort_is_the_least_that_keeps_its_promise_on_queries_it_was_not_ch
 def test_there_is_no_fast_mode_where_no_effort_keeps_the_promise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "_LADDER", ((1 / 128, 1, 1, 1, 1, 1),))
+    monkeypatch.setattr(tuning, "_LADDER", ((1 / 128, 1, 1, 1, 1, 1, 0.5),))
     rng = np.random.default_rng(20)
     documents, queries = encoded(rng, 3000, 16, 60), encoded(rng, 20, 16, 60, bias=False)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
@@ -344,7 +367,7 @@ def test_threads_share_a_retriever(tmp_path: Path) -> None:
     rng = np.random.default_rng(15)
     documents = encoded(rng, 3000, 8, 60)
     queries = encoded(rng, 64, 8, 60, bias=False)
-    effort = Effort(nprobe=8, dense=100, words=8, depth=30, sparse=100, exact=40)
+    effort = Effort(nprobe=8, dense=100, words=8, depth=30, sparse=100, exact=40, floor=0.1)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     ones = [queries.slice(i, i + 1) for i in range(64)] * 4
     for mode in ("exact", "fast"):
