@@ -1,0 +1,174 @@
+"""The whole service killed during bulk writes: what was acknowledged is there, and nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.documents.log import FILE, Log
+from tests.api.support import CORPUS, at, environment_for, free_port, make_bundle, wait_for
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+LINES = 40
+
+
+@dataclass
+class Writer:
+    """Bulk requests one after another until the service is gone.
+
+    kept     id → n of every acknowledged line
+    unknown  the request that got no answer: its key and its lines
+    """
+
+    name: str
+    kept: dict[str, int] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)
+    unknown: tuple[str, dict[str, int]] | None = None
+    sent: int = 0
+
+    def run(self, url: str, answered: threading.Event) -> None:
+        with httpx.Client(base_url=url, timeout=30) as client:
+            while True:
+                self.sent += 1
+                # Half of the lines replace what is there, half are new.
+                new = [f"{self.name}/{self.sent}/{i}" for i in range(LINES // 2)]
+                old = list(self.kept)[-LINES // 2 :]
+                lines = dict.fromkeys((*new, *old), self.sent)
+                key = secrets.token_hex(8)
+                self.unknown = (key, lines)
+                try:
+                    seqs = send(client, key, lines)
+                except httpx.TransportError:
+                    return
+                self.unknown = None
+                self.kept |= lines
+                self.numbers += seqs
+                answered.set()
+
+
+def send(client: httpx.Client, key: str, lines: dict[str, int]) -> list[int]:
+    body = "".join(
+        json.dumps({"_id": id, "title": id, "text": "copy files", "n": n}) + "\n"
+        for id, n in lines.items()
+    )
+    headers = {"Content-Type": "application/x-ndjson", "Idempotency-Key": key}
+    response = client.post("/v1/documents:bulk", content=body, headers=headers)
+    assert response.status_code == 200, response.text
+    verdicts = [json.loads(line) for line in response.text.splitlines()]
+    assert [(v["id"], v["status"]) for v in verdicts] == [(id, 200) for id in lines]
+    return [v["seq"] for v in verdicts]
+
+
+def start(root: Path, port: int) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "service.run"],
+        cwd=REPOSITORY,
+        env=environment_for(root, port, FULLRANK_WORKERS="2", FULLRANK_LOG_LEVEL="error"),
+        start_new_session=True,
+    )
+    wait_for(f"http://127.0.0.1:{port}/readyz", process)
+    return process
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """The service and all its workers at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def check(root: Path, url: str, writers: list[Writer]) -> None:
+    """Every acknowledged document once, as it was last acknowledged, in the log and in answers."""
+    kept = {id: n for writer in writers for id, n in writer.kept.items()}
+    log = Log(root / FILE)
+    operations, _ = log.after("docs", 0, 1_000_000)
+    log.close()
+    logged = {o.id: json.loads(o.fields or b"{}")["n"] for o in operations}
+    assert len(logged) == len(operations)
+    assert logged == kept
+    numbers = [number for writer in writers for number in writer.numbers]
+    assert len(set(numbers)) == len(numbers), "a number was given twice"
+    with httpx.Client(base_url=url, timeout=30) as client:
+        for _ in range(4):  # both workers, most likely
+            body = {"query": "copy files", "limit": 100, "min_seq": max(numbers, default=0)}
+            reply = client.post("/v1/search", json=body, headers={"Connection": "close"}).json()
+            assert reply["total"] == len(CORPUS) + len(kept)
+            ids = [hit["id"] for hit in reply["hits"]]
+            assert len(set(ids)) == len(ids)
+        for id in random.sample(list(kept), min(len(kept), 100)):
+            assert client.get(f"/v1/documents/{id}").json()["fields"]["n"] == kept[id]
+
+
+def killed(root: Path, times: int) -> dict[str, int]:
+    """Kill the service so often at a random moment of bulk writes; what was done, and lost."""
+    make_bundle(root, "docs", created=at(1))
+    draw = random.Random(1)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    writers = [Writer(f"w{i}") for i in range(3)]
+    found_kept = 0
+    for _ in range(times):
+        process = start(root, port)
+        try:
+            with httpx.Client(base_url=url, timeout=30) as client:
+                for writer in writers:
+                    if writer.unknown is None:
+                        continue
+                    # Sent again under its key: kept now, or answered as it was kept before the kill.
+                    key, lines = writer.unknown
+                    seqs = send(client, key, lines)
+                    head = max((n for w in writers for n in w.numbers), default=0)
+                    assert seqs == send(client, key, lines)
+                    found_kept += seqs[0] <= head
+                    writer.kept |= lines
+                    writer.numbers += seqs
+                    writer.unknown = None
+            check(root, url, writers)
+            answered = threading.Event()
+            threads = [threading.Thread(target=w.run, args=(url, answered)) for w in writers]
+            for thread in threads:
+                thread.start()
+            assert answered.wait(30)
+            threading.Event().wait(draw.uniform(0, 0.4))
+        finally:
+            kill(process)
+        for thread in threads:
+            thread.join()
+    process = start(root, port)
+    try:
+        with httpx.Client(base_url=url, timeout=30) as client:
+            for writer in writers:
+                if writer.unknown is not None:
+                    writer.numbers += send(client, *writer.unknown)
+                    writer.kept |= writer.unknown[1]
+        check(root, url, writers)
+    finally:
+        kill(process)
+    return {
+        "kills": times,
+        "acknowledged": sum(len(writer.numbers) for writer in writers),
+        "documents": sum(len(writer.kept) for writer in writers),
+        "kept_without_an_answer": found_kept,
+    }
+
+
+def test_a_service_killed_during_bulk_writes_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    """Twice kill -9 of all processes."""
+    assert killed(tmp_path, 2)["kills"] == 2
+
+
+@pytest.mark.slow
+def test_a_service_killed_50_times_during_bulk_writes_loses_nothing(tmp_path: Path) -> None:
+    found = killed(tmp_path, 50)
+    print(found)  # noqa: T201
+    assert found["acknowledged"] > 50 * LINES
