@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
@@ -83,10 +83,19 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
+class LogPosition:
+    """All operations on the collection up to number ``seq`` of the log of this name are in the bundle's documents."""
+
+    log: str
+    seq: int
+
+
+@dataclass(frozen=True)
 class Manifest:
     """manifest.json, field by field; see docs/bundle.md.
 
     index, columns  facts about the files of index/ and columns/; None where there are none
+    log_position    which live documents the bundle contains; None: none
     """
 
     name: str
@@ -98,6 +107,7 @@ class Manifest:
     files: Mapping[str, FileEntry]
     index: Mapping[str, Any] | None = None
     columns: Mapping[str, Any] | None = None
+    log_position: LogPosition | None = None
     format_version: int = FORMAT_VERSION
 
     def dump(self) -> str:
@@ -113,6 +123,8 @@ class Manifest:
             "files": {path: entry.json() for path, entry in self.files.items()},
         }
         value |= {name: facts for name, facts in self.sections().items() if facts is not None}
+        if self.log_position is not None:
+            value["log_position"] = asdict(self.log_position)
         value["checksum"] = _checksum(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
@@ -172,6 +184,7 @@ def parse_manifest(text: str) -> Manifest:
     if format_version != 1:
         known |= {name: dict for name in SECTIONS if name in value}
         known |= {name: str for name in ("checksum",) if name in value}
+        known |= {name: dict for name in ("log_position",) if name in value}
     if value.keys() != known.keys():
         raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
     for key, kind in known.items():
@@ -206,8 +219,17 @@ def parse_manifest(text: str) -> Manifest:
         files=files,
         index=value.get("index"),
         columns=value.get("columns"),
+        log_position=_position(value["log_position"]) if "log_position" in value else None,
         format_version=format_version,
     )
+
+
+def _position(value: dict[str, Any]) -> LogPosition:
+    if value.keys() != {"log", "seq"}:
+        raise _refused("log_position: expected log and seq")
+    if not isinstance(value["log"], str) or not _is_size(value["seq"]):
+        raise _refused("log_position: log is no text, or seq no number")
+    return LogPosition(value["log"], value["seq"])
 
 
 def _refused(reason: str) -> BundleError:

@@ -36,6 +36,7 @@ from fullrank.manifest import (
     GOLDEN,
     IDS,
     MANIFEST,
+    LogPosition,
     Manifest,
     bundle_id,
     canonical_json,
@@ -95,6 +96,7 @@ def stream_bundle(
     card: Mapping[str, Any],
     sample_queries: Sequence[str] = (),
     created: datetime | None = None,
+    log_position: LogPosition | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Write <root>/<name>/<version>/ and return that path.
@@ -107,6 +109,7 @@ def stream_bundle(
     card            free JSON about the training; not part of the bundle id
     sample_queries  what the fast mode is tuned with; should not have been trained on
     created         UTC time of creation, now by default
+    log_position    which live documents the batches contain; None: none
     progress        told of each part as it begins, and of the long ones how far they are
 
     Raises BundleError when the parts do not fit each other or cannot be written.
@@ -138,7 +141,7 @@ def stream_bundle(
             progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)
             folder.text(GOLDEN, golden.dump(answers))
-            target = _finish(folder, name, created, parts.config, card, beside)
+            target = _finish(folder, name, created, parts.config, card, beside, log_position)
     except OSError as error:
         raise BundleError(
             f"cannot write {error.filename or folder.path}: {error.strerror}"
@@ -237,6 +240,7 @@ def _finish(
     config: Mapping[str, Any],
     card: Mapping[str, Any],
     beside: Mapping[str, Mapping[str, Any]],
+    log_position: LogPosition | None,
 ) -> Path:
     """Manifest, check of what was written, rename."""
     parent = folder.path.parent
@@ -254,6 +258,7 @@ def _finish(
         files=dict(folder.files),
         index=beside.get("index"),
         columns=beside.get("columns"),
+        log_position=log_position,
     )
     folder.text(MANIFEST, manifest.dump())
     folder.sync()

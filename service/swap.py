@@ -217,6 +217,12 @@ class Swap:
             self._stop.wait(_LOOK_S)
 
 
+def serving_version(root: Path) -> str | None:
+    """The version that is noted, else the one that running workers serve. Raises StateDamaged."""
+    state = read_state(root)
+    return (state.version if state is not None else None) or _served(reports(root))
+
+
 def _served(found: list[Report]) -> str | None:
     """What workers serve while nothing is noted."""
     return next((report.version for report in found if report.version is not None), None)

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fullrank.cli import access, indexing, serving, swapping, training
+from fullrank.cli import access, compacting, indexing, serving, swapping, training
 from fullrank.errors import FullrankError
 
 app = typer.Typer(
@@ -22,7 +22,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-bundles_app = typer.Typer(help="List, verify, show or activate bundles.", no_args_is_help=True)
+bundles_app = typer.Typer(
+    help="List, verify, show, activate or compact bundles.", no_args_is_help=True
+)
 app.add_typer(bundles_app, name="bundles")
 keys_app = typer.Typer(help="Make, list or revoke the keys of the service.", no_args_is_help=True)
 app.add_typer(keys_app, name="keys")
@@ -42,6 +44,7 @@ bundles_app.command()(serving.verify)
 bundles_app.command()(serving.show)
 bundles_app.command()(swapping.activate)
 bundles_app.command()(swapping.rollback)
+bundles_app.command()(compacting.compact)
 keys_app.command()(access.create)
 keys_app.command("list")(access.list_)
 keys_app.command()(access.revoke)

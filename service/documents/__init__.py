@@ -6,6 +6,7 @@
     writer.py       requests of one worker → the log, those that wait in one commit
     follow.py       the log → the view that each loaded model serves
     live.py         both ends together, as routes and the registry use them
+    compact.py      a model's documents and the log's, written as one new bundle
 
 A bundle's name is its collection: what is written belongs to every version of that name.
 """

@@ -20,6 +20,7 @@ import orjson
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
+from fullrank.manifest import Manifest
 from service.documents.log import Log, LogError, Logged
 
 # Operations applied in one step: a view is replaced, and requests come in between, that often.
@@ -63,7 +64,7 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
     """
     if log is None:
         return Followed(View.of(bundle), 0)
-    seq = contained(bundle, log)
+    seq = contained(bundle.manifest, log)
     removed = log.removed(bundle.name)
     if seq < removed:
         raise BundleError(
@@ -82,9 +83,10 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
         raise BundleError(f"the log holds live documents for {bundle.name}: {error}") from error
 
 
-def contained(bundle: Bundle, log: Log) -> int:
+def contained(manifest: Manifest, log: Log) -> int:
     """Up to which number a bundle holds what this log says; what it holds of another log does not count."""
-    return 0
+    position = manifest.log_position
+    return position.seq if position is not None and position.log == log.id else 0
 
 
 class Tail:

@@ -1,0 +1,165 @@
+"""Live documents written into a new version: all there, none twice, nothing replayed that it holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from fullrank.bundle import find_bundle, open_bundle, read_manifest, verify_bundle
+from fullrank.cli import app
+from fullrank.errors import BundleError
+from service.documents.compact import NothingToCompact, compact, trim
+from service.documents.follow import replayed
+from service.documents.log import FILE, Log
+from service.state import read_state
+from tests.api.support import AUTH, CORPUS, answer_of, at, make_bundle, running, served
+
+pytestmark = pytest.mark.anyio
+NEW = {"title": "rsync", "text": "Synchronise folders with a distant computer", "section": 1}
+
+
+async def write_some(client: httpx.AsyncClient) -> None:
+    assert (await client.put("/v1/documents/a/new", json=NEW)).status_code == 200
+    replaced = {"title": "mv", "text": "rename, synchronise"}
+    assert (await client.put("/v1/documents/linux/mv", json=replaced)).status_code == 200
+    assert (await client.delete("/v1/documents/linux/scp")).status_code == 200
+
+
+async def answers(client: httpx.AsyncClient) -> list[Any]:
+    bodies: list[dict[str, Any]] = [
+        {"query": "synchronise files"},
+        {"query": "rename a distant computer", "facets": ["section"], "explain": True},
+        {"query": "copy", "filter": {"section": 1}},
+    ]
+    found = []
+    for body in bodies:
+        response = await client.post("/v1/search", json={"limit": 100, **body})
+        assert response.status_code == 200, response.text
+        reply = answer_of(response.json())
+        found.append({key: reply[key] for key in ("hits", "total", "facets")})
+    return found
+
+
+@pytest.mark.parametrize("n_dense", [0, 8])
+async def test_the_new_version_answers_as_bundle_and_log_did(tmp_path: Path, n_dense: int) -> None:
+    make_bundle(tmp_path, "docs", n_dense=n_dense, created=at(1))
+    async with running(tmp_path) as client:
+        await write_some(client)
+        await client.post("/v1/search", json={"query": "x", "min_seq": 3})
+        before = await answers(client)
+    path = find_bundle(tmp_path, "docs")
+    made = compact(path, tmp_path / FILE)
+    assert (made.documents, made.before, made.seq) == (len(CORPUS), len(CORPUS), 3)
+    verify_bundle(made.path)
+    log = Log(tmp_path / FILE)
+    position = read_manifest(made.path).log_position
+    assert position is not None
+    assert (position.log, position.seq) == (log.id, 3)
+    followed = replayed(open_bundle(made.path), log)
+    log.close()
+    assert (followed.seq, followed.view.added) == (3, ())
+    async with running(tmp_path) as client:
+        reply = (await client.get("/v1/models")).json()
+        assert reply["aliases"]["default"] == made.path.name
+        assert await answers(client) == before
+
+
+async def test_what_comes_after_a_compaction_is_replayed_onto_it(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "docs", n_dense=8, created=at(1))
+    async with running(tmp_path) as client:
+        await write_some(client)
+        first = compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
+        # What was compacted can be replaced and deleted like anything else.
+        await client.put("/v1/documents/a/new", json={"title": "again", "text": "copy"})
+        await client.delete("/v1/documents/linux/mv")
+        body = {"version": first.path.name}
+        swap = await client.put("/v1/models/aliases/default", json=body, headers=AUTH)
+        assert swap.status_code == 200
+        reply = await client.post("/v1/search", json={"query": "copy", "min_seq": 5, "limit": 100})
+        assert reply.json()["model"] == first.path.name
+        ids = [hit["id"] for hit in reply.json()["hits"]]
+        assert len(ids) == len(CORPUS) - 1
+        assert {"linux/mv", "linux/scp"}.isdisjoint(ids)
+        found = await client.get("/v1/documents/a/new")
+        assert found.json()["fields"] == {"title": "again", "text": "copy"}
+    second = compact(first.path, tmp_path / FILE)
+    assert (second.seq, second.documents) == (5, len(CORPUS) - 1)
+    verify_bundle(second.path)
+
+
+async def test_where_there_is_nothing_to_compact(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "docs", created=at(1))
+    path = find_bundle(tmp_path, "docs")
+    with pytest.raises(NothingToCompact, match="nothing was ever written"):
+        compact(path, tmp_path / FILE)
+    async with running(tmp_path) as client:
+        await write_some(client)
+    made = compact(path, tmp_path / FILE)
+    with pytest.raises(NothingToCompact, match="nothing that it lacks"):
+        compact(made.path, tmp_path / FILE)
+
+
+async def test_operations_go_when_every_version_holds_them_and_are_missed_where_not(
+    tmp_path: Path,
+) -> None:
+    make_bundle(tmp_path, "docs", created=at(1))
+    old = find_bundle(tmp_path, "docs")
+    async with running(tmp_path) as client:
+        await write_some(client)
+    made = compact(old, tmp_path / FILE)
+    assert trim(tmp_path, "docs", tmp_path / FILE, 0) == 0, "the old version needs them"
+    elsewhere = old.rename(tmp_path.with_name("aside"))
+    assert trim(tmp_path, "docs", tmp_path / FILE, 3600) == 0, "a worker may not have read them"
+    assert trim(tmp_path, "docs", tmp_path / FILE, -1) == 3
+    log = Log(tmp_path / FILE)
+    assert replayed(open_bundle(made.path), log).seq == 3
+    with pytest.raises(BundleError, match="no longer in the log"):
+        replayed(open_bundle(elsewhere), log)
+    log.close()
+    elsewhere.rename(old)
+    async with running(tmp_path) as client:
+        swap = await client.put(
+            "/v1/models/aliases/default", json={"version": old.name}, headers=AUTH
+        )
+        assert swap.status_code == 409
+        assert "no longer in the log" in swap.json()["detail"]
+        assert (await client.get("/readyz")).json()["model"] == made.path.name
+
+
+async def test_a_bundle_of_another_log_has_nothing_of_this_one(tmp_path: Path) -> None:
+    make_bundle(tmp_path / "one", "docs", created=at(1))
+    async with running(tmp_path / "one") as client:
+        await write_some(client)
+    made = compact(find_bundle(tmp_path / "one", "docs"), tmp_path / "one" / FILE)
+    (tmp_path / "one" / FILE).unlink()
+    async with running(tmp_path / "one") as client:
+        assert (await client.get("/readyz")).json()["model"] == made.path.name
+        reply = await client.put("/v1/documents/b", json=NEW)
+        assert reply.json()["seq"] == 1
+        assert (await client.get("/v1/documents/b?min_seq=1")).status_code == 200
+
+
+def test_the_command_compacts_what_serves_and_lets_it_serve(tmp_path: Path) -> None:
+    version = make_bundle(tmp_path, "docs", created=at(1))
+    runner = CliRunner()
+    with served(tmp_path, workers=2) as url, httpx.Client(base_url=url, timeout=30) as client:
+        assert client.put("/v1/documents/a", json=NEW).status_code == 200
+        done = runner.invoke(app, ["bundles", "compact", str(tmp_path / "docs"), "--json"])
+        assert done.exit_code == 0, done.output
+        made = json.loads(done.stdout)
+        assert (made["parent"], made["documents"]) == (version, len(CORPUS) + 1)
+        state = read_state(tmp_path)
+        assert state is not None
+        assert (state.version, state.generation) == (made["version"], made["generation"])
+        models = client.get("/v1/models").json()
+        assert models["converged"]
+        assert {worker["version"] for worker in models["workers"]} == {made["version"]}
+        assert client.get("/v1/documents/a").json()["model"] == made["version"]
+        again = runner.invoke(app, ["bundles", "compact", str(tmp_path / "docs")])
+        assert again.exit_code != 0
+        assert client.put("/v1/documents/b", json=NEW).json()["seq"] == 2
