@@ -17,6 +17,8 @@ import httpx
 ROOT = Path(__file__).resolve().parents[1]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_S = 300
+# In the command line of a worker that is one of several.
+_WORKER = b"service.worker"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -87,25 +89,25 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _workers(parent: int, number: int) -> tuple[int, ...]:
-    """The processes that answer: the children that were spawned for it, or the one there is."""
-    if number == 1 and not _spawned(parent):
+    """The processes that answer: those that were started for it, or the one there is."""
+    if number == 1 and not _started(parent):
         return (parent,)
     end = time.monotonic() + _START_S
-    while len(found := _spawned(parent)) < number and time.monotonic() < end:
+    while len(found := _started(parent)) < number and time.monotonic() < end:
         time.sleep(0.1)
     if len(found) != number:
         sys.exit(f"{len(found)} workers where {number} were asked for")
     return tuple(found)
 
 
-def _spawned(parent: int) -> list[int]:
+def _started(parent: int) -> list[int]:
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     return [int(c) for c in children if _takes_requests(Path(f"/proc/{c}/cmdline").read_bytes())]
 
 
 def _takes_requests(command: bytes) -> bool:
     """A worker of the service, or of a server that uvicorn itself runs in several processes."""
-    return b"service.worker" in command or b"spawn_main" in command
+    return b"service.worker" in command or _WORKER in command
 
 
 def _cpu_s(process: int) -> float:

@@ -4,9 +4,9 @@ Mean times of a bundle's searches are followed as they come, m ← m + (t − m)
 the mode open are answered in the fast mode, where the bundle has one, and every 64th exactly: when there is less to do,
 or the queries are shorter, exact comes back by itself.
 
-Handing a search to another thread and back costs a tenth of a millisecond or more of the processor's time, most of it
-in waiting for the interpreter. So what takes no longer than a few of those in the mean is done where it arrives, on the
-event loop, which does nothing else meanwhile.
+Handing a search to another thread and back costs half a millisecond of the processor's time where there is much to do:
+the threads take the interpreter from each other. So what takes no longer than a few of those in the mean is done where
+it arrives, on the event loop, which does nothing else meanwhile.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Settings(BaseSettings):
         "are answered exactly; beyond it in the fast mode, where the bundle has one",
     )
     inline_ms: float = Field(
-        default=1,
+        default=2,
         ge=0,
         description="mean time of a plain search up to which a worker ranks where the request arrives, "
         "on its event loop, instead of on one of its ranking threads; 0: never",
