@@ -10,7 +10,8 @@ by 256     documents applied to the view 256 at a time, as a worker does that fo
 one        a document applied alone, 300 times over
 exact      an exact search for ten, over titles of documents drawn by --seed; encoding a query is apart
 
-Percentiles are of the calls. The largest of the times by 256 is a merge of segments.
+Times are processor time of the one thread that does the work: it waits for nothing, and what else runs on the machine
+does not count. Percentiles are of the calls. The largest of the times by 256 is a merge of segments.
 """
 
 from __future__ import annotations
@@ -56,9 +57,9 @@ class Source:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and the milliseconds that it took."""
-    began = time.perf_counter()
-    return call(), 1000 * (time.perf_counter() - began)
+    """What a call returns, and the milliseconds of processor time that it took."""
+    began = time.thread_time()
+    return call(), 1000 * (time.thread_time() - began)
 
 
 def grown(view: View, source: Source, count: int, batch: int) -> tuple[View, list[float]]:

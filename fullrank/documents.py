@@ -47,7 +47,7 @@ def fields_line(document: Document) -> str:
     except UnicodeEncodeError:
         # JSON can spell a lone surrogate that utf-8 cannot hold; escaped it survives the trip.
         line = json.dumps(document.fields, separators=(",", ":"), allow_nan=False)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise BundleError(f"document {document.id!r} cannot be stored: {error}") from error
     return line + "\n"
 

@@ -124,7 +124,7 @@ class View:
             raise DocumentRefused(str(error)) from error
         # One that does not fit would take the field from the filters of all others.
         for name, why in columns_of([fields]).refused.items():
-            if name in self.bundle.columns and name not in texts:
+            if name in self.columns[0] and name not in texts:
                 raise DocumentRefused(f"Filters ask about field {name!r}, and {why}.")
 
     def apply(self, operations: Iterable[Operation]) -> View:

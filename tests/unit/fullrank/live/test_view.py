@@ -89,6 +89,14 @@ def written(
     return view.apply(batch), base, added
 
 
+def deep(levels: int) -> list[Any]:
+    """Lists in lists."""
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pieces, "_SMALL", 2)
@@ -249,11 +257,20 @@ def test_in_the_fast_mode_live_documents_are_all_looked_at() -> None:
         ({"section": "x" * 257}, "'section', and it holds text longer"),
         ({"tag": {"a": 1}}, "'tag', and it holds objects"),
         ({"other": float("nan")}, "cannot be stored"),
+        ({"other": deep(2000)}, "cannot be stored"),
     ],
 )
 def test_what_a_bundle_cannot_take_is_refused(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         View.of(BUNDLES[0]).check("a", fields)
+
+
+def test_a_field_of_live_documents_alone_is_kept_for_filters_too() -> None:
+    view = View.of(BUNDLES[0])
+    view.check("a", {"colour": {"red": 1}})
+    view = view.apply([Operation(1, "b", {"colour": "red"})])
+    with pytest.raises(DocumentRefused, match="'colour', and it holds objects"):
+        view.check("a", {"colour": {"red": 1}})
 
 
 def test_what_a_bundle_can_take_is_taken() -> None:
