@@ -31,6 +31,7 @@ One shape: {"type", "title", "status", "detail", "request_id", "errors"?}.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from logging import getLogger
 from typing import Any, ClassVar
@@ -277,7 +278,21 @@ def problem_of(error: Exception) -> Problem | None:
 async def _answer(request: Request, error: Exception) -> Answer:
     problem = problem_of(error)
     assert problem is not None
+    if isinstance(problem, MethodNotAllowed):
+        problem.headers = {"Allow": _allowed(request) or (problem.headers or {}).get("Allow", "")}
     return problem.answer(request_id(request))
+
+
+def _allowed(request: Request) -> str:
+    """The methods that the document has for a path: the framework names those of the first route alone."""
+    paths = request.app.openapi()["paths"]
+    meant = [
+        path
+        for path in paths
+        if re.fullmatch(re.sub(r"\\{.*?\\}", ".+", re.escape(path)), request.scope["path"])
+    ]
+    # Of several the one that says most about the path.
+    return ", ".join(sorted(map(str.upper, paths[max(meant, key=len)]))) if meant else ""
 
 
 def install(app: FastAPI) -> None:

@@ -16,7 +16,7 @@ from service.guard import SCHEME
 from service.keys import SCOPES
 from service.limits import CAPS
 from service.routes.documented import problems
-from service.schemas import ProblemDocument
+from service.schemas import FIELD_VALUE, ProblemDocument
 from service.settings import Settings
 
 
@@ -33,6 +33,7 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
     schemas["ProblemDocument"] = ProblemDocument.model_json_schema(
         ref_template="#/components/schemas/{model}"
     )
+    schemas["FieldValue"] = FIELD_VALUE
     schemas |= schemas["ProblemDocument"].pop("$defs", {})
     for (schema, name), (keyword, setting) in CAPS.items():
         if schema in schemas:
@@ -54,7 +55,7 @@ def document(app: FastAPI, settings: Settings) -> dict[str, Any]:
 def _finish(path: str, operation: dict[str, Any], settings: Settings) -> None:
     if "security" in operation:
         [[scope]] = operation["security"][0].values()
-        statuses = (401, 403) if scope == "admin" else (401, 403, 429)
+        statuses = (401, 403, 431) if scope == "admin" else (401, 403, 429, 431)
         operation["responses"] |= {str(s): problems(s)[s] for s in statuses}
     for parameter in operation.get("parameters", ()):
         cap = CAPS.get(("SimilarQuery", parameter["name"]))

@@ -87,7 +87,7 @@ class Protocol(HttpToolsProtocol):
         self._phase = Phase.HEAD
         self._since = self.loop.time()
         self._read = 0
-        self._length = 0
+        self._head = self._length = 0
         # nobody needs what else comes of the body
         self._lingering = False
         self._held: tuple[RequestResponseCycle, ASGI3Application] | None = None
@@ -118,7 +118,8 @@ class Protocol(HttpToolsProtocol):
             self._refuse(HeadTooLarge())
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(BadRequest("This is not HTTP."))
+        long = max(self._head, self._read) > MAX_HEAD_BYTES
+        self._refuse(HeadTooLarge() if long else BadRequest("This is not HTTP."))
 
     def shutdown(self) -> None:
         super().shutdown()
@@ -128,7 +129,7 @@ class Protocol(HttpToolsProtocol):
     # -- from the parser ----------------------------------------------------------------------
 
     def on_headers_complete(self) -> None:
-        self._length = _length(self.headers)
+        self._length, self._head = _length(self.headers), self._read
         self._enter(Phase.BODY)
         super().on_headers_complete()
         admission = self._limits.admission

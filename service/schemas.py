@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 MAX_PLACEMENTS = 16
@@ -65,6 +66,28 @@ FilterJson = Annotated[
         examples=[{"section": {"in": ["net", "mail"]}, "year": {"gte": 1999}}],
     ),
 ]
+
+
+# In a path, and checked where documents are written: one that cannot be is not found.
+DocumentId = Annotated[
+    str,
+    Path(
+        json_schema_extra={
+            "minLength": 1,
+            "maxLength": MAX_ID_CHARS,
+            "pattern": r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f][^\x00-\x1f\x7f]*$",
+        }
+    ),
+]
+_WITHIN = {"$ref": "#/components/schemas/FieldValue"}
+FIELD_VALUE: dict[str, Any] = {
+    "description": "what a field of a document may hold: at most 16 deep, whole numbers of at most 64 bits",
+    "anyOf": [
+        {"type": ["null", "boolean", "string", "number"]},
+        {"type": "array", "items": _WITHIN},
+        {"type": "object", "additionalProperties": _WITHIN},
+    ],
+}
 
 
 class Request(BaseModel):

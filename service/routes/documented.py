@@ -17,6 +17,7 @@ _MEANING = {
     415: "The body is not said to be JSON in UTF-8",
     422: "A field is missing, unknown, of the wrong type or beyond a cap",
     429: "This client asks more often than it may; Retry-After says when to come back",
+    431: "The address or the headers are too long",
     500: "A defect; the log has the details under the request id",
     503: "Too busy, or no model is loaded; Retry-After says when to come back",
     507: "No room for it; nothing was changed. Retry-After says when to come back",

@@ -21,7 +21,7 @@ from service.documents.reading import Line, Unfit
 from service.guard import Guarded, needs
 from service.responses import Answer
 from service.routes.documented import problems
-from service.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
+from service.schemas import DocumentId, DocumentQuery, DocumentReply, WriteQuery, WriteReply
 
 NDJSON = "application/x-ndjson"
 router = APIRouter(prefix="/v1", tags=["documents"], route_class=Guarded)
@@ -42,9 +42,15 @@ def _body(media_type: str, schema: dict[str, Any], description: str) -> dict[str
     return {"requestBody": {"required": True, "description": description, "content": content}}
 
 
-_DOCUMENT = {"type": "object", "additionalProperties": True, "examples": [{"title": "scp"}]}
+_TEXT = {"type": ["string", "null"]}
+_DOCUMENT = {
+    "type": "object",
+    "properties": {"title": _TEXT, "text": _TEXT},
+    "propertyNames": {"pattern": "^(?!_)"},
+    "additionalProperties": {"$ref": "#/components/schemas/FieldValue"},
+    "examples": [{"title": "scp"}],
+}
 _LINES = {
-    "type": "string",
     "examples": ['{"_id": "a", "title": "scp"}\n{"_id": "b", "_delete": true}\n'],
 }
 
@@ -54,6 +60,17 @@ _VERDICTS = {
     "and seq or error",
     "examples": ['{"line":1,"id":"a","status":200,"seq":17}\n'],
 }
+
+
+@router.api_route(
+    "/documents/{id:path}/similar",
+    methods=["PUT", "DELETE"],
+    include_in_schema=False,
+    openapi_extra=needs("ingest"),
+)
+async def no_document() -> Response:
+    """The path means what is like a document, not one; of an id that ends so the bulk request takes care."""
+    raise errors.MethodNotAllowed
 
 
 @router.put(
@@ -66,7 +83,7 @@ _VERDICTS = {
     },
 )
 async def put(
-    id: str,
+    id: DocumentId,
     asked: Annotated[WriteQuery, Query()],
     request: Request,
     serving: ServingDep,
@@ -98,7 +115,7 @@ async def put(
     openapi_extra=needs("ingest"),
 )
 async def delete(
-    id: str,
+    id: DocumentId,
     asked: Annotated[WriteQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,
@@ -171,7 +188,7 @@ async def bulk(
     openapi_extra=needs("search"),
 )
 async def get(
-    id: str,
+    id: DocumentId,
     asked: Annotated[DocumentQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,

@@ -18,6 +18,7 @@ from service.ranking import Ranked, Wish
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import (
+    DocumentId,
     MatchReply,
     MatchRequest,
     Page,
@@ -110,7 +111,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     openapi_extra=needs("search"),
 )
 async def similar(
-    id: str,
+    id: DocumentId,
     asked: Annotated[SimilarQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,

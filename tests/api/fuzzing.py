@@ -1,0 +1,68 @@
+"""Schemathesis over the whole OpenAPI document, as its own command line runs it: every phase, every check."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.api.support import KEY
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+_CLI = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """cases: requests that were made up and sent; said: all that the program printed."""
+
+    code: int
+    cases: int
+    said: str
+
+
+def fuzz(url: str, *, examples: int, seed: int, fit: bool) -> Outcome:
+    """Requests to every operation of a service, with a key that may do everything.
+
+    fit  what depends on stored data is made to fit in requests that should be accepted, and then they must be; else all
+         is as drawn, and whether it is accepted is not asked
+    """
+    arguments = [
+        "--config-file", str(REPOSITORY / "tests" / "api" / "schemathesis.toml"), "run", f"{url}/openapi.json",
+        "--header", f"Authorization: Bearer {KEY}",
+        "--checks", "all",
+        *([] if fit else ["--exclude-checks", "positive_data_acceptance"]),
+        "--max-examples", str(examples),
+        "--seed", str(seed),
+        "--generation-database", "none",
+        "--no-color",
+    ]  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:  # it leaves a folder where it runs
+        done = subprocess.run(
+            [sys.executable, "-c", _CLI, *arguments],
+            cwd=folder,
+            env={
+                **os.environ,
+                "SCHEMATHESIS_HOOKS": "tests.api.schemathesis_hooks",
+                "FULLRANK_FIT": str(int(fit)),
+                "PYTHONPATH": str(REPOSITORY),
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    said = done.stdout + done.stderr
+    generated = re.search(r"([\d,]+) generated", said)
+    cases = int(generated[1].replace(",", "")) if generated else 0
+    return Outcome(done.returncode, cases, said)
+
+
+def how_many() -> int:
+    """How many operations the committed document has."""
+    paths = json.loads((REPOSITORY / "docs" / "openapi.json").read_text())["paths"]
+    return sum(len(methods) for methods in paths.values())
