@@ -75,6 +75,20 @@ class Metrics:
         )
         self.generation = table.each("generation", "Generation that serves")
         self.models_loaded = table.each("models_loaded", "Models loaded")
+        self.writes = table.counter(
+            "writes", "Writes of documents acknowledged: put or delete", "kind"
+        )
+        self.live_documents = table.each(
+            "live_documents",
+            "Documents written since their bundle was made, over all models loaded",
+        )
+        self.hidden_documents = table.each(
+            "hidden_documents",
+            "Documents of bundles replaced or deleted since, over all models loaded",
+        )
+        self.log_position = table.each(
+            "log_position", "Last operation of the log that all models loaded hold"
+        )
         self.documents = table.each("documents", "Documents of the bundle that serves")
         self.bundle_bytes = table.each("bundle_bytes", "Bytes of the bundle that serves")
         # Known from the start, so that the first of them is seen to be one more.

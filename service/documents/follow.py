@@ -136,9 +136,10 @@ class Tail:
         with self._lock:
             self._followed.pop(id(bundle), None)
 
-    def views(self, name: str) -> list[Followed]:
-        """What is followed of one collection."""
-        return [f for f in list(self._followed.values()) if f.view.bundle.name == name]
+    def views(self, name: str | None = None) -> list[Followed]:
+        """What is followed of one collection, or of all."""
+        followed = list(self._followed.values())
+        return [f for f in followed if name in (None, f.view.bundle.name)]
 
     # -- for requests -------------------------------------------------------------------------
 
@@ -247,8 +248,7 @@ class Tail:
             if self._followed.get(id(bundle)) is not followed:
                 return True  # prepared anew, or let go of
             self._followed[id(bundle)] = Followed(view, upto)
-        if found:
-            self._changed()
+        self._changed()
         self._tell()
         return True
 

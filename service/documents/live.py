@@ -36,11 +36,16 @@ class LiveDocuments:
     ) -> None:
         self._wait_s = wait_s
         self._metrics = metrics
-        self._tail = Tail(path, poll_s=poll_s)
+        self._tail = Tail(path, poll_s=poll_s, changed=self._count)
         self._writer = Writer(path, caps, committed=self._tail.nudge)
         self._written: dict[str, int] = {}
-        # Hooks of the registry.
-        self.prepare, self.release = self._tail.prepare, self._tail.release
+        # A hook of the registry, as prepare is.
+        self.release = self._tail.release
+
+    def prepare(self, bundle: Bundle) -> None:
+        """Bring a bundle up to the log, and follow it from there. Raises BundleError."""
+        self._tail.prepare(bundle)
+        self._count()
 
     def start(self) -> None:
         """Begin to follow the log."""
@@ -83,7 +88,22 @@ class LiveDocuments:
         except LogError:
             raise errors.LogUnavailable from None
         self._written[submission.collection] = kept.seq
+        if not kept.again:
+            deleted = sum(write.fields is None for write in submission.writes)
+            for kind, number in (("put", len(submission.writes) - deleted), ("delete", deleted)):
+                if number:
+                    self._metrics.writes.labels(kind).inc(number)
         return kept
+
+    def _count(self) -> None:
+        """Tell how far the views are; on whichever thread replaced one."""
+        followed = self._tail.views()
+        views = [f.view for f in followed]
+        self._metrics.live_documents.set(sum(part.live for view in views for part in view.added))
+        self._metrics.hidden_documents.set(
+            sum(len(view.bundle.documents) - view.base.live for view in views)
+        )
+        self._metrics.log_position.set(min((f.seq for f in followed), default=0))
 
     async def _catch_up(self, name: str) -> None:
         """Wait while the views are far behind what this worker has written."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from pathlib import Path
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.conftest import Root
-from tests.api.support import served
+from tests.api.support import AUTH, running, served
 
 
 def children(pid: int) -> list[int]:
@@ -75,3 +77,33 @@ def test_two_workers_tell_one_truth_and_a_killed_one_takes_nothing_with_it(root:
         until_both_serve()
         assert set(samples("worker_resident_bytes")) == {("0",), ("1",)}
         assert samples("requests_total")[searches] == asked
+
+
+@pytest.mark.anyio
+async def test_live_documents_are_counted(root: Root) -> None:
+    async with running(root.path) as client:
+
+        async def told(name: str) -> dict[tuple[str, ...], float]:
+            families = text_string_to_metric_families((await client.get("/metrics")).text)
+            samples = [sample for family in families for sample in family.samples]
+            return {
+                tuple(s.labels.values()): s.value for s in samples if s.name == f"fullrank_{name}"
+            }
+
+        assert await told("log_position") == {("0",): 0}
+        for id in ("new", "newer", "ls"):
+            fields = {"title": id, "text": "Written just now"}
+            reply = await client.put(f"/v1/documents/{id}", json=fields, headers=AUTH)
+            assert reply.status_code == 200, reply.text
+        reply = await client.delete("/v1/documents/new", headers=AUTH)
+        seq = reply.json()["seq"]
+        body = {"query": "just now", "min_seq": seq}
+        assert (await client.post("/v1/search", json=body)).status_code == 200
+        assert await told("writes_total") == {("delete",): 1, ("put",): 3}
+        assert await told("live_documents") == {("0",): 2}
+        assert await told("hidden_documents") == {("0",): 1}
+        end = time.monotonic() + 30
+        while await told("log_position") != {("0",): seq}:  # the other model's is a moment later
+            assert time.monotonic() < end
+            await asyncio.sleep(0.02)
+        assert await told("documents") == {("0",): 7}
