@@ -83,8 +83,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         telemetry=OFF if tracing is None else tracing.framework,
     )
+    inside: ASGIApp = super(App, app).__call__
+    # The span of a request is the framework's: where spans are asked for it answers all of them.
     app.edge = Edge(
-        Before(super(App, app).__call__, search.router),
+        Before(inside, search.router) if tracing is None else inside,
         metrics=metrics,
         max_body_bytes=settings.max_body_bytes,
         log_requests=settings.log_requests,
