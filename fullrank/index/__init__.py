@@ -28,6 +28,7 @@ class Effort:
     """How hard the fast mode looks.
 
     nprobe    cells of the dense side that are looked at
+    margin    and those that are behind by at most this part of ‖u‖ · the mean length of a centre
     dense     candidates of the dense side
     words     query words that are read, those of the most impact first
     depth     entries that are read of a frequent word
@@ -43,11 +44,12 @@ class Effort:
     sparse: int
     exact: int
     floor: float = 0.0
+    margin: float = 0.0
 
     def sound(self) -> bool:
         """Whether it looks anywhere."""
         counts = (self.nprobe, self.dense, self.words, self.depth, self.sparse, self.exact)
-        return min(counts) >= 1 and 0 <= self.floor < 1
+        return min(counts) >= 1 and 0 <= self.floor < 1 and self.margin >= 0
 
 
 @dataclass(frozen=True, eq=False)

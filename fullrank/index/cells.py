@@ -41,6 +41,7 @@ class Cells:
     def __init__(self, index: faiss.IndexIVF, of: UInt16) -> None:
         self.index, self.of = index, of
         self.centres: Float32 = np.array(index.quantizer.reconstruct_n(0, index.nlist))
+        self._length = float(np.linalg.norm(self.centres, axis=1).mean()) if self.count else 0.0
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
@@ -50,8 +51,23 @@ class Cells:
         """How many cells there are."""
         return int(self.index.nlist)
 
-    def search(self, u: Float32, limit: int, nprobe: int) -> Int64:
-        """Rows of about the largest u·v among nprobe cells, int64 (at most limit,)."""
+    def near(self, u: Float32) -> Float32:
+        """u · centre of each cell."""
+        found: Float32 = self.centres @ u
+        return found
+
+    def search(
+        self, u: Float32, near: Float32, limit: int, nprobe: int, margin: float = 0.0
+    ) -> Int64:
+        """Rows of about the largest u·v, int64 (at most limit,), among nprobe cells and those little behind.
+
+        A query that lies between many cells has its documents in many; one that a few cells are far ahead for, in few.
+        """
+        nprobe = min(nprobe, self.count)
+        if margin > 0:
+            least = np.partition(near, self.count - nprobe)[self.count - nprobe]
+            least -= margin * float(np.sqrt(np.square(u).sum())) * self._length
+            nprobe = max(nprobe, int(np.count_nonzero(near >= least)))
         chosen = faiss.SearchParametersIVF(nprobe=nprobe)  # type: ignore[call-arg]
         _, rows = self.index.search(u[None], limit, params=chosen)
         found: Int64 = rows[0]

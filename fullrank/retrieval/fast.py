@@ -52,9 +52,12 @@ class Candidates:
         values = np.concatenate([_NO_VALUES, *(values for _, values in lists)])
         try:
             np.add.at(scores, read, values)
-            pool = self._read(u, read, max(effort.sparse, limit), deleted)
-            if index.cells is not None and u.any():
-                found = index.cells.search(u, max(effort.dense, limit), effort.nprobe)
+            cells = index.cells if u.any() else None
+            near = None if cells is None else cells.near(u)
+            pool = self._read(read, near, max(effort.sparse, limit), deleted)
+            if cells is not None and near is not None:
+                many = max(effort.dense, limit)
+                found = cells.search(u, near, many, effort.nprobe, effort.margin)
                 pool = np.concatenate([pool, found])
             pool = self._once(pool, deleted)
             limit = max(effort.exact, limit)
@@ -64,15 +67,13 @@ class Candidates:
         finally:
             scores[read] = 0
 
-    def _read(self, u: Float32, read: Int64, limit: int, deleted: Mask | None) -> Int64:
+    def _read(self, read: Int64, near: Float32 | None, limit: int, deleted: Mask | None) -> Int64:
         """The best of what was read; each as often as it was read."""
         if limit >= len(read):
             return read
         values = self._room.scores.take(read)
-        if self._index.cells is not None:
-            near = self._index.cells.centres @ u
-            near *= _HALF
-            values += near.take(self._index.cells.of.take(read))
+        if self._index.cells is not None and near is not None:
+            values += (near * _HALF).take(self._index.cells.of.take(read))
         if deleted is not None:
             values[deleted[read]] = -np.inf
         at = len(values) - limit

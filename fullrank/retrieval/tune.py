@@ -25,21 +25,21 @@ _SEED = 1
 PROMISED = 0.99
 # What a choice is made by looks better than it is, and the other half differs a little.
 AIMED = 0.994
-# Part of the cells that are looked at, then what Effort has: dense, words, depth, sparse, exact, floor.
+# Part of the cells that are looked at, then what Effort has: dense, words, depth, sparse, exact, floor, margin.
 _LADDER = (
-    (1 / 128, 100, 16, 1024, 100, 48, 0.3),
-    (1 / 64, 200, 16, 2048, 200, 64, 0.2),
-    (1 / 32, 400, 16, 4096, 300, 96, 0.2),
-    (1 / 32, 400, 16, 4096, 400, 128, 0.1),
-    (1 / 16, 600, 16, 4096, 600, 128, 0.1),
-    (1 / 16, 800, 16, 8192, 800, 192, 0.1),
-    (1 / 8, 800, 24, 8192, 1200, 256, 0.1),
-    (1 / 4, 1600, 32, 8192, 3200, 512, 0.05),
-    (1 / 2, 3200, 64, 8192, 6400, 1024, 0.02),
-    (1.0, 6400, 128, 8192, 12800, 2048, 0.0),
+    (1 / 256, 100, 16, 1024, 100, 48, 0.3, 0.06),
+    (1 / 128, 200, 16, 2048, 200, 64, 0.2, 0.06),
+    (1 / 128, 400, 16, 4096, 300, 96, 0.2, 0.08),
+    (1 / 128, 400, 16, 4096, 400, 128, 0.15, 0.1),
+    (1 / 128, 600, 16, 4096, 600, 128, 0.1, 0.13),
+    (1 / 64, 800, 16, 8192, 800, 192, 0.1, 0.16),
+    (1 / 32, 1000, 24, 8192, 1200, 256, 0.1, 0.2),
+    (1 / 8, 1600, 32, 8192, 3200, 512, 0.05, 0.3),
+    (1 / 2, 3200, 64, 8192, 6400, 1024, 0.02, 0.5),
+    (1.0, 6400, 128, 8192, 12800, 2048, 0.0, 0.0),
 )
-# What is lowered, what saves the most first, and to which parts of what it was.
-_LOWERED = ("nprobe", "depth", "sparse", "exact", "dense")
+# What is lowered, what saves the most first, and to which parts of what it was; the floor is raised.
+_LOWERED = ("margin", "exact", "sparse", "dense", "nprobe", "depth")
 _PARTS = (0.5, 0.7, 0.85)
 _FLOORS = (0.3, 0.2, 0.15, 0.1)
 
@@ -47,8 +47,8 @@ _FLOORS = (0.3, 0.2, 0.15, 0.1)
 def efforts(cells: int) -> list[Effort]:
     """From little to much, for an index of so many cells."""
     return [
-        Effort(max(1, round(share * cells)), dense, words, depth, sparse, exact, floor)
-        for share, dense, words, depth, sparse, exact, floor in _LADDER
+        Effort(max(1, round(share * cells)), dense, words, depth, sparse, exact, floor, margin)
+        for share, dense, words, depth, sparse, exact, floor, margin in _LADDER
     ]
 
 
@@ -109,6 +109,9 @@ def _lowered(effort: Effort, name: str) -> Iterator[Effort]:
     """The effort with less of one thing, least first."""
     if name == "floor":
         yield from (replace(effort, floor=floor) for floor in _FLOORS if floor > effort.floor)
+        return
+    if name == "margin":
+        yield from (replace(effort, margin=round(part * effort.margin, 4)) for part in _PARTS)
         return
     now = int(asdict(effort)[name])
     for part in _PARTS:

@@ -128,6 +128,23 @@ def test_a_word_that_weighs_the_same_everywhere_is_exact() -> None:
     np.testing.assert_array_equal(scores, np.full(9, 0.1, np.float32))
 
 
+def test_a_query_between_many_cells_looks_into_more_of_them(tmp_path: Path) -> None:
+    rng = np.random.default_rng(21)
+    centres = 10 * np.eye(8, dtype=np.float32)
+    dense = centres.repeat(100, axis=0) + rng.normal(size=(800, 8)).astype(np.float32)
+    documents = replace(encoded(rng, 800, 8, 0), dense=dense)
+    cells = with_cells(documents, tmp_path, EVERYTHING).cells
+    assert cells is not None
+
+    def found(u: np.ndarray, margin: float) -> set[int]:
+        u = u.astype(np.float32)
+        return set((cells.search(u, cells.near(u), 800, 1, margin) // 100).tolist())
+
+    assert found(centres[3], 0.0) == found(centres[3], 0.5) == {3}
+    assert len(found(centres.sum(axis=0), 0.0)) == 1
+    assert found(centres.sum(axis=0), 0.5) == set(range(8))
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -287,7 +304,12 @@ def test_cells_are_those_that_the_library_put_documents_into(tmp_path: Path, wid
     centres, of = index.cells.centres, index.cells.of
     away = np.square(documents.dense[:, None] - centres).sum(axis=2)
     np.testing.assert_allclose(away[np.arange(900), of], away.min(axis=1), rtol=1e-3, atol=1e-5)
-    assert sorted(index.cells.search(documents.dense[3], 900, 900).tolist()) == list(range(900))
+    u = documents.dense[3]
+    near = index.cells.near(u)
+    np.testing.assert_allclose(near, centres @ u, rtol=1e-5, atol=1e-6)
+    found = index.cells.search(u, near, 900, 900).tolist()
+    # The library's own sums have 16 bits: those that are the least of all may be lost.
+    assert len(set(found)) == len(found) >= 890
 
 
 def test_fast_search_that_looks_everywhere_is_exact_but_does_not_say_so(tmp_path: Path) -> None:
@@ -354,7 +376,7 @@ def test_the_effort_is_the_least_that_keeps_its_promise_on_queries_it_was_not_ch
 def test_there_is_no_fast_mode_where_no_effort_keeps_the_promise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tuning, "_LADDER", ((1 / 128, 1, 1, 1, 1, 1, 0.5),))
+    monkeypatch.setattr(tuning, "_LADDER", ((1 / 128, 1, 1, 1, 1, 1, 0.5, 0.0),))
     rng = np.random.default_rng(20)
     documents, queries = encoded(rng, 3000, 16, 60), encoded(rng, 20, 16, 60, bias=False)
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
@@ -367,7 +389,9 @@ def test_threads_share_a_retriever(tmp_path: Path) -> None:
     rng = np.random.default_rng(15)
     documents = encoded(rng, 3000, 8, 60)
     queries = encoded(rng, 64, 8, 60, bias=False)
-    effort = Effort(nprobe=8, dense=100, words=8, depth=30, sparse=100, exact=40, floor=0.1)
+    effort = Effort(
+        nprobe=8, dense=100, words=8, depth=30, sparse=100, exact=40, floor=0.1, margin=0.1
+    )
     retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     ones = [queries.slice(i, i + 1) for i in range(64)] * 4
     for mode in ("exact", "fast"):
