@@ -1,6 +1,6 @@
 """Exact answers and hot swaps over HTTP, on debian's 63,435 package descriptions.
 
-    python -m benchmarks.swap [--json] [--queries 200] [--swaps 50] [--workers 1] [--epochs 1]
+    python -m benchmarks.swap [--json] [--queries 200] [--swaps 50] [--workers 2] [--epochs 1]
 
 Trains BM25 and a short fielded model through the trainer, serves both with the real server on the
 loopback, then measures two things:
@@ -9,9 +9,10 @@ exactness  For each query and each model the answer over HTTP is compared with a
            u·v + s·t + b for every document, in float64 by numpy straight from the bundle's arrays,
            sorted by score and then id. Retrieval code takes no part in it. "equal" means the same
            documents in the same order with scores within 1e-9.
-swaps      Clients ask without pause while the default model is swapped to and fro. A request fails
-           when it is not answered with 200. An answer is mixed when its hits are not those that the
-           model it names gives alone, or when body and X-Model-Version differ.
+swaps      Clients ask without pause while the default model of all workers is swapped to and fro. A
+           request fails when it is not answered with 200. An answer is mixed when its hits are not those
+           that the model it names gives alone, or when body and headers differ; stale, when it was asked
+           for after a swap was acknowledged and comes from an older generation.
 
 There is no peer to measure beside: the figures that matter are zeros.
 """
@@ -111,10 +112,14 @@ def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
     try:
         for _ in range(1200):
             try:
-                if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
+                found = (
+                    httpx.get(f"{url}/v1/models", timeout=5).raise_for_status().json()["workers"]
+                )
+                if len(found) == workers and all(worker["generation"] for worker in found):
                     break
             except httpx.TransportError:
-                time.sleep(0.1)
+                pass
+            time.sleep(0.1)
             if process.poll() is not None:
                 sys.exit("the server did not start")
         yield url
@@ -130,7 +135,13 @@ async def exactness(url: str, bundles: Sequence[Bundle], queries: Sequence[str])
         for bundle in bundles:
             equal, certified, worst, took = 0, 0, 0.0, []
             for query in queries:
-                body = {"query": query, "limit": DEPTH, "fields": [], "model": bundle.version}
+                body = {
+                    "query": query,
+                    "limit": DEPTH,
+                    "fields": [],
+                    "model": bundle.version,
+                    "mode": "exact",
+                }
                 started = time.perf_counter()
                 reply = (await client.post("/v1/search", json=body)).raise_for_status().json()
                 took.append((time.perf_counter() - started) * 1000)
@@ -163,12 +174,13 @@ async def swaps(
     alone: dict[tuple[str, str], list[tuple[str, float]]] = {}
     failed: list[str] = []
     mixed: list[str] = []
+    stale = acknowledged = 0
     answered: dict[str, int] = {bundle.version: 0 for bundle in bundles}
     took: list[float] = []
     done = asyncio.Event()
 
     async def ask(client: httpx.AsyncClient, query: str, **more: str) -> httpx.Response:
-        body = {"query": query, "limit": DEPTH, "fields": [], **more}
+        body = {"query": query, "limit": DEPTH, "fields": [], "mode": "exact", **more}
         return await client.post("/v1/search", json=body)
 
     def hits(reply: dict[str, Any]) -> list[tuple[str, float]]:
@@ -181,9 +193,11 @@ async def swaps(
                 alone[bundle.version, query] = hits(reply.raise_for_status().json())
 
         async def load(seed: int) -> None:
+            nonlocal stale
             draw = random.Random(seed)
             while not done.is_set():
                 query = draw.choice(queries)
+                least = acknowledged
                 started = time.perf_counter()
                 try:
                     response = await ask(client, query)
@@ -197,14 +211,16 @@ async def swaps(
                 reply = response.json()
                 version = reply["model"]
                 answered[version] += 1
+                stale += reply["generation"] < least
                 if (
                     version != response.headers["X-Model-Version"]
+                    or str(reply["generation"]) != response.headers["X-Model-Generation"]
                     or hits(reply) != alone[version, query]
                 ):
                     mixed.append(f"{version}: {query}")
 
         loading = [asyncio.create_task(load(seed)) for seed in range(clients)]
-        swap_ms, generation = [], 0
+        swap_ms, converged = [], 0
         started = time.perf_counter()
         for i in range(times):
             response = await client.put(
@@ -214,20 +230,23 @@ async def swaps(
             )
             reply = response.raise_for_status().json()
             swap_ms.append(reply["took_ms"])
-            generation = reply["generation"]
+            acknowledged = reply["generation"]
+            converged += reply["converged"]
             await asyncio.sleep(0.1)
         seconds = time.perf_counter() - started
         done.set()
         await asyncio.gather(*loading)
     return {
         "swaps": times,
-        "last_generation": generation,
+        "converged": converged,
+        "last_generation": acknowledged,
         "clients": clients,
         "requests": sum(answered.values()) + len(failed),
         "requests_per_second": round(sum(answered.values()) / seconds, 1),
         "answered_by": answered,
         "failed": len(failed),
         "mixed": len(mixed),
+        "stale": stale,
         "examples": (failed + mixed)[:3],
         "request_ms": {
             "median": round(statistics.median(took), 3),
@@ -244,7 +263,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--swaps", type=int, default=50)
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument(
         "--bundles", type=Path, help="two bundles already there; else they are trained"
@@ -279,7 +298,8 @@ def main() -> None:
         "swaps": swapped,
     }
     show(result, given.json)
-    wrong = swapped["failed"] + swapped["mixed"]
+    wrong = swapped["failed"] + swapped["mixed"] + swapped["stale"]
+    wrong += swapped["swaps"] - swapped["converged"]
     wrong += sum(model["queries"] - model["equal"] for model in exact.values())
     sys.exit(1 if wrong else 0)
 

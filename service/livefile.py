@@ -7,6 +7,7 @@ the file of that name is whole, and it is locked exactly if its writer lives.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -28,7 +29,8 @@ class LiveFile:
         descriptor = os.open(temporary, flags, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(descriptor, content)
+            if os.write(descriptor, content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             temporary.replace(self._path)
         except BaseException:
             temporary.unlink(missing_ok=True)

@@ -20,9 +20,11 @@ _GROUPS = Path("/sys/fs/cgroup")
 _RESERVE = 64 << 20
 # Of a worker by itself: buffers of a search, what is remembered of filters.
 _BASE = 16 << 20
-# A word of a vocabulary: text, number and place in a table, for the words and their index.
-_PER_STRING = 260
-# An entry of the sparse part without an index: word → documents, made when it is loaded.
+# A word of a vocabulary: text, number and place in a table.
+_PER_STRING = 160
+# A document where there is an index: scores and places, for each thread that ranks, and what verifying leaves.
+_PER_DOCUMENT = 160
+# An entry of the sparse part where there is none: word → documents, made when it is loaded.
 _PER_ENTRY = 28
 _UNITS = ("B", "KB", "MB", "GB", "TB")
 
@@ -37,10 +39,10 @@ def private_bytes(manifest: Manifest) -> int:
     for name, entry in files.items():
         if name.startswith("model/") and name.endswith(".offsets.npy") and entry.shape:
             total += entry.shape[0] * _PER_STRING
-    if manifest.index is None:
-        entries = files.get("documents/indices.npy")
-        if entries is not None and entries.shape:
-            total += entries.shape[0] * _PER_ENTRY
+    indexed = manifest.index is not None
+    counted = files.get("documents/bias.npy" if indexed else "documents/indices.npy")
+    if counted is not None and counted.shape:
+        total += counted.shape[0] * (_PER_DOCUMENT if indexed else _PER_ENTRY)
     return total
 
 

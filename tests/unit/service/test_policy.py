@@ -46,6 +46,18 @@ NEWEST_FIRST = [B1, A2, A1]
             {"preload": True},
             Step(("b-1", "a-2"), "a-1", 3),
         ),
+        # At start with preload, the one that served before: going back to it must not take long.
+        (
+            ActiveState(3, "b-1", None, (), "a-1"),
+            NOTHING,
+            {"preload": True},
+            Step(("a-1", "a-2"), "b-1", 3),
+        ),
+        # At start, nothing noted, others serve already: what they serve, of the name asked for.
+        (None, NOTHING, {"elsewhere": ["a-1"]}, Step((), "a-1", 1)),
+        (None, NOTHING, {"elsewhere": ["gone-1"]}, Step((), "b-1", 1)),
+        (None, NOTHING, {"elsewhere": ["b-1"], "default_model": "a"}, Step((), "a-2", 1)),
+        (ActiveState(7, "a-2"), NOTHING, {"elsewhere": ["b-1"]}, Step((), "a-2", 7)),
     ],
 )
 def test_next_step(state, holding, options, step) -> None:  # type: ignore[no-untyped-def]
