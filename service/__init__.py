@@ -7,7 +7,9 @@
     policy.py      what to load and what to switch to, decided without doing it
     state.py       the active version, written beside the bundles by atomic replace
     documents/     live documents: the log, its writer, and the views that follow it
-    ranking.py     text → embedding → ranking → hits, on a bounded pool of threads
+    direct.py      the way of a search: edge (middleware.py) → direct.py → routes/search.py → ranking.py → its view
+    ranking.py     text → embedding → ranking → hits, on the event loop or on a bounded pool of threads
+    pace.py        how long searches take: which mode answers, and where it is ranked
     cache.py       embeddings remembered in process; redis_cache.py  and behind it in Redis
     middleware.py  request id, body cap, metrics, safety headers, the last resort for errors
     access.py      who may call what: scopes of routes, callers without a key
