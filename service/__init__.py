@@ -2,10 +2,15 @@
 
     settings.py    every setting: name, default, help
     app.py         create_app: the parts put together
-    run.py         the process: environment, uvicorn, workers
-    registry.py    which models are loaded and which one serves; hot swap
+    run.py         the process: environment, uvicorn; supervisor.py keeps its workers, worker.py is one
+    registry.py    the models of one worker as the rest sees them
+    serving.py     what a worker holds and serves, replaced by one assignment
+    follower.py    the thread that follows the notes: prepares, switches, reports
+    loader.py      from a version to a bundle that may serve; memory.py  whether it fits
+    swap.py        the hot swap over all workers, in two phases
+    state.py       the notes beside the bundles: what serves, what is proposed
+    workers.py     what each worker says of itself, in a file that lives as long as it does (livefile.py)
     policy.py      what to load and what to switch to, decided without doing it
-    state.py       the active version, written beside the bundles by atomic replace
     documents/     live documents: the log, its writer, and the views that follow it
     direct.py      the way of a search: edge (middleware.py) → direct.py → routes/search.py → ranking.py → its view
     ranking.py     text → embedding → ranking → hits, on the event loop or on a bounded pool of threads
