@@ -53,8 +53,6 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
                 os.kill(victim, signal.SIGKILL)
                 while victim in children(supervisor):
                     await asyncio.sleep(0.005)
-                if admin.local_port in held:
-                    admin.close()
                 if draw.random() < 0.5:
                     # While it is away: it has to come back on this one.
                     version = versions[swaps % 2]
@@ -62,6 +60,8 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
                         "PUT", "/v1/models/aliases/default", {"version": version}, AUTH
                     )
                     assert reply.status == 200, reply.body
+                    # Not kept: it would be idle for as long as a worker takes to start.
+                    admin.close()
                     swaps += 1
                     load.before = reply.body["generation"]
                 if draw.random() < 0.8:  # else the next is killed while this one is away
