@@ -160,10 +160,10 @@ def test_a_worker_that_cannot_start_again_does_not_end_the_others(tmp_path: Path
     code = (
         f"os.path.exists({str(mark)!r}) and sys.exit(3); open({str(mark)!r}, 'w'); pair.send(b'.')"
     )
-    ended, count = supervised(code, 1.5)
+    ended, count = supervised(code, 2.5)
     assert ended == 0
     # Tried again and again, but not without pause.
-    assert 3 <= count <= 7
+    assert 2 <= count <= 8
 
 
 def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not() -> None:
@@ -171,7 +171,7 @@ def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not() -> None:
     assert ended == 0
     assert count >= 2
     busy = "[(pair.send(b'.'), sum(range(10**6))) for _ in iter(int, 1)]"
-    assert supervised(busy, 1.5, hung_s=0.5) == (0, 1)
+    assert supervised(busy, 2.6, hung_s=2) == (0, 1)
 
 
 def test_who_does_not_end_when_told_is_killed() -> None:
