@@ -402,6 +402,9 @@ def environment(root: Path, redis: Redis, admin: str) -> dict[str, str]:
         "FULLRANK_KEYS": str(keys),
         "FULLRANK_REDIS_URL": f"unix://{redis.socket}",
         "FULLRANK_LOG_LEVEL": "error",
+        # Full within the warm-up: what fills up for an hour cannot be told from what leaks.
+        "FULLRANK_CACHE_ENTRIES": "512",
+        "FULLRANK_FILTER_CACHE_MB": "4",
     }
 
 
