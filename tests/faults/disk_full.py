@@ -1,0 +1,184 @@
+"""What test_disk_full.py runs in a mount namespace of its own: a small disk that fills up and is emptied again.
+
+    unshare --mount --map-root-user python -m tests.faults.disk_full FOLDER ROUNDS
+
+Prints what was done as one line of JSON; whatever is not as it should be is an AssertionError.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from fullrank.bundle import find_bundle, list_bundles, verify_bundle
+from fullrank.errors import BundleError
+from service.documents.compact import compact
+from service.documents.log import FILE
+from tests.api.support import AUTH, CORPUS, at, make_bundle, served
+
+MB = 1 << 20
+DISK_MB = 12
+DOCUMENT = {"title": "cp", "text": "copy files to a remote host " * 40}
+
+
+class Disk:
+    """A tmpfs, and a file that takes what is left of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs", str(path)], check=True
+        )
+        self._filler = path / "filler"
+
+    def fill(self, leave: int = 0) -> None:
+        """Take all room but so many bytes."""
+        status = os.statvfs(self.path)
+        with self._filler.open("ab") as file:
+            left = status.f_bavail * status.f_frsize - leave
+            os.posix_fallocate(file.fileno(), file.tell(), max(1, left))
+
+    def empty(self) -> None:
+        self._filler.unlink(missing_ok=True)
+
+
+class Run:
+    """One server on the disk; kept: every acknowledged document."""
+
+    def __init__(self, disk: Disk, root: Path, client: httpx.Client) -> None:
+        self.disk, self.root, self.client = disk, root, client
+        self.kept: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self.sent = 0
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def write(self, lines: int = 1) -> httpx.Response:
+        """A new write; noted where it was acknowledged."""
+        self.sent += 1
+        ids = [f"d/{self.sent}/{i}" for i in range(lines)]
+        if lines == 1:
+            response = self.client.put(f"/v1/documents/{ids[0]}", json={**DOCUMENT, "n": self.sent})
+        else:
+            body = "".join(json.dumps({"_id": id, **DOCUMENT, "n": self.sent}) + "\n" for id in ids)
+            headers = {"Content-Type": "application/x-ndjson"}
+            response = self.client.post("/v1/documents:bulk", content=body, headers=headers)
+        if response.status_code == 200:
+            self.kept |= dict.fromkeys(ids, self.sent)
+        return response
+
+    def read(self) -> None:
+        """Searches go on, and what was acknowledged is there, once."""
+        seq = max(0, len(self.kept))
+        body: dict[str, Any] = {"query": "copy files", "limit": 100, "min_seq": seq}
+        reply = self.client.post("/v1/search", json=body)
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["total"] == len(CORPUS) + len(self.kept), (
+            reply.json()["total"],
+            len(self.kept),
+        )
+        self.count("searches")
+
+    def refused(self, response: httpx.Response) -> None:
+        """A clean problem document."""
+        assert response.status_code == 507, response.text
+        assert response.headers["Content-Type"] == "application/problem+json"
+        assert response.json()["type"].endswith(":storage-full")
+        assert int(response.headers["Retry-After"]) >= 1
+        self.count("writes refused")
+
+    def round(self, number: int) -> None:
+        """Fill up, be refused, read, have room again."""
+        for lines in (1, 40):
+            assert self.write(lines).status_code == 200
+        self.disk.fill(leave=(number % 5) * 16_384)
+        # What is left holds some more writes, or none.
+        for lines in (1, 40, 40, 40, 40, 40, 40):
+            response = self.write(lines)
+            self.read()
+            if response.status_code != 200:
+                self.refused(response)
+                break
+        else:
+            raise AssertionError("the disk never was full")
+        self.publish()
+        self.swap()
+        self.read()
+        self.disk.empty()
+        for lines in (1, 40):
+            response = self.write(lines)
+            assert response.status_code == 200, response.text
+        self.read()
+        self.count("rounds")
+
+    def publish(self) -> None:
+        """Publishing and compacting fail with the reason, and leave nothing."""
+        before = {info.version for info in list_bundles(self.root)}
+        for what in ("publish", "compact"):
+            try:
+                if what == "publish":
+                    make_bundle(self.root, "other", n_dense=64)
+                else:
+                    compact(find_bundle(self.root, "docs"), self.root / FILE)
+            except BundleError as error:
+                assert "No space left on device" in str(error), error  # noqa: PT017
+                self.count(f"{what} refused")
+            else:
+                raise AssertionError(f"there was room to {what}")
+        assert {info.version for info in list_bundles(self.root)} == before
+        assert not list(self.root.glob("*/.tmp-*"))
+
+    def swap(self) -> None:
+        """A swap that cannot be noted is refused, and what serves goes on."""
+        serving = self.client.get("/readyz").json()
+        versions = [info.version for info in list_bundles(self.root)]
+        [other] = [version for version in versions if version != serving["model"]]
+        response = self.client.put(
+            "/v1/models/aliases/default", json={"version": other}, headers=AUTH
+        )
+        if response.status_code != 200:  # some bytes may be left
+            assert response.headers["Content-Type"] == "application/problem+json"
+            assert self.client.get("/readyz").json() == serving
+            self.count("swaps refused")
+
+
+def main(folder: Path, rounds: int) -> dict[str, Any]:
+    """All of it."""
+    folder.mkdir()
+    disk = Disk(folder)
+    root = folder / "bundles"
+    for hour in (1, 2):
+        make_bundle(root, "docs", n_dense=hour, created=at(hour))
+    settings = {"FULLRANK_PRELOAD": "true", "FULLRANK_LOG_LEVEL": "error"}
+    with (
+        served(root, workers=2, **settings) as url,
+        httpx.Client(base_url=url, timeout=30) as client,
+    ):
+        run = Run(disk, root, client)
+        for number in range(rounds):
+            run.round(number)
+        # With room again all of it succeeds.
+        made = compact(find_bundle(root, "docs"), root / FILE)
+        verify_bundle(made.path)
+        response = client.put(
+            "/v1/models/aliases/default", json={"version": made.path.name}, headers=AUTH
+        )
+        assert response.status_code == 200, response.text
+        run.read()
+    with served(root, **settings) as url, httpx.Client(base_url=url, timeout=30) as client:
+        run.client = client
+        run.read()
+        for id, n in run.kept.items():
+            assert client.get(f"/v1/documents/{id}").json()["fields"]["n"] == n
+    return {**run.counts, "acknowledged": len(run.kept), "lost": 0}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))  # noqa: T201

@@ -1,0 +1,47 @@
+"""The disk full while documents are written and bundles are published: clean errors, reads go on, and it recovers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ALONE = ["unshare", "--mount", "--map-root-user"]
+
+
+def filled(folder: Path, rounds: int) -> dict[str, int]:
+    """So many times full and empty again; what was done."""
+    command = [*ALONE, sys.executable, "-m", "tests.faults.disk_full", str(folder), str(rounds)]
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60 + 30 * rounds
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = json.loads(done.stdout)
+    assert counts["rounds"] == counts["publish refused"] == counts["compact refused"] == rounds
+    assert counts["writes refused"] == rounds
+    return dict(counts)
+
+
+def test_a_full_disk_is_a_clean_error_and_passes(tmp_path: Path, a_namespace: None) -> None:
+    """Twice full."""
+    assert filled(tmp_path / "disk", 2)["lost"] == 0
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_20_times(tmp_path: Path, a_namespace: None) -> None:
+    print(filled(tmp_path / "disk", 20))  # noqa: T201
+
+
+@pytest.fixture
+def a_namespace() -> None:
+    """Skips where a process may not have mounts of its own."""
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*ALONE, "true"], capture_output=True).returncode
+    ):
+        pytest.skip("no mount namespaces here")
