@@ -206,10 +206,14 @@ class Tail:
         while not self._closed:
             self._wake.wait(self._poll_s)
             self._wake.clear()
+            began = time.perf_counter()
             try:
                 self._follow()
             except Exception as error:
                 self._trouble(error)
+            # What comes in a stream is applied in larger steps, and requests have half of the time for themselves.
+            if not self._waiters:
+                time.sleep(min(time.perf_counter() - began, self._poll_s))
         if self._log is not None:
             self._log.close()
 

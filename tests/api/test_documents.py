@@ -211,9 +211,11 @@ async def test_a_number_that_was_never_given_is_refused_at_once(
 async def test_what_is_not_visible_in_time_is_a_503(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(root.path, min_seq_wait_ms=50) as client:
+    async with running(root.path, min_seq_wait_ms=60_000, deadline_ms=60_000) as client:
         await put(client, "a")
         assert await ids(client, "copy", min_seq=1)
+        app = client._transport.app  # type: ignore[attr-defined]
+        monkeypatch.setattr(app.state.services.live, "_wait_s", 0.05)
         monkeypatch.setattr("service.documents.follow.Tail._follow", lambda self: None)
         await put(client, "b")
         response = await client.post("/v1/search", json={"query": "copy", "min_seq": 2})
