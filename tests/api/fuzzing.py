@@ -30,13 +30,13 @@ def fuzz(url: str, *, examples: int, seed: int, fit: bool) -> Outcome:
     """Requests to every operation of a service, with a key that may do everything.
 
     fit  what depends on stored data is made to fit in requests that should be accepted, and then they must be; else all
-         is as drawn, and whether it is accepted is not asked
+         is as drawn, and whether it is accepted is not asked, nor whether deleting with a used idempotency key deletes
     """
     arguments = [
         "--config-file", str(REPOSITORY / "tests" / "api" / "schemathesis.toml"), "run", f"{url}/openapi.json",
         "--header", f"Authorization: Bearer {KEY}",
         "--checks", "all",
-        *([] if fit else ["--exclude-checks", "positive_data_acceptance"]),
+        *([] if fit else ["--exclude-checks", "positive_data_acceptance,use_after_free"]),
         "--max-examples", str(examples),
         "--seed", str(seed),
         "--generation-database", "none",
