@@ -11,6 +11,7 @@ from starlette.types import Scope
 from service.access import Access
 from service.admission import Admission, Rates
 from service.documents.live import LiveDocuments
+from service.guard import SLOT
 from service.metrics import Metrics
 from service.ranking import Ranker
 from service.registry import Registry
@@ -44,7 +45,7 @@ def take(scope: Scope, services: Services) -> Taken:
 
     It is left in the scope for the headers of whatever the answer will be.
     """
-    taken = scope[TAKEN] = Taken(services.registry.serving)
+    taken = scope[TAKEN] = Taken(services.registry.serving, scope.get(SLOT))
     return taken
 
 

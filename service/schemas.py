@@ -128,6 +128,10 @@ class SearchRequest(Request):
     min_seq: MinSeq = 0
 
 
+class BatchRequest(Request):
+    searches: list[SearchRequest] = Field(min_length=1)
+
+
 class Page(Request):
     """The page that placements stand on; at least one of title, text and keywords should speak."""
 
@@ -241,6 +245,11 @@ class SearchReply(Answered):
     total: int = Field(description="documents that match the filter; without one, all")
     hits: list[Hit]
     facets: dict[str, FacetReply] = Field(description="by field, those that were asked for")
+
+
+class BatchReply(Reply):
+    generation: int
+    answers: list[SearchReply] = Field(description="in the order of the searches")
 
 
 class FilledPlacement(Reply):

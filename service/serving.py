@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from fullrank.bundle import Bundle
 from service import errors
+from service.admission import Slot
 from service.metrics import Metrics
 from service.policy import to_drop
 
@@ -51,12 +52,13 @@ class Serving:
 
 
 class Taken:
-    """What one request took: a Serving, and the bundle in it that it asked for, once that is known."""
+    """What one request took: a Serving, its slot where it ranks, and the bundle it asked for, once that is known."""
 
-    __slots__ = ("bundle", "serving")
+    __slots__ = ("bundle", "serving", "slot")
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, slot: Slot | None = None) -> None:
         self.serving = serving
+        self.slot = slot
         self.bundle: Bundle | None = None
 
     @property

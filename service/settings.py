@@ -185,6 +185,7 @@ class Settings(BaseSettings):
         ge=1,
         description="most words of a query or page; of scripts without spaces, most letters",
     )
+    max_batch: int = Field(default=32, ge=1, description="most searches of /v1/search:batch")
     max_limit: int = Field(default=100, ge=1, description="most hits in one answer")
     max_offset: int = Field(default=10_000, ge=0, description="deepest first hit")
     metrics_folder: Path | None = Field(

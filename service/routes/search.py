@@ -1,7 +1,8 @@
-"""POST /v1/search, POST /v1/match and GET /v1/documents/{id}/similar."""
+"""POST /v1/search, POST /v1/search:batch, POST /v1/match and GET /v1/documents/{id}/similar."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ from fastapi import APIRouter, Query
 
 from fullrank.live import View
 from service.body import parse_text
-from service.deps import ServicesDep, ServingDep
+from service.deps import Services, ServicesDep, ServingDep
 from service.errors import DocumentNotFound
 from service.guard import Ranking, needs
 from service.limits import check
@@ -18,6 +19,8 @@ from service.ranking import Ranked, Wish
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import (
+    BatchReply,
+    BatchRequest,
     DocumentId,
     MatchReply,
     MatchRequest,
@@ -31,8 +34,10 @@ from service.serving import Taken
 router = APIRouter(prefix="/v1", tags=["search"], route_class=Ranking)
 
 
-def _answer(serving: Taken, view: View, ranked: Ranked, started: float, **rest: Any) -> Answer:
-    content = {
+def _content(
+    serving: Taken, view: View, ranked: Ranked, started: float, **rest: Any
+) -> dict[str, Any]:
+    return {
         "query_id": os.urandom(16).hex(),
         "model": view.bundle.version,
         "generation": serving.generation,
@@ -40,12 +45,31 @@ def _answer(serving: Taken, view: View, ranked: Ranked, started: float, **rest: 
         "certified": ranked.certified,
         **rest,
     }
-    return Answer(content)
 
 
-def _found(serving: Taken, view: View, ranked: Ranked, started: float) -> Answer:
+def _found(serving: Taken, view: View, ranked: Ranked, started: float) -> dict[str, Any]:
     found = {"total": ranked.total, "hits": ranked.hits, "facets": ranked.facets}
-    return _answer(serving, view, ranked, started, **found)
+    return _content(serving, view, ranked, started, **found)
+
+
+async def _searched(
+    asked: SearchRequest, serving: Taken, services: Services, filter_path: str = "filter"
+) -> dict[str, Any]:
+    started = time.perf_counter()
+    view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
+    wish = Wish(
+        asked.query,
+        asked.limit,
+        asked.offset,
+        asked.fields,
+        asked.explain,
+        filter=asked.filter,
+        filter_path=filter_path,
+        mode=asked.mode,
+        facets=asked.facets,
+        facet_limit=asked.facet_limit,
+    )
+    return _found(serving, view, await services.ranker.rank(view, wish), started)
 
 
 @router.post(
@@ -56,21 +80,29 @@ def _found(serving: Taken, view: View, ranked: Ranked, started: float) -> Answer
 )
 async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
     """Rank the documents of a model for a query."""
-    started = time.perf_counter()
     check(services.settings, body)
-    view = await services.live.view(serving.resolve(body.model), body.min_seq)
-    wish = Wish(
-        body.query,
-        body.limit,
-        body.offset,
-        body.fields,
-        body.explain,
-        filter=body.filter,
-        mode=body.mode,
-        facets=body.facets,
-        facet_limit=body.facet_limit,
-    )
-    return _found(serving, view, await services.ranker.rank(view, wish), started)
+    return Answer(await _searched(body, serving, services))
+
+
+@router.post(
+    "/search:batch",
+    response_model=BatchReply,
+    responses=problems(400, 404, 413, 415, 422, 503),
+    openapi_extra=needs("search"),
+)
+async def batch(body: BatchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
+    """Several searches, answered in their order by one generation: all of them or, on an error, none."""
+    check(services.settings, body)
+    for place, asked in enumerate(body.searches):
+        check(services.settings, asked, f"searches.{place}.")
+    if serving.slot is not None:
+        serving.slot.weigh(len(body.searches))
+    answers = []
+    for place, asked in enumerate(body.searches):
+        if place:
+            await asyncio.sleep(0)  # others have their turn in between
+        answers.append(await _searched(asked, serving, services, f"searches.{place}.filter"))
+    return Answer({"generation": serving.generation, "answers": answers})
 
 
 @router.post(
@@ -101,7 +133,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         {"id": place.id, "hits": [hit for _, hit in zip(range(place.count), hits, strict=False)]}
         for place in body.placements
     ]
-    return _answer(serving, view, ranked, started, placements=filled)
+    return Answer(_content(serving, view, ranked, started, placements=filled))
 
 
 @router.get(
@@ -134,7 +166,7 @@ async def similar(
         filter=None if asked.filter is None else parse_text(asked.filter, "filter"),
         mode=asked.mode,
     )
-    return _found(serving, view, await services.ranker.rank(view, wish), started)
+    return Answer(_found(serving, view, await services.ranker.rank(view, wish), started))
 
 
 def page_text(view: View, page: Page) -> str:

@@ -34,14 +34,16 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         return
     case.body = plain(case.body)
     body = case.body if isinstance(case.body, dict) else {}
-    for name in {"filter", "targeting"} & set(body):
-        body[name] = FITTING
-    if "facets" in body:
-        body["facets"] = ["section"]
+    searches = body.get("searches", [])
+    for asked in (body, *searches):
+        for name in {"filter", "targeting"} & set(asked):
+            asked[name] = FITTING
+        if "facets" in asked:
+            asked["facets"] = ["section"]
     query = case.query or {}
     if "filter" in query:
         query["filter"] = json.dumps(FITTING)
-    for place in (body, query):
+    for place in (body, query, *searches):
         if "min_seq" in place:
             place["min_seq"] = 0
     for name in [name for name in case.headers or {} if name.lower() == "idempotency-key"]:

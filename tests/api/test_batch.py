@@ -1,0 +1,52 @@
+"""POST /v1/search:batch: the answers of the single searches, of one generation, all or none."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from tests.api.conftest import Root
+from tests.api.support import answer_of, running
+from tests.api.test_errors import check
+
+pytestmark = pytest.mark.anyio
+SEARCHES = [
+    {"query": "copy files"},
+    {"query": "remote host", "limit": 2, "explain": True, "model": "bm25"},
+    {"query": "files", "filter": {"section": 1}, "facets": ["section"]},
+]
+
+
+async def test_the_answers_are_those_of_the_single_searches(client: httpx.AsyncClient) -> None:
+    response = await client.post("/v1/search:batch", json={"searches": SEARCHES})
+    assert response.status_code == 200, response.text
+    reply = response.json()
+    assert reply["generation"] == int(response.headers["X-Model-Generation"])
+    alone = [(await client.post("/v1/search", json=asked)).json() for asked in SEARCHES]
+    assert [answer_of(found) for found in reply["answers"]] == [answer_of(a) for a in alone]
+
+
+@pytest.mark.parametrize(
+    ("searches", "field"),
+    [
+        ([], "body.searches"),
+        ([{"query": "x"}] * 33, "searches"),
+        ([{"query": "x"}, {"query": "x" * 2001}], "searches.1.query"),
+        ([{"query": "x"}, {"query": "x", "filter": {"no": 1}}], "searches.1.filter.no"),
+        ([{"query": "x", "unknown": 1}], "body.searches.0.unknown"),
+    ],
+)
+async def test_one_that_is_wrong_is_named(
+    client: httpx.AsyncClient, searches: list[object], field: str
+) -> None:
+    response = await client.post("/v1/search:batch", json={"searches": searches})
+    assert check(response, 422, "invalid")["errors"][0]["field"] == field
+
+
+async def test_a_batch_has_one_deadline_and_an_unknown_model_fails_it(root: Root) -> None:
+    async with running(root.path, deadline_ms=1) as client:
+        late = await client.post("/v1/search:batch", json={"searches": SEARCHES * 10})
+        check(late, 503, "overloaded")
+    async with running(root.path) as client:
+        asked = {"searches": [{"query": "x"}, {"query": "x", "model": "gone"}]}
+        check(await client.post("/v1/search:batch", json=asked), 404, "model-not-found")
