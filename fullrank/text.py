@@ -46,6 +46,8 @@ _UNSPACED = (
 _VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 _BREAK, _SPACED, _BIGRAMS = range(3)
+# Words remembered with their parts, at most 1 KB each: what a service sees once must not look like a leak for long.
+_REMEMBERED = 1 << 14
 
 
 @lru_cache(maxsize=1 << 16)
@@ -59,12 +61,14 @@ def _kind(character: str) -> int:
     return _SPACED
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=_REMEMBERED)
 def _segment(token: str) -> tuple[str, ...]:
     """The words of a token that holds characters beyond ASCII."""
     found: list[str] = []
     # Selectors first: one between a letter and its accent would keep them apart.
     plain = unicodedata.normalize("NFKC", _VARIATIONS.sub("", token)).lower()
+    # Lowercasing can leave marks in another order than theirs: İ becomes i and a dot of its own.
+    plain = unicodedata.normalize("NFKC", plain)
     for kind, characters in groupby(plain, _kind):
         run = "".join(characters)
         if kind == _SPACED:
@@ -104,7 +108,7 @@ def count_words(text: str) -> dict[str, int]:
     return counts
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=_REMEMBERED)
 def trigrams(word: str) -> tuple[str, ...]:
     """Letter trigrams of ``#word#`` (DSSM's word hashing), repeats kept: "cat" gives #ca, cat, at#."""
     marked = f"#{word}#"
