@@ -203,11 +203,14 @@ def test_one_reply_out_of_step_does_not_put_all_later_ones_out_of_step(tmp_path:
         for other in others:
             await other.disconnect()
         await one.send_command("GET", f"fullrank:embedding:2:{embedding(4)[0].digest.hex()}")
+        async with asyncio.timeout(5):
+            while not await one.can_read():
+                await asyncio.sleep(0.01)
 
         async def never_seen(*_: object, **__: object) -> bool:
             return False
 
-        one.can_read_destructive = never_seen  # the client's own guard, taken away
+        one.can_read = never_seen  # the client's own guard, taken away
         found = [await cache.get(embedding(number)[0]) for number in range(4)]
         assert found[0] is None
         assert all(value is not None for value in found[2:])
