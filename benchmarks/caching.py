@@ -46,10 +46,10 @@ from benchmarks.swap import read_queries
 from benchmarks.tables import Table
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Encoded
-from service.cache import EmbeddingCache, Key
-from service.metrics import Metrics
-from service.redis_cache import RedisCache
+from service.caching.cache import EmbeddingCache, Key
+from service.caching.redis_cache import RedisCache
 from service.settings import Settings
+from service.telemetry.metrics import Metrics
 from trainer.train import train
 
 _PACKAGES = ("fullrank", "numpy", "scipy", "redis")

@@ -16,7 +16,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from service.run import run
+from service.process.run import run
 from service.settings import Settings
 
 

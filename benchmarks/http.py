@@ -170,14 +170,14 @@ class Run:
         """All figures."""
         one, two = self.cores[:1], self.cores[:2]
         bundles = {"FULLRANK_BUNDLES": str(self.bundle.parents[1])}
-        with serving("service.run", bundles, "/readyz", one) as service:
+        with serving("service.process.run", bundles, "/readyz", one) as service:
             kept = {"ANSWERS": str(self._answers(service))}
             with serving("benchmarks.empty", kept, "/livez", one) as empty:
                 single = self._single(service, empty)
                 if len(two) < 2:
                     return {"one": single, "two": {}}
                 with (
-                    serving("service.run", bundles, "/readyz", two) as services,
+                    serving("service.process.run", bundles, "/readyz", two) as services,
                     serving("benchmarks.empty", kept, "/livez", two) as empties,
                 ):
                     double = self._double(service, services, empty, empties)

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_S = 300
 # In the command line of a worker that is one of several.
-_WORKER = b"service.worker"
+_WORKER = b"service.process.worker"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -107,7 +107,7 @@ def _started(parent: int) -> list[int]:
 
 def _takes_requests(command: bytes) -> bool:
     """A worker of the service, or of a server that uvicorn itself runs in several processes."""
-    return b"service.worker" in command or _WORKER in command
+    return b"service.process.worker" in command or _WORKER in command
 
 
 def _cpu_s(process: int) -> float:

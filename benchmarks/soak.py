@@ -419,11 +419,11 @@ def soak(minutes: float, workers: int, out: Path) -> dict[str, Any]:
         root = Path(folder) / "bundles"
         versions = build(root)
         settings = environment(root, redis, admin)
-        with serving("service.run", settings, "/readyz", cores) as server:
+        with serving("service.process.run", settings, "/readyz", cores) as server:
             run = Soak(server, admin, versions, read_pages())
             asyncio.run(run.run(60 * minutes, redis))
             asyncio.run(run.verify(server, "at the end"))
-        with serving("service.run", settings, "/readyz", cores) as again:
+        with serving("service.process.run", settings, "/readyz", cores) as again:
             asyncio.run(run.verify(again, "after a restart"))
         log_bytes = sum(file.stat().st_size for file in root.glob("documents.sqlite*"))
     return report(run, minutes, server, out, log_bytes)

@@ -41,7 +41,7 @@ import numpy as np
 
 from benchmarks.report import data_folder, machine, show
 from fullrank.bundle import Bundle, open_bundle
-from service.keys import create_key
+from service.edge.keys import create_key
 
 DEPTH = 10
 TOLERANCE = 1e-9
@@ -104,7 +104,7 @@ def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
         "FULLRANK_LOG_LEVEL": "warning",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.run"],
+        [sys.executable, "-m", "service.process.run"],
         env=os.environ | environment,
         cwd=Path(__file__).resolve().parents[1],
     )

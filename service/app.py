@@ -11,26 +11,26 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fullrank import __version__
 from service import errors
-from service.access import Access
-from service.admission import Admission, Rates
-from service.bitmaps import Bitmaps
-from service.cache import EmbeddingCache, Remote
+from service.caching.bitmaps import Bitmaps
+from service.caching.cache import EmbeddingCache, Remote
 from service.deps import Services
 from service.direct import Before
 from service.documents.live import LiveDocuments
 from service.documents.log import FILE, Caps
-from service.drain import drain_first
-from service.metrics import Metrics
-from service.middleware import Edge
+from service.edge.access import Access
+from service.edge.admission import Admission, Rates
+from service.edge.drain import drain_first
+from service.edge.middleware import Edge
+from service.edge.protocol import KEY, Limits
+from service.models.registry import Registry
 from service.openapi import document
 from service.pace import Pace
-from service.protocol import KEY, Limits
 from service.ranking import Ranker
-from service.registry import Registry
 from service.routes import documents, health, models, search
 from service.routes.page import page_router
 from service.settings import Settings
-from service.tracing import OFF, Tracing
+from service.telemetry.metrics import Metrics
+from service.telemetry.tracing import OFF, Tracing
 
 
 class App(FastAPI):
@@ -163,7 +163,9 @@ def _limits(settings: Settings, services: Services) -> Limits:
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
     if settings.redis_url is None:
         return None
-    from service.redis_cache import RedisCache  # only who configures Redis pays for its import
+    from service.caching.redis_cache import (
+        RedisCache,  # only who configures Redis pays for its import
+    )
 
     return RedisCache(
         settings.redis_url.get_secret_value(),

@@ -8,15 +8,15 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from starlette.types import Scope
 
-from service.access import Access
-from service.admission import Admission, Rates
 from service.documents.live import LiveDocuments
-from service.guard import SLOT
-from service.metrics import Metrics
+from service.edge.access import Access
+from service.edge.admission import Admission, Rates
+from service.edge.guard import SLOT
+from service.models.registry import Registry
+from service.models.serving import TAKEN, Taken
 from service.ranking import Ranker
-from service.registry import Registry
-from service.serving import TAKEN, Taken
 from service.settings import Settings
+from service.telemetry.metrics import Metrics
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,10 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.body import must_be_json, parse
 from service.deps import take
+from service.edge.body import must_be_json, parse
+from service.edge.guard import SLOT, Ranking, by_deadline, needed_scope, permit
 from service.errors import problem_of
-from service.guard import SLOT, Ranking, by_deadline, needed_scope, permit
 
 M = TypeVar("M", bound=BaseModel)
 _TAKES = ["body", "serving", "services"]

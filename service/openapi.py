@@ -12,9 +12,9 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from service.guard import SCHEME
-from service.keys import SCOPES
-from service.limits import CAPS
+from service.edge.guard import SCHEME
+from service.edge.keys import SCOPES
+from service.edge.limits import CAPS
 from service.routes.documented import problems
 from service.schemas import FIELD_VALUE, ProblemDocument
 from service.settings import Settings

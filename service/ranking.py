@@ -23,11 +23,11 @@ from fullrank.facets import facet_over
 from fullrank.live import View
 from fullrank.live.view import Hit
 from fullrank.model import TermShare
-from service.bitmaps import Bitmaps, Mask
-from service.cache import EmbeddingCache, Key
-from service.metrics import Metrics
+from service.caching.bitmaps import Bitmaps, Mask
+from service.caching.cache import EmbeddingCache, Key
 from service.pace import Pace
-from service.stages import Stages
+from service.telemetry.metrics import Metrics
+from service.telemetry.stages import Stages
 
 # Of a plain search: the most documents asked for, and the longest query, in characters.
 _FEW, _SHORT = 100, 256

@@ -23,7 +23,7 @@ File = Annotated[
 
 
 def _path(bundles: Path, file: Path | None) -> Path:
-    from service.keys import FILE
+    from service.edge.keys import FILE
 
     return bundles / FILE if file is None else file
 
@@ -43,7 +43,7 @@ def create(
     json: Json = False,
 ) -> None:
     """Make a key and print it, this once; running services take it within a second."""
-    from service.keys import create_key
+    from service.edge.keys import create_key
 
     key, token = create_key(_path(bundles, file), scope, id, days)
     if json:
@@ -55,7 +55,7 @@ def create(
 
 def list_(bundles: Bundles = Path("bundles"), file: File = None, json: Json = False) -> None:
     """List the keys, never the tokens."""
-    from service.keys import read_keys
+    from service.edge.keys import read_keys
 
     keys = list((read_keys(_path(bundles, file)) or {}).values())
     rows = [
@@ -88,6 +88,6 @@ def revoke(
     file: File = None,
 ) -> None:
     """Take a key away; running services refuse it within a second."""
-    from service.keys import revoke_key
+    from service.edge.keys import revoke_key
 
     revoke_key(_path(bundles, file), id)

@@ -36,8 +36,8 @@ def compact(
         from service.documents.compact import compact as write
         from service.documents.compact import trim
         from service.documents.log import FILE
+        from service.models.swap import Swap, serving_version
         from service.settings import Settings
-        from service.swap import Swap, serving_version
 
     path = resolve(bundle).resolve()
     root, name = path.parent.parent, path.parent.name

@@ -143,7 +143,7 @@ def serve(
 ) -> None:
     """Serve bundles over HTTP, with a search page at /."""
     with needs("service"):
-        from service.run import serve as run_service
+        from service.process.run import serve as run_service
 
     run_service(bundles, host, port, workers)
 

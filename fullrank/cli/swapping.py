@@ -34,7 +34,7 @@ def rollback(
 ) -> None:
     """Let the version serve again that served before."""
     with needs("service"):
-        from service.state import read_state
+        from service.models.state import read_state
 
     state = read_state(bundles)
     if state is None or state.previous is None:
@@ -44,7 +44,7 @@ def rollback(
 
 def _activate(bundles: Path, version: str, timeout: float, json: bool) -> None:
     with needs("service"):
-        from service.swap import Swap
+        from service.models.swap import Swap
 
     swapped = Swap(bundles, timeout_s=timeout).activate(version)
     if json:

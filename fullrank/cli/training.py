@@ -221,7 +221,7 @@ def demo(
         typer.echo(str(bundles))
         return
     with needs("service"):
-        from service.run import serve as run_service
+        from service.process.run import serve as run_service
 
     os.environ.setdefault("FULLRANK_DEFAULT_MODEL", "demo")
     note(f"Open http://127.0.0.1:{port}/ in a browser; Ctrl-C ends.")

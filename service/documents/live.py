@@ -14,7 +14,7 @@ from service.documents.follow import BeyondTheEnd, Followed, Tail
 from service.documents.idempotency import KeyReused
 from service.documents.log import Caps, Kept, LogError, LogFull, Submission, TooManyLive
 from service.documents.writer import Full, Writer
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 
 # Writes wait while a view is so many operations behind: what is acknowledged is seen soon after.
 _MAX_BEHIND = 1024

@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from fullrank.errors import DocumentRefused
 from service import errors
-from service.body import must_be_json
 from service.deps import Services, ServicesDep, ServingDep
 from service.documents import idempotency, reading
 from service.documents.follow import Followed
 from service.documents.log import Submission, Write
 from service.documents.reading import Line, Unfit
-from service.guard import Guarded, needs
+from service.edge.body import must_be_json
+from service.edge.guard import Guarded, needs
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import DocumentId, DocumentQuery, DocumentReply, WriteQuery, WriteReply

@@ -7,11 +7,11 @@ from starlette.responses import Response
 
 from service.deps import ServicesDep, ServingDep
 from service.errors import NotReady
-from service.metrics import CONTENT_TYPE
+from service.models.serving import ALIAS
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import Alive, Ready
-from service.serving import ALIAS
+from service.telemetry.metrics import CONTENT_TYPE
 
 router = APIRouter(tags=["health"])
 

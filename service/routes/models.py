@@ -8,12 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from service.deps import ServicesDep
-from service.guard import Guarded, needs
+from service.edge.guard import Guarded, needs
+from service.models.serving import ALIAS
+from service.models.workers import converged
 from service.responses import Answer
 from service.routes.documented import problems
 from service.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
-from service.serving import ALIAS
-from service.workers import converged
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Guarded)
 

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from fullrank.live import View
-from service.body import parse_text
 from service.deps import Services, ServicesDep, ServingDep
+from service.edge.body import parse_text
+from service.edge.guard import Ranking, needs
+from service.edge.limits import check
 from service.errors import DocumentNotFound
-from service.guard import Ranking, needs
-from service.limits import check
+from service.models.serving import Taken
 from service.ranking import Ranked, Wish
 from service.responses import Answer
 from service.routes.documented import problems
@@ -29,7 +30,6 @@ from service.schemas import (
     SearchRequest,
     SimilarQuery,
 )
-from service.serving import Taken
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=Ranking)
 

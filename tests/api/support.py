@@ -27,7 +27,7 @@ from fullrank.linear import DenseSide, LinearModel, SparseSide
 from fullrank.model import Model
 from fullrank.phrases import Phrases
 from service.app import create_app
-from service.keys import SCOPES
+from service.edge.keys import SCOPES
 from service.settings import Settings
 
 KEY = f"fr_test_{'k' * 43}"
@@ -195,7 +195,7 @@ def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]
     """The real server as a process of its own; gives its address."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.run"],
+        [sys.executable, "-m", "service.process.run"],
         env=environment_for(root, port, FULLRANK_WORKERS=str(workers), **environment),
         cwd=Path(__file__).resolve().parents[2],
     )

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from service.app import create_app
-from service.keys import SCOPES, create_key, revoke_key
+from service.edge.keys import SCOPES, create_key, revoke_key
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, client_of, running, settings_for
 from tests.api.test_errors import check
@@ -188,7 +188,7 @@ async def test_the_server_does_not_start_open(
     tmp_path: Path, environment: dict[str, str], reason: str
 ) -> None:
     process = subprocess.run(
-        [sys.executable, "-m", "service.run"],
+        [sys.executable, "-m", "service.process.run"],
         cwd=Path(__file__).resolve().parents[2],
         env={**os.environ, "FULLRANK_BUNDLES": str(tmp_path), **environment},
         capture_output=True,

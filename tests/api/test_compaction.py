@@ -16,7 +16,7 @@ from fullrank.errors import BundleError
 from service.documents.compact import NothingToCompact, compact, trim
 from service.documents.follow import replayed
 from service.documents.log import FILE, Log
-from service.state import read_state
+from service.models.state import read_state
 from tests.api.support import AUTH, CORPUS, answer_of, at, make_bundle, running, served
 
 pytestmark = pytest.mark.anyio

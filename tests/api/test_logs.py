@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from service import logs
+from service.telemetry import logs
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, running
 
@@ -59,7 +59,7 @@ async def test_a_defect_is_logged_under_the_id_that_the_answer_names(
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(logs.JsonLines().format(record))
 
-    log, handler = logging.getLogger("service.middleware"), Kept()
+    log, handler = logging.getLogger("service.edge.middleware"), Kept()
     log.addHandler(handler)
     try:
         async with running(root.path) as client:

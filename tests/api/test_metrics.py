@@ -26,9 +26,9 @@ def workers() -> list[int]:
     return [
         worker
         for server in children(os.getpid())
-        if b"service.run" in Path(f"/proc/{server}/cmdline").read_bytes()
+        if b"service.process.run" in Path(f"/proc/{server}/cmdline").read_bytes()
         for worker in children(server)
-        if b"service.worker" in Path(f"/proc/{worker}/cmdline").read_bytes()
+        if b"service.process.worker" in Path(f"/proc/{worker}/cmdline").read_bytes()
     ]
 
 

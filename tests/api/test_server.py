@@ -19,14 +19,14 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 def test_the_environment_is_set_before_numpy_is_there() -> None:
-    code = "import service.run, sys; sys.exit('numpy' in sys.modules)"
+    code = "import service.process.run, sys; sys.exit('numpy' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=True)
 
 
 @pytest.mark.parametrize("before", ["", "import numpy; "])
 def test_workers_have_one_thread_per_library(root: Root, before: str) -> None:
     port = free_port()
-    code = f"{before}from service.run import serve; serve({str(root.path)!r}, port={port})"
+    code = f"{before}from service.process.run import serve; serve({str(root.path)!r}, port={port})"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
     try:
         wait_for(f"http://127.0.0.1:{port}/readyz", process)
@@ -40,7 +40,7 @@ def test_workers_have_one_thread_per_library(root: Root, before: str) -> None:
 
 def test_an_impossible_setting_is_one_line() -> None:
     process = subprocess.run(
-        [sys.executable, "-m", "service.run"],
+        [sys.executable, "-m", "service.process.run"],
         cwd=REPOSITORY,
         env=os.environ | {"FULLRANK_MAX_LIMIT": "none"},
         capture_output=True,
@@ -79,7 +79,7 @@ def test_every_worker_follows_an_activation(root: Root) -> None:
 
 def test_a_worker_ends_when_told(root: Root) -> None:
     port = free_port()
-    code = f"from service.run import serve; serve({str(root.path)!r}, port={port})"
+    code = f"from service.process.run import serve; serve({str(root.path)!r}, port={port})"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
     wait_for(f"http://127.0.0.1:{port}/readyz", process)
     process.send_signal(signal.SIGTERM)

@@ -16,10 +16,10 @@ from fullrank.documents import Document
 from fullrank.errors import BundleError
 from service.app import create_app
 from service.errors import BundleRefused
-from service.metrics import Metrics
-from service.registry import Registry
+from service.models.registry import Registry
+from service.models.state import PROPOSAL, STATE, lock, read_state, write_state
 from service.schemas import AliasReply, LoadReply, ModelsReply
-from service.state import PROPOSAL, STATE, lock, read_state, write_state
+from service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
 from tests.api.support import AUTH, at, client_of, make_bundle, running, settings_for
 
@@ -242,13 +242,13 @@ async def test_a_full_disk_leaves_the_old_one(root: Root, monkeypatch: pytest.Mo
         raise OSError(28, "No space left on device")
 
     async with running(root.path) as client:
-        monkeypatch.setattr("service.swap.write_state", full)
+        monkeypatch.setattr("service.models.swap.write_state", full)
         response = await activate(client, root.bm25)
         assert response.status_code == 500
         assert "No space left" in response.json()["detail"]
         assert await serving(client) == root.learned
         assert not (root.path / PROPOSAL).exists()
-        monkeypatch.setattr("service.swap.write_state", write_state)
+        monkeypatch.setattr("service.models.swap.write_state", write_state)
         assert (await activate(client, root.bm25)).status_code == 200
 
 
@@ -401,15 +401,15 @@ async def test_memory_that_would_not_suffice_is_refused_with_the_numbers(
 ) -> None:
     options = {"poll_ms": 10, "preload": False}
     async with running(root.path, **options) as one, running(root.path, **options) as two:
-        monkeypatch.setattr("service.memory.available_bytes", lambda: 90_000_000)
+        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 90_000_000)
         response = await activate(one, root.bm25)
         assert response.status_code == 409
         assert "each of 2 workers" in response.json()["detail"]
         assert "90.0 MB are available" in response.json()["detail"]
-        monkeypatch.setattr("service.memory.available_bytes", lambda: 120_000_000)
+        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 120_000_000)
         assert (await activate(one, root.bm25)).status_code == 200
         # Both hold it by now: rolling to and fro asks for nothing more.
-        monkeypatch.setattr("service.memory.available_bytes", lambda: 0)
+        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 0)
         assert (await activate(two, root.learned)).status_code == 200
         assert (await activate(two, root.bm25)).status_code == 200
 

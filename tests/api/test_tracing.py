@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from service import app as service_app
-from service.tracing import Tracing
+from service.telemetry.tracing import Tracing
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, running
 

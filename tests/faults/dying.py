@@ -17,16 +17,17 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from service import app, follower, swap
-from service.follower import Follower
-from service.livefile import LiveFile
-from service.loader import Loader
-from service.run import run
-from service.serving import Shelf
+from service import app
+from service.models import follower, swap
+from service.models.follower import Follower
+from service.models.livefile import LiveFile
+from service.models.loader import Loader
+from service.models.serving import Shelf
+from service.models.state import STATE
+from service.models.swap import Swap
+from service.models.workers import Presence
+from service.process.run import run
 from service.settings import Settings
-from service.state import STATE
-from service.swap import Swap
-from service.workers import Presence
 
 FILE = "FULLRANK_TEST_DIE"
 # (object, name of the function) by step.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from service.workers import Report, reports
+from service.models.workers import Report, reports
 from tests.api.support import environment_for, free_port, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @contextmanager
 def service(
-    root: Path, workers: int, module: str = "service.run", **settings: str
+    root: Path, workers: int, module: str = "service.process.run", **settings: str
 ) -> Iterator[tuple[int, int]]:
     """The real service; gives the supervisor's process and the port. Nothing of it outlives the block."""
     port = free_port()

@@ -24,7 +24,7 @@ from fullrank.bundle import open_bundle, read_manifest
 from fullrank.documents import Document
 from fullrank.errors import BundleError
 from fullrank.manifest import CELLS, FileEntry, bundle_id
-from service.state import read_state
+from service.models.state import read_state
 from tests.api.support import AUTH, at, make_bundle, running
 
 pytestmark = pytest.mark.anyio

@@ -72,7 +72,7 @@ def send(client: httpx.Client, key: str, lines: dict[str, int]) -> list[int]:
 
 def start(root: Path, port: int) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.run"],
+        [sys.executable, "-m", "service.process.run"],
         cwd=REPOSITORY,
         env=environment_for(root, port, FULLRANK_WORKERS="2", FULLRANK_LOG_LEVEL="error"),
         start_new_session=True,

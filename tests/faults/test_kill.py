@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.state import read_state
+from service.models.state import read_state
 from tests.api.support import (
     AUTH,
     answer_of,
@@ -34,7 +34,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def start(root: Path, port: int) -> subprocess.Popen[bytes]:
     environment = environment_for(root, port, FULLRANK_LOG_LEVEL="error")
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.run"], cwd=REPOSITORY, env=environment
+        [sys.executable, "-m", "service.process.run"], cwd=REPOSITORY, env=environment
     )
     wait_for(f"http://127.0.0.1:{port}/readyz", process)
     return process

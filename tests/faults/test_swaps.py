@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from fullrank.documents import Document
-from service.state import ActiveState, read_state
-from service.workers import reports
+from service.models.state import ActiveState, read_state
+from service.models.workers import reports
 from tests.api.support import AUTH, at, make_bundle, running
 from tests.faults.dying import COORDINATOR, FILE, FOLLOWER
 from tests.faults.load import Connection, Load, Reply

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from service.state import read_state
-from service.supervisor import NOT_STARTED, Start, Supervisor
+from service.models.state import read_state
+from service.process.supervisor import NOT_STARTED, Start, Supervisor
 from tests.api.support import AUTH, at, environment_for, free_port, make_bundle, wait_for
 from tests.faults.load import Connection, Load, Reply, children, client_ports
 from tests.faults.real import REPOSITORY, service, started
@@ -105,7 +105,7 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     port = free_port()
     environment = environment_for(tmp_path, port, FULLRANK_WORKERS="2")
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.run"], cwd=REPOSITORY, env=environment
+        [sys.executable, "-m", "service.process.run"], cwd=REPOSITORY, env=environment
     )
     wait_for(f"http://127.0.0.1:{port}/readyz", process)
     workers = children(process.pid)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from fullrank.cli import app
 from fullrank.errors import BundleError, BundleNotFound
-from service.state import lock, read_state
+from service.models.state import lock, read_state
 from tests.api.support import at, make_bundle, running
 
 RUN = CliRunner()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from service.metrics import Metrics
+from service.telemetry.metrics import Metrics
 
 ALERTS = Path(__file__).resolve().parents[2] / "deploy" / "alerts.yaml"
 

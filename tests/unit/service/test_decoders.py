@@ -12,11 +12,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.cache import Key, unpack
-from service.cells import Cells
+from service.caching.cache import Key, unpack
 from service.documents.reading import Unfit, read_document, read_lines
-from service.keys import KeysError, read_keys
-from service.state import (
+from service.edge.keys import KeysError, read_keys
+from service.models.state import (
     PROPOSAL,
     STATE,
     ActiveState,
@@ -25,7 +24,8 @@ from service.state import (
     read_proposal,
     read_state,
 )
-from service.workers import FOLDER, Report, reports
+from service.models.workers import FOLDER, Report, reports
+from service.telemetry.cells import Cells
 from tests import damage
 
 many = settings(max_examples=150, deadline=None)

@@ -1,0 +1,91 @@
+"""What a worker should do next, decided from what is noted, what it holds and what is on disk.
+
+Deciding is apart from doing: these are pure functions over plain values, tested as a table; the
+registry does what they say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from service.models.state import ActiveState
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """One bundle on disk."""
+
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a worker serves now: its generation, active version (None: none) and all it loaded."""
+
+    generation: int
+    active: str | None
+    loaded: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Load these, then (activate is set) let that version serve as that generation."""
+
+    load: tuple[str, ...] = ()
+    activate: str | None = None
+    generation: int = 0
+
+
+def next_step(
+    state: ActiveState | None,
+    holding: Holding,
+    available: Sequence[Available],
+    default_model: str | None = None,
+    *,
+    preload: bool = False,
+    elsewhere: Collection[str] = (),
+) -> Step:
+    """What to do now; Step() is nothing.
+
+    available is newest first; elsewhere is what other workers serve. The note on disk is the truth: a worker follows
+    it also when its generation is lower than its own, for the note is what it would come up on after a restart. Where
+    nothing is noted a worker joins the others, so that a bundle published meanwhile does not part them.
+    While no version is noted the newest bundle of default_model (of all, when None) serves, and
+    what serves is not exchanged unasked. preload adds the newest version of every bundle name.
+    """
+    activate, generation = None, holding.generation
+    if state is not None and state.version is not None:
+        if (state.generation, state.version) != (holding.generation, holding.active):
+            activate, generation = state.version, state.generation
+    elif holding.active is None:
+        candidates = [b for b in available if default_model in (None, b.name)]
+        joined = [b for b in candidates if b.version in elsewhere]
+        if candidates:
+            first = (joined or candidates)[0]
+            activate, generation = first.version, max(1, holding.generation)
+
+    wanted = list(state.loaded) if state is not None else []
+    if preload:
+        if state is not None and state.previous is not None:
+            wanted.append(state.previous)
+        newest: dict[str, str] = {}
+        for bundle in available:
+            newest.setdefault(bundle.name, bundle.version)
+        wanted += newest.values()
+    on_disk = {bundle.version for bundle in available}
+    load = tuple(
+        version
+        for version in dict.fromkeys(wanted)
+        if version in on_disk and version not in holding.loaded and version != activate
+    )
+    return Step(load, activate, generation)
+
+
+def to_drop(
+    loaded: Sequence[str], keep: Collection[str | None], max_loaded: int
+) -> tuple[str, ...]:
+    """Which models to let go beyond max_loaded: oldest load first, never one of keep."""
+    excess = len(loaded) - max_loaded
+    return tuple([version for version in loaded if version not in keep][: max(0, excess)])

@@ -1,0 +1,69 @@
+"""OpenTelemetry: a span for each request, and below it one for each stage of a search. Imported only when configured.
+
+Where spans go, how many are kept, and the name of the service are OpenTelemetry's own settings
+(OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …). The span of a request is the framework's: it
+goes on from the caller's ``traceparent`` and names method, route, path, query string and status. Queries, bodies and
+headers are in no span.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from fastapi.telemetry import TelemetryConfig
+
+from fullrank.errors import FullrankError
+from service.telemetry.stages import Stages
+
+# What the framework would otherwise tell by itself holds what callers sent.
+OFF: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
+
+
+class Tracing:
+    """Spans of one worker. Raises FullrankError where the extra is not installed."""
+
+    def __init__(self, processor: Any | None = None) -> None:
+        """processor  what gets the spans; None: a batch at a time to a collector (OTLP over HTTP)"""
+        try:
+            from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+            from opentelemetry.sdk.trace import TracerProvider
+
+            made = processor if processor is not None else _to_collector()
+        except ImportError as error:
+            raise FullrankError(
+                f"FULLRANK_TRACING needs the extra: pip install 'fullrank[tracing]' ({error})"
+            ) from error
+        name = os.environ.get("OTEL_SERVICE_NAME") or "fullrank"
+        self._provider = TracerProvider(resource=Resource.create({SERVICE_NAME: name}))
+        self._provider.add_span_processor(made)
+        self._tracer = self._provider.get_tracer("fullrank")
+
+    @property
+    def framework(self) -> TelemetryConfig:
+        """What the framework is told: these spans, and nothing else."""
+        return {
+            **OFF,
+            "tracing": True,
+            "tracer_provider": self._provider,
+            "operation_spans": False,
+        }
+
+    def search(self, stages: Stages) -> None:
+        """The stages of a search that has been made, below the span of its request."""
+        began = int(stages.began * 1e9)
+        for stage, seconds in stages.seconds.items():
+            ended = began + int(seconds * 1e9)
+            self._tracer.start_span(f"search {stage}", start_time=began).end(end_time=ended)
+            began = ended
+
+    def close(self) -> None:
+        """Send what waits."""
+        self._provider.shutdown()
+
+
+def _to_collector() -> Any:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    return BatchSpanProcessor(OTLPSpanExporter())

@@ -1,0 +1,86 @@
+"""Files of living writers, and of dead ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from service.models.livefile import LiveFile, read_live, read_or_sweep
+
+
+def test_what_a_living_writer_says_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    assert read_live(path) is None
+    file = LiveFile(path)
+    for content in (b"one", b"", b"three"):
+        file.write(content)
+        assert read_live(path) == read_or_sweep(path) == content
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+    file.close()
+    file.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_dead_writer_said_is_void(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    code = f"""
+import os, signal
+from pathlib import Path
+from service.models.livefile import LiveFile
+LiveFile(Path({str(path)!r})).write(b"said")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    died = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[4])
+    assert died.returncode == -9
+    assert path.read_bytes() == b"said"
+    assert read_live(path) is None
+    assert path.exists()
+    assert read_or_sweep(path) is None
+    assert not path.exists()
+
+
+def test_a_write_that_fails_leaves_what_was_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = LiveFile(tmp_path / "x")
+    file.write(b"old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("service.models.livefile.os.write", full)
+    with pytest.raises(OSError, match="No space"):
+        file.write(b"new")
+    assert read_live(tmp_path / "x") == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_reader_never_takes_a_living_writer_for_a_dead_one(tmp_path: Path) -> None:
+    """A writer replaces its file without pause: each read finds one whole content, and nobody removes it."""
+    path = tmp_path / "x"
+    file = LiveFile(path)
+    file.write(b"0" * 50)
+    done = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not done.is_set():
+            number += 1
+            file.write(str(number % 10).encode() * 50)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(2000):
+            content = read_or_sweep(path)
+            assert content is not None
+            assert len(content) == 50
+            assert len(set(content)) == 1
+    finally:
+        done.set()
+        writer.join()
+        file.close()

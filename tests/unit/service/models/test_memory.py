@@ -1,0 +1,109 @@
+"""What a bundle takes in a worker, and what is left for it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fullrank.bundle import read_manifest
+from fullrank.documents import Document
+from fullrank.errors import BundleError
+from service.models import memory
+from tests.api.support import make_bundle
+
+
+def words(number: int) -> list[Document]:
+    """Documents of so many different words."""
+    return [
+        Document(f"d{i:06}", {"title": f"title{i}", "text": f"word{2 * i} word{2 * i + 1}"})
+        for i in range(number // 3)
+    ]
+
+
+def test_the_estimate_is_not_below_what_a_worker_takes(tmp_path: Path) -> None:
+    version = make_bundle(tmp_path, "many", words(24_000), n_dense=16)
+    path = tmp_path / "many" / version
+    code = f"""
+import re
+from pathlib import Path
+import faiss, numpy, scipy.sparse, simsimd
+from fullrank.bundle import open_bundle
+def taken():
+    return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+before = taken()
+bundle = open_bundle(Path({str(path)!r}))
+bundle.retriever.warm()
+bundle.retriever.search(bundle.model.encode_queries(["word1 word7"]), 10)
+print(taken() - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    took, estimate = int(done.stdout), memory.private_bytes(read_manifest(path))
+    assert took > 2_000_000
+    assert took <= estimate <= 16_800_000 + 4 * took
+
+
+def test_the_tightest_bound_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    meminfo, own, groups = tmp_path / "meminfo", tmp_path / "cgroup", tmp_path / "fs"
+    meminfo.write_text("MemTotal: 9000 kB\nMemAvailable: 5000 kB\n")
+    own.write_text("0::/a/b\n")
+    (groups / "a" / "b").mkdir(parents=True)
+    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
+    monkeypatch.setattr(memory, "_OWN_GROUPS", own)
+    monkeypatch.setattr(memory, "_GROUPS", groups)
+
+    def bound(folder: str, most: str, taken: int, pages: int) -> None:
+        (groups / folder / "memory.max").write_text(most)
+        (groups / folder / "memory.current").write_text(str(taken))
+        (groups / folder / "memory.stat").write_text(f"anon 1\ninactive_file {pages}\n")
+
+    assert memory.available_bytes() == 5_120_000
+    bound("a/b", "max", 10, 0)
+    assert memory.available_bytes() == 5_120_000
+    # A group above bounds too; pages of files can be given back.
+    bound("a", "4000000", 3_000_000, 500_000)
+    assert memory.available_bytes() == 1_500_000
+    # The older form.
+    (groups / "memory" / "x").mkdir(parents=True)
+    own.write_text("4:memory:/x\n9:name=systemd:/\n")
+    (groups / "memory" / "x" / "memory.limit_in_bytes").write_text("700")
+    (groups / "memory" / "x" / "memory.usage_in_bytes").write_text("900")
+    (groups / "memory" / "x" / "memory.stat").write_text("total_inactive_file 50\n")
+    assert memory.available_bytes() == 0
+    # In a container the path is not there, its root is.
+    own.write_text("4:memory:/elsewhere\n")
+    assert memory.available_bytes() == 5_120_000
+    meminfo.unlink()
+    assert memory.available_bytes() is None
+
+
+def test_this_machine_says_something() -> None:
+    found = memory.available_bytes()
+    assert found is not None
+    total = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
+    assert total is not None
+    assert 0 < found <= int(total[1]) << 10
+
+
+def test_the_refusal_has_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = read_manifest(tmp_path / "one" / make_bundle(tmp_path, "one"))
+    each = memory.private_bytes(manifest)
+    monkeypatch.setattr(memory, "available_bytes", lambda: 3 * each + (64 << 20))
+    memory.check_memory(manifest, 3)
+    with pytest.raises(
+        BundleError, match=r"about 16\.\d MB in each of 4 workers and 67\.1 MB to spare"
+    ):
+        memory.check_memory(manifest, 4)
+    monkeypatch.setattr(memory, "available_bytes", lambda: None)
+    memory.check_memory(manifest, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("size", "told"),
+    [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e9, "2.5 GB"), (5e16, "50000.0 TB")],
+)
+def test_amounts(size: float, told: str) -> None:
+    assert memory.amount(size) == told

@@ -1,0 +1,80 @@
+"""The note beside the bundles: atomic, checked, locked."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from service.models.state import (
+    STATE,
+    ActiveState,
+    Locked,
+    StateDamaged,
+    lock,
+    mark,
+    read_state,
+    write_state,
+)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    state = ActiveState(3, "a-1", "0" * 64, ("b-1", "c-1"))
+    assert read_state(tmp_path) is None
+    write_state(tmp_path, state)
+    assert read_state(tmp_path) == state
+    assert [path.name for path in tmp_path.iterdir()] == [STATE]
+
+
+def test_a_write_that_fails_leaves_the_old_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state(tmp_path, ActiveState(1, "a-1"))
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError):
+        write_state(tmp_path, ActiveState(2, "b-1"))
+    assert read_state(tmp_path) == ActiveState(1, "a-1")
+    assert [path.name for path in tmp_path.iterdir()] == [STATE]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        "null",
+        '{"generation": 1',
+        '{"generation": "1", "version": null, "manifest_sha256": null, "loaded": []}',
+        '{"generation": true, "version": null, "manifest_sha256": null, "loaded": []}',
+        '{"generation": 1, "version": 2, "manifest_sha256": null, "loaded": []}',
+        '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": [1]}',
+        '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": null}',
+    ],
+)
+def test_a_damaged_note_is_said_to_be_one(tmp_path: Path, text: str) -> None:
+    (tmp_path / STATE).write_text(text)
+    with pytest.raises(StateDamaged, match=STATE):
+        read_state(tmp_path)
+
+
+def test_every_replacement_changes_the_mark(tmp_path: Path) -> None:
+    seen = [mark(tmp_path / STATE)]
+    for generation in (1, 2, 3):
+        write_state(tmp_path, ActiveState(generation, "a-1"))
+        seen.append(mark(tmp_path / STATE))
+    assert seen[0] is None
+    assert all(one != after for one, after in pairwise(seen))
+
+
+def test_one_holder_at_a_time(tmp_path: Path) -> None:
+    with lock(tmp_path), pytest.raises(Locked), lock(tmp_path):
+        pass
+    with lock(tmp_path):
+        pass
