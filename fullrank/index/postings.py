@@ -78,14 +78,6 @@ class Postings:
         values = self._table(word, weight)[self.impacts[start:stop]]
         np.add.at(scores, self.rows[start:stop], values)
 
-    def strongest(self, words: Int32, weights: Float32, count: int) -> tuple[Int32, Float32]:
-        """The so many words, with their weights, that can add the most to a score."""
-        if count >= len(words):
-            return words, weights
-        bounds = self.limits[words] * weights[:, None]
-        best = np.argpartition(-bounds.max(axis=1), count)[:count]
-        return words[best], weights[best]
-
     def _table(self, word: int, weight: float) -> Float32:
         """s_w t̂ of each impact, float32 (256,)."""
         low, high = self.limits[word].tolist()

@@ -42,11 +42,12 @@ class Candidates:
         effort: Effort,
         deleted: Mask | None,
     ) -> Int64:
-        """Rows worth an exact score, distinct: at most effort.exact, or twice what is wanted."""
+        """Rows worth an exact score, distinct, for the so many first documents."""
         index, scores = self._index, self._room.scores
-        limit = 2 * wanted
-        chosen = index.postings.strongest(words, weights, effort.words)
-        lists, marks = self._shortlists.read(index.postings, *chosen, effort.depth, effort.floor)
+        effort = effort.stretched(len(words), wanted)
+        lists, marks = self._shortlists.read(
+            index.postings, words, weights, effort.depth, effort.floor
+        )
         # Indices are made int64 once: each use of others would.
         read = np.concatenate([_NOTHING, *(rows for rows, _ in lists)])
         values = np.concatenate([_NO_VALUES, *(values for _, values in lists)])
@@ -54,15 +55,13 @@ class Candidates:
             np.add.at(scores, read, values)
             cells = index.cells if u.any() else None
             near = None if cells is None else cells.near(u)
-            pool = self._read(read, near, max(effort.sparse, limit), deleted)
+            pool = self._read(read, near, effort.sparse, deleted)
             if cells is not None and near is not None:
-                many = max(effort.dense, limit)
-                found = cells.search(u, near, many, effort.nprobe, effort.margin)
+                found = cells.search(u, near, effort.dense, effort.nprobe, effort.margin)
                 pool = np.concatenate([pool, found])
             pool = self._once(pool, deleted)
-            limit = max(effort.exact, limit)
-            if limit < len(pool):
-                pool = pool[_largest(self._estimates(u, pool, marks), limit)]
+            if effort.exact < len(pool):
+                pool = pool[_largest(self._estimates(u, pool, marks), effort.exact)]
             return pool
         finally:
             scores[read] = 0
