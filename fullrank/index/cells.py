@@ -64,13 +64,23 @@ class Cells:
         A query that lies between many cells has its documents in many; one that a few cells are far ahead for, in few.
         """
         nprobe = min(nprobe, self.count)
-        if margin > 0:
-            least = np.partition(near, self.count - nprobe)[self.count - nprobe]
-            least -= margin * float(np.sqrt(np.square(u).sum())) * self._length
-            nprobe = max(nprobe, int(np.count_nonzero(near >= least)))
-        chosen = faiss.SearchParametersIVF(nprobe=nprobe)  # type: ignore[call-arg]
-        _, rows = self.index.search(u[None], limit, params=chosen)
-        found: Int64 = rows[0]
+        least = np.partition(near, self.count - nprobe)[self.count - nprobe]
+        least -= margin * float(np.sqrt(np.square(u).sum())) * self._length
+        cells = np.flatnonzero(near >= least)
+        values = near.take(cells)
+        found, scores = np.empty(limit, np.int64), np.empty(limit, np.float32)
+        # FAISS would look for the cells itself, a second time.
+        self.index.search_preassigned_c(
+            1,
+            faiss.swig_ptr(u),
+            limit,
+            faiss.swig_ptr(cells),
+            faiss.swig_ptr(values),
+            faiss.swig_ptr(scores),
+            faiss.swig_ptr(found),
+            False,
+            faiss.SearchParametersIVF(nprobe=len(cells)),  # type: ignore[call-arg]
+        )
         return found if not len(found) or found[-1] >= 0 else found[found >= 0]
 
 
