@@ -70,7 +70,7 @@ class Cells:
         values = near.take(cells)
         found, scores = np.empty(limit, np.int64), np.empty(limit, np.float32)
         # FAISS would look for the cells itself, a second time.
-        self.index.search_preassigned_c(
+        self.index.search_preassigned_c(  # type: ignore[attr-defined]
             1,
             faiss.swig_ptr(u),
             limit,
