@@ -10,8 +10,7 @@ from starlette.types import Scope
 
 from service.documents.live import LiveDocuments
 from service.edge.access import Access
-from service.edge.admission import Admission, Rates
-from service.edge.guard import SLOT
+from service.edge.admission import SLOT, Admission, Rates
 from service.models.registry import Registry
 from service.models.serving import TAKEN, Taken
 from service.ranking import Ranker

@@ -19,8 +19,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.deps import take
+from service.edge.admission import SLOT
 from service.edge.body import must_be_json, parse
-from service.edge.guard import SLOT, Ranking, by_deadline, needed_scope, permit
+from service.edge.guard import Ranking, by_deadline, needed_scope, permit
 from service.errors import problem_of
 
 M = TypeVar("M", bound=BaseModel)

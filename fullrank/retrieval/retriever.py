@@ -123,7 +123,10 @@ class Retriever:
             u, words, weights, _ = queries.row(i)
             rows = np.zeros(0, np.int64)
             if effort is not None and total >= count * _FAST_SHARE:
-                rows = self._fast(u, words, weights, wanted, effort, deleted)
+                assert self.index is not None
+                assert self._scratch is not None
+                fast = Candidates(self.index, self._scratch)
+                rows = fast.find(u, words, weights, wanted, effort, deleted)
             certified = len(rows) < wanted
             if certified:
                 rows = self._scan(u, words, weights, wanted, exact, deleted)
@@ -153,22 +156,6 @@ class Retriever:
             return rows
         finally:
             room.scores.fill(0)
-
-    def _fast(
-        self,
-        u: Float32,
-        words: Int32,
-        weights: Float32,
-        wanted: int,
-        effort: Effort,
-        deleted: Mask | None,
-    ) -> Int64:
-        """Candidates of the fast mode."""
-        assert self.index is not None
-        assert self._scratch is not None
-        return Candidates(self.index, self._scratch).find(
-            u, words, weights, wanted, effort, deleted
-        )
 
     def scores(self, queries: Encoded) -> Float32:
         """The float32 scan of the truth: scores of all documents, (B, n), each within ε of the exact one."""

@@ -22,6 +22,8 @@ from dataclasses import dataclass
 
 from service.errors import Overloaded, TooMany
 
+# Where in the scope of a request its slot is.
+SLOT = "fullrank.slot"
 _WEIGHT = 1 / 16
 # What is expected to take longer than this share of the deadline is refused: the mean is one, not a promise.
 _SHARE = 0.5

@@ -22,7 +22,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import Scope
 
-from service.edge.admission import Admission, Slot
+from service.edge.admission import SLOT, Admission, Slot
 from service.edge.body import StrictRequest, must_be_json
 from service.edge.keys import SCOPES
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from service.deps import Services
 
 SCHEME = "key"
-# Where a protocol leaves the slot that it took for a request.
-SLOT = "fullrank.slot"
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 

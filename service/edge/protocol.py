@@ -30,8 +30,7 @@ from uvicorn.protocols.http.httptools_impl import (
     RequestResponseCycle,
 )
 
-from service.edge.admission import Admission, Slot
-from service.edge.guard import SLOT
+from service.edge.admission import SLOT, Admission, Slot
 from service.edge.middleware import REQUEST_ID, SAFETY
 from service.errors import BadRequest, HeadTooLarge, Overloaded, Problem, TimedOut
 
