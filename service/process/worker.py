@@ -15,6 +15,8 @@ from contextlib import suppress
 
 # Of the event loop's ticks, so many are told to the supervisor as one.
 _BEAT = 10
+# Connections that wait to be taken at most; the kernel may allow fewer.
+_WAITING = 2048
 
 
 def start(factory: str, listening: socket.socket, supervisor: int) -> subprocess.Popen[bytes]:
@@ -55,8 +57,18 @@ def main() -> None:
                     pair.send(b".", socket.MSG_DONTWAIT)
             return await super().on_tick(counter)
 
-    server = Server(configured(factory, Settings()))
-    server.run(sockets=[socket.socket(fileno=listening)])
+    config = configured(factory, Settings())
+    # So many connections asyncio takes each time that it hears of some. One, and the next may go to another worker: who
+    # took all would have to keep them, and the others would have nothing to do.
+    config.backlog = 1
+    Server(config).run(sockets=[_Shared(fileno=listening)])
+
+
+class _Shared(socket.socket):
+    """A listening socket that is not one worker's alone: how many may wait at it is not for asyncio to say."""
+
+    def listen(self, _: int = 0, /) -> None:
+        super().listen(_WAITING)
 
 
 def _watch(pair: socket.socket) -> None:
