@@ -17,6 +17,9 @@ from contextlib import suppress
 _BEAT = 10
 # Connections that wait to be taken at most; the kernel may allow fewer.
 _WAITING = 2048
+# And so many are taken each time that a worker hears of some: what else waits may then go to another. Who took all
+# would have to keep them, and the others would have nothing to do.
+TAKEN_AT_ONCE = 1
 
 
 def start(factory: str, listening: socket.socket, supervisor: int) -> subprocess.Popen[bytes]:
@@ -58,13 +61,11 @@ def main() -> None:
             return await super().on_tick(counter)
 
     config = configured(factory, Settings())
-    # So many connections asyncio takes each time that it hears of some. One, and the next may go to another worker: who
-    # took all would have to keep them, and the others would have nothing to do.
-    config.backlog = 1
-    Server(config).run(sockets=[_Shared(fileno=listening)])
+    config.backlog = TAKEN_AT_ONCE
+    Server(config).run(sockets=[Shared(fileno=listening)])
 
 
-class _Shared(socket.socket):
+class Shared(socket.socket):
     """A listening socket that is not one worker's alone: how many may wait at it is not for asyncio to say."""
 
     def listen(self, _: int = 0, /) -> None:

@@ -7,11 +7,9 @@ import logging
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -150,41 +148,6 @@ def supervised(code: str, seconds: float, **options: float) -> tuple[int, int]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
-
-
-def test_connections_that_come_at_once_are_shared_out(tmp_path: Path) -> None:
-    """40 at once, 5 times: no worker of two has fewer than 5 of them."""
-    make_bundle(tmp_path, "learned")
-
-    def sockets() -> list[int]:
-        """How many each worker has open."""
-        return [
-            sum(
-                os.readlink(file).startswith("socket:")
-                for file in Path(f"/proc/{pid}/fd").iterdir()
-            )
-            for pid in pids
-        ]
-
-    def settled(wanted: int) -> list[int]:
-        end = time.monotonic() + 10
-        while sum(sockets()) != wanted:
-            assert time.monotonic() < end, sockets()
-            time.sleep(0.02)
-        return sockets()
-
-    with service(tmp_path, 2) as (_, port):
-        pids = [report.pid for report in started(tmp_path, 2)]
-        time.sleep(0.5)  # those that asked whether it is there have gone
-        before = sockets()
-        for _ in range(5):
-            with ExitStack() as stack:
-                for _ in range(40):
-                    stack.enter_context(socket.create_connection(("127.0.0.1", port)))
-                held = settled(sum(before) + 40)
-            shares = [now - was for now, was in zip(held, before, strict=True)]
-            assert min(shares) >= 5, shares
-            settled(sum(before))
 
 
 def test_a_service_that_cannot_start_ends() -> None:
