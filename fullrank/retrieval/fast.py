@@ -38,13 +38,11 @@ class Candidates:
         u: Float32,
         words: Int32,
         weights: Float32,
-        wanted: int,
         effort: Effort,
         deleted: Mask | None,
     ) -> Int64:
-        """Rows worth an exact score, distinct, for the so many first documents."""
+        """Rows worth an exact score, distinct."""
         index, scores = self._index, self._room.scores
-        effort = effort.stretched(len(words), wanted)
         lists, marks = self._shortlists.read(
             index.postings, words, weights, effort.depth, effort.floor
         )

@@ -31,6 +31,8 @@ _OUTRIGHT = 128
 _MANY, _MANY_AT_LEAST = 8, 1024
 # A filter that leaves less than this part of the documents empties the lists of the fast mode.
 _FAST_SHARE = 0.3
+# Scoring more than this part of the documents as candidates takes longer than the exact search.
+_FAST_PART = 64
 
 
 class Retriever:
@@ -123,10 +125,7 @@ class Retriever:
             u, words, weights, _ = queries.row(i)
             rows = np.zeros(0, np.int64)
             if effort is not None and total >= count * _FAST_SHARE:
-                assert self.index is not None
-                assert self._scratch is not None
-                fast = Candidates(self.index, self._scratch)
-                rows = fast.find(u, words, weights, wanted, effort, deleted)
+                rows = self._fast(u, words, weights, wanted, effort, deleted)
             certified = len(rows) < wanted
             if certified:
                 rows = self._scan(u, words, weights, wanted, exact, deleted)
@@ -156,6 +155,24 @@ class Retriever:
             return rows
         finally:
             room.scores.fill(0)
+
+    def _fast(
+        self,
+        u: Float32,
+        words: Int32,
+        weights: Float32,
+        wanted: int,
+        effort: Effort,
+        deleted: Mask | None,
+    ) -> Int64:
+        """Candidates of the fast mode; none where the exact one would be quicker."""
+        assert self.index is not None
+        assert self._scratch is not None
+        stretched = effort.stretched(len(words), wanted)
+        if stretched.exact > max(effort.exact, len(self.documents) // _FAST_PART):
+            return np.zeros(0, np.int64)
+        fast = Candidates(self.index, self._scratch)
+        return fast.find(u, words, weights, stretched, deleted)
 
     def scores(self, queries: Encoded) -> Float32:
         """The float32 scan of the truth: scores of all documents, (B, n), each within ε of the exact one."""

@@ -18,7 +18,7 @@ from fullrank.index import Effort, Index, postings, shortlists
 from fullrank.index.build import build_index, check_index, index_in_memory, open_index
 from fullrank.index.cells import build_cells, open_cells
 from fullrank.index.codes import encode
-from fullrank.retrieval import Mask, Ranking, Retriever, compact
+from fullrank.retrieval import Mask, Ranking, Retriever, compact, retriever
 from fullrank.retrieval import tune as tuning
 from fullrank.retrieval.tune import PROMISED, efforts, recall, tune
 from tests.unit.fullrank.test_retrieval import _same_bits, brute, encoded
@@ -320,8 +320,8 @@ def test_fast_search_that_looks_everywhere_is_exact_but_does_not_say_so(tmp_path
     assert retriever.modes == ("exact", "fast")
     mask = rng.random(4000) < 0.4
     for deleted in (None, mask):
-        exact = retriever.search(queries, 20, deleted=deleted)
-        fast = retriever.search(queries, 20, deleted=deleted, mode="fast")
+        exact = retriever.search(queries, 10, deleted=deleted)
+        fast = retriever.search(queries, 10, deleted=deleted, mode="fast")
         for a, b in zip(exact, fast, strict=True):
             assert a.certified
             assert not b.certified
@@ -363,15 +363,27 @@ def test_long_queries_and_long_answers_are_found_as_well_as_short_ones(
 ) -> None:
     """Unstretched this effort finds 0.86 of the first ten of 80 words, and 0.85 of the first hundred of 5."""
     monkeypatch.setattr(shortlists, "FEW", 100)
+    monkeypatch.setattr(retriever, "_FAST_PART", 1)
     rng = np.random.default_rng(21)
     documents = encoded(rng, 8000, 16, 400, density=0.05)
     effort = Effort(nprobe=400, dense=200, words=8, depth=400, sparse=200, exact=60)
-    retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    fast = Retriever(documents, None, with_cells(documents, tmp_path, effort))
     for words, wanted in ((5, 10), (80, 10), (5, 100)):
         queries = encoded(rng, 40, 16, 400, density=words / 400, bias=False)
-        found = retriever.search(queries, wanted, mode="fast")
-        truth = retriever.search(queries, wanted)
+        found = fast.search(queries, wanted, mode="fast")
+        truth = fast.search(queries, wanted)
         assert np.mean([recall(a, b) for a, b in zip(found, truth, strict=True)]) > 0.97
+
+
+def test_where_the_candidates_would_be_many_the_answer_is_exact(tmp_path: Path) -> None:
+    rng = np.random.default_rng(22)
+    documents = encoded(rng, 8000, 16, 60)
+    effort = Effort(nprobe=4, dense=50, words=8, depth=20, sparse=50, exact=30)
+    fast = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    for words, wanted, proven in ((6, 10, False), (6, 15, False), (6, 30, True), (60, 10, True)):
+        queries = encoded(rng, 14, 16, 60, density=words / 60, bias=False)  # every other one empty
+        found = fast.search(queries, wanted, mode="fast")
+        assert [ranking.certified for ranking in found[1::2]] == [proven] * 7, (words, wanted)
 
 
 def test_the_effort_is_the_least_that_keeps_its_promise_on_queries_it_was_not_chosen_by(
