@@ -61,7 +61,7 @@ format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 # One after another: each measures the whole machine. What an experiment has finished it keeps in
 # out/, so an interrupted run goes on where it stopped.
 EXPERIMENTS := features quality swap documents studies keywords cross_language content_matching \
-	clickthrough half_transductive findings retrieval http live caching
+	clickthrough half_transductive findings retrieval http live caching writes soak
 .NOTPARALLEL:
 
 bench: ## measure all that is claimed and print every table; hours
