@@ -17,6 +17,8 @@ does not count. Percentiles are of the calls. The largest of the times by 256 is
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import gzip
 import json
 import random
@@ -96,6 +98,9 @@ def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[
     view, added, found = View.of(bundle), 0, []
     bundle.retriever.warm()
     measured(view, queries)
+    # What training in this process has left free would take the live documents in unseen.
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
     before = resident_mb()
     for size in sizes:
         view, batches = grown(view, source, size - added, _BATCH)
