@@ -89,6 +89,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         Before(inside, search.router) if tracing is None else inside,
         metrics=metrics,
         max_body_bytes=settings.max_body_bytes,
+        larger={f"/v1{documents.BULK}": settings.max_bulk_bytes},
         log_requests=settings.log_requests,
     )
     errors.install(app)

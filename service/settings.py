@@ -151,7 +151,9 @@ class Settings(BaseSettings):
         ge=1,
         description="how long Redis is left alone when its failures outnumber its answers by three",
     )
-    max_body_bytes: int = Field(default=1 << 20, ge=1024, description="largest request body")
+    max_body_bytes: int = Field(
+        default=1 << 20, ge=1024, description="largest request body, but for bulk requests"
+    )
     documents: Path | None = Field(
         default=None,
         description="SQLite file of live documents; unset: `documents.sqlite` in the bundles' folder",
@@ -161,6 +163,9 @@ class Settings(BaseSettings):
     )
     max_document_bytes: int = Field(
         default=262_144, ge=1024, description="largest document of a write"
+    )
+    max_bulk_bytes: int = Field(
+        default=16 << 20, ge=1024, description="largest body of a bulk request"
     )
     max_bulk_lines: int = Field(
         default=10_000, ge=1, description="most documents of one bulk request"

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping
 from logging import getLogger
+from types import MappingProxyType
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -38,7 +40,10 @@ SAFETY = (
 
 
 class Edge:
-    """The outermost layer of the app."""
+    """The outermost layer of the app.
+
+    larger  bytes that the bodies for some paths may have, in place of max_body_bytes
+    """
 
     def __init__(
         self,
@@ -46,11 +51,13 @@ class Edge:
         *,
         metrics: Metrics,
         max_body_bytes: int,
+        larger: Mapping[str, int] = MappingProxyType({}),
         log_requests: bool = False,
     ) -> None:
         self.app = app
         self.metrics = metrics
         self.max_body_bytes = max_body_bytes
+        self.larger = larger
         self.log_requests = log_requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,12 +90,13 @@ class Edge:
                 ]
             await send(message)
 
+        most = self.larger.get(scope["path"], self.max_body_bytes)
         try:
-            if length.isdigit() and int(length) > self.max_body_bytes:
+            if length.isdigit() and int(length) > most:
                 # Told before it is sent: nothing of the body is read.
-                await self._refuse(self._too_large(), scope, receive, send_with_headers)
+                await self._refuse(_too_large(most), scope, receive, send_with_headers)
             else:
-                await self.app(scope, self._capped(receive), send_with_headers)
+                await self.app(scope, _capped(receive, most), send_with_headers)
         except ClientDisconnect:
             status = status or _GONE  # there is nobody to tell
         except Exception:
@@ -112,26 +120,28 @@ class Edge:
                 logs.log_request(method, scope.get("raw_path", b""), status, took, facts)
             logs.request_id.reset(named)
 
-    def _too_large(self) -> TooLarge:
-        return TooLarge(f"The body is larger than {self.max_body_bytes} bytes.")
-
-    def _capped(self, receive: Receive) -> Receive:
-        left = self.max_body_bytes
-
-        async def counted() -> Message:
-            nonlocal left
-            message = await receive()
-            if message["type"] == "http.request":
-                left -= len(message.get("body", b""))
-                if left < 0:
-                    raise self._too_large()
-            return message
-
-        return counted
-
     async def _refuse(self, problem: Problem, scope: Scope, receive: Receive, send: Send) -> None:
         answer = problem.answer(scope["fullrank.request_id"])
         await answer(scope, receive, send)
+
+
+def _too_large(most: int) -> TooLarge:
+    return TooLarge(f"The body is larger than {most} bytes.")
+
+
+def _capped(receive: Receive, most: int) -> Receive:
+    left = most
+
+    async def counted() -> Message:
+        nonlocal left
+        message = await receive()
+        if message["type"] == "http.request":
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise _too_large(most)
+        return message
+
+    return counted
 
 
 def _model(scope: Scope) -> list[tuple[bytes, bytes]]:

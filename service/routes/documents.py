@@ -37,6 +37,9 @@ IdempotencyKey = Annotated[
 ]
 
 
+BULK = "/documents:bulk"
+
+
 def _body(media_type: str, schema: dict[str, Any], description: str) -> dict[str, Any]:
     content = {media_type: {"schema": schema}}
     return {"requestBody": {"required": True, "description": description, "content": content}}
@@ -131,7 +134,7 @@ async def delete(
 
 
 @router.post(
-    "/documents:bulk",
+    BULK,
     response_class=Response,
     responses={
         200: {

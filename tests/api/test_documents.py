@@ -174,6 +174,14 @@ async def test_a_bad_document_is_told_what_is_wrong(
     assert response.json()["errors"] == [{"field": field, "reason": reason}]
 
 
+async def test_a_bulk_request_may_be_larger_than_others(root: Root) -> None:
+    lines = [{"_id": f"{i}", "text": "copy " * 1000} for i in range(10)]
+    async with running(root.path, max_body_bytes=20_000, max_bulk_bytes=60_000) as client:
+        assert [v["status"] for v in verdicts(await bulk(client, *lines))] == [200] * 10
+        assert slug(await bulk(client, *lines, *lines)) == (413, "too-large")
+        assert slug(await put(client, "a", {"text": "x" * 20_000})) == (413, "too-large")
+
+
 async def test_caps(root: Root) -> None:
     caps = {"max_document_bytes": 1024, "max_bulk_lines": 3, "max_live_documents": 4}
     async with running(root.path, **caps) as client:
