@@ -54,7 +54,6 @@ class Problem(HTTPException):
     status: ClassVar[int] = 500
     slug: ClassVar[str] = "internal"
     title: ClassVar[str] = "Internal error"
-    # Which parent's row in the table above this one shares in the documentation.
     detail_default: ClassVar[str] = "Something went wrong on our side; the log has the details."
 
     def __init__(
@@ -161,7 +160,7 @@ class BundleRefused(Conflict):
 
 class NotTaken(Conflict):
     slug = "documents-not-taken"
-    title = "The model takes no live documents"
+    title = "The document is not taken"
 
 
 class TooLarge(Problem):

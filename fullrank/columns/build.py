@@ -72,6 +72,13 @@ class ColumnsBuilder:
                 field.add(self._documents, value)
         self._documents += 1
 
+    @property
+    def refused(self) -> dict[str, str]:
+        """Fields that will be no columns → why, in words."""
+        return {
+            name: field.refused for name, field in self._fields.items() if field.refused is not None
+        }
+
     def finish(self, create: Create, strings: Strings) -> dict[str, Any]:
         """Write everything; the builder is empty afterwards. Returns the facts."""
         fields: list[dict[str, Any]] = []

@@ -15,6 +15,7 @@ from fullrank.encoding import Encoded, Int32
 from fullrank.explain import Explanation, explain
 from fullrank.model import TermShare
 from fullrank.retrieval import Mask, Ranking, Retriever
+from fullrank.unseen.columns import known
 
 # Up to so many documents that are gone are searched with the others.
 _FEW = 64
@@ -107,10 +108,7 @@ class Part:
         """One query in the columns of these documents."""
         width = self.retriever.documents.width
         if self.features is None:
-            if query.width == width:
-                return query
-            kept = np.flatnonzero(query.indices < width)
-            return _with_entries(query, query.indices[kept], query.weights[kept], width)
+            return known(query, width)
         place = np.searchsorted(self.features, query.indices)
         place[place == width] = 0
         kept = np.flatnonzero(self.features[place] == query.indices) if width else place[:0]

@@ -101,7 +101,7 @@ def in_model(part: Part, width: int) -> Encoded:
 
 def _taken(documents: Encoded, rows: Int64) -> Encoded:
     """The given rows, in the given order."""
-    sizes = np.diff(documents.indptr)[rows]
+    sizes = documents.indptr[rows + 1] - documents.indptr[rows]
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum(sizes, out=indptr[1:])
     place = np.arange(indptr[-1]) + np.repeat(documents.indptr[rows] - indptr[:-1], sizes)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from fullrank.bundle import Bundle
-from fullrank.columns import Columns, aligned, columns_of
+from fullrank.columns import Columns, aligned
+from fullrank.columns.build import ColumnsBuilder
 from fullrank.documents import Document, fields_line
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, DocumentRefused
@@ -111,21 +112,23 @@ class View:
         if model is None:
             raise DocumentRefused(
                 f"The model of {self.bundle.version} takes no live documents: each of them would change "
-                "the score of others."
+                "the score of others"
             )
         texts = {name for column in model.rule.columns for name in column}
         for name in sorted(texts):
             value = fields.get(name)
             if value is not None and not isinstance(value, str):
-                raise DocumentRefused(f"Field {name!r} is {type(value).__name__}, not text.")
+                raise DocumentRefused(f"Field {name!r} is {type(value).__name__}, not text")
         try:
             fields_line(Document(id, fields))
         except BundleError as error:
             raise DocumentRefused(str(error)) from error
         # One that does not fit would take the field from the filters of all others.
-        for name, why in columns_of([fields]).refused.items():
+        builder = ColumnsBuilder()
+        builder.add(fields)
+        for name, why in builder.refused.items():
             if name in self.columns[0] and name not in texts:
-                raise DocumentRefused(f"Filters ask about field {name!r}, and {why}.")
+                raise DocumentRefused(f"Filters ask about field {name!r}, and {why}")
 
     def apply(self, operations: Iterable[Operation]) -> View:
         """The view after some operations, ascending by seq; those that are in it already change nothing.

@@ -61,11 +61,11 @@ def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compac
     try:
         parent = open_bundle(bundle)
         followed = replayed(parent, log)
-        began, position = contained(parent.manifest, log), LogPosition(log.id, followed.seq)
+        position = LogPosition(log.id, followed.seq)
     finally:
         log.close()
     view = followed.view
-    if view.seq == began:
+    if view.seq == followed.since:
         raise NothingToCompact(f"{parent.version}: the log holds nothing that it lacks")
     if not len(view):
         raise BundleError(f"{parent.version}: no document would be left")

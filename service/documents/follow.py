@@ -10,7 +10,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 from typing import NamedTuple
@@ -38,10 +38,11 @@ class BeyondTheEnd(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A view, and the number up to which every operation on its collection is in it."""
+    """A view; all operations on its collection up to seq are in it, and those up to since in the bundle itself."""
 
     view: View
     seq: int
+    since: int
 
 
 class _Waiter(NamedTuple):
@@ -63,8 +64,8 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
     Raises BundleError where operations are gone that the bundle lacks, or its model takes none.
     """
     if log is None:
-        return Followed(View.of(bundle), 0)
-    seq = contained(bundle.manifest, log)
+        return Followed(View.of(bundle), 0, 0)
+    seq = since = contained(bundle.manifest, log)
     removed = log.removed(bundle.name)
     if seq < removed:
         raise BundleError(
@@ -77,7 +78,7 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
             found, upto = log.after(bundle.name, seq, _REPLAYED)
             view = view.apply(operations(found))
             if upto == seq:
-                return Followed(view, seq)
+                return Followed(view, seq, since)
             seq = upto
     except DocumentRefused as error:
         raise BundleError(f"the log holds live documents for {bundle.name}: {error}") from error
@@ -251,7 +252,7 @@ class Tail:
         with self._lock:
             if self._followed.get(id(bundle)) is not followed:
                 return True  # prepared anew, or let go of
-            self._followed[id(bundle)] = Followed(view, upto)
+            self._followed[id(bundle)] = replace(followed, view=view, seq=upto)
         self._changed()
         self._tell()
         return True

@@ -39,8 +39,6 @@ class LiveDocuments:
         self._tail = Tail(path, poll_s=poll_s, changed=self._count)
         self._writer = Writer(path, caps, committed=self._tail.nudge)
         self._written: dict[str, int] = {}
-        # A hook of the registry, as prepare is.
-        self.release = self._tail.release
 
     def prepare(self, bundle: Bundle) -> None:
         """Bring a bundle up to the log, and follow it from there. Raises BundleError."""
@@ -87,13 +85,18 @@ class LiveDocuments:
             raise errors.StorageFull from None
         except LogError:
             raise errors.LogUnavailable from None
-        self._written[submission.collection] = kept.seq
         if not kept.again:
+            self._written[submission.collection] = kept.seq
             deleted = sum(write.fields is None for write in submission.writes)
             for kind, number in (("put", len(submission.writes) - deleted), ("delete", deleted)):
                 if number:
                     self._metrics.writes.labels(kind).inc(number)
         return kept
+
+    def release(self, bundle: Bundle) -> None:
+        """Stop following a bundle."""
+        self._tail.release(bundle)
+        self._count()
 
     def _count(self) -> None:
         """Tell how far the views are; on whichever thread replaced one."""

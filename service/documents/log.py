@@ -64,10 +64,6 @@ class LogFull(LogError):
     """The disk has no room for what was written; nothing of it was kept."""
 
 
-class LogBusy(LogError):
-    """Another process held the log for too long; nothing was kept."""
-
-
 class TooManyLive(LogError):
     """More documents would wait for compaction than a worker may hold."""
 
@@ -93,7 +89,7 @@ class Submission:
 
     render  the answer, given the number of the first write; the others follow without a gap
     key     with digest: an answer already kept under this key for the same digest is given again
-    after   the number up to which the bundle that serves holds everything: what comes later counts against the caps
+    after   the number up to which a loaded bundle itself holds everything: what comes later counts against the caps
     """
 
     collection: str
@@ -342,7 +338,7 @@ def _reason(path: Path, error: sqlite3.Error) -> LogError:
     if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and not _has_room(path)):
         return LogFull(f"{path}: {os.strerror(errno.ENOSPC)}")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return LogBusy(f"{path}: another process holds it")
+        return LogError(f"{path}: another process holds it")
     return LogError(f"{path}: {error} ({name})")
 
 

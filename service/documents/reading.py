@@ -100,7 +100,7 @@ def _object(body: bytes, max_bytes: int) -> dict[str, Any]:
         raise Unfit("", "is empty")
     try:
         # Decoded here: json would take other encodings by their look.
-        value = json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_constant)
+        value = _DECODER.decode(body.decode())
     except UnicodeDecodeError:
         raise Unfit("", "is not UTF-8") from None
     except RecursionError:
@@ -123,6 +123,10 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> NoReturn:
     raise Unfit("", f"holds {name}, which is not a JSON number")
+
+
+# json.loads with hooks would make one for each line.
+_DECODER = json.JSONDecoder(object_pairs_hook=_distinct, parse_constant=_constant)
 
 
 def _write(id: str, fields: dict[str, Any]) -> Write:

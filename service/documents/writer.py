@@ -19,6 +19,8 @@ from service.documents.log import Caps, Kept, Log, LogError, Outcome, Submission
 
 # Requests in one transaction: what waits for the lock in other workers waits for all of them.
 _TOGETHER = 64
+# Requests that may wait for their transaction.
+_MAX_WAITING = 256
 _log = getLogger(__name__)
 
 
@@ -40,12 +42,10 @@ class Writer:
         path: Path,
         caps: Caps,
         *,
-        max_waiting: int = 256,
         committed: Callable[[], None] = lambda: None,
     ) -> None:
         """committed: called on the writer's thread after each commit."""
         self._path, self._caps = path, caps
-        self._max_waiting = max_waiting
         self._committed = committed
         self._waiting: deque[_Waiting] = deque()
         self._wake = threading.Condition()
@@ -62,7 +62,7 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
         with self._wake:
-            if len(self._waiting) >= self._max_waiting:
+            if len(self._waiting) >= _MAX_WAITING:
                 raise Full
             if self._closed:
                 raise LogError("the service is stopping")

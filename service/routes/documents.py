@@ -108,6 +108,8 @@ async def put(
         _check(views, write)
     except Unfit as error:
         raise _invalid(error) from None
+    except DocumentRefused as error:
+        raise _not_taken(error) from None
     return await _single(services, views, write, idempotency_key, body)
 
 
@@ -159,7 +161,7 @@ async def bulk(
     _must_be_lines(request)
     body = await request.body()
     settings = services.settings
-    if body.count(b"\n") > settings.max_bulk_lines:
+    if body.count(b"\n") + (not body.endswith(b"\n")) > settings.max_bulk_lines:
         raise errors.TooLarge(f"A request may have at most {settings.max_bulk_lines} lines.")
     views = _views(services, serving.resolve(asked.model).name)
 
@@ -227,19 +229,27 @@ def _views(services: Services, name: str) -> Sequence[Followed]:
 
 
 def _check(views: Sequence[Followed], write: Write) -> None:
-    """Raises NotTaken where a loaded model takes no such document."""
+    """Raises DocumentRefused where a loaded model takes no such document."""
     fields = orjson.loads(write.fields or b"{}")
-    try:
-        for followed in views:
-            followed.view.check(write.id, fields)
-    except DocumentRefused as error:
-        raise errors.NotTaken(f"{error}.") from None
+    for followed in views:
+        followed.view.check(write.id, fields)
 
 
 def _checked(views: Sequence[Followed], line: Line) -> Line:
-    if line.write is not None and line.write.fields is not None:
+    """The line, or why its document is not taken. Raises NotTaken where a model takes none at all."""
+    if line.write is None or line.write.fields is None:
+        return line
+    try:
         _check(views, line.write)
+    except DocumentRefused as error:
+        if any(followed.view.bundle.live_model is None for followed in views):
+            raise _not_taken(error) from None  # no other line would fare better
+        return Line(line.number, line.id, None, Unfit("", str(error)))
     return line
+
+
+def _not_taken(error: DocumentRefused) -> errors.NotTaken:
+    return errors.NotTaken(f"{error}.")
 
 
 def _invalid(error: Unfit) -> errors.Invalid:
@@ -273,7 +283,9 @@ async def _kept(
     )
     single = writes[0].id.encode() if media_type != NDJSON else b""
     digest = b"" if key is None else idempotency.digest(kind, name.encode(), single, body)
-    kept = await services.live.write(Submission(name, writes, render, key, digest))
+    # What a version that is loaded holds itself waits for no compaction.
+    after = max(followed.since for followed in views)
+    kept = await services.live.write(Submission(name, writes, render, key, digest, after))
     headers = {"X-Seq": str(kept.seq)}
     if kept.again:
         headers["Idempotent-Replayed"] = "true"

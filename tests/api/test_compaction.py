@@ -92,6 +92,20 @@ async def test_what_comes_after_a_compaction_is_replayed_onto_it(tmp_path: Path)
     verify_bundle(second.path)
 
 
+async def test_what_was_compacted_makes_room(tmp_path: Path) -> None:
+    """The log still holds it, for the older version on disk; it counts no more."""
+    make_bundle(tmp_path, "docs", n_dense=8, created=at(1))
+
+    async def write(client: httpx.AsyncClient, *ids: str) -> list[int]:
+        return [(await client.put(f"/v1/documents/{id}", json=NEW)).status_code for id in ids]
+
+    async with running(tmp_path, max_live_documents=3) as client:
+        assert await write(client, "a", "b", "c", "d") == [200, 200, 200, 507]
+    compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
+    async with running(tmp_path, max_live_documents=3) as client:
+        assert await write(client, "d", "e", "f", "g") == [200, 200, 200, 507]
+
+
 async def test_where_there_is_nothing_to_compact(tmp_path: Path) -> None:
     make_bundle(tmp_path, "docs", created=at(1))
     path = find_bundle(tmp_path, "docs")

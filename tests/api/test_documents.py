@@ -174,6 +174,31 @@ async def test_a_bad_document_is_told_what_is_wrong(
     assert response.json()["errors"] == [{"field": field, "reason": reason}]
 
 
+async def test_a_line_that_does_not_fit_a_field_has_its_own_verdict(
+    client: httpx.AsyncClient,
+) -> None:
+    """The others are kept, as beside a line that is no document."""
+    response = await bulk(
+        client, {"_id": "a", **NEW}, {"_id": "b", "section": {"x": 1}}, {"_id": "c"}
+    )
+    first, second, third = verdicts(response)
+    assert (first["status"], second["status"], third["status"]) == (200, 422, 200)
+    assert "section" in second["error"]
+    assert not second["error"].endswith(".")
+    alone = await put(client, "b", {"section": {"x": 1}})
+    assert slug(alone) == (409, "documents-not-taken")
+    assert alone.json()["detail"] == f"{second['error']}."
+
+
+async def test_a_last_line_without_its_end_counts_too(root: Root) -> None:
+    lines = b'{"_id": "a"}\n{"_id": "b"}\n{"_id": "c"}'
+    async with running(root.path, max_bulk_lines=2) as client:
+        response = await client.post("/v1/documents:bulk", content=lines, headers=NDJSON)
+        assert slug(response) == (413, "too-large")
+        response = await client.post("/v1/documents:bulk", content=lines[:25], headers=NDJSON)
+        assert [v["status"] for v in verdicts(response)] == [200, 200]
+
+
 async def test_a_bulk_request_may_be_larger_than_others(root: Root) -> None:
     lines = [{"_id": f"{i}", "text": "copy " * 1000} for i in range(10)]
     async with running(root.path, max_body_bytes=20_000, max_bulk_bytes=60_000) as client:

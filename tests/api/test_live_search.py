@@ -135,4 +135,9 @@ async def test_a_model_that_takes_none_says_so(tmp_path: Path) -> None:
         reply = await client.put("/v1/documents/new", json=UNHEARD)
         assert reply.status_code == 409
         assert reply.json()["type"].endswith(":documents-not-taken")
+        lines = b'{"_id": "a", "text": "copy"}\n{"_id": "b", "title": 7}\n'
+        kind = {"Content-Type": "application/x-ndjson"}
+        reply = await client.post("/v1/documents:bulk", content=lines, headers=kind)
+        assert reply.status_code == 409
+        assert reply.json()["type"].endswith(":documents-not-taken")
         assert (await search(client, "copy files"))["certified"]
