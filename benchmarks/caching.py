@@ -4,8 +4,9 @@
 
 Models are trained on Debian's package descriptions for at most --seconds a fit, for what they cost, not for what they
 find, and kept under --out: BM25, a fielded model (256 dimensions), the towers of DSSM, and query expansion, whose
-encoder makes a first search. Texts are queries of a few words, one description (about 1 kB) and pages of 20 kB made of
-descriptions. Redis is a process of its own, asked over TCP on the loopback, one call at a time.
+encoder makes a first search. Texts are queries of at most six words, and runs of 1 kB and (half as many) of 20 kB cut
+from titles and descriptions put together. Redis is a process of its own, asked over TCP on the loopback, one call at a
+time.
 
 Every text is taken in all ways, in rounds of 20 in which the ways take turns: what is compared was measured within the
 same second. Ratios are taken within a round, and their median is reported with its quartiles.

@@ -9,11 +9,12 @@ keep-alive connections, each waiting for its answer. A round asks all of them in
 to round; a share is taken within a round, and its median over the rounds reported, with quartiles.
 
 distinct  queries that come back only after more others than the embedding cache holds; shares are of these
-zipf      the same queries drawn with weight 1 / rank, so that some come again soon and often
+zipf      as many others drawn with weight 1 / rank, so that some come again soon and often
 
-How many embeddings the cache had is asked of the service's own metrics. Queries are descriptions of titles and first
-words of texts, drawn by --seed. A request leaves all but query and mode open: ten hits with all their stored fields.
-Latency is what wrk saw: at --connections, when the worker has always something to do, and at one.
+How many embeddings the cache had, and how long encoding and ranking took, is asked of the service's own metrics.
+Queries are descriptions of titles and first words of texts, drawn by --seed. A request leaves all but query and mode
+open: ten hits with all their stored fields. Latency is what wrk saw: at --connections, when the worker has always
+something to do, and at one.
 
 Two workers have a core each, and where there is no further core wrk takes its part of both: what that costs is in
 two_workers_over_one (requests a second, two workers over one). two_workers_over_one_by_cpu leaves it out: requests a
@@ -27,6 +28,7 @@ import json
 import os
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +90,8 @@ class Rounds:
     loads: list[Load] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
     cached: list[float] = field(default_factory=list)
+    # seconds of each stage, over all rounds
+    stages: Counter[str] = field(default_factory=Counter)
 
     def per_second(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         return np.array([load.per_second for load in self.loads])
@@ -109,6 +113,9 @@ class Rounds:
             "wrk_cpu_us_per_request": _short(sum(n.cpu_s for n in self.loads) / requests * 1e6),
             "bytes_per_answer": round(sum(load.bytes for load in self.loads) / requests),
             "embeddings_from_cache": _short(np.mean(self.cached)) if self.cached else None,
+            "stages_us_per_request": {
+                stage: _short(seconds / requests * 1e6) for stage, seconds in self.stages.items()
+            },
             "raw": {
                 "requests_per_second": [_short(value) for value in self.per_second()],
                 "worker_cpu_us_per_request": [_short(1e6 / v) for v in self.per_cpu_second()],
@@ -148,9 +155,11 @@ class Run:
         self.lab, self.given, self.bundle = lab, given, bundle
         self.wrk = Wrk(lab.scratch)
         self.cores = sorted(os.sched_getaffinity(0))
-        self.queries = read_queries(given.queries, given.seed)
-        drawn = zipf(len(self.queries), len(self.queries), given.seed)
-        self.again = [self.queries[place] for place in drawn]
+        # The zipf mix has queries of its own: what it leaves in the cache must not be there for the others.
+        found = read_queries(2 * given.queries, given.seed)
+        self.queries, popular = found[::2], found[1::2]
+        drawn = zipf(len(popular), len(popular), given.seed)
+        self.again = [popular[place] for place in drawn]
         mixes = {_COLD: Mix(self.queries), _WARM: Mix(self.again)}
         self.streams = {
             (mode, name): self._stream(mode, name, mix)
@@ -254,7 +263,7 @@ class Run:
 
     def _ask(self, rounds: Rounds, seconds: float) -> None:
         system, stream, mix = rounds.system, rounds.system.stream, rounds.system.stream.mix
-        looked_up = _lookups(system.server)
+        before = _told(system.server)
         began = system.server.cpu_s()
         load = self.wrk.run(
             system.server.url,
@@ -268,27 +277,30 @@ class Run:
         rounds.loads.append(load)
         # Those under way when the time was up were sent, too.
         mix.place = (mix.place + load.requests + system.connections) % len(mix.texts)
-        if looked_up is not None and (now := _lookups(system.server)) is not None:
-            hits, misses = (b - a for a, b in zip(looked_up, now, strict=True))
-            if hits + misses:
-                rounds.cached.append(hits / (hits + misses))
+        told = _told(system.server)
+        told.subtract(before)
+        hits, misses = told.pop(_HIT, 0.0), told.pop(_MISS, 0.0)
+        if hits + misses:
+            rounds.cached.append(hits / (hits + misses))
+        rounds.stages += told
 
 
-def _lookups(server: Server) -> tuple[float, float] | None:
-    """Embeddings that the service found in its cache, and that it did not; None where nothing says so."""
-    # A scrape is one worker's answer: of two it could be either's.
-    reply = httpx.get(server.url + "/metrics") if len(server.workers) == 1 else None
-    if reply is None or reply.status_code != 200:
-        return None
-    hits = misses = 0.0
+_HIT, _MISS = "found in a cache", "in no cache"
+
+
+def _told(server: Server) -> Counter[str]:
+    """What the service says of itself: embeddings found and not, seconds by stage; nothing where it says nothing."""
+    told: Counter[str] = Counter()
+    reply = httpx.get(server.url + "/metrics")
+    if reply.status_code != 200:
+        return told
     for line in reply.text.splitlines():
-        if line.startswith("fullrank_cache_lookups_total"):
-            name, _, value = line.rpartition(" ")
-            if '"miss"' in name:
-                misses += float(value)
-            else:
-                hits += float(value)
-    return hits, misses
+        name, _, value = line.rpartition(" ")
+        if name.startswith("fullrank_cache_lookups_total{"):
+            told[_MISS if '"miss"' in name else _HIT] += float(value)
+        elif name.startswith("fullrank_stage_seconds_sum{"):
+            told[name.split('"')[1]] += float(value)
+    return told
 
 
 def shares(found: Mapping[str, Mapping[str, Rounds]]) -> dict[str, dict[str, float]]:
@@ -322,12 +334,16 @@ def _short(value: Any) -> float:
     return float(f"{float(value):.4g}")
 
 
+def _us(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
+
+
 def tables(
     figures: Mapping[str, Mapping[str, Any]], ratios: Mapping[str, Mapping[str, float]]
 ) -> list[Table]:
     """What was answered, and the ratios."""
     headings = ["route", "workers", "connections", "requests/s", "p50 ms", "p99 ms"]
-    headings += ["worker µs", "wrk µs", "from cache"]
+    headings += ["worker µs", "encode µs", "rank µs", "wrk µs", "from cache"]
     rows = [
         [
             name,
@@ -337,6 +353,7 @@ def tables(
             f"{f['p50_ms']:.2f}",
             f"{f['p99_ms']:.2f}",
             f"{f['worker_cpu_us_per_request']:.0f}",
+            *(_us(f["stages_us_per_request"].get(stage)) for stage in ("encode", "rank")),
             f"{f['wrk_cpu_us_per_request']:.0f}",
             "–" if f["embeddings_from_cache"] is None else f"{f['embeddings_from_cache']:.0%}",
         ]
@@ -345,6 +362,7 @@ def tables(
     ]
     notes = [
         "worker µs, wrk µs: processor time a request; from cache: embeddings that were not made anew",
+        "encode µs, rank µs: of the clock, by the service's own metrics; other requests may have run meanwhile",
         "alone: one connection, so nothing waits; empty: the service's answers without a search",
     ]
     compared = [

@@ -84,13 +84,12 @@ def tables(
     corpora: Mapping[str, Corpus], bars: Mapping[str, Any], terms: Mapping[str, Any] | None
 ) -> list[Table]:
     """All tables, the bars first."""
-    last = corpora[list(corpora)[-1]]
     made = [bars_table(bars), cost_table(corpora), ratio_table(corpora), space_table(corpora)]
     for found in corpora.values():
         for what, points in found.get("curves", {}).items():
             if points:
                 made.append(curve_table(what, points, found["documents"]))
-    made += [terms_table(terms)] if terms and last else []
+    made += [terms_table(terms)] if terms else []
     return made
 
 

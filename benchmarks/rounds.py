@@ -11,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -105,8 +105,3 @@ def in_rounds(
         if collecting:
             gc.enable()
     return Timed(seconds, answers, size)
-
-
-def flat(result: Mapping[str, Any] | None) -> float | None:
-    """The median of a ratio."""
-    return None if result is None else float(result["median"])

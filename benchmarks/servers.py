@@ -106,8 +106,8 @@ def _started(parent: int) -> list[int]:
 
 
 def _takes_requests(command: bytes) -> bool:
-    """A worker of the service, or of a server that uvicorn itself runs in several processes."""
-    return b"service.process.worker" in command or _WORKER in command
+    """A worker that is one of several."""
+    return _WORKER in command
 
 
 def _cpu_s(process: int) -> float:

@@ -5,7 +5,7 @@
 Two versions of one bundle name (BM25 and a short fielded model, on tldr's English pages) are served by the real server.
 While it runs:
 
-searches   4 clients ask without pause but a breath, half of them for another language's words, filters among them
+searches   4 clients ask without pause but a breath, for words of the pages; three in ten with a filter and a facet
 writes     4 writers own 500 document ids each: bulk requests of 50 lines, single puts, single deletions, with
            idempotency keys; a write without an answer is sent again under its key until it has one, and one in ten is
            sent again though it has. After each write one of its documents is read back with ``min_seq``, by another
