@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fullrank import bundle, folder, golden, loading, publish
+from fullrank import bundle, folder, loading, publish
 from fullrank.bundle import find_bundle, list_bundles, open_bundle, verify_bundle, write_bundle
 from fullrank.columns import columns_of
 from fullrank.documents import Document
@@ -636,55 +636,6 @@ def test_structure_is_checked_even_without_verification(case: str, written: Path
 def test_a_path_without_a_bundle_is_not_found(name: str, written: Path) -> None:
     with pytest.raises(BundleNotFound, match="no bundle"):
         open_bundle(written / name)
-
-
-# -- golden queries ------------------------------------------------------------------------------
-
-
-def _answer(ids: str, *scores: float) -> list[golden.Answer]:
-    return [golden.Answer("q", tuple(ids), scores)]
-
-
-WANT = _answer("abc", 3.0, 2.0, 2.0)
-
-
-@pytest.mark.parametrize(
-    "have",
-    [
-        _answer("abc", 3.0, 2.0, 2.0),
-        _answer("abc", 3.000001, 2.0, 1.999999),
-        _answer("acb", 3.0, 2.000001, 2.0),  # two that were equal swap
-        _answer("abd", 3.0, 2.0, 2.0),  # the last gives way to its equal
-    ],
-)
-def test_answers_may_differ_in_the_last_digits(have: list[golden.Answer]) -> None:
-    golden.compare(WANT, have, 1e-5)
-
-
-@pytest.mark.parametrize(
-    ("have", "reason"),
-    [
-        (_answer("abc", 3.001, 2.0, 2.0), "rank 1 scores 3.001, expected 3.0"),
-        (_answer("abc", float("nan"), 2.0, 2.0), "rank 1 scores nan"),
-        (_answer("bac", 3.0, 2.0, 2.0), "rank 1 is 'b', expected 'a'"),
-        (_answer("dbc", 3.0, 2.0, 2.0), "rank 1 is 'd', expected 'a'"),
-        (_answer("ab", 3.0, 2.0), "2 results, expected 3"),
-    ],
-)
-def test_other_answers_are_refused(have: list[golden.Answer], reason: str) -> None:
-    with pytest.raises(BundleError, match=reason):
-        golden.compare(WANT, have, 1e-5)
-
-
-def test_at_tolerance_zero_equals_do_not_swap() -> None:
-    golden.compare(WANT, WANT, 0)
-    with pytest.raises(BundleError, match="rank 2 is 'c'"):
-        golden.compare(WANT, _answer("acb", 3.0, 2.0, 2.0), 0)
-
-
-def test_golden_lines_round_trip() -> None:
-    answers = [golden.Answer("a\u2028\n\x85b", ("é",), (0.1 + 0.2,)), golden.Answer("", (), ())]
-    assert golden.parse(golden.dump(answers)) == answers
 
 
 # -- writing: all or nothing ---------------------------------------------------------------------
