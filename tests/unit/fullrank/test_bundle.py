@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,51 +25,7 @@ from fullrank.errors import BundleError, BundleNotFound
 from fullrank.manifest import FileEntry, Manifest, bundle_id
 from fullrank.model import Parts
 from fullrank.retrieval import Retriever
-
-WORDS = ["apple", "bread", "café", "日本", "🙂"]
-QUERIES = ["apple 日本", "café\u2028bread", "unseen", "", "🙂 🙂 apple bread café 日本"]
-CREATED = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-
-
-class WordsModel:
-    """Sums one row of U per word, and counts words: enough of a model for a bundle."""
-
-    def __init__(self, words: Sequence[str], U: npt.NDArray[np.float32]) -> None:
-        self.config: dict[str, Any] = {"kind": "words", "title": "größe"}
-        self.words = list(words)
-        self.U = U
-        self.n_sparse, self.n_dense = len(self.words), U.shape[1]
-
-    def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        counts = np.array([[t.split().count(w) for w in self.words] for t in texts], np.float32)
-        counts = counts.reshape(len(texts), self.n_sparse)
-        rows, indices = np.nonzero(counts)
-        indptr = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int64)
-        return Encoded(
-            np.ascontiguousarray(counts @ self.U),
-            indptr,
-            indices.astype(np.int32),
-            counts[rows, indices],
-            self.n_sparse,
-            np.zeros(len(texts), np.float32),
-        )
-
-    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        encoded = self.encode_queries([document["title"] for document in documents])
-        return Encoded(
-            encoded.dense,
-            encoded.indptr,
-            encoded.indices,
-            encoded.weights,
-            encoded.width,
-            np.arange(len(documents), dtype=np.float32) / 7,
-        )
-
-    def scorer(self, documents: Encoded) -> None:
-        return None
-
-    def parts(self) -> Parts:
-        return Parts(self.config, {"U": self.U}, {"words": self.words})
+from tests.words_bundle import CREATED, QUERIES, WORDS, WordsModel, arrays, planted
 
 
 @pytest.fixture(autouse=True)
@@ -82,23 +38,6 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
         return WordsModel(parts.strings["words"], parts.arrays["U"])
 
     monkeypatch.setattr(loading, "load_model", load)
-
-
-def planted(n_dense: int = 3, documents: int = 40) -> dict[str, Any]:
-    """Arguments of write_bundle."""
-    rng = np.random.default_rng(5)
-    model = WordsModel(WORDS, rng.normal(size=(len(WORDS), n_dense)).astype(np.float32))
-    corpus = [
-        Document(f"d{i:03}", {"title": " ".join(rng.choice(WORDS, i % 6)), "n": i})
-        for i in range(documents)
-    ]
-    return {
-        "model": model,
-        "encoded": model.encode_documents([d.texts(["title"]) for d in corpus]),
-        "documents": corpus,
-        "golden_queries": QUERIES,
-        "card": {"recipe": "planted", "metrics": {"map": 0.1 + 0.2}},
-    }
 
 
 @pytest.fixture
@@ -235,11 +174,6 @@ def test_the_fast_mode_is_tuned_on_sample_queries(root: Path) -> None:
 # -- round trip --------------------------------------------------------------------------------
 
 
-def _arrays(encoded: Encoded) -> dict[str, npt.NDArray[Any]]:
-    names = ("dense", "indptr", "indices", "weights", "bias")
-    return {name: getattr(encoded, name) for name in names}
-
-
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize(("n_dense", "documents"), [(3, 40), (0, 40), (3, 1), (3, 0)])
 def test_loaded_answers_as_memory_does_to_the_bit(
@@ -253,8 +187,8 @@ def test_loaded_answers_as_memory_does_to_the_bit(
     assert list(opened.documents.ids) == [d.id for d in given["documents"]]
     stored = [opened.documents.document(row) for row in range(documents)]
     assert stored == given["documents"]
-    for name, array in _arrays(opened.encoded).items():
-        expected = _arrays(given["encoded"])[name]
+    for name, array in arrays(opened.encoded).items():
+        expected = arrays(given["encoded"])[name]
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
     in_memory = Retriever(given["encoded"]).search(given["model"].encode_queries(QUERIES), 100)
@@ -265,7 +199,7 @@ def test_loaded_answers_as_memory_does_to_the_bit(
 
 
 def test_arrays_are_mapped_read_only(written: Path) -> None:
-    for array in _arrays(open_bundle(written).encoded).values():
+    for array in arrays(open_bundle(written).encoded).values():
         assert not array.flags.writeable
         assert not array.flags.owndata
 
@@ -651,7 +585,7 @@ def test_names_that_are_no_folder_names_are_refused(bad: str, root: Path) -> Non
 def _change(**fields: Any) -> Callable[[dict[str, Any]], None]:
     def change(given: dict[str, Any]) -> None:
         encoded = given["encoded"]
-        values = _arrays(encoded) | {"width": encoded.width} | fields
+        values = arrays(encoded) | {"width": encoded.width} | fields
         given["encoded"] = Encoded(**values)
 
     return change
