@@ -1,0 +1,34 @@
+"""A bundle of the tiny planted model, written anew for each test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fullrank import loading, publish
+from fullrank.bundle import write_bundle
+from fullrank.model import Parts
+from tests.words_bundle import CREATED, WordsModel, planted
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bundles whose kind is "words" load as WordsModel, and forty documents have an index."""
+    monkeypatch.setattr(publish, "INDEXED_FROM", 40)
+
+    def load(parts: Parts) -> WordsModel:
+        assert parts.config["kind"] == "words"
+        return WordsModel(parts.strings["words"], parts.arrays["U"])
+
+    monkeypatch.setattr(loading, "load_model", load)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "bundles"
+
+
+@pytest.fixture
+def written(root: Path) -> Path:
+    return write_bundle(root, "planted", **planted(), created=CREATED)

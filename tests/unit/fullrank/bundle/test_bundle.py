@@ -1,0 +1,276 @@
+"""Bundles of a tiny planted model: what is written, exact round trip, finding, columns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank import bundle
+from fullrank.bundle import find_bundle, list_bundles, open_bundle, write_bundle
+from fullrank.columns import columns_of
+from fullrank.errors import BundleNotFound
+from fullrank.manifest import FileEntry, Manifest, bundle_id
+from fullrank.retrieval import Retriever
+from tests.forging import edit
+from tests.words_bundle import CREATED, QUERIES, WORDS, arrays, planted
+
+# -- what is written ---------------------------------------------------------------------------
+
+
+def test_the_folder_holds_what_the_format_says(written: Path) -> None:
+    assert written.parent.name == "planted"
+    files = {str(p.relative_to(written)) for p in written.rglob("*") if p.is_file()}
+    assert files == {
+        "manifest.json",
+        "golden.jsonl",
+        "index/cells.faiss",
+        "index/bounds.npy",
+        "index/codes.npy",
+        "index/scales.npy",
+        "index/limits.npy",
+        "index/postings.indptr.npy",
+        "index/postings.rows.npy",
+        "index/postings.impacts.npy",
+        "index/champions.indptr.npy",
+        "index/champions.rows.npy",
+        "index/champions.impacts.npy",
+        "index/signatures.npy",
+        "index/signatures.words.npy",
+        "index/signatures.means.npy",
+        "index/cells.of.npy",
+        "model/U.npy",
+        "model/words.txt",
+        "model/words.offsets.npy",
+        "documents/dense.npy",
+        "documents/indptr.npy",
+        "documents/indices.npy",
+        "documents/weights.npy",
+        "documents/bias.npy",
+        "documents/ids.txt",
+        "documents/ids.offsets.npy",
+        "documents/fields.jsonl",
+        "documents/fields.offsets.npy",
+        "columns/0.keyword.codes.npy",
+        "columns/0.keyword.values.txt",
+        "columns/0.keyword.values.offsets.npy",
+        "columns/1.number.codes.npy",
+        "columns/1.number.values.npy",
+    }
+
+
+def test_the_manifest_says_what_each_file_is(written: Path) -> None:
+    manifest = json.loads((written / "manifest.json").read_text())
+    assert manifest["format_version"] == 2
+    assert manifest["name"] == "planted"
+    assert manifest["version"] == written.name
+    assert manifest["version"] == f"planted-20260102t030405z-{manifest['bundle_id'][:8]}"
+    assert manifest["created"] == "2026-01-02T03:04:05.000678+00:00"
+    assert manifest["model"] == {"kind": "words", "title": "größe"}
+    assert manifest["card"] == planted()["card"]
+    for name, entry in manifest["files"].items():
+        content = (written / name).read_bytes()
+        assert entry["sha256"] == hashlib.sha256(content).hexdigest()
+        assert entry["bytes"] == len(content)
+        if name.endswith(".npy"):
+            array = np.load(written / name)
+            assert (entry["dtype"], tuple(entry["shape"])) == (array.dtype.str, array.shape)
+
+
+def test_the_manifest_is_canonical(written: Path) -> None:
+    text = (written / "manifest.json").read_text()
+    value = json.loads(text)
+    assert text == json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
+
+
+def test_the_same_training_has_the_same_id_whatever_name_time_and_card(root: Path) -> None:
+    first = open_bundle(write_bundle(root, "one", **planted()))
+    second = open_bundle(write_bundle(root, "two", **planted() | {"card": {}}, created=CREATED))
+    assert first.bundle_id == second.bundle_id
+    assert first.version != second.version
+
+
+def test_the_id_follows_files_and_model() -> None:
+    files = {"a.npy": FileEntry("0" * 64, 1)}
+    base = bundle_id(files, {"kind": "x"})
+    assert base != bundle_id(files, {"kind": "y"})
+    assert base != bundle_id({"b.npy": files["a.npy"]}, {"kind": "x"})
+    assert base != bundle_id({"a.npy": FileEntry("1" * 64, 1)}, {"kind": "x"})
+
+
+def test_published_twice_in_one_second_both_are_kept(root: Path, written: Path) -> None:
+    again = write_bundle(root, "planted", **planted(), created=CREATED)
+    assert again != written
+    assert open_bundle(again).bundle_id == open_bundle(written).bundle_id
+    assert find_bundle(root, "planted") == again
+
+
+def test_progress_names_each_part(root: Path) -> None:
+    said: list[tuple[str, int, int]] = []
+    write_bundle(root, "planted", **planted(), progress=lambda *told: said.append(told))
+    parts = ["model", "documents", "columns", "codes", "postings", "cells", "golden queries"]
+    assert list(dict.fromkeys(part for part, _, _ in said)) == parts
+    last = {part: (done, total) for part, done, total in said}
+    assert all(done == total for done, total in last.values())
+    for long in ("codes", "postings", "cells"):
+        assert last[long][0] > 0
+
+
+def test_few_documents_need_no_index_and_no_dense_part_no_cells(root: Path) -> None:
+    sparse = open_bundle(write_bundle(root, "sparse", **planted(n_dense=0)))
+    assert sparse.retriever.index is not None
+    assert sparse.retriever.index.cells is None
+    assert sparse.encoded.dense.shape == (40, 0)
+    few = open_bundle(write_bundle(root, "few", **planted(documents=39)))
+    assert few.retriever.index is None
+
+
+def test_the_fast_mode_is_tuned_on_sample_queries(root: Path) -> None:
+    path = write_bundle(root, "tuned", **planted(), sample_queries=[*QUERIES, *WORDS])
+    bundle = open_bundle(path)
+    assert bundle.retriever.modes == ("exact", "fast")
+    fast = bundle.sections["index"].facts["fast"]
+    assert fast["recall_at_10"] >= 0.99
+    assert fast["queries"] == (len(QUERIES) + len(WORDS)) // 2
+    untuned = open_bundle(write_bundle(root, "untuned", **planted()))
+    assert untuned.retriever.modes == ("exact",)
+
+
+# -- round trip --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize(("n_dense", "documents"), [(3, 40), (0, 40), (3, 1), (3, 0)])
+def test_loaded_answers_as_memory_does_to_the_bit(
+    n_dense: int, documents: int, verify: bool, root: Path
+) -> None:
+    given = planted(n_dense, documents)
+    opened = open_bundle(write_bundle(root, "planted", **given), verify=verify)
+
+    assert opened.model.config == given["model"].config
+    assert opened.card == given["card"]
+    assert list(opened.documents.ids) == [d.id for d in given["documents"]]
+    stored = [opened.documents.document(row) for row in range(documents)]
+    assert stored == given["documents"]
+    for name, array in arrays(opened.encoded).items():
+        expected = arrays(given["encoded"])[name]
+        assert array.dtype == expected.dtype
+        np.testing.assert_array_equal(array, expected)
+    in_memory = Retriever(given["encoded"]).search(given["model"].encode_queries(QUERIES), 100)
+    from_disk = opened.retriever.search(opened.model.encode_queries(QUERIES), 100)
+    for ours, theirs in zip(in_memory, from_disk, strict=True):
+        np.testing.assert_array_equal(ours.rows, theirs.rows)
+        np.testing.assert_array_equal(ours.scores, theirs.scores)
+
+
+def test_arrays_are_mapped_read_only(written: Path) -> None:
+    for array in arrays(open_bundle(written).encoded).values():
+        assert not array.flags.writeable
+        assert not array.flags.owndata
+
+
+def test_a_bundle_opens_wherever_its_folder_stands(written: Path, tmp_path: Path) -> None:
+    moved = shutil.copytree(written, tmp_path / "model")
+    assert open_bundle(moved).version == written.name
+
+
+# -- finding -------------------------------------------------------------------------------------
+
+
+def _named(infos: list[bundle.BundleInfo]) -> list[str]:
+    return [info.version for info in infos]
+
+
+def test_bundles_are_listed_newest_first(root: Path) -> None:
+    times = [datetime(2026, 1, day, tzinfo=UTC) for day in (2, 3, 1)]
+    b, c, a = (
+        write_bundle(root, name, **planted(), created=time)
+        for name, time in zip(["two", "one", "one"], times, strict=True)
+    )
+    infos = list_bundles(root)
+    assert [info.path for info in infos] == [c, b, a]
+    assert [info.name for info in infos] == ["one", "two", "one"]
+    assert infos[0].card == planted()["card"]
+    assert infos[0].bytes == sum(
+        p.stat().st_size for p in c.rglob("*") if p.is_file() and p.name != "manifest.json"
+    )
+    assert find_bundle(root, "one") == c
+    assert find_bundle(root, "two") == b
+    assert find_bundle(root, a.name) == a
+
+
+def test_what_is_no_bundle_is_left_out(
+    root: Path, written: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shutil.copytree(written, written.parent / ".tmp-0123")
+    shutil.copytree(written, written.parent / "copy")
+    shutil.copytree(written.parent, root / "other")
+    (root / "notes.txt").touch()
+    (root / "empty").mkdir()
+    (written.parent / "file").touch()
+    broken = written.parent / "broken"
+    broken.mkdir()
+    (broken / "manifest.json").write_text("{}")
+    assert _named(list_bundles(root)) == [written.name]
+    assert find_bundle(root, "planted") == written
+    assert f"left out {broken}" in caplog.text
+    assert f"left out {root / 'other' / written.name}" in caplog.text
+
+
+def test_no_root_is_told_from_an_empty_one(root: Path) -> None:
+    with pytest.raises(BundleNotFound, match="no such folder"):
+        list_bundles(root)
+    root.mkdir()
+    assert list_bundles(root) == []
+
+
+@pytest.mark.parametrize("wanted", ["other", "../planted", "", "planted/x", ".tmp-x"])
+def test_what_is_not_there_is_named(wanted: str, root: Path, written: Path) -> None:
+    with pytest.raises(BundleNotFound) as raised:
+        find_bundle(root, wanted)
+    assert repr(wanted) in str(raised.value)
+
+
+def test_the_manifest_reads_back_what_it_dumps(written: Path) -> None:
+    manifest = bundle.read_manifest(written)
+    assert isinstance(manifest, Manifest)
+    assert manifest.dump() == (written / "manifest.json").read_text()
+
+
+# -- columns -----------------------------------------------------------------------------------
+
+
+def test_columns_are_mapped_and_say_what_the_fields_say(written: Path) -> None:
+    bundle = open_bundle(written)
+    built = columns_of(map(bundle.documents.fields, range(len(bundle.documents))))
+    assert bundle.columns.by_name.keys() == built.by_name.keys() == {"title", "n"}
+    for name, column in built.by_name.items():
+        for kind, part in column.parts.items():
+            stored = bundle.columns[name].parts[kind]
+            assert not stored.codes.flags.writeable
+            assert list(stored.values) == list(part.values)
+            np.testing.assert_array_equal(stored.codes, part.codes)
+
+
+def test_a_bundle_without_columns_builds_them(written: Path) -> None:
+    def without(manifest: dict[str, Any]) -> None:
+        del manifest["columns"]
+        manifest["files"] = {
+            name: entry
+            for name, entry in manifest["files"].items()
+            if not name.startswith("columns/")
+        }
+
+    stored = open_bundle(written).columns
+    shutil.rmtree(written / "columns")
+    edit(written, without)
+    bundle = open_bundle(written)
+    assert "columns" not in bundle.sections
+    assert bundle.columns is bundle.columns
+    assert bundle.columns.by_name.keys() == stored.by_name.keys()
