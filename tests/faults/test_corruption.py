@@ -5,31 +5,27 @@ The bundle has everything a bundle can have: a learned part, an index with the c
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import random
 import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from fullrank.bundle import open_bundle, read_manifest
 from fullrank.documents import Document
 from fullrank.errors import BundleError
-from fullrank.manifest import CELLS, FileEntry, bundle_id
+from fullrank.manifest import CELLS
 from service.models.state import read_state
 from tests.api.support import AUTH, at, make_bundle, running
+from tests.forging import Damage, agree, array, flip, link, put, value
 
 pytestmark = pytest.mark.anyio
-
-Damage = Callable[[Path], None]
 
 
 @pytest.fixture(scope="module")
@@ -77,42 +73,6 @@ def names(path: Path) -> list[str]:
     return sorted(read_manifest(path).files)
 
 
-def flip(file: Path, at: int, bit: int = 0) -> None:
-    content = bytearray(file.read_bytes())
-    content[at] ^= 1 << bit
-    file.write_bytes(content)
-
-
-def agree(path: Path, *changed: str, **more: Any) -> None:
-    """Let the manifest say what the files are now, hashes and all: who forges can do that too."""
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest.pop("checksum", None)
-    for name in changed:
-        content = (path / name).read_bytes()
-        sha256 = hashlib.sha256(content).hexdigest()
-        manifest["files"].setdefault(name, {}).update(sha256=sha256, bytes=len(content), **more)
-    files = {k: FileEntry(v["sha256"], v["bytes"]) for k, v in manifest["files"].items()}
-    manifest["bundle_id"] = bundle_id(files, manifest["model"])
-    (path / "manifest.json").write_text(json.dumps(manifest))
-
-
-def array(name: str, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any] | None]) -> Damage:
-    """Change an array so that everything agrees but its values or its shape."""
-
-    def damage(path: Path) -> None:
-        found = np.load(path / name)
-        changed = change(found)
-        changed = found if changed is None else changed
-        np.save(path / name, changed)
-        agree(path, name, dtype=changed.dtype.str, shape=list(changed.shape))
-
-    return damage
-
-
-def value(place: Any, to: Any) -> Callable[[npt.NDArray[Any]], None]:
-    return lambda found: found.__setitem__(place, to)
-
-
 def swapped(one: str, other: str, *, forged: bool = False) -> Damage:
     def damage(path: Path) -> None:
         (path / one).rename(path / "x")
@@ -140,15 +100,6 @@ def pickled(name: str) -> Damage:
     return damage
 
 
-def link(name: str) -> Damage:
-    def damage(path: Path) -> None:
-        outside = path.parents[2] / name.replace("/", "-")
-        (path / name).rename(outside)
-        (path / name).symlink_to(outside)
-
-    return damage
-
-
 def named(name: str) -> Damage:
     """A file of this name in the manifest."""
 
@@ -164,11 +115,7 @@ def named(name: str) -> Damage:
 
 
 def cells(content: bytes) -> Damage:
-    def damage(path: Path) -> None:
-        (path / CELLS).write_bytes(content)
-        agree(path, CELLS)
-
-    return damage
+    return lambda path: put(path, CELLS, content)
 
 
 def pipe(path: Path) -> None:
