@@ -82,11 +82,11 @@ def entry(name: str, **values: Any) -> Damage:
     return edited(lambda manifest: manifest["files"][name].update(values))
 
 
-def link(name: str) -> Damage:
-    """A file or a folder is a link to what it was, outside the folder of bundles."""
+def link(name: str, up: int = 2) -> Damage:
+    """A file or a folder is a link to what it was: outside the folder of bundles, with up = 1 outside the bundle alone."""
 
     def damage(path: Path) -> None:
-        outside = path.parents[2] / name.replace("/", "-")
+        outside = path.parents[up] / name.replace("/", "-")
         (path / name).rename(outside)
         (path / name).symlink_to(outside)
 
