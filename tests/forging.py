@@ -83,7 +83,7 @@ def entry(name: str, **values: Any) -> Damage:
 
 
 def link(name: str, up: int = 2) -> Damage:
-    """A file or a folder is a link to what it was: outside the folder of bundles, with up = 1 outside the bundle alone."""
+    """A file or a folder links to what it was: outside the folder of bundles, or (up = 1) outside the bundle alone."""
 
     def damage(path: Path) -> None:
         outside = path.parents[up] / name.replace("/", "-")
