@@ -203,18 +203,32 @@ async def all_die_at(root: Path, moments: list[str]) -> None:
     versions = bundles(root, "a b c d e f")
     mark = root.parent / "mark"
     settings = {FILE: str(mark), "FULLRANK_PRELOAD": "false", "FULLRANK_MAX_LOADED": "3"}
-    for moment in ["", *moments]:
+    allowed: set[tuple[int, str]] = set()
+    died: str | None = None
+    for moment in ["", *moments, None]:
         with service(root, 2, "tests.faults.dying", **settings) as (supervisor, port):
             await asyncio.to_thread(started, root, 2)
             state = read_state(root)
-            if state is not None:
+            if died is not None:
+                assert state is not None, died
+                assert (state.generation, state.version) in allowed, (died, state, allowed)
                 await all_serve(root, port, state, 2)
+            if moment is None:
+                break
+            died = moment
+            version = following(versions, state)
+            if state is None:
+                allowed = {(2, version)}
+            else:
+                old, new = (state.generation, state.version), (state.generation + 1, version)
+                allowed = {new} if committed(moment) else {old}
+                # A follower that dies may take the coordinator with it on either side of the note.
+                if moment.startswith("follower"):
+                    allowed = {old, new}
             if moment:
                 mark.write_text(moment)
             admin = Connection(port)
-            asked = asyncio.create_task(
-                admin.ask("PUT", ALIAS, {"version": following(versions, state)}, AUTH)
-            )
+            asked = asyncio.create_task(admin.ask("PUT", ALIAS, {"version": version}, AUTH))
             if not moment:
                 assert (await asked).status == 200
                 admin.close()
