@@ -24,12 +24,16 @@ def filled(folder: Path, rounds: int) -> dict[str, int]:
     counts = json.loads(done.stdout)
     assert counts["rounds"] == counts["publish refused"] == counts["compact refused"] == rounds
     assert counts["writes refused"] == rounds
+    # Some bytes may be left for the note of a swap, but not every time.
+    assert counts.get("swaps refused", 0) > 0
+    assert counts["acknowledged"] > 0
+    assert counts["lost"] == 0
     return dict(counts)
 
 
 def test_a_full_disk_is_a_clean_error_and_passes(tmp_path: Path, a_namespace: None) -> None:
     """Twice full."""
-    assert filled(tmp_path / "disk", 2)["lost"] == 0
+    filled(tmp_path / "disk", 2)
 
 
 @pytest.mark.slow
