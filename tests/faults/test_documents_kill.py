@@ -155,7 +155,6 @@ def killed(root: Path, times: int) -> dict[str, int]:
     finally:
         kill(process)
     return {
-        "kills": times,
         "acknowledged": sum(len(writer.numbers) for writer in writers),
         "documents": sum(len(writer.kept) for writer in writers),
         "kept_without_an_answer": found_kept,
@@ -164,7 +163,7 @@ def killed(root: Path, times: int) -> dict[str, int]:
 
 def test_a_service_killed_during_bulk_writes_keeps_what_it_acknowledged(tmp_path: Path) -> None:
     """Twice kill -9 of all processes."""
-    assert killed(tmp_path, 2)["kills"] == 2
+    assert killed(tmp_path, 2)["acknowledged"] >= 2 * LINES
 
 
 @pytest.mark.slow
