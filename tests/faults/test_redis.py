@@ -9,7 +9,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from logging import getLogger
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +23,6 @@ from service.telemetry.metrics import Metrics
 from tests.api.support import answer_of, make_bundle, redis_process, running, served
 from tests.faults.front import MODES, Front, front
 
-_log = getLogger(__name__)
 T = TypeVar("T")
 QUERIES = [f"copy files {word}" for word in ("host", "remote", "list", "ssh", "x", "y")]
 
@@ -231,7 +229,7 @@ WORDS = "copy move files remote host list ssh directory rename log over a the of
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "stopped", "slow", "silent", "lying"])
 def test_a_broken_redis_under_load(tmp_path: Path, how: str) -> None:
-    """Two workers, 8 clients, at least 300 requests each with Redis well, broken and well again; words and 8 kB pages.
+    """Two workers, 8 clients, some 300 requests each with Redis well, broken and well again; words and 8 kB pages.
 
     The same clients ask a service without Redis in turn, so whatever else the machine does meets both alike. No answer
     is wrong, none fails, p99 is at most a timeout (20 ms) and 20 ms above that of the other, memory stays within 8 MiB.
@@ -323,7 +321,7 @@ def test_a_broken_redis_under_load(tmp_path: Path, how: str) -> None:
     }
     requests = {name: len(there) for name, (_, there) in phases.items()}
     said = f"{how}: requests {requests}, rise of p50 and p99 in ms {rises}, {grown:+,.0f} bytes"
-    _log.warning(said)
+    print(said)  # noqa: T201
     assert min(requests.values()) > 50, said
     assert rises["broken"][1] <= TIMEOUT_MS + SLACK_MS, said
     assert grown < 8 << 20, said

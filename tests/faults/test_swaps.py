@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import subprocess
@@ -22,7 +21,6 @@ from tests.faults.dying import COORDINATOR, FILE, FOLLOWER
 from tests.faults.load import Connection, Load, Reply
 from tests.faults.real import REPOSITORY, service, started
 
-_log = logging.getLogger(__name__)
 TEXTS = ["copy files", "copy a file to a remote host", "list files", "rename files"]
 ALIAS = "/v1/models/aliases/default"
 
@@ -85,13 +83,10 @@ async def swap_under_load(root: Path, swaps: int, workers: int) -> None:
         assert state is not None
         assert (state.generation, state.version) == (swaps + 1, versions[(swaps - 1) % 2])
         took.sort()
-        _log.info(
-            "%d swaps with %d workers: %d answered, 0 failed, 0 mixed; a swap took %.0f ms in the median, %.0f at most",
-            swaps,
-            workers,
-            load.answered,
-            1000 * took[len(took) // 2],
-            1000 * took[-1],
+        print(  # noqa: T201
+            f"{swaps} swaps with {workers} workers: {load.answered} answered, 0 failed, 0 mixed; "
+            f"a swap took {1000 * took[len(took) // 2]:.0f} ms in the median, "
+            f"{1000 * took[-1]:.0f} at most"
         )
         admin.close()
 
@@ -195,7 +190,7 @@ async def die_at(root: Path, moments: list[str]) -> None:
                 await all_serve(root, port, state, 2)
                 load.look()
         assert load.answered > len(moments)
-    _log.info("%d moments of a swap at which a process died: %s", len(moments), ", ".join(moments))
+    print(f"{len(moments)} moments of a swap at which a process died: {', '.join(moments)}")  # noqa: T201
 
 
 async def all_die_at(root: Path, moments: list[str]) -> None:
@@ -239,7 +234,7 @@ async def all_die_at(root: Path, moments: list[str]) -> None:
             os.killpg(supervisor, signal.SIGKILL)
             await asyncio.gather(asked, return_exceptions=True)
             admin.close()
-    _log.info("%d moments of a swap at which all died: %s", len(moments), ", ".join(moments))
+    print(f"{len(moments)} moments of a swap at which all died: {', '.join(moments)}")  # noqa: T201
 
 
 @pytest.mark.parametrize("moment", ["follower load after", "coordinator replace after"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import signal
@@ -19,8 +18,6 @@ from service.process.supervisor import NOT_STARTED, Start, Supervisor
 from tests.api.support import AUTH, at, environment_for, free_port, make_bundle, wait_for
 from tests.faults.load import Connection, Load, Reply, children, client_ports
 from tests.faults.real import REPOSITORY, service, started
-
-_log = logging.getLogger(__name__)
 
 
 async def kill_workers(root: Path, kills: int, seed: int) -> None:
@@ -77,13 +74,9 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
         # Nothing broke but connections that a killed worker held, and each broke at most once.
         assert set(load.broken) <= excused, (load.broken, excused)
         assert len(load.broken) <= load.clients * kills
-        _log.info(
-            "%d kills, %d swaps: %d answered, %d broken with the connection of a killed worker, "
-            "0 others failed",
-            kills,
-            swaps,
-            load.answered,
-            len(load.broken),
+        print(  # noqa: T201
+            f"{kills} kills, {swaps} swaps: {load.answered} answered, {len(load.broken)} broken "
+            "with the connection of a killed worker, 0 others failed"
         )
         admin.close()
 
