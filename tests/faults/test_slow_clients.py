@@ -110,9 +110,10 @@ def test_what_is_sent_too_slowly_is_cut_off(url: str) -> None:
             assert time.monotonic() < end, waiting
             ended, _, _ = select.select(list(waiting), [], [], 0.1)
             for connection in ended:
-                del waiting[connection]
+                drip = waiting.pop(connection)
                 received = rest(connection)
-                if received:
+                # What is still on its way to a closed socket may take the answer with it.
+                if received or not drip:
                     check(received, 408, "timed-out")
             for connection, drip in waiting.items():
                 with suppress(BrokenPipeError, ConnectionResetError):
@@ -140,7 +141,7 @@ def test_who_does_not_read_is_cut_off(url: str) -> None:
 
 
 def test_slow_clients_hold_nobody_up(url: str) -> None:
-    """40 of each kind at once: every search of somebody else is answered as fast as before."""
+    """40 of three kinds at once: every search of somebody else is answered within a second."""
     with ExitStack() as stack:
         for i in range(40):
             connection = stack.enter_context(closing(connect(url)))
