@@ -20,13 +20,20 @@ pytestmark = pytest.mark.anyio
 QUERY = {"query": "copy files"}
 
 
+class Gate(threading.Event):
+    """held: rankings that have come to it."""
+
+    held = 0
+
+
 @pytest.fixture
-def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Rankings wait for it."""
-    event = threading.Event()
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    """Rankings wait for it, and are counted."""
+    event = Gate()
     original = ranking._rank
 
     def held(*args: Any) -> Any:
+        event.held += 1
         event.wait(20)
         return original(*args)
 
@@ -41,7 +48,7 @@ def later(response: httpx.Response, status: int, slug: str) -> None:
     assert int(response.headers["Retry-After"]) >= 1
 
 
-async def test_a_full_queue_is_refused_at_once(root: Root, gate: threading.Event) -> None:
+async def test_a_full_queue_is_refused_at_once(root: Root, gate: Gate) -> None:
     async with running(root.path, max_queue=2, rank_threads=1) as client:
         waiting = [asyncio.create_task(client.post("/v1/search", json=QUERY)) for _ in range(2)]
         await asyncio.sleep(0.1)
@@ -56,9 +63,7 @@ async def test_a_full_queue_is_refused_at_once(root: Root, gate: threading.Event
         assert (await client.post("/v1/search", json=QUERY)).status_code == 200
 
 
-async def test_what_cannot_be_answered_in_time_is_told_in_time(
-    root: Root, gate: threading.Event
-) -> None:
+async def test_what_cannot_be_answered_in_time_is_told_in_time(root: Root, gate: Gate) -> None:
     """Running and waiting alike; who waited is never ranked after that."""
     async with running(root.path, deadline_ms=300, rank_threads=1) as client:
         started = time.monotonic()
@@ -68,7 +73,9 @@ async def test_what_cannot_be_answered_in_time_is_told_in_time(
         assert 0.25 < time.monotonic() - started < 5
         gate.set()
         await asyncio.sleep(0.05)
+        assert gate.held == 1
         assert (await client.post("/v1/search", json=QUERY)).status_code == 200
+        assert gate.held == 2
 
 
 async def test_a_client_that_asks_too_often_is_told_so(root: Root) -> None:
