@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reply:
-    """One answer, its headers in lower case, and when the request began (order of events, not time)."""
+    """One answer, its headers in lower case."""
 
     status: int
     headers: Mapping[str, str]

@@ -100,9 +100,9 @@ def test_stopping_is_bounded_whatever_clients_do(
     root: Path, running: list[subprocess.Popen[bytes]]
 ) -> None:
     process, url = start(root, running, 0.0)
-    with closing(connect(url)) as half, closing(connect(url)) as silent:
+    with closing(connect(url)) as half, closing(connect(url)):
+        # One has sent half of a request, the other says nothing.
         half.sendall(HEAD + b"Content-Length: 23\r\n\r\n{")
-        assert silent.fileno()
         time.sleep(0.2)
         started = time.monotonic()
         process.send_signal(signal.SIGTERM)
