@@ -17,12 +17,10 @@ from tests.api.support import environment_for, free_port, wait_for
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-@contextmanager
-def service(
-    root: Path, workers: int, module: str = "service.process.run", **settings: str
-) -> Iterator[tuple[int, int]]:
-    """The real service; gives the supervisor's process and the port. Nothing of it outlives the block."""
-    port = free_port()
+def start(
+    root: Path, port: int, workers: int = 1, module: str = "service.process.run", **settings: str
+) -> subprocess.Popen[bytes]:
+    """The real service, ready, in a process group of its own."""
     process = subprocess.Popen(
         [sys.executable, "-m", module],
         cwd=REPOSITORY,
@@ -31,6 +29,27 @@ def service(
     )
     try:
         wait_for(f"http://127.0.0.1:{port}/readyz", process)
+    except BaseException:
+        kill(process)
+        raise
+    return process
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of the service and all its workers at once; of what is left, when some are gone."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@contextmanager
+def service(
+    root: Path, workers: int, module: str = "service.process.run", **settings: str
+) -> Iterator[tuple[int, int]]:
+    """The real service; gives the supervisor's process and the port. Nothing of it outlives the block."""
+    port = free_port()
+    process = start(root, port, workers, module, **settings)
+    try:
         yield process.pid, port
     finally:
         process.terminate()
@@ -38,9 +57,7 @@ def service(
             process.wait(20)
         finally:
             left = living(process.pid)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            kill(process)
         assert not left, "the supervisor left workers behind"
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import secrets
-import signal
-import subprocess
-import sys
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +13,9 @@ import httpx
 import pytest
 
 from service.documents.log import FILE, Log
-from tests.api.support import CORPUS, at, environment_for, free_port, make_bundle, wait_for
+from tests.api.support import CORPUS, at, free_port, make_bundle
+from tests.faults.real import kill, start
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 LINES = 40
 
 
@@ -70,23 +66,6 @@ def send(client: httpx.Client, key: str, lines: dict[str, int]) -> list[int]:
     return [v["seq"] for v in verdicts]
 
 
-def start(root: Path, port: int) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "service.process.run"],
-        cwd=REPOSITORY,
-        env=environment_for(root, port, FULLRANK_WORKERS="2", FULLRANK_LOG_LEVEL="error"),
-        start_new_session=True,
-    )
-    wait_for(f"http://127.0.0.1:{port}/readyz", process)
-    return process
-
-
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """The service and all its workers at once."""
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def check(root: Path, url: str, writers: list[Writer]) -> None:
     """Every acknowledged document once, as it was last acknowledged, in the log and in answers."""
     kept = {id: n for writer in writers for id, n in writer.kept.items()}
@@ -118,7 +97,7 @@ def killed(root: Path, times: int) -> dict[str, int]:
     writers = [Writer(f"w{i}") for i in range(3)]
     found_kept = 0
     for _ in range(times):
-        process = start(root, port)
+        process = start(root, port, 2, FULLRANK_LOG_LEVEL="error")
         try:
             with httpx.Client(base_url=url, timeout=30) as client:
                 for writer in writers:
@@ -144,7 +123,7 @@ def killed(root: Path, times: int) -> dict[str, int]:
             kill(process)
         for thread in threads:
             thread.join()
-    process = start(root, port)
+    process = start(root, port, 2, FULLRANK_LOG_LEVEL="error")
     try:
         with httpx.Client(base_url=url, timeout=30) as client:
             for writer in writers:

@@ -25,7 +25,7 @@ import pytest
 
 from fullrank.documents import Document
 from tests.api.support import at, make_bundle, served
-from tests.faults.test_workers import service
+from tests.faults.real import service
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMON = ["copy", "files", "remote", "host"]

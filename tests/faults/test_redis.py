@@ -219,6 +219,36 @@ def test_one_reply_out_of_step_does_not_put_all_later_ones_out_of_step(tmp_path:
         asyncio.run(scenario(url, redis))
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_redis_dying_under_load_costs_no_answer(tmp_path: Path, how: signal.Signals) -> None:
+    """400 requests of 8 clients, Redis gone after the first quarter: every answer is right."""
+    make_bundle(tmp_path / "bundles", "learned", n_dense=8)
+
+    async def scenario() -> None:
+        async with running(tmp_path / "bundles") as client:
+            expected = {query: await ask(client, query) for query in QUERIES}
+        with redis_process(tmp_path) as (url, process):
+            options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 100, "redis_gain": 0}
+            async with running(tmp_path / "bundles", **options) as client:
+                asked = 0
+
+                async def load() -> None:
+                    nonlocal asked
+                    for i in range(50):
+                        query = QUERIES[i % len(QUERIES)]
+                        assert await ask(client, query) == expected[query]
+                        asked += 1
+                        if asked == 100:
+                            os.kill(process.pid, how)
+
+                started = time.perf_counter()
+                await asyncio.gather(*(load() for _ in range(8)))
+                assert asked == 400
+                assert time.perf_counter() - started < 60
+
+    asyncio.run(scenario())
+
+
 TIMEOUT_MS = 20
 # Of p99, beyond the one timeout that a request may wait for: what the work of giving up costs on a busy machine.
 SLACK_MS = 20

@@ -15,9 +15,9 @@ import pytest
 
 from service.models.state import read_state
 from service.process.supervisor import NOT_STARTED, Start, Supervisor
-from tests.api.support import AUTH, at, environment_for, free_port, make_bundle, wait_for
+from tests.api.support import AUTH, at, free_port, make_bundle
 from tests.faults.load import Connection, Load, Reply, children, client_ports
-from tests.faults.real import REPOSITORY, service, started
+from tests.faults.real import kill, service, start, started
 
 
 async def kill_workers(root: Path, kills: int, seed: int) -> None:
@@ -96,18 +96,18 @@ def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     """kill -9 of the supervisor: no worker stays behind on the port."""
     make_bundle(tmp_path, "one")
     port = free_port()
-    environment = environment_for(tmp_path, port, FULLRANK_WORKERS="2")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "service.process.run"], cwd=REPOSITORY, env=environment
-    )
-    wait_for(f"http://127.0.0.1:{port}/readyz", process)
-    workers = children(process.pid)
-    process.kill()
-    process.wait()
-    end = time.monotonic() + 15
-    while any(Path(f"/proc/{worker}").exists() for worker in workers):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    process = start(tmp_path, port, 2)
+    try:
+        workers = children(process.pid)
+        assert len(workers) == 2
+        process.kill()
+        process.wait()
+        end = time.monotonic() + 15
+        while any(Path(f"/proc/{worker}").exists() for worker in workers):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        kill(process)
     assert not list((tmp_path / ".workers").glob("*.json"))
 
 
