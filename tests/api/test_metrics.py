@@ -14,11 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running, served
-
-
-def children(pid: int) -> list[int]:
-    """Processes started by a process."""
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+from tests.faults.load import children
 
 
 def workers() -> list[int]:
