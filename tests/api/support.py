@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -213,19 +213,17 @@ def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]
 
 
 def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60) -> None:
-    """Until the address answers. Raises RuntimeError when the process ends or time runs out."""
+    """Until the address answers with 200. Raises RuntimeError when the process ends or time runs out."""
     end = time.monotonic() + seconds
     with httpx.Client(timeout=2) as client:
         while time.monotonic() < end:
             if process.poll() is not None:
                 raise RuntimeError(f"the server ended with {process.returncode}")
-            try:
-                client.get(url)
-            except httpx.TransportError:
-                time.sleep(0.05)
-            else:
-                return
-    raise RuntimeError(f"{url} did not answer in {seconds} s")
+            with suppress(httpx.TransportError):
+                if client.get(url).status_code == 200:
+                    return
+            time.sleep(0.05)
+    raise RuntimeError(f"{url} did not answer with 200 in {seconds} s")
 
 
 def redis_server() -> str:
