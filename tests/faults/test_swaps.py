@@ -198,7 +198,7 @@ async def all_die_at(root: Path, moments: list[str]) -> None:
     versions = bundles(root, "a b c d e f")
     mark = root.parent / "mark"
     settings = {FILE: str(mark), "FULLRANK_PRELOAD": "false", "FULLRANK_MAX_LOADED": "3"}
-    allowed: set[tuple[int, str]] = set()
+    allowed: set[tuple[int, str | None]] = set()
     died: str | None = None
     for moment in ["", *moments, None]:
         with service(root, 2, "tests.faults.dying", **settings) as (supervisor, port):
@@ -217,7 +217,7 @@ async def all_die_at(root: Path, moments: list[str]) -> None:
             else:
                 old, new = (state.generation, state.version), (state.generation + 1, version)
                 allowed = {new} if committed(moment) else {old}
-                # A follower that dies may take the coordinator with it on either side of the note.
+                # The coordinator dies with a follower, before it has replaced the note or after.
                 if moment.startswith("follower"):
                     allowed = {old, new}
             if moment:
