@@ -57,10 +57,11 @@ class RedisCache:
         self._writes = 0
 
     async def get(self, key: Key) -> Embedding | None:
-        if not self._breaker.allows():
-            return None
+        # Before the breaker: a trial that it allows has to be made, or it would stay open.
         if not self._worth.asks(key.kind):
             self._metrics.redis_passed.inc()
+            return None
+        if not self._breaker.allows():
             return None
         started = time.perf_counter()
         try:

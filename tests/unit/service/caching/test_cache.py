@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fullrank.encoding import Encoded
 from fullrank.text import words
 from service.caching.breaker import Breaker
 from service.caching.cache import Embedding, EmbeddingCache, Key, normalise, pack, unpack
+from service.caching.redis_cache import RedisCache
 from service.caching.worth import Worth
 from service.telemetry.metrics import Metrics
 
@@ -218,3 +220,37 @@ def test_kinds_of_bundles_long_gone_are_forgotten() -> None:
     for i in range(5_000):
         worth.encoded((f"bundle {i}", 5), 0.0)
     assert len(worth._kinds) <= 1024
+
+
+def test_texts_not_worth_asking_for_do_not_use_up_the_trial_of_an_open_breaker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        now, answers, asked = 0.0, False, 0
+        cache = RedisCache("unix:///nowhere", Metrics(), ttl_s=60, timeout_s=1, retry_s=5, gain=2)
+        cache._breaker = Breaker(retry_s=5, clock=lambda: now)
+
+        async def get(*_: Any) -> None:
+            nonlocal asked
+            asked += 1
+            if not answers:
+                raise ConnectionError
+
+        monkeypatch.setattr(cache._client, "get", get)
+        short, page = key("copy"), key("copy " * 1000)
+        for _ in range(20):
+            for one, seconds in ((short, 0.0001), (page, 0.01)):
+                cache._worth.encoded(one.kind, seconds)
+                cache._worth.asked(one.kind, 0.001)
+        for _ in range(4):
+            await cache.get(page)
+        assert (asked, cache._breaker.open) == (3, True)
+        now, answers = 5.0, True
+        for _ in range(5):
+            await cache.get(short)
+        assert asked == 3
+        await cache.get(page)
+        assert (asked, cache._breaker.open) == (4, False)
+        await cache.close()
+
+    asyncio.run(scenario())
