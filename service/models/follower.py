@@ -200,6 +200,7 @@ class Follower:
                 self._shelf.hold(self._held(version))
             except FullrankError as error:
                 self._shelf.failures[version] = str(error)
+                self._retry_at = time.monotonic() + _RETRY_S
                 _log.error("cannot load %s: %s", version, error)
         serving = self._shelf.serving
         if serving.active is None or ALIAS in self._shelf.failures:
@@ -212,14 +213,13 @@ class Follower:
     def _step(self, state: ActiveState | None, preload: bool) -> Step:
         serving = self._shelf.serving
         holding = Holding(serving.generation, serving.active, serving.models)
-        settled = (
+        if (
             state is not None
-            and (state.generation, state.version) == (serving.generation, serving.active)
+            and state.version is not None
             and not preload
-            and set(state.loaded) <= serving.models.keys()
-        )
-        if settled:
-            return Step()  # the usual case, without a look through the folder
+            and set(state.loaded) <= {*serving.models, state.version}
+        ):
+            return next_step(state, holding, [])  # a switch too needs no look through the folder
 
         def decide(elsewhere: list[str]) -> Step:
             return next_step(

@@ -1,0 +1,101 @@
+"""A worker that follows the note: what failed once is tried again, and a switch costs no look through the folder."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fullrank.bundle import Bundle, open_bundle
+from fullrank.errors import BundleError
+from service.models import follower
+from service.models.registry import Registry
+from service.models.state import ActiveState, write_state
+from service.telemetry.metrics import Metrics
+from tests.api.conftest import Root
+from tests.api.support import at, make_bundle
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed is tried again soon."""
+    monkeypatch.setattr(follower, "_RETRY_S", 0.05)
+
+
+@asynccontextmanager
+async def worker(root: Path, **options: Any) -> AsyncIterator[Registry]:
+    registry = Registry(root, Metrics(), poll_s=0.01, **options)
+    await registry.start()
+    try:
+        yield registry
+    finally:
+        await registry.close()
+
+
+class Failing:
+    """Opens bundles; the one of this version fails, until ``works`` is set."""
+
+    def __init__(self, version: str) -> None:
+        self.version, self.works = version, threading.Event()
+
+    def __call__(self, path: Path) -> Bundle:
+        if path.name == self.version and not self.works.is_set():
+            raise BundleError(f"{path}: not this time")
+        return open_bundle(path)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_bundle_that_failed_at_start_serves_later_beside_a_noted_load(root: Root) -> None:
+    """Nothing was activated, and all that is noted to be held besides is held: there is still something to do."""
+    write_state(root.path, ActiveState(loaded=(root.bm25,)))
+    opener = Failing(root.learned)
+    async with worker(root.path, preload=False, opener=opener) as registry:
+        assert registry.serving.active is None
+        assert list(registry.serving.models) == [root.bm25]
+        opener.works.set()
+        await until(lambda: registry.serving.active == root.learned)
+        assert not registry.failures
+
+
+async def test_a_noted_load_that_failed_once_is_tried_again(root: Root) -> None:
+    write_state(root.path, ActiveState(3, root.learned, loaded=(root.bm25,)))
+    opener = Failing(root.bm25)
+    async with worker(root.path, preload=False, opener=opener) as registry:
+        assert list(registry.serving.models) == [root.learned]
+        assert "not this time" in registry.failures[root.bm25]
+        opener.works.set()
+        await until(lambda: root.bm25 in registry.serving.models)
+        assert registry.serving.active == root.learned
+        assert not registry.failures
+
+
+async def test_a_switch_does_not_look_through_the_folder(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with worker(root.path) as one, worker(root.path) as two:
+        late = make_bundle(root.path, "late", created=at(3))
+        looked: Counter[Path] = Counter()
+        real = follower.available
+
+        def available(path: Path) -> Any:
+            looked[path] += 1
+            return real(path)
+
+        monkeypatch.setattr(follower, "available", available)
+        for version in (late, root.bm25, root.learned):
+            assert (await one.activate(version)).converged
+            assert one.serving.active == two.serving.active == version
+        assert not looked
