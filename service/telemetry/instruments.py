@@ -190,9 +190,8 @@ class Table:
         """What the workers have counted."""
         return self._cells.read()
 
-    def told(self) -> Iterator[Metric]:
-        """All metrics of all workers."""
-        slots = self.snapshots()
+    def told(self, slots: Sequence[Snapshot]) -> Iterator[Metric]:
+        """All metrics over the workers of these slots."""
         for family in self.families:
             yield family.told(slots)
 

@@ -123,8 +123,9 @@ class Metrics:
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of all workers."""
-        yield from self._table.told()
-        yield from _processes(self._table.snapshots())
+        slots = self._table.snapshots()
+        yield from self._table.told(slots)
+        yield from _processes(slots)
 
     def render(self) -> bytes:
         """The text exposition format."""

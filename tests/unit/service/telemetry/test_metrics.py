@@ -115,7 +115,7 @@ def test_more_series_than_there_is_room_for_are_not_counted_and_hurt_no_other(
     for i in range(cells.CELLS + 10):
         counter.labels(str(i)).inc()
     first.inc()
-    [told] = table.told()
+    [told] = table.told(table.snapshots())
     numbers = {sample.labels["label"]: sample.value for sample in told.samples}
     assert numbers["first"] == 1
     assert set(numbers.values()) == {1}
