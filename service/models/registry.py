@@ -103,7 +103,7 @@ class Registry:
 
     async def _ask(self, work: Callable[[str], Swapped], version: str) -> Swapped:
         try:
-            return await asyncio.to_thread(work, version)
+            swapped = await asyncio.to_thread(work, version)
         except swap.SwapUnderWay:
             raise errors.Conflict from None
         except BundleNotFound as error:
@@ -114,3 +114,5 @@ class Registry:
         except swap.SwapFailed as error:
             self._metrics.swaps.labels("failed").inc()
             raise errors.Internal(str(error)) from error
+        self._metrics.swaps.labels("done").inc()
+        return swapped

@@ -106,7 +106,6 @@ class Shelf:
         self.failures.pop(bundle.version, None)
         self.failures.pop(ALIAS, None)
         self._publish(Serving(generation, bundle.version, previous, self._with(bundle)))
-        self._metrics.swaps.labels("done").inc()
         self._metrics.generation.set(generation)
         self._metrics.documents.set(len(bundle.documents))
         self._metrics.bundle_bytes.set(bundle.manifest.total_bytes)

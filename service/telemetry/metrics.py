@@ -71,7 +71,7 @@ class Metrics:
             "redis_breaker_open", "1 while Redis is left alone after failures"
         )
         self.swaps = table.counter(
-            "swaps", "Switches of the default model: done, refused or failed", "result"
+            "swaps", "Swaps and loads asked over HTTP: done, refused or failed", "result"
         )
         self.generation = table.each("generation", "Generation that serves")
         self.models_loaded = table.each("models_loaded", "Models loaded")

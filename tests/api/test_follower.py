@@ -14,6 +14,7 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
+from service.errors import BundleRefused
 from service.models import follower
 from service.models.registry import Registry
 from service.models.state import ActiveState, write_state
@@ -31,8 +32,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def worker(root: Path, **options: Any) -> AsyncIterator[Registry]:
-    registry = Registry(root, Metrics(), poll_s=0.01, **options)
+async def worker(
+    root: Path, metrics: Metrics | None = None, **options: Any
+) -> AsyncIterator[Registry]:
+    registry = Registry(root, metrics or Metrics(), poll_s=0.01, **options)
     await registry.start()
     try:
         yield registry
@@ -80,6 +83,37 @@ async def test_a_noted_load_that_failed_once_is_tried_again(root: Root) -> None:
         await until(lambda: root.bm25 in registry.serving.models)
         assert registry.serving.active == root.learned
         assert not registry.failures
+
+
+async def test_what_is_asked_is_counted_once_by_the_worker_that_was_asked(root: Root) -> None:
+    """Not what a worker comes up on, nor what it follows."""
+    counted = Metrics(), Metrics()
+
+    def found() -> list[dict[str, float]]:
+        return [
+            {
+                sample.labels["result"]: sample.value
+                for metric in metrics.collect()
+                for sample in metric.samples
+                if sample.name == "fullrank_swaps_total"
+            }
+            for metrics in counted
+        ]
+
+    none = {"done": 0, "failed": 0, "refused": 0}
+    async with worker(root.path, counted[0]) as one, worker(root.path, counted[1]) as two:
+        assert found() == [none, none]
+        await one.activate(root.bm25)
+        assert two.serving.active == root.bm25
+        assert found() == [{**none, "done": 1}, none]
+        await one.load(root.learned)
+        assert found() == [{**none, "done": 2}, none]
+        manifest = root.path / "bm25" / root.bm25 / "manifest.json"
+        manifest.chmod(0o644)
+        manifest.write_text("{")
+        with pytest.raises(BundleRefused):
+            await two.activate(root.bm25)
+        assert found() == [{**none, "done": 2}, {**none, "refused": 1}]
 
 
 async def test_a_switch_does_not_look_through_the_folder(
