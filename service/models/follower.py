@@ -228,6 +228,7 @@ class Follower:
                 [_named(info) for info in available(self._root)],
                 self._default_model,
                 preload=preload,
+                room=self._shelf.max_loaded,
                 elsewhere=elsewhere,
             )
 

@@ -1,7 +1,7 @@
 """What a worker should do next, decided from what is noted, what it holds and what is on disk.
 
 Deciding is apart from doing: these are pure functions over plain values, tested as a table; the
-registry does what they say.
+follower does what they say.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ def next_step(
     default_model: str | None = None,
     *,
     preload: bool = False,
+    room: int | None = None,
     elsewhere: Collection[str] = (),
 ) -> Step:
     """What to do now; Step() is nothing.
@@ -53,7 +54,8 @@ def next_step(
     it also when its generation is lower than its own, for the note is what it would come up on after a restart. Where
     nothing is noted a worker joins the others, so that a bundle published meanwhile does not part them.
     While no version is noted the newest bundle of default_model (of all, when None) serves, and
-    what serves is not exchanged unasked. preload adds the newest version of every bundle name.
+    what serves is not exchanged unasked. preload adds the newest version of every bundle name, the newest first, as far
+    as there is room: for so many models in all, those that serve or are noted among them (None: for any number).
     """
     activate, generation = None, holding.generation
     if state is not None and state.version is not None:
@@ -66,6 +68,7 @@ def next_step(
             first = (joined or candidates)[0]
             activate, generation = first.version, max(1, holding.generation)
 
+    on_disk = {bundle.version for bundle in available}
     wanted = list(state.loaded) if state is not None else []
     if preload:
         if state is not None and state.previous is not None:
@@ -73,8 +76,9 @@ def next_step(
         newest: dict[str, str] = {}
         for bundle in available:
             newest.setdefault(bundle.name, bundle.version)
-        wanted += newest.values()
-    on_disk = {bundle.version for bundle in available}
+        kept = {*holding.loaded, *on_disk.intersection([*wanted, activate])}
+        more = [version for version in newest.values() if version not in kept]
+        wanted += more if room is None else more[: max(0, room - len(kept))]
     load = tuple(
         version
         for version in dict.fromkeys(wanted)

@@ -78,8 +78,9 @@ class Taken:
 class Shelf:
     """The current Serving, replaced by one thread and read by all.
 
-    failures  why a version was refused, and under ALIAS why what is noted does not serve
-    release   called with a bundle that was let go, or was prepared and is not to serve after all
+    max_loaded  models kept; those that serve or served before stay beyond it
+    failures    why a version was refused, and under ALIAS why what is noted does not serve
+    release     called with a bundle that was let go, or was prepared and is not to serve after all
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Shelf:
         self.serving = Serving()
         self.failures: dict[str, str] = {}
         self._metrics = metrics
-        self._max_loaded = max_loaded
+        self.max_loaded = max_loaded
         self._release = release
 
     def hold(self, bundle: Bundle) -> None:
@@ -118,7 +119,7 @@ class Shelf:
         models = dict(serving.models)
         newest = next(reversed(models), None)
         keep = {serving.active, serving.previous, newest}
-        dropped = [models.pop(version) for version in to_drop(list(models), keep, self._max_loaded)]
+        dropped = [models.pop(version) for version in to_drop(list(models), keep, self.max_loaded)]
         dropped += [
             old
             for version, old in self.serving.models.items()

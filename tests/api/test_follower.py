@@ -85,6 +85,19 @@ async def test_a_noted_load_that_failed_once_is_tried_again(root: Root) -> None:
         assert not registry.failures
 
 
+async def test_no_more_is_loaded_at_start_than_is_kept(tmp_path: Path) -> None:
+    """Of more names than models are kept the newest: none is verified only to be let go again."""
+    versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(5)]
+    opened = []
+
+    def opener(path: Path) -> Bundle:
+        opened.append(path.name)
+        return open_bundle(path)
+
+    async with worker(tmp_path, max_loaded=3, opener=opener) as registry:
+        assert opened == list(registry.serving.models) == versions[:1:-1]
+
+
 async def test_what_is_asked_is_counted_once_by_the_worker_that_was_asked(root: Root) -> None:
     """Not what a worker comes up on, nor what it follows."""
     counted = Metrics(), Metrics()

@@ -53,6 +53,28 @@ NEWEST_FIRST = [B1, A2, A1]
             {"preload": True},
             Step(("a-1", "a-2"), "b-1", 3),
         ),
+        # No more names than there is room for, the newest of them; what serves, what is noted and what served before
+        # take room too, but not what is gone from disk.
+        (None, NOTHING, {"preload": True, "room": 2}, Step(("a-2",), "b-1", 1)),
+        (None, NOTHING, {"preload": True, "room": 1}, Step((), "b-1", 1)),
+        (
+            ActiveState(3, "a-1", None, ("gone-1",)),
+            NOTHING,
+            {"preload": True, "room": 2},
+            Step(("b-1",), "a-1", 3),
+        ),
+        (
+            ActiveState(3, "a-1", None, ("a-2",), "b-1"),
+            NOTHING,
+            {"preload": True, "room": 1},
+            Step(("a-2", "b-1"), "a-1", 3),
+        ),
+        (
+            ActiveState(3, "b-1", None, (), "a-1"),
+            NOTHING,
+            {"preload": True, "room": 2},
+            Step(("a-1",), "b-1", 3),
+        ),
         # At start, nothing noted, others serve already: what they serve, of the name asked for.
         (None, NOTHING, {"elsewhere": ["a-1"]}, Step((), "a-1", 1)),
         (None, NOTHING, {"elsewhere": ["gone-1"]}, Step((), "b-1", 1)),
