@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.errors import BundleError
+from fullrank.files import sync_folder
 from fullrank.manifest import FileEntry, is_dtype
 from fullrank.verify import map_array, map_bytes
 
@@ -148,14 +149,14 @@ class Folder:
     def sync(self) -> None:
         """Sync the folders: their files are synced already."""
         for folder in {(self.path / name).parent for name in self.files} | {self.path}:
-            _sync(folder)
+            sync_folder(folder)
 
     def publish(self, target: Path) -> None:
         """Give the folder its name."""
         self.path.rename(target)
         self._published = True
-        _sync(target.parent)
-        _sync(target.parent.parent)
+        sync_folder(target.parent)
+        sync_folder(target.parent.parent)
 
     def _file(self, name: str) -> _File:
         if name.lower() in self._names:
@@ -276,11 +277,3 @@ def _header(file: _File, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
         "shape": shape,
     }
     np.lib.format.write_array_header_1_0(file, header)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -30,6 +30,7 @@ from types import MappingProxyType
 from typing import Any
 
 from fullrank.errors import FullrankError
+from fullrank.files import replace_file
 
 SCOPES = ("search", "ingest", "events", "admin")
 FILE = "keys.json"
@@ -124,16 +125,7 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
         }
         for key in keys
     ]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            json.dump({"keys": entries}, file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    replace_file(path, json.dumps({"keys": entries}, indent=1), mode=0o600)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
+from fullrank.files import replace_file
 from service.models.livefile import LiveFile, read_live
 
 STATE = "active.json"
@@ -80,20 +81,7 @@ def read_state(root: Path) -> ActiveState | None:
 
 def write_state(root: Path, state: ActiveState) -> None:
     """Replace the note; when this returns the new one survives a power cut. Raises OSError."""
-    temporary = root / f".{STATE}.{os.getpid()}.tmp"
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(asdict(state), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(root / STATE)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    replace_file(root / STATE, json.dumps(asdict(state)))
 
 
 def propose(root: Path, proposal: Proposal) -> LiveFile:

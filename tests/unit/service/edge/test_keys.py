@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import time
 from collections.abc import Mapping
@@ -43,6 +44,27 @@ def test_the_file_holds_no_token_and_is_for_its_owner(path: Path) -> None:
     assert len(json.loads(written)["keys"]) == 2
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(p.name for p in path.parent.iterdir()) == [".keys.json.lock", "keys.json"]
+
+
+def test_a_revoked_key_stays_revoked_after_a_power_cut(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_key(path, ["search"], "shop")
+    done: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(descriptor: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        real_fsync(descriptor)
+
+    def replace(self: Path, target: Path) -> Path:
+        done.append("replace")
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    revoke_key(path, "shop")
+    assert done == ["file", "replace", "folder"]
 
 
 def test_a_key_ends_and_a_revoked_one_is_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
