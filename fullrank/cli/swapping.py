@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -48,15 +49,7 @@ def _activate(bundles: Path, version: str, timeout: float, json: bool) -> None:
 
     swapped = Swap(bundles, timeout_s=timeout).activate(version)
     if json:
-        print_json(
-            {
-                "version": swapped.version,
-                "generation": swapped.generation,
-                "previous": swapped.previous,
-                "workers": swapped.workers,
-                "converged": swapped.converged,
-            }
-        )
+        print_json(asdict(swapped))
         return
     workers = f"{swapped.workers} worker{'s' * (swapped.workers != 1)}"
     typer.echo(f"generation {swapped.generation} serves {swapped.version} in {workers}")

@@ -66,11 +66,6 @@ class Registry:
         """Why versions were refused, and under ALIAS why what is noted does not serve."""
         return self._shelf.failures
 
-    @property
-    def id(self) -> str:
-        """The name of this worker among the others."""
-        return self._presence.report.id
-
     async def start(self) -> None:
         """Come up on the noted version, else on what the others serve, else on the newest."""
         await asyncio.to_thread(self._follower.come_up, self._preload)

@@ -40,7 +40,8 @@ from service.models.state import (
 from service.models.workers import Report, converged, reports
 
 TIMEOUT_S = 120.0
-SETTLE_S = 10.0
+# Longest wait, after the commit, until every worker serves the new generation.
+_SETTLE_S = 10.0
 # How often the reports are looked at.
 _LOOK_S = 0.005
 # After one worker has failed the others get so long to say what they found.
@@ -78,7 +79,6 @@ class Swap:
     """How to coordinate.
 
     timeout_s  longest wait until every worker is prepared
-    settle_s   longest wait, after the commit, until every worker serves the new generation
     stop       set when this process is about to end: a swap that is not committed is withdrawn
     nudge      called when there is something new for a worker in this process
     """
@@ -88,13 +88,11 @@ class Swap:
         root: Path,
         *,
         timeout_s: float = TIMEOUT_S,
-        settle_s: float = SETTLE_S,
         stop: threading.Event | None = None,
         nudge: Callable[[], None] = lambda: None,
     ) -> None:
         self._root = root
         self._timeout_s = timeout_s
-        self._settle_s = settle_s
         self._stop = stop if stop is not None else threading.Event()
         self._nudge = nudge
 
@@ -205,7 +203,7 @@ class Swap:
 
     def _settled(self, state: ActiveState, version: str) -> Swapped:
         """Wait until every worker follows the note, and holds the version."""
-        end = time.monotonic() + self._settle_s
+        end = time.monotonic() + _SETTLE_S
         while True:
             found = [report for report in reports(self._root) if report.started]
             # Without a noted version each worker stays at the generation that it came up with.

@@ -343,8 +343,8 @@ async def test_one_worker_that_cannot_load_holds_all_back(root: Root) -> None:
         assert response.status_code == 409
         assert response.json()["type"].endswith("bundle-refused")
         assert "this worker cannot" in response.json()["detail"]
-        assert registry(two).id in response.json()["detail"]
-        assert registry(one).id not in response.json()["detail"]
+        assert registry(two)._presence.report.id in response.json()["detail"]
+        assert registry(one)._presence.report.id not in response.json()["detail"]
         assert await serving(one) == await serving(two) == root.learned
         assert read_state(root.path) is None
         assert not (root.path / PROPOSAL).exists()
@@ -377,7 +377,7 @@ async def test_a_worker_that_is_not_prepared_in_time_is_named(root: Root) -> Non
         response = await activate(one, root.bm25)
         assert response.status_code == 409
         assert "not prepared in time" in response.json()["detail"]
-        assert registry(two).id in response.json()["detail"]
+        assert registry(two)._presence.report.id in response.json()["detail"]
         assert await serving(one) == await serving(two) == root.learned
         gate.set()
 
