@@ -38,6 +38,7 @@ def compact(
         from service.documents.log import FILE
         from service.models.swap import Swap, serving_version
         from service.settings import Settings
+        from trainer.progress import Reporter
 
     path = resolve(bundle).resolve()
     root, name = path.parent.parent, path.parent.name
@@ -45,7 +46,8 @@ def compact(
     if bundle.resolve() != path and serving is not None and (root / name / serving).is_dir():
         path = root / name / serving
     log = documents or Settings().documents or root / FILE
-    made = write(path, log)
+    with Reporter() as report, report.parts() as progress:
+        made = write(path, log, progress)
     swapped = None
     # What others chose meanwhile, or for another name, is left as it is; who starts later finds the newest.
     serving = serving_version(root)
