@@ -93,8 +93,7 @@ class LinearModel:
     def encode_query_counts(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Encoded:
         """As ``encode_queries``, from texts already counted."""
         if self.n_dense:
-            dense = self.finish(self.query.embed(words, [counts], [1.0]))
-            dense *= np.float32(self.settings["dense_scale"])
+            dense = self._scaled(self.query.embed(words, [counts], [1.0]))
         else:
             dense = np.zeros((len(counts), 0), np.float32)
         return _encoded(dense, self.sparse.query(words, counts, phrases), 0.0)
@@ -131,7 +130,12 @@ class LinearModel:
 
     def count_terms(self, counts: Counts, phrases: Rows) -> list[TermShare]:
         """As ``query_terms``, from one text already counted."""
-        return terms(self, counts, phrases)
+        encoded = self.encode_query_counts(counts.words, counts.columns[0], phrases)
+        return terms(self.query, self.sparse, self._scaled, counts, encoded)
+
+    def _scaled(self, dense: Float32) -> Float32:
+        """Rows of the query side as they enter the score."""
+        return self.finish(dense) * np.float32(self.settings["dense_scale"])
 
     def finish(self, dense: Float32) -> Float32:
         """Rows of unit length where the model has them so."""
