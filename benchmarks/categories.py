@@ -13,7 +13,7 @@ import orjson
 
 from fullrank.model import field_text
 from trainer.collection import QRELS_HEADER, Collection
-from trainer.features.data import text_fields
+from trainer.features.corpus import text_fields
 from trainer.metrics import Float64
 
 Path = tuple[str, ...]

@@ -45,7 +45,7 @@ from fullrank.model import field_text
 from fullrank.pairs import PRIME, PairTable, window_starts
 from fullrank.text import words
 from trainer.collection import QRELS_HEADER, read_collection
-from trainer.features.data import text_fields
+from trainer.features.corpus import text_fields
 from trainer.metrics import Float64
 from trainer.pairs import kernels as pair_kernels
 from trainer.pairs.system import build_texts

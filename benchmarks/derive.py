@@ -14,7 +14,7 @@ import orjson
 from fullrank.model import field_text
 from fullrank.text import words
 from trainer.collection import QRELS_HEADER, Collection, relevant
-from trainer.features.data import text_fields
+from trainer.features.corpus import text_fields
 
 Link = tuple[str, str]
 """Query id, id of a relevant document."""

@@ -16,7 +16,7 @@ from fullrank.model import field_text
 from fullrank.text import words
 from trainer.collection import Collection
 from trainer.evaluate import DEPTH, Judgement
-from trainer.features.data import text_fields
+from trainer.features.corpus import text_fields
 from trainer.metrics import RANKING_MEASURES, Float64, Int64, ranking_measures
 
 _BATCH = 512  # queries ranked at once

@@ -9,7 +9,7 @@ from typing import Any
 from fullrank.encoding import Encoded, Int64
 from fullrank.model import Model
 from trainer.evaluate import query_texts
-from trainer.features.data import Corpus
+from trainer.features.corpus import Corpus
 
 
 @dataclass(frozen=True, eq=False)

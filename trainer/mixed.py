@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -13,11 +14,16 @@ from trainer.fitted import Fitted
 from trainer.recipe import Recipe, load_recipe
 from trainer.workshop import Workshop
 
+Fit = Callable[[Workshop, Recipe, Run], Fitted]
 
-def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
-    """The model of a mix. Raises RecipeError where a part is none, and what fitting the parts raises."""
+
+def fit(fit_part: Fit, workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
+    """The model of a mix, whose parts are fitted by ``fit_part``.
+
+    Raises RecipeError where a part is none, and what fitting the parts raises.
+    """
     alpha = recipe.model.alpha
-    parts = [_part(workshop, recipe, run, place) for place in range(2)]
+    parts = [_part(fit_part, workshop, recipe, run, place) for place in range(2)]
     model = MixedModel([part.model for part in parts], [alpha, 1 - alpha])
     documents = model.documents([part.documents for part in parts])
     facts = {"parts": [part.facts for part in parts], "alpha": alpha}
@@ -28,10 +34,7 @@ def _encode(model: MixedModel, parts: list[Fitted], rows: Int64) -> Encoded:
     return model.queries([part.encode(rows) for part in parts])
 
 
-def _part(workshop: Workshop, recipe: Recipe, run: Run, place: int) -> Fitted:
-    # Imported here: the table of systems holds this one.
-    from trainer.systems import system_of
-
+def _part(fit_part: Fit, workshop: Workshop, recipe: Recipe, run: Run, place: int) -> Fitted:
     name, *overrides = recipe.mixed.recipes[place].split()
     part = load_recipe(name).override(overrides)
     if part.system == "mixed" or part.auto.trials:
@@ -42,4 +45,4 @@ def _part(workshop: Workshop, recipe: Recipe, run: Run, place: int) -> Fitted:
         part = replace(part, train=replace(part.train, seconds=recipe.train.seconds))
     own = replace(run, recipe=part, path=run.path.with_name(f"part-{place}.npz"))
     key = ("mixed", recipe.mixed.recipes[place])
-    return workshop.once(key, lambda: system_of(part).fit(workshop, part, own))
+    return workshop.once(key, lambda: fit_part(workshop, part, own))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fullrank.errors import RecipeError
@@ -33,6 +34,11 @@ class System:
     new_documents: bool = True
 
 
+def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
+    """A recipe fitted by its system. Raises RecipeError, TrainingError."""
+    return system_of(recipe).fit(workshop, recipe, run)
+
+
 SYSTEMS: dict[str, System] = {
     "expansion": System(expansion.fit),
     "language": System(language.fit),
@@ -43,7 +49,7 @@ SYSTEMS: dict[str, System] = {
     "htr-reconstruction": System(reconstruction.fit),
     "htr-graph": System(graph.fit),
     "projection": System(projection.fit),
-    "mixed": System(mixed.fit),
+    "mixed": System(partial(mixed.fit, fit)),
     "translation": System(translation.fit),
 }
 

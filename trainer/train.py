@@ -16,12 +16,12 @@ from fullrank.errors import BundleError, BundleNotFound
 from fullrank.manifest import is_name
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import query_texts
-from trainer.features.data import Corpus
+from trainer.features.corpus import Corpus
 from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.progress import Reporter
 from trainer.recipe import Recipe, load_recipe
-from trainer.systems import system_of
+from trainer.systems import fit, system_of
 from trainer.validation import Row, Validation, validation
 from trainer.workshop import Workshop
 
@@ -188,7 +188,7 @@ class Trainer:
             self.resume,
             label,
         )
-        fitted = system_of(recipe).fit(self.workshop, recipe, run)
+        fitted = fit(self.workshop, recipe, run)
         return Candidate(recipe, fitted, self._row(recipe, fitted))
 
     def _row(self, recipe: Recipe, fitted: Fitted) -> Row | None:

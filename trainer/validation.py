@@ -15,7 +15,8 @@ from fullrank.retrieval import Retriever
 from fullrank.towers import Tower
 from trainer.collection import Collection
 from trainer.evaluate import DEPTH, Judgement, judge, measure_rankings
-from trainer.features.data import Corpus, Features
+from trainer.features.corpus import Corpus
+from trainer.features.data import Features
 from trainer.fitted import Fitted
 from trainer.linear.parameters import Parameters
 from trainer.linear.towers import forward

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from trainer.collection import Collection
-from trainer.features.data import Corpus, Features, build_features, count_collection
+from trainer.features.corpus import Corpus, count_collection
+from trainer.features.data import Features, build_features
 from trainer.progress import Reporter
 from trainer.settings import ModelSettings
 

@@ -7,7 +7,6 @@ the corpus, so that a search over settings counts once.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,12 +16,10 @@ from fullrank.encoding import Int64
 from fullrank.features import Rows, count_corpus, rows_of
 from trainer.features.bigrams import frequent_bigrams
 from trainer.features.composition import Composition, hashed, mixed, no_rows, own_rows
+from trainer.features.corpus import Corpus
 from trainer.features.dice import Neighbours, neighbours, sentences
 from trainer.progress import Reporter
 from trainer.settings import ModelSettings
-
-if TYPE_CHECKING:
-    from trainer.features.data import Corpus
 
 
 def training_contexts(corpus: Corpus) -> Rows:

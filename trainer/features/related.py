@@ -14,7 +14,7 @@ from fullrank.features import count_corpus
 from fullrank.model import field_text
 from fullrank.text import words
 from trainer.collection import Collection
-from trainer.features.data import text_fields
+from trainer.features.corpus import text_fields
 from trainer.features.dice import most_frequent, nearest, sentences
 from trainer.progress import Reporter
 

@@ -14,7 +14,8 @@ from fullrank.errors import TrainingError
 from fullrank.features import Rows, Vocabulary, moved
 from fullrank.language import LanguageModel, no_translation
 from trainer.evaluate import Judgement
-from trainer.features.data import Corpus, document_frequency, kept_words
+from trainer.features.corpus import Corpus, document_frequency
+from trainer.features.data import kept_words
 from trainer.fit import Run
 from trainer.fitted import Fitted
 from trainer.language.ibm1 import translation_table

@@ -20,7 +20,7 @@ from fullrank.errors import TrainingError
 from fullrank.features import Rows, Vocabulary, rows_of
 from fullrank.linear import LinearModel
 from fullrank.translation import TranslationModel
-from trainer.features.data import Corpus, document_frequency
+from trainer.features.corpus import Corpus, document_frequency
 from trainer.fit import Run
 from trainer.fitted import Fitted, text_encoder
 from trainer.language.ibm1 import translation_table

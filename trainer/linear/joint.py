@@ -20,7 +20,8 @@ from fullrank.encoding import Int64
 from fullrank.errors import TrainingError
 from fullrank.features import Rows, count_corpus, rows_of
 from trainer.collection import Collection, read_collection
-from trainer.features.data import Features, Pairs, mates_of, pairs_of
+from trainer.features.corpus import Pairs, mates_of, pairs_of
+from trainer.features.data import Features
 from trainer.linear.margin import MarginLearner, Triples, sample
 from trainer.linear.parameters import Parameters
 from trainer.settings import TrainSettings

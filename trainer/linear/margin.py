@@ -17,7 +17,8 @@ import numpy as np
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank.features import Rows
-from trainer.features.data import Features, Pairs
+from trainer.features.corpus import Pairs
+from trainer.features.data import Features
 from trainer.fit import Arrays
 from trainer.linear import kernels
 from trainer.linear.learner import LinearLearner

@@ -31,7 +31,8 @@ from fullrank.pairs import (
     text_side,
     window_starts,
 )
-from trainer.features.data import Corpus, Pairs, document_frequency, kept_words
+from trainer.features.corpus import Corpus, Pairs, document_frequency
+from trainer.features.data import kept_words
 from trainer.fit import Arrays, Run
 from trainer.fitted import Fitted
 from trainer.linear.margin import sample

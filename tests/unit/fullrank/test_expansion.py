@@ -17,7 +17,8 @@ from fullrank.model import Parts
 from fullrank.retrieval import Retriever
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
-from trainer.features.data import build_features, count_collection
+from trainer.features.corpus import count_collection
+from trainer.features.data import build_features
 from trainer.linear.parameters import compile_model, encode_corpus, start
 from trainer.settings import ModelSettings, TrainSettings
 

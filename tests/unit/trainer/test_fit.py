@@ -19,7 +19,8 @@ from tests.planted import write_planted
 from trainer import fit as module
 from trainer.checkpoint import load
 from trainer.collection import read_collection
-from trainer.features.data import Corpus, Features, Pairs, build_features, count_collection
+from trainer.features.corpus import Corpus, Pairs, count_collection
+from trainer.features.data import Features, build_features
 from trainer.fit import Interrupted, Run, identity_of
 from trainer.linear import learner as learner_module
 from trainer.linear import softmax

@@ -13,7 +13,8 @@ from fullrank.features import count_corpus
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 from trainer.collection import Collection, read_collection
 from trainer.features.clicks import Clicks, with_clicks
-from trainer.features.data import Features, build_features, count_collection
+from trainer.features.corpus import count_collection
+from trainer.features.data import Features, build_features
 from trainer.settings import ModelSettings
 
 SETTINGS = ModelSettings(match="bm25", diagonal="learned", clicked="on")

@@ -11,7 +11,8 @@ import pytest
 from fullrank.errors import TrainingError
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
-from trainer.features.data import Corpus, build_features, count_collection, pairs_of, text_fields
+from trainer.features.corpus import Corpus, count_collection, pairs_of, text_fields
+from trainer.features.data import build_features
 from trainer.settings import ModelSettings
 
 DOCUMENTS: list[dict[str, Any]] = [

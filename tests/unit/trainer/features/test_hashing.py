@@ -11,7 +11,8 @@ import pytest
 from fullrank.errors import RecipeError
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 from trainer.collection import read_collection
-from trainer.features.data import Corpus, build_features, count_collection
+from trainer.features.corpus import Corpus, count_collection
+from trainer.features.data import build_features
 from trainer.features.hashing import find_neighbours, training_frequency, with_bigrams
 from trainer.linear.margin import MarginLearner
 from trainer.linear.mixing import FACTORS, mix

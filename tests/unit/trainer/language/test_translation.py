@@ -15,7 +15,7 @@ from fullrank.model import Parts
 from fullrank.translation import TranslationModel
 from tests.planted import TOPICS, write_lines, write_planted, write_planted_links, write_qrels
 from trainer.collection import read_collection
-from trainer.features.data import count_collection
+from trainer.features.corpus import count_collection
 from trainer.language.translation import word_pairs
 from trainer.progress import Reporter
 from trainer.recipe import load_recipe

@@ -22,7 +22,7 @@ from tests.planted import (
     write_qrels,
 )
 from trainer.collection import read_collection
-from trainer.features.data import Pairs
+from trainer.features.corpus import Pairs
 from trainer.linear.joint import JointLearner, read_task
 from trainer.linear.margin import run
 from trainer.progress import Reporter

@@ -10,7 +10,8 @@ import pytest
 from fullrank.errors import TrainingError
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.features.data import Features, build_features, count_collection
+from trainer.features.corpus import count_collection
+from trainer.features.data import Features, build_features
 from trainer.linear import lsi
 from trainer.linear.parameters import encode_judged
 from trainer.settings import ModelSettings

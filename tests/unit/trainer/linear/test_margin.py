@@ -13,7 +13,8 @@ import pytest
 from fullrank.errors import TrainingError
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.data import Features, Pairs, build_features, count_collection
+from trainer.features.corpus import Pairs, count_collection
+from trainer.features.data import Features, build_features
 from trainer.linear import margin
 from trainer.linear.parameters import Parameters
 from trainer.recipe import load_recipe

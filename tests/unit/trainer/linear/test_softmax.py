@@ -15,7 +15,8 @@ import pytest
 from fullrank.features import Rows
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.data import Features, build_features, count_collection
+from trainer.features.corpus import count_collection
+from trainer.features.data import Features, build_features
 from trainer.linear import kernels, softmax
 from trainer.linear.parameters import Parameters, start
 from trainer.settings import ModelSettings, TrainSettings

@@ -15,7 +15,7 @@ from fullrank.errors import RecipeError, TrainingError
 from fullrank.pairs import PairRows, PairTable
 from tests.planted import write_planted
 from trainer.collection import Collection, read_collection
-from trainer.features.data import count_collection
+from trainer.features.corpus import count_collection
 from trainer.pairs import system as fitting
 from trainer.pairs.system import PairLearner, PairTexts, build_texts
 from trainer.progress import Reporter

@@ -12,7 +12,8 @@ from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.features.data import Features, Pairs, build_features, count_collection
+from trainer.features.corpus import Pairs, count_collection
+from trainer.features.data import Features, build_features
 from trainer.projections import components
 from trainer.projections.components import Space, space_of
 from trainer.settings import ModelSettings

@@ -11,7 +11,8 @@ from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.data import Corpus, Features, Pairs, build_features, count_collection
+from trainer.features.corpus import Corpus, Pairs, count_collection
+from trainer.features.data import Features, build_features
 from trainer.projections.components import lsa, space_of
 from trainer.projections.s2net import S2NetLearner, embedded, loss_and_gradient
 from trainer.recipe import Recipe, load_recipe

@@ -12,7 +12,8 @@ import pytest
 
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.data import Features, build_features, count_collection
+from trainer.features.corpus import count_collection
+from trainer.features.data import Features, build_features
 from trainer.recipe import Recipe, load_recipe
 from trainer.transductive.half_transductive import SupervisedLearner
 from trainer.validation import scan_queries
