@@ -66,11 +66,13 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
     if log is None:
         return Followed(View.of(bundle), 0, 0)
     seq = since = contained(bundle.manifest, log)
+    if seq > log.head():
+        log.skip(bundle.name, seq)
     removed = log.removed(bundle.name)
     if seq < removed:
         raise BundleError(
             f"{bundle.version}: holds the live documents up to operation {seq}, but those up to {removed}"
-            " are no longer in the log: every bundle of this name held them when they were removed"
+            " are no longer in the log: another bundle of this name holds them"
         )
     view = View.of(bundle, seq)
     try:

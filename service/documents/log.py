@@ -281,6 +281,17 @@ class Log:
 
     # -- removing -----------------------------------------------------------------------------
 
+    def skip(self, collection: str, seq: int) -> None:
+        """Never give a number up to this one: a bundle holds operations of this log that the file lacks.
+
+        So it is where an older copy of the file was put back. They are noted as removed.
+        """
+        with _explained(self.path), self._transaction():
+            if self._head() < seq:
+                self._db.execute("DELETE FROM sqlite_sequence WHERE name = 'operations'")
+                self._db.execute("INSERT INTO sqlite_sequence VALUES ('operations', ?)", (seq,))
+                self._note_removed(collection, seq)
+
     def remove(self, collection: str, seq: int, min_age_s: float) -> int:
         """Remove the operations up to a number, which every bundle of the collection holds; how many went.
 
@@ -302,12 +313,15 @@ class Log:
                     )
                     if cursor.rowcount == 0:
                         return gone
-                    self._db.execute(
-                        "INSERT INTO removed VALUES (?, ?) ON CONFLICT (collection) "
-                        "DO UPDATE SET seq = max(seq, excluded.seq)",
-                        (collection, last),
-                    )
+                    self._note_removed(collection, last)
                     gone += cursor.rowcount
+
+    def _note_removed(self, collection: str, seq: int) -> None:
+        self._db.execute(
+            "INSERT INTO removed VALUES (?, ?) ON CONFLICT (collection) "
+            "DO UPDATE SET seq = max(seq, excluded.seq)",
+            (collection, seq),
+        )
 
     # -- transactions -------------------------------------------------------------------------
 

@@ -145,6 +145,30 @@ async def test_operations_go_when_every_version_holds_them_and_are_missed_where_
         assert (await client.get("/readyz")).json()["model"] == made.path.name
 
 
+async def test_a_log_put_back_gives_no_number_that_a_bundle_holds(tmp_path: Path) -> None:
+    """What is written then would otherwise be taken for what was compacted, and never be seen."""
+    make_bundle(tmp_path, "docs", created=at(1))
+    old, log = find_bundle(tmp_path, "docs"), tmp_path / FILE
+    async with running(tmp_path) as client:
+        await client.put("/v1/documents/first", json=NEW)
+    copy = log.read_bytes()
+    async with running(tmp_path) as client:
+        await write_some(client)
+    made = compact(old, log)
+    log.write_bytes(copy)
+    async with running(tmp_path) as client:
+        assert (await client.get("/readyz")).json()["model"] == made.path.name
+        reply = await client.put("/v1/documents/b", json=NEW)
+        assert reply.json()["seq"] == made.seq + 1
+        for id in ("b", "first", "a/new"):
+            reply = await client.get(f"/v1/documents/{id}", params={"min_seq": made.seq + 1})
+            assert reply.json()["fields"] == NEW
+        body = {"version": old.name}
+        swap = await client.put("/v1/models/aliases/default", json=body, headers=AUTH)
+        assert swap.status_code == 409
+        assert "no longer in the log" in swap.json()["detail"]
+
+
 async def test_a_bundle_of_another_log_has_nothing_of_this_one(tmp_path: Path) -> None:
     make_bundle(tmp_path / "one", "docs", created=at(1))
     async with running(tmp_path / "one") as client:
