@@ -59,6 +59,9 @@ class Codes:
             dots *= scale[0]
             np.multiply(dots, self.scales[block], out=scores[block])
         size = float(np.linalg.norm(u.astype(np.float64)))
+        # A product is scaled by the query first: what a document's scale would make small again may overflow.
+        if not float(scale[0]) * _LEVELS**2 * len(u) < float(np.finfo(np.float32).max):
+            return np.inf
         return size * self.error + error * self.length
 
     @staticmethod

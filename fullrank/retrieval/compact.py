@@ -11,7 +11,7 @@ import numpy as np
 from fullrank.encoding import Float32, Int32
 from fullrank.index import Index
 from fullrank.retrieval.select import Scanned
-from fullrank.retrieval.truth import UNIT_ROUNDOFF
+from fullrank.retrieval.truth import rounding
 
 # What words left out may bring in sum, as a share of what all words may bring.
 _LEFT_OUT = 0.02
@@ -32,8 +32,7 @@ class Scan:
             index.codes.length + index.codes.error
         )
         size = dense + float(plan.above[0] - plan.below[0]) + index.largest_bias
-        self._rounding = (len(plan.words) + 8) * UNIT_ROUNDOFF * size
-        self.overflows = not size < np.finfo(np.float32).max / 4
+        self._rounding = rounding(len(plan.words) + 8, size)
         self._added = 0
         width = plan.above - plan.below
         slack = max(2 * self._error, _LEFT_OUT * float(width[0]))

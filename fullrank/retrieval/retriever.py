@@ -131,6 +131,7 @@ class Retriever:
                 rows = self._scan(u, words, weights, wanted, exact, deleted)
         return rank(rows, exact, limit, offset, certified=certified, total=total)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def _scan(
         self,
         u: Float32,
@@ -146,9 +147,6 @@ class Retriever:
         room = self._scratch
         try:
             scan = Scan(self.index, u, words, weights, room.scores)
-            if scan.overflows:
-                everything = np.arange(len(self.documents))
-                return everything if deleted is None else np.flatnonzero(~deleted)
             rows = candidates(scan.scanned(), wanted, exact, deleted, room.work)
             while len(rows) > max(_MANY_AT_LEAST, _MANY * wanted) and scan.refine():
                 rows = candidates(scan.scanned(), wanted, exact, deleted, room.work)

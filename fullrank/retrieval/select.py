@@ -10,6 +10,7 @@ so the few others are scored exactly, and the best k of these are the best of al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ Exact = Callable[[Int64], tuple[Float64, Float64, Float64]]
 
 
 class Scanned(NamedTuple):
-    """g of all documents, float32 (n,), and how far below and above it a score may lie."""
+    """g of all documents, float32 (n,), and how far below and above it a score may lie: infinity where g overflows."""
 
     scores: Float32
     below: float
@@ -46,6 +47,8 @@ def candidates(
         # Taken out, not lowered: to select among many equal numbers is slow.
         kept = np.flatnonzero(~deleted)
         scores = scores[kept]
+    if scanned.above == math.inf:
+        return np.arange(len(scores)) if kept is None else kept
     work = np.empty_like(scores) if work is None else work[: len(scores)]
     work[:] = scores
     work.partition(len(work) - wanted)

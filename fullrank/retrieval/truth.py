@@ -3,13 +3,14 @@
 A document's float64 score is made of sums whose order depends on its own row alone. Hence equal documents tie exactly,
 and a batch gives the same bits as its queries one by one. The scan's error against it is bounded by
 
-    ε = (N + m + 4) · 2⁻²⁴ · (‖u‖ · max‖v‖ + S + max|b|)        (standard forward error of a sum)
+    ε = (N + m + 4) · 2⁻²⁴ · (‖u‖ · max‖v‖ + S + max|b| + 2⁻¹²⁶)        (standard forward error of a sum)
 
     m = min(|s|, max|t|)        S = min(Σ|s_w| · max_d |t_wd|, ‖s‖ · max‖t‖)
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from functools import cached_property
 
@@ -21,10 +22,21 @@ from fullrank.encoding import Encoded, Float32, Float64, Int64
 from fullrank.model import Scorer
 
 UNIT_ROUNDOFF = 2.0**-24
+_LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 # Queries that weigh more than one in so many words are scanned by documents, not by postings.
 _DENSE_SHARE = 8
 # Rows that are scored at a time: their dense parts stay below 32 MB.
 _ROWS = 1 << 14
+
+
+def rounding(steps: int, size: float) -> float:
+    """How far off a float32 result of so many steps may be, where the sizes of its parts add up to ``size``.
+
+    Infinite where it may overflow. Where it underflows, a step is off by what it is at the least normal number.
+    """
+    if not size < _LARGEST / 4:
+        return math.inf
+    return steps * UNIT_ROUNDOFF * (size + _LEAST)
 
 
 class _Query(threading.local):
@@ -85,7 +97,7 @@ class Truth:
         dense = self.documents.dense
         if not dense.size:
             return 0.0
-        return float(np.sqrt(np.einsum("ij,ij->i", dense, dense).max()))
+        return float(np.sqrt(np.einsum("ij,ij->i", dense, dense, dtype=np.float64).max()))
 
     @cached_property
     def _largest_bias(self) -> float:
@@ -140,6 +152,7 @@ class Truth:
         found: Float64 = np.bincount(owner, products, minlength=len(rows)).astype(np.float64)
         return found
 
+    @np.errstate(over="ignore", invalid="ignore")
     def scan(self, queries: Encoded) -> Float32:
         """Scores of all documents, float32 (B, n), each within ε of the exact one."""
         if self.scorer is not None:
@@ -166,7 +179,7 @@ class Truth:
     def error(self, queries: Encoded, i: int, scanned: Float32) -> float:
         """ε of query i. A scorer's scan is exact but for its rounding to float32."""
         if self.scorer is not None:
-            return UNIT_ROUNDOFF * float(np.abs(scanned).max(initial=0.0))
+            return rounding(1, float(np.abs(scanned).max(initial=0.0)))
         u, indices, weights, _ = queries.row(i)
         size = float(np.linalg.norm(u.astype(np.float64))) * self._largest_norm
         longest, largest = self._sparse_limits
@@ -174,4 +187,4 @@ class Truth:
         by_word = float(np.sum(np.abs(weights) * self._largest_weight[indices]))
         by_norm = float(np.sqrt(np.sum(np.square(weights, dtype=np.float64)))) * largest
         size += min(by_word, by_norm) + self._largest_bias
-        return (len(u) + min(len(indices), longest) + 4) * UNIT_ROUNDOFF * size
+        return rounding(len(u) + min(len(indices), longest) + 4, size)

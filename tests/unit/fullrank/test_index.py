@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, concatenate
@@ -186,6 +186,51 @@ def test_exact_search_is_that_without_an_index(
     ):
         best = np.sort(truth[i])[::-1][offset : offset + limit]
         np.testing.assert_allclose(ranking.scores, best, rtol=1e-9, atol=1e-9 * bias + 1e-300)
+
+
+SIZES = (0.0, 1e-42, 1e-30, 1e-14, 1.0, 1e10, 1e25, 1e37)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    documents_scale=st.sampled_from(SIZES),
+    query_scale=st.sampled_from(SIZES),
+    bias=st.sampled_from(SIZES),
+    outlier=st.sampled_from([1.0, 1e20]),
+)
+@example(seed=0, documents_scale=1.0, query_scale=0.0, bias=1.0, outlier=1e20)
+@example(seed=1, documents_scale=1e25, query_scale=1e25, bias=1.0, outlier=1.0)
+@example(seed=2, documents_scale=1e-30, query_scale=1e-14, bias=0.0, outlier=1.0)
+@example(seed=3, documents_scale=1e-14, query_scale=1e37, bias=0.0, outlier=1.0)
+def test_certificates_hold_over_the_whole_range_of_float32(
+    seed: int,
+    documents_scale: float,
+    query_scale: float,
+    bias: float,
+    outlier: float,
+    indexed: bool,
+) -> None:
+    """Products that overflow, that vanish, and one document of a norm beyond all others'."""
+    rng = np.random.default_rng(seed)
+    most = float(np.finfo(np.float32).max)
+    documents = encoded(rng, 200, 16, 12, scale=documents_scale)
+    dense = documents.dense.astype(np.float64)
+    dense[rng.integers(200)] *= outlier
+    documents = replace(
+        documents,
+        dense=np.clip(dense, -most, most).astype(np.float32),
+        bias=(documents.bias * bias).astype(np.float32),
+    )
+    queries = encoded(rng, 3, 16, 12, scale=query_scale, density=0.5, bias=False)
+    retriever = Retriever(documents, None, index_in_memory(documents) if indexed else None)
+    for i, found in enumerate(retriever.search(queries, 10)):
+        learned, exact, own = retriever.exact(queries, i, np.arange(200))
+        scores = learned + exact + own
+        assert found.certified
+        np.testing.assert_array_equal(found.rows, np.argsort(-scores, kind="stable")[:10])
+        np.testing.assert_array_equal(found.scores, scores[found.rows])
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
