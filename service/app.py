@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fullrank import __version__
@@ -40,6 +41,12 @@ class App(FastAPI):
     """
 
     edge: ASGIApp
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """Without the outermost layer: it would answer a defect in plain text before the edge hears of it."""
+        stack = super().build_middleware_stack()
+        assert isinstance(stack, ServerErrorMiddleware)
+        return stack.app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self

@@ -182,11 +182,16 @@ async def test_a_defect_shows_nothing_of_itself(
         raise ZeroDivisionError("a secret of the inside")
 
     monkeypatch.setattr("service.ranking._rank", broken)
+    monkeypatch.setattr("service.models.registry.Registry.available", broken)
     async with running(root.path) as client:
-        response = await client.post("/v1/search", json=QUERY)
-    problem = check(response, 500, "internal")
-    assert "secret" not in response.text
-    assert problem["request_id"] in caplog.text
+        for response in (
+            await client.post("/v1/search", json=QUERY),
+            await client.get("/v1/documents/ls/similar"),
+            await client.get("/v1/models"),
+        ):
+            problem = check(response, 500, "internal")
+            assert "secret" not in response.text
+            assert problem["request_id"] in caplog.text
 
 
 async def test_request_ids_are_kept_when_plain_and_replaced_when_not(
