@@ -225,27 +225,26 @@ class Tail:
         asked = list(self._waiters)
         if self._log is None:
             self._log = Log.existing(self._path)
-        head = 0 if self._log is None else self._log.head()
-        # Their numbers were given before they came, or never.
-        beyond = [waiter for waiter in asked if waiter.seq > head]
-        if beyond:
-            self._tell(beyond)
         if self._log is None:
+            self._tell(asked)  # their numbers were never given
             return
-        behind = True
-        while behind and not self._closed:
-            # A step of each in turn, so that none waits for another's backlog.
-            behind = False
-            for followed in list(self._followed.values()):
-                if followed.seq < head and self._step(self._log, followed):
-                    behind = True
+        # Of one moment: an operation that is replaced meanwhile would be in no step.
+        with self._log.snapshot():
+            head = self._log.head()
+            # Their numbers were given before they came, or never.
+            self._tell([waiter for waiter in asked if waiter.seq > head])
+            behind = True
+            while behind and not self._closed:
+                # A step of each in turn, so that none waits for another's backlog.
+                behind = False
+                for followed in list(self._followed.values()):
+                    if followed.seq < head and self._step(self._log, followed, head):
+                        behind = True
 
-    def _step(self, log: Log, followed: Followed) -> bool:
-        """Some operations on; whether there may be more."""
+    def _step(self, log: Log, followed: Followed, head: int) -> bool:
+        """Some operations on towards head; whether there may be more."""
         bundle = followed.view.bundle
-        found, upto = log.after(bundle.name, followed.seq, CHUNK)
-        if upto == followed.seq:
-            return False
+        found, upto = log.after(bundle.name, max(followed.seq, followed.view.seq), CHUNK)
         try:
             view = followed.view.apply(operations(found))
         except DocumentRefused as error:
@@ -254,7 +253,10 @@ class Tail:
         with self._lock:
             if self._followed.get(id(bundle)) is not followed:
                 return True  # prepared anew, or let go of
-            self._followed[id(bundle)] = replace(followed, view=view, seq=upto)
+            # Where numbers are missing there may be documents that were written again, which a later step has.
+            whole = upto == head or upto == followed.seq + len(found)
+            seq = upto if whole else followed.seq
+            self._followed[id(bundle)] = replace(followed, view=view, seq=seq)
         self._changed()
         self._tell()
         return True

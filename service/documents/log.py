@@ -259,7 +259,7 @@ class Log:
 
     def after(self, collection: str, seq: int, limit: int) -> tuple[list[Logged], int]:
         """The next operations on a collection, oldest first, and the number up to which they are all there are."""
-        with _explained(self.path), self._transaction("DEFERRED"):
+        with self.snapshot():
             head = self._head()
             if head <= seq:
                 return [], seq
@@ -272,6 +272,15 @@ class Log:
                 )
             ]
             return found, found[-1].seq if len(found) == limit else head
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Whatever is read meanwhile is of one moment; writers go on."""
+        if self._db.in_transaction:
+            yield
+            return
+        with _explained(self.path), self._transaction("DEFERRED"):
+            yield
 
     def removed(self, collection: str) -> int:
         """Operations up to this number were removed: only bundles have them. 0 where none were."""
