@@ -43,7 +43,7 @@ serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 test: $(VENV)/.dev-installed ## every test that takes seconds, on both cores
 	$(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not browser"
 
-test-slow: $(VENV)/.dev-installed ## the tests that train for longer, one after another
+test-slow: $(VENV)/.dev-installed ## the tests that take minutes, one after another
 	$(BIN)/pytest -m "slow and not browser"
 
 test-browser: $(VENV)/.dev-installed ## the search page in headless Chromium
