@@ -126,7 +126,7 @@ def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     The manifest, the list of files, their sizes and every array's dtype and shape are always held
     against each other. verify=True (the default) also reads everything: sha256 of each file,
     finite numbers, row pointers, ids, and the golden queries. Pass False only for a folder that
-    this process has verified before.
+    was verified before, by this process or another.
 
     Raises BundleNotFound where there is no manifest; BundleError naming file and reason otherwise.
     """

@@ -1,7 +1,7 @@
 """Every error an answer can carry, as problem documents (RFC 9457).
 
     Problem
-    ├── BadRequest      400   the body is not JSON at all
+    ├── BadRequest      400   the body is no UTF-8 text, or what came is not HTTP
     ├── Unauthorized    401   no key where one is needed, or one that is not known
     ├── Forbidden       403   the key lacks the scope
     ├── NotFound        404   no such path
@@ -11,10 +11,10 @@
     ├── TimedOut        408   the request did not arrive in time
     ├── Conflict        409   another swap is under way
     │   ├── BundleRefused     the bundle did not verify; what served goes on serving
-    │   └── NotTaken          a loaded model takes no live documents
+    │   └── NotTaken          a loaded model does not take the document
     ├── TooLarge        413
-    ├── UnsupportedMedia 415  the body is not said to be JSON in UTF-8
-    ├── Invalid         422   a field is missing, unknown, of the wrong type or too long
+    ├── UnsupportedMedia 415  the body is not said to be what the path takes, in UTF-8
+    ├── Invalid         422   the body is not JSON; a field is missing, unknown, of the wrong type or too long
     │   └── KeyReused         the idempotency key belongs to another request
     ├── TooMany         429   this client, for now
     ├── HeadTooLarge    431

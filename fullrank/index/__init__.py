@@ -81,7 +81,7 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """bias: float32 (n,), the documents' own; the last three are None where there is no fast mode."""
+    """bias: float32 (n,), the documents' own; effort is None where there is no fast mode."""
 
     codes: Codes
     postings: Postings

@@ -1,8 +1,8 @@
 """Added documents in few immutable pieces.
 
 A new document becomes a segment of its own, and segments that are no longer much larger than what came after them are
-merged with it: as in a log-structured merge tree, a document is copied a few times on its way up, and there are never
-more than a handful of segments to search, each several times as large as the next.
+merged with it: as in a log-structured merge tree, a document is copied a few times on its way up, and there are few
+segments to search, each several times as large as the next, and beyond them full ones that are left alone.
 """
 
 from __future__ import annotations

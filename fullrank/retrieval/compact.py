@@ -1,7 +1,7 @@
 """The scan of an index: û·v̂ + Σ s_w t̂_w + b, and how far from the score it can be.
 
 Words are added in the order of their plan until what the others could bring is less than what rounding leaves open
-anyway; when too many documents stay candidates, more words are added (``Scan.refine``).
+anyway, or a fiftieth of what all could; where too many documents stay candidates, more are added (``Scan.refine``).
 """
 
 from __future__ import annotations

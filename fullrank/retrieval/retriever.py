@@ -80,6 +80,7 @@ class Retriever:
         scanned  what ``scores`` found for these queries, where the caller has it already
         mode     "exact", or "fast" where the index has that mode (else the answer is exact)
         effort   of the fast mode, in place of the index's own
+        Raises ValueError for another mode.
         """
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")
