@@ -60,6 +60,9 @@ def serve(
     Access.of(settings).refuse_to_stand_open()
     bound = all(os.environ.get(name) == "1" for name in _THREADS)
     os.environ |= dict.fromkeys(_THREADS, "1")
+    # What is started imports from where this process does: -m alone would look into the working directory first,
+    # and a folder named service there would be taken for this one.
+    os.environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     if "numpy" in sys.modules and not bound:
         sys.stdout.flush()
         sys.stderr.flush()

@@ -13,7 +13,15 @@ import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import AUTH, free_port, make_bundle, running, served, wait_for
+from tests.api.support import (
+    AUTH,
+    environment_for,
+    free_port,
+    make_bundle,
+    running,
+    served,
+    wait_for,
+)
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -84,6 +92,29 @@ def test_a_worker_ends_when_told(root: Root) -> None:
     wait_for(f"http://127.0.0.1:{port}/readyz", process)
     process.send_signal(signal.SIGTERM)
     assert process.wait(15) in (0, -signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("before", "workers"), [("import numpy", "1"), ("", "2")])
+def test_what_lies_in_the_working_directory_is_not_imported(
+    root: Root, tmp_path: Path, before: str, workers: str
+) -> None:
+    """The command in a folder that has a package of its own called service, as many projects do."""
+    (tmp_path / "project" / "service").mkdir(parents=True)
+    (tmp_path / "project" / "service" / "__init__.py").write_text("raise ImportError('not ours')")
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "command"
+    command.write_text(f"{before}\nfrom fullrank.cli import main\nmain()")
+    port = free_port()
+    process = subprocess.Popen(
+        [sys.executable, command, "serve", "--workers", workers],
+        cwd=tmp_path / "project",
+        env=environment_for(root.path, port, PYTHONPATH=str(REPOSITORY), OMP_NUM_THREADS="2"),
+    )
+    try:
+        wait_for(f"http://127.0.0.1:{port}/readyz", process)
+    finally:
+        process.terminate()
+        process.wait(15)
 
 
 @pytest.mark.anyio
