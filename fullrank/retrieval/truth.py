@@ -116,13 +116,15 @@ class Truth:
         u, indices, weights, _ = queries.row(i)
         query = self._query.weights(self.documents.width)
         known = self._query.known(self.documents.width)
-        query[indices], known[indices] = weights, True
         learned, exact = np.zeros(len(rows)), np.zeros(len(rows))
-        for start in range(0, len(rows), _ROWS):
-            part = slice(start, start + _ROWS)
-            learned[part] = self._learned(u, rows[part])
-            exact[part] = self._exact(query, known, rows[part])
-        query[indices], known[indices] = 0, False
+        try:
+            query[indices], known[indices] = weights, True
+            for start in range(0, len(rows), _ROWS):
+                part = slice(start, start + _ROWS)
+                learned[part] = self._learned(u, rows[part])
+                exact[part] = self._exact(query, known, rows[part])
+        finally:
+            query[indices], known[indices] = 0, False
         return learned, exact, self._bias(rows)
 
     def _bias(self, rows: Int64) -> Float64:

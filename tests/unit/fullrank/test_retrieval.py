@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from fullrank.encoding import Encoded, concatenate
 from fullrank.model import WordScore
 from fullrank.retrieval import Ranking, Retriever
+from fullrank.retrieval.truth import Truth
 
 Float64 = npt.NDArray[np.float64]
 
@@ -209,6 +210,27 @@ def test_a_batch_gives_the_bits_of_its_queries_one_by_one(n_dense: int) -> None:
     batch = retriever.search(queries, 25)
     for i, ranking in enumerate(batch):
         _same_bits(ranking, retriever.search(queries.slice(i, i + 1), 25)[0])
+
+
+@pytest.mark.parametrize("step", ["_learned", "_exact"])
+def test_a_query_that_fails_half_way_leaves_nothing_to_the_next_one(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(14)
+    documents, queries = encoded(rng, 100, 8, 20), encoded(rng, 20, 8, 20, bias=False)
+    one, other = queries.slice(1, 2), queries.slice(3, 4)
+    assert set(one.indices.tolist()) - set(other.indices.tolist())
+    retriever = Retriever(documents)
+    before = retriever.search(other, 10)[0]
+
+    def fails(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Truth, step, fails)
+        with pytest.raises(MemoryError):
+            retriever.search(one, 10)
+    _same_bits(retriever.search(other, 10)[0], before)
 
 
 def test_blocks_of_queries_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
