@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
 
 import orjson
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response
 
 from fullrank.errors import DocumentRefused
@@ -37,6 +38,16 @@ IdempotencyKey = Annotated[
 ]
 
 
+async def _id(id: DocumentId, request: Request) -> str:
+    """The id in the path. What is no UTF-8 has come out of it as U+FFFD: many such paths would be one document."""
+    try:
+        unquote_to_bytes(request.scope.get("raw_path", b"")).decode()
+    except UnicodeDecodeError:
+        raise _invalid(Unfit(reading.ID, "is not UTF-8")) from None
+    return id
+
+
+PathId = Annotated[str, Depends(_id)]
 BULK = "/documents:bulk"
 
 
@@ -86,7 +97,7 @@ async def no_document() -> Response:
     },
 )
 async def put(
-    id: DocumentId,
+    id: PathId,
     asked: Annotated[WriteQuery, Query()],
     request: Request,
     serving: ServingDep,
@@ -120,7 +131,7 @@ async def put(
     openapi_extra=needs("ingest"),
 )
 async def delete(
-    id: DocumentId,
+    id: PathId,
     asked: Annotated[WriteQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,
@@ -193,7 +204,7 @@ async def bulk(
     openapi_extra=needs("search"),
 )
 async def get(
-    id: DocumentId,
+    id: PathId,
     asked: Annotated[DocumentQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,

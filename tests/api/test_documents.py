@@ -162,6 +162,7 @@ async def test_what_no_key_is(client: httpx.AsyncClient, key: str) -> None:
         ("%20", b"{}", "_id", "is empty"),
         ("a%00", b"{}", "_id", "holds a control character"),
         ("x" * 513, b"{}", "_id", "has more than 512 characters"),
+        ("caf%E9", b"{}", "_id", "is not UTF-8"),
     ],
 )
 async def test_a_bad_document_is_told_what_is_wrong(
