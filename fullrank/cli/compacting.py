@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.output import BundlePath, Json, needs, print_json, resolve
+from fullrank.cli.output import BundlePath, Json, absolute, needs, print_json, resolve
 
 
 def compact(
@@ -40,10 +40,10 @@ def compact(
         from service.settings import Settings
         from trainer.progress import Reporter
 
-    path = resolve(bundle).resolve()
+    path = resolve(bundle)
     root, name = path.parent.parent, path.parent.name
     serving = serving_version(root)
-    if bundle.resolve() != path and serving is not None and (root / name / serving).is_dir():
+    if absolute(bundle) != path and serving is not None and (root / name / serving).is_dir():
         path = root / name / serving
     log = documents or Settings().documents or root / FILE
     with Reporter() as report, report.parts() as progress:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,22 +42,28 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def resolve(path: Path) -> Path:
-    """The bundle that a path means: a version's folder, or the newest version of a name.
+    """The bundle that a path means, absolute: a version's folder, or the newest version of a name.
 
-    Raises BundleNotFound saying what was looked for.
+    Links are not followed: whose folder a bundle is in decides who serves it, and what it is called, not where its
+    files lie. Raises BundleNotFound saying what was looked for.
     """
     from fullrank.bundle import find_bundle
     from fullrank.manifest import MANIFEST
 
+    path = absolute(path)
     if (path / MANIFEST).is_file():
         return path
-    path = path.resolve()
     if not path.is_dir() or any(path.glob(f"*/{MANIFEST}")):
         return find_bundle(path.parent, path.name)
     names = sorted({folder.parent.name for folder in bundle_folders(path)})
     if len(names) == 1:
         return find_bundle(path, names[0])
     raise BundleNotFound(f"{path}: holds several models; add one of: {', '.join(names)}")
+
+
+def absolute(path: Path) -> Path:
+    """Without links followed."""
+    return Path(os.path.abspath(path))
 
 
 def bundle_folders(path: Path) -> list[Path]:

@@ -24,7 +24,7 @@ def activate(bundle: BundlePath, timeout: Timeout = 120, json: Json = False) -> 
 
     Without a running worker it is verified here, and noted.
     """
-    path = resolve(bundle).resolve()
+    path = resolve(bundle)
     _activate(path.parent.parent, path.name, timeout, json)
 
 

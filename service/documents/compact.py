@@ -71,7 +71,7 @@ def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compac
         raise BundleError(f"{parent.version}: no document would be left")
     asked = [a.query for a in golden.parse((bundle / GOLDEN).read_text(encoding="utf-8"))]
     path = stream_bundle(
-        bundle.resolve().parent.parent,
+        bundle.absolute().parent.parent,
         parent.name,
         model=view.encoder,
         batches=view.batches(),

@@ -45,6 +45,22 @@ def test_without_a_service_the_bundle_is_verified_and_noted(tmp_path: Path) -> N
     assert plain.stdout == f"generation 4 serves {new} in 0 workers\n"
 
 
+@pytest.mark.parametrize("linked", ["name", "version"])
+def test_a_linked_bundle_is_activated_where_the_link_is(tmp_path: Path, linked: str) -> None:
+    """Its files may lie anywhere; the note belongs into the folder that is served."""
+    version = make_bundle(tmp_path / "disk", "mine")
+    name = tmp_path / "bundles" / "mine"
+    (name if linked == "version" else name.parent).mkdir(parents=True)
+    link, target = (name / version, f"mine/{version}") if linked == "version" else (name, "mine")
+    (tmp_path / "disk" / target).rename(tmp_path / "disk" / "elsewhere")
+    link.symlink_to(tmp_path / "disk" / "elsewhere")
+    for path in (name / version, name):
+        assert ask("activate", path)["version"] == version
+        state = read_state(tmp_path / "bundles")
+        assert state is not None
+        assert (state.generation, state.version) == (1, version)
+
+
 def test_what_cannot_serve_is_refused(tmp_path: Path) -> None:
     version = make_bundle(tmp_path, "mine")
     with pytest.raises(BundleNotFound, match="before"):
