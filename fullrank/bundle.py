@@ -90,9 +90,13 @@ def _names(root: Path) -> Iterator[str]:
 
 
 def _versions(root: Path, name: str) -> Iterator[BundleInfo]:
-    for folder in sorted((root / name).iterdir()):
-        if not is_name(folder.name) or not folder.is_dir():
-            continue
+    try:
+        folders = [f for f in sorted((root / name).iterdir()) if is_name(f.name) and f.is_dir()]
+    except OSError as error:
+        # Removed since it was seen, as by a writer that failed, or not for us to read.
+        _log.warning("left out %s: %s", root / name, error.strerror)
+        return
+    for folder in folders:
         try:
             manifest = read_manifest(folder)
         except BundleError as error:

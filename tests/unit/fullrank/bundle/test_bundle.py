@@ -223,6 +223,14 @@ def test_what_is_no_bundle_is_left_out(
     assert f"left out {root / 'other' / written.name}" in caplog.text
 
 
+def test_a_name_that_goes_while_bundles_are_listed_is_left_out(
+    root: Path, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that fails takes its name's folder away again, between two looks of a reader."""
+    monkeypatch.setattr(bundle, "_names", lambda _: iter(["gone", "planted"]))
+    assert _named(list_bundles(root)) == [written.name]
+
+
 def test_no_root_is_told_from_an_empty_one(root: Path) -> None:
     with pytest.raises(BundleNotFound, match="no such folder"):
         list_bundles(root)
