@@ -15,11 +15,12 @@ a power cut it may remain under its temporary name, which no reader takes for a 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -150,6 +151,17 @@ class Folder:
         """Sync the folders: their files are synced already."""
         for folder in {(self.path / name).parent for name in self.files} | {self.path}:
             sync_folder(folder)
+
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Of all that are written under the same parent one at a time, where the file system has locks."""
+        descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def publish(self, target: Path) -> None:
         """Give the folder its name."""

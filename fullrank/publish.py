@@ -141,7 +141,8 @@ def stream_bundle(
             progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)
             folder.text(GOLDEN, golden.dump(answers))
-            target = _finish(folder, name, created, parts.config, card, beside, log_position)
+            with folder.turn():
+                target = _finish(folder, name, created, parts.config, card, beside, log_position)
     except OSError as error:
         raise BundleError(
             f"cannot write {error.filename or folder.path}: {error.strerror}"
@@ -242,7 +243,7 @@ def _finish(
     beside: Mapping[str, Mapping[str, Any]],
     log_position: LogPosition | None,
 ) -> Path:
-    """Manifest, check of what was written, rename."""
+    """Manifest, check of what was written, rename; in the folder's turn, so that nobody else takes the version."""
     parent = folder.path.parent
     identity = bundle_id(folder.files, config)
     while (parent / version_of(name, created, identity)).exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank import folder
+from fullrank import folder, publish
 from fullrank.bundle import verify_bundle, write_bundle
 from fullrank.documents import Document
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.model import Parts
-from tests.words_bundle import WORDS, arrays, planted
+from tests.words_bundle import CREATED, WORDS, arrays, planted
 
 
 @pytest.mark.parametrize("bad", ["", "A", "../x", "a/b", ".tmp-a", "-a", "a" * 101, "a" * 75])
@@ -100,6 +101,38 @@ def test_a_model_that_loads_as_another_is_not_published(root: Path) -> None:
     with pytest.raises(BundleError, match=r"golden\.jsonl: query 'apple"):
         write_bundle(root, "planted", **given)
     assert not list(root.rglob("*"))
+
+
+def test_the_same_published_twice_at_once_is_there_twice(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is whole, and about to take its name, while the first is checked before it takes the same one."""
+    real = publish.replay
+    whole, paths = threading.Event(), []
+
+    def again() -> None:
+        def progress(part: str, *_: int) -> None:
+            if part == "golden queries":
+                whole.set()
+
+        paths.append(write_bundle(root, "planted", **planted(), created=CREATED, progress=progress))
+
+    second = threading.Thread(target=again)
+
+    def checked(*arguments: Any) -> None:
+        real(*arguments)
+        if not whole.is_set():
+            second.start()
+            assert whole.wait(30)
+            second.join(1)  # it waits for its turn
+
+    monkeypatch.setattr(publish, "replay", checked)
+    first = write_bundle(root, "planted", **planted(), created=CREATED)
+    second.join(30)
+    assert sorted([first, *paths]) == sorted(path for path in first.parent.iterdir())
+    assert len(paths) == 1
+    for path in (first, *paths):
+        verify_bundle(path)
 
 
 @pytest.mark.parametrize(
