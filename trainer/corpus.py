@@ -5,8 +5,8 @@
 The first pass reads every line as strictly as a collection is read, and remembers where each
 document's line begins: about a hundred bytes a document for as long as it lasts (every id, to
 refuse one that comes twice), 8 bytes afterwards. Where the ids already ascend, the second pass
-reads the file from front to back; else it jumps. What is gzipped is unpacked into a file without
-a name, which is gone when this process is, however it ends.
+reads the file from front to back; else it jumps. What is gzipped or comes through a pipe is copied into
+a file without a name, which is gone when this process is, however it ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class CorpusFile:
     def __init__(self, path: str | Path, *, scratch: Path | None = None) -> None:
         """Read and check the file.
 
-        scratch  where a gzipped file is unpacked; by default where temporary files go
+        scratch  where what is gzipped or a pipe is copied to; by default where temporary files go
 
         Raises CollectionError naming file, line and field.
         """
@@ -44,7 +44,7 @@ class CorpusFile:
         self.path = find_corpus(given) if given.is_dir() else given
         self.report = ReadReport()
         lines = _Placed(self.path)
-        if self.path.suffix == ".gz":
+        if self.path.suffix == ".gz" or self.path.is_fifo():
             lines.copy = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115
         self._file = lines.copy
         try:

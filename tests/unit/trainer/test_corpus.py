@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import random
 from pathlib import Path
 
@@ -101,3 +102,16 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
         path.write_text("x" * 10_000)
         with pytest.raises(CollectionError, match="changed while it was read"):
             list(corpus.documents())
+
+
+def test_what_comes_through_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
+    content = "".join(f'{{"_id": "{i:03}", "text": "apple"}}\n' for i in reversed(range(300)))
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text(content)
+    reader, writer = os.pipe()
+    os.write(writer, content.encode())
+    os.close(writer)
+    with CorpusFile(plain) as expected, CorpusFile(f"/dev/fd/{reader}") as found:
+        os.close(reader)
+        assert found.fingerprint == expected.fingerprint
+        assert list(found.documents()) == list(expected.documents())
