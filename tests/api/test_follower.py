@@ -18,6 +18,7 @@ from service.errors import BundleRefused
 from service.models import follower
 from service.models.registry import Registry
 from service.models.state import ActiveState, write_state
+from service.models.workers import converged, reports
 from service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
 from tests.api.support import at, make_bundle
@@ -83,6 +84,23 @@ async def test_a_noted_load_that_failed_once_is_tried_again(root: Root) -> None:
         await until(lambda: root.bm25 in registry.serving.models)
         assert registry.serving.active == root.learned
         assert not registry.failures
+
+
+async def test_what_could_not_be_reported_is_reported_when_there_is_room(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would be said for ever that not every worker serves what is noted, and swaps would not wait for it."""
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    async with worker(root.path) as registry:
+        with monkeypatch.context() as patch:
+            patch.setattr("service.models.livefile.os.write", full)
+            write_state(root.path, ActiveState(2, root.bm25))
+            await until(lambda: registry.serving.active == root.bm25)
+        await until(lambda: [report.generation for report in reports(root.path)] == [2])
+        assert converged(reports(root.path), 2)
 
 
 async def test_no_more_is_loaded_at_start_than_is_kept(tmp_path: Path) -> None:
