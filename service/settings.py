@@ -36,7 +36,8 @@ class Settings(BaseSettings):
     max_loaded: int = Field(
         default=8,
         ge=3,
-        description="models kept loaded; the active and the previous one always stay",
+        description="models kept loaded; the active and the previous one always stay, "
+        "then those that were loaded last by request",
     )
     poll_ms: int = Field(default=50, ge=5, description="how often a worker looks for a swap")
     swap_timeout_s: float = Field(

@@ -16,7 +16,7 @@ from fullrank.bundle import Bundle, BundleInfo, read_manifest
 from fullrank.errors import FullrankError
 from service.models.loader import Loader, available, find
 from service.models.memory import check_memory
-from service.models.policy import Available, Holding, Step, next_step
+from service.models.policy import Available, Holding, Step, besides, next_step
 from service.models.serving import ALIAS, Shelf
 from service.models.state import (
     PROPOSAL,
@@ -192,6 +192,7 @@ class Follower:
             self._shelf.failures[ALIAS] = f"{error}"
             self._retry_at = time.monotonic() + _RETRY_S
             return
+        self._shelf.besides = besides(state, self._shelf.max_loaded)
         step = self._step(state, preload)
         self._shelf.failures.pop(ALIAS, None)
         if step.activate is not None:
@@ -218,7 +219,7 @@ class Follower:
             state is not None
             and state.version is not None
             and not preload
-            and set(state.loaded) <= {*serving.models, state.version}
+            and set(self._shelf.besides) <= {*serving.models, state.version}
         ):
             return next_step(state, holding, [])  # a switch too needs no look through the folder
 

@@ -38,6 +38,18 @@ class Step:
     generation: int = 0
 
 
+def besides(state: ActiveState | None, room: int | None = None) -> tuple[str, ...]:
+    """Which noted versions are held besides what serves and what served before.
+
+    Those asked for last, as many as there is room for beside these two, and one at least. What does not fit is let go
+    for good: loading it again would let go of the next, with every note anew.
+    """
+    if state is None:
+        return ()
+    noted = [version for version in state.loaded if version not in (state.version, state.previous)]
+    return tuple(noted if room is None else noted[-max(1, room - 2) :])
+
+
 def next_step(
     state: ActiveState | None,
     holding: Holding,
@@ -55,7 +67,7 @@ def next_step(
     nothing is noted a worker joins the others, so that a bundle published meanwhile does not part them.
     While no version is noted the newest bundle of default_model (of all, when None) serves, and
     what serves is not exchanged unasked. preload adds the newest version of every bundle name, the newest first, as far
-    as there is room: for so many models in all, those that serve or are noted among them (None: for any number).
+    as there is room: for so many models in all, those that serve or are held besides among them (None: for any number).
     """
     activate, generation = None, holding.generation
     if state is not None and state.version is not None:
@@ -69,7 +81,7 @@ def next_step(
             activate, generation = first.version, max(1, holding.generation)
 
     on_disk = {bundle.version for bundle in available}
-    wanted = list(state.loaded) if state is not None else []
+    wanted = [*besides(state, room)]
     if preload:
         if state is not None and state.previous is not None:
             wanted.append(state.previous)

@@ -79,6 +79,7 @@ class Shelf:
     """The current Serving, replaced by one thread and read by all.
 
     max_loaded  models kept; those that serve or served before stay beyond it
+    besides     versions that are to stay with them
     failures    why a version was refused, and under ALIAS why what is noted does not serve
     release     called with a bundle that was let go, or was prepared and is not to serve after all
     """
@@ -93,6 +94,7 @@ class Shelf:
         self.failures: dict[str, str] = {}
         self._metrics = metrics
         self.max_loaded = max_loaded
+        self.besides: tuple[str, ...] = ()
         self._release = release
 
     def hold(self, bundle: Bundle) -> None:
@@ -118,7 +120,7 @@ class Shelf:
     def _publish(self, serving: Serving) -> None:
         models = dict(serving.models)
         newest = next(reversed(models), None)
-        keep = {serving.active, serving.previous, newest}
+        keep = {serving.active, serving.previous, newest, *self.besides}
         dropped = [models.pop(version) for version in to_drop(list(models), keep, self.max_loaded)]
         dropped += [
             old

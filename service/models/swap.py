@@ -120,11 +120,9 @@ class Swap:
         """Let every worker hold a version beside what serves. Raises as ``activate``."""
 
         def note(state: ActiveState, sha256: str) -> ActiveState:
-            if version in state.loaded:
-                return state
-            # Versions that nobody holds any more would only pile up.
+            # Versions that nobody holds any more would only pile up. The last one stays longest.
             held = {v for report in reports(self._root) for v in report.loaded}
-            kept = tuple(v for v in state.loaded if v in held)
+            kept = tuple(v for v in state.loaded if v in held and v != version)
             return replace(state, loaded=(*kept, version))
 
         return self._run(version, note)

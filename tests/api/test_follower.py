@@ -116,6 +116,30 @@ async def test_no_more_is_loaded_at_start_than_is_kept(tmp_path: Path) -> None:
         assert opened == list(registry.serving.models) == versions[:1:-1]
 
 
+async def test_what_was_loaded_beyond_the_room_is_let_go_for_good(tmp_path: Path) -> None:
+    """Loaded again with every note it would let go of another each time, and going back would take that long."""
+    versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(6)]
+    opened = []
+
+    def opener(path: Path) -> Bundle:
+        opened.append(path.name)
+        return open_bundle(path)
+
+    async with worker(tmp_path, preload=False, max_loaded=3, opener=opener) as registry:
+        for version in versions[:3]:
+            await registry.load(version)
+        await registry.load(versions[1])  # asked for again: it stays longest
+        for version in (versions[3], versions[4], versions[3]):
+            await registry.activate(version)
+        assert opened == [versions[5], *versions[:3], *versions[3:5]]
+        assert set(registry.serving.models) == {versions[1], *versions[3:5]}
+        # What was let go can be asked for again.
+        assert (await registry.load(versions[0])).version == versions[0]
+    opened.clear()
+    async with worker(tmp_path, preload=False, max_loaded=3, opener=opener):
+        assert opened == [versions[3], versions[0]]
+
+
 async def test_what_is_asked_is_counted_once_by_the_worker_that_was_asked(root: Root) -> None:
     """Not what a worker comes up on, nor what it follows."""
     counted = Metrics(), Metrics()

@@ -39,6 +39,13 @@ NEWEST_FIRST = [B1, A2, A1]
             {},
             Step(("a-1",), None, 1),
         ),
+        # More noted than there is room for: those noted last, beside what serves and what served before.
+        (
+            ActiveState(3, "b-1", None, ("a-1", "a-2", "b-1")),
+            Holding(3, "b-1", ["b-1"]),
+            {"room": 3},
+            Step(("a-2",), None, 3),
+        ),
         (None, NOTHING, {"preload": True}, Step(("a-2",), "b-1", 1)),
         (
             ActiveState(3, "a-1", None, ("a-1",)),
