@@ -8,6 +8,7 @@ open_bundle     loading.py    verify, map, replay the golden queries
 open_model      loading.py    its model alone
 list_bundles    here          what a root folder offers
 find_bundle     here          the newest version of a name, or one version
+live_in         here          which live documents a corpus has that was exported from a bundle
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.loading import Bundle, open_bundle, open_model, read_manifest, verify_bundle
-from fullrank.manifest import Manifest, is_name
+from fullrank.manifest import LogPosition, Manifest, is_name
 from fullrank.publish import stream_bundle, write_bundle
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Manifest",
     "find_bundle",
     "list_bundles",
+    "live_in",
     "open_bundle",
     "open_model",
     "read_manifest",
@@ -81,6 +83,16 @@ def find_bundle(root: Path, name_or_version: str) -> Path:
             if info.name == name_or_version:
                 return info.path
     raise BundleNotFound(f"{root}: no bundle and no version named {name_or_version!r}")
+
+
+def live_in(bundle: Path, name: str) -> LogPosition | None:
+    """Up to where a corpus that was exported from a bundle has the live documents of a name; None: it has none.
+
+    Live documents belong to the name of the bundle that they were written to: under another name they are documents
+    like all others. Raises BundleError where the manifest cannot be read.
+    """
+    manifest = read_manifest(bundle)
+    return manifest.log_position if manifest.name == name else None
 
 
 def _names(root: Path) -> Iterator[str]:

@@ -92,6 +92,11 @@ class DocumentStore:
         """The stored fields of one row as the JSON line that they are."""
         return self._lines[row]
 
+    def corpus_line(self, row: int) -> str:
+        """One row as the line of a corpus.jsonl: its id as _id, and its fields."""
+        id, line = json.dumps(self._ids[row], ensure_ascii=False), self._lines[row]
+        return f'{{"_id":{id}}}\n' if line.rstrip() == "{}" else f'{{"_id":{id},{line[1:]}'
+
     def fields(self, row: int) -> dict[str, Any]:
         """The stored fields of one row. Raises IndexError, or BundleError on a damaged line."""
         try:

@@ -66,6 +66,7 @@ def write_bundle(
     card: Mapping[str, Any],
     sample_queries: Sequence[str] = (),
     created: datetime | None = None,
+    log_position: LogPosition | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Write <root>/<name>/<version>/ and return that path; ``stream_bundle`` with one batch.
@@ -82,6 +83,7 @@ def write_bundle(
         card=card,
         sample_queries=sample_queries,
         created=created,
+        log_position=log_position,
         progress=progress,
     )
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import open_model, stream_bundle
+from fullrank.bundle import live_in, open_model, stream_bundle
 from fullrank.errors import BundleError
 from fullrank.manifest import Manifest, is_name
 from fullrank.model import Model
@@ -68,6 +68,7 @@ def index(
     queries: str | Path | None = None,
     batch: int = BATCH,
     processes: int | None = None,
+    exported_from: Path | None = None,
     reporter: Reporter | None = None,
 ) -> IndexResult:
     """Encode a corpus with the model of a bundle and write out/name/version.
@@ -78,6 +79,7 @@ def index(
                to replay at every load; by default titles and other words of documents
     batch      documents encoded in one step; the result does not depend on it
     processes  that encode; default all cores
+    exported_from  the bundle that the corpus was exported from, where it was
 
     Raises BundleError, CollectionError. Whatever ends it, nothing is left behind.
     """
@@ -86,6 +88,7 @@ def index(
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     bundle, out = Path(bundle), Path(out)
     manifest, model = open_model(bundle)
+    held = None if exported_from is None else live_in(exported_from, name or manifest.name)
     asked = [] if queries is None else [query.text for query in read_queries(queries)]
     with reporter or Reporter() as report, CorpusFile(corpus, scratch=_existing(out)) as source:
         counts = {k: v for k, v in vars(source.report).items() if isinstance(v, int) and v}
@@ -102,6 +105,7 @@ def index(
                 sample_queries=_sample(asked, _TUNING, _SEED + 1)
                 or _made(source, model, _TUNING, _SEED + 1),
                 card=_card(manifest, source, counts),
+                log_position=held,
                 progress=progress,
             )
         seconds = time.monotonic() - began

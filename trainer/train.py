@@ -11,9 +11,9 @@ from typing import Any
 
 import numba
 
-from fullrank.bundle import find_bundle, write_bundle
+from fullrank.bundle import find_bundle, live_in, write_bundle
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.manifest import is_name
+from fullrank.manifest import LogPosition, is_name
 from trainer.collection import Collection, read_collection
 from trainer.evaluate import query_texts
 from trainer.features.corpus import Corpus
@@ -70,6 +70,7 @@ def train(
     seed: int = 1,
     threads: int | None = None,
     resume: bool = False,
+    exported_from: Path | None = None,
     reporter: Reporter | None = None,
 ) -> TrainResult:
     """Train a recipe on a collection and write out/name/version.
@@ -77,6 +78,7 @@ def train(
     threads   of the numba kernels, and processes that count text; default all cores. One thread and
               one seed give the same bits twice.
     resume    continue an interrupted run of the same name, recipe, seed and collection
+    exported_from  the bundle that the corpus was exported from, where it was
 
     Raises CollectionError, RecipeError, TrainingError (Interrupted on Ctrl-C), BundleError.
     """
@@ -86,6 +88,7 @@ def train(
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     chosen = load_recipe(recipe).override(overrides)
     system_of(chosen)
+    held = None if exported_from is None else live_in(exported_from, name)
     with reporter or Reporter() as report:
         threads = _set_threads(threads)
         source = read_collection(collection)
@@ -93,7 +96,7 @@ def train(
         trainer = Trainer(source, report, Path(out), name, seed, threads, resume)
         best = trainer.search(chosen)
         table = trainer.compare(best)
-        path = trainer.write(best, table, began)
+        path = trainer.write(best, table, began, held)
         trainer.forget()
         report.say("written", version=path.name, seconds=time.monotonic() - began)
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
@@ -219,8 +222,14 @@ class Trainer:
                 )
         return table
 
-    def write(self, best: Candidate, table: Sequence[Row], began: float) -> Path:
-        """The bundle, with its card."""
+    def write(
+        self,
+        best: Candidate,
+        table: Sequence[Row],
+        began: float,
+        held: LogPosition | None,
+    ) -> Path:
+        """The bundle, with its card; held: which live documents the collection has."""
         card = {
             "recipe": best.recipe.as_dict(),
             "seed": self.seed,
@@ -245,6 +254,7 @@ class Trainer:
                 golden_queries=self._golden(best),
                 sample_queries=self._held_out(best),
                 card=card,
+                log_position=held,
                 progress=progress,
             )
 

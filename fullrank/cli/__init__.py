@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import typer
 
-from fullrank.cli import access, compacting, indexing, serving, swapping, training
+from fullrank.cli import access, compacting, exporting, indexing, serving, swapping, training
 from fullrank.errors import FullrankError
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 bundles_app = typer.Typer(
-    help="List, verify, show, activate or compact bundles.", no_args_is_help=True
+    help="List, verify, show, activate, compact or export bundles.", no_args_is_help=True
 )
 app.add_typer(bundles_app, name="bundles")
 keys_app = typer.Typer(help="Make, list or revoke the keys of the service.", no_args_is_help=True)
@@ -45,6 +45,7 @@ bundles_app.command()(serving.show)
 bundles_app.command()(swapping.activate)
 bundles_app.command()(swapping.rollback)
 bundles_app.command()(compacting.compact)
+bundles_app.command()(exporting.export)
 keys_app.command()(access.create)
 keys_app.command("list")(access.list_)
 keys_app.command()(access.revoke)

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fullrank.cli.output import BundlePath, Json, needs, print_json, resolve
+from fullrank.cli.output import BundlePath, ExportedFrom, Json, needs, print_json, resolve
 
 
 def index(
@@ -32,6 +32,7 @@ def index(
     processes: Annotated[
         int | None, typer.Option(help="Processes that encode; default: all cores.", min=1)
     ] = None,
+    exported_from: ExportedFrom = None,
     json: Json = False,
 ) -> None:
     """Encode a corpus of any size with a trained model and write it as a new bundle."""
@@ -47,6 +48,7 @@ def index(
         queries=queries,
         batch=batch,
         processes=processes,
+        exported_from=None if exported_from is None else resolve(exported_from),
         reporter=Reporter(),
     )
     if json:

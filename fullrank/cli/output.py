@@ -23,6 +23,14 @@ BundlePath = Annotated[
         metavar="BUNDLE", help="A version's folder, or BUNDLES/NAME for its newest version."
     ),
 ]
+ExportedFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--exported-from",
+        metavar="BUNDLE",
+        help="The bundle that the corpus was exported from, whose live documents it has.",
+    ),
+]
 BundlesRoot = Annotated[
     Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles, or one bundle.")
 ]

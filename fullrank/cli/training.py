@@ -14,7 +14,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullrank.cli.output import BundlePath, CollectionPath, Json, needs, print_json, resolve
+from fullrank.cli.output import (
+    BundlePath,
+    CollectionPath,
+    ExportedFrom,
+    Json,
+    needs,
+    print_json,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from trainer.train import TrainResult
@@ -39,10 +47,12 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an interrupted run of the same name.")
     ] = False,
+    exported_from: ExportedFrom = None,
     json: Json = False,
 ) -> None:
     """Train a model on a collection and write it as a bundle."""
-    result = _train(collection, out, name, recipe, set_ or [], seed, threads, resume)
+    source = None if exported_from is None else resolve(exported_from)
+    result = _train(collection, out, name, recipe, set_ or [], seed, threads, resume, source)
     if json:
         print_json(result.as_dict())
         return
@@ -61,6 +71,7 @@ def _train(
     seed: int,
     threads: int | None,
     resume: bool,
+    exported_from: Path | None = None,
 ) -> TrainResult:
     with needs("trainer"):
         from trainer.progress import Reporter
@@ -75,6 +86,7 @@ def _train(
         seed=seed,
         threads=threads,
         resume=resume,
+        exported_from=exported_from,
         reporter=Reporter(),
     )
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from fullrank.bundle import find_bundle, open_bundle, read_manifest, verify_bundle
+from fullrank.bundle import find_bundle, live_in, open_bundle, read_manifest, verify_bundle
 from fullrank.cli import app
 from fullrank.errors import BundleError
 from service.documents.compact import NothingToCompact, compact, trim
@@ -143,6 +146,81 @@ async def test_operations_go_when_every_version_holds_them_and_are_missed_where_
         assert swap.status_code == 409
         assert "no longer in the log" in swap.json()["detail"]
         assert (await client.get("/readyz")).json()["model"] == made.path.name
+
+
+@pytest.mark.parametrize("command", ["train", "index"])
+async def test_a_bundle_made_anew_of_what_was_exported_follows_the_log(
+    tmp_path: Path, command: str
+) -> None:
+    root, collection = tmp_path / "bundles", tmp_path / "collection"
+    make_bundle(root, "docs", created=at(1))
+    old = find_bundle(root, "docs")
+    async with running(root) as client:
+        await write_some(client)
+    made = compact(old, root / FILE)
+    shutil.rmtree(old)
+    assert trim(root, "docs", root / FILE, -1) == 3
+    collection.mkdir()
+
+    def said(*words: str | Path) -> dict[str, Any]:
+        done = CliRunner().invoke(app, [*map(str, words), "--json"])
+        assert done.exit_code == 0, (done.output, done.exception)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    corpus = collection / "corpus.jsonl"
+    exported = said("bundles", "export", root / "docs", corpus)
+    assert exported["documents"] == made.documents
+    store = open_bundle(made.path).documents
+    lines = [json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines()]
+    assert lines == [{"_id": id, **store.fields(row)} for row, id in enumerate(store.ids)]
+
+    link = f"query-id\tcorpus-id\tscore\n{lines[0]['_id']}\t{lines[1]['_id']}\t1\n"
+    (collection / "qrels").mkdir()
+    (collection / "qrels" / "train.tsv").write_text(link, encoding="utf-8")
+    first = ["train", collection, "--name", "docs", "--recipe", "bm25"]
+    if command == "index":
+        first = ["index", made.path, collection]
+    said(*first, "--out", root, "--exported-from", made.path)
+    again = read_manifest(find_bundle(root, "docs"))
+    assert again.version != made.path.name
+    assert again.log_position == read_manifest(made.path).log_position
+    async with running(root) as client:
+        assert (await client.get("/readyz")).json()["model"] == again.version
+        assert (await client.get("/v1/documents/a/new")).json()["fields"] == NEW
+        assert (await client.get("/v1/documents/linux/scp")).status_code == 404
+        assert (await client.put("/v1/documents/b", json=NEW)).json()["seq"] == 4
+        reply = await client.post("/v1/search", json={"query": "distant computer", "min_seq": 4})
+        assert {"a/new", "b"} <= {hit["id"] for hit in reply.json()["hits"]}
+
+
+def test_an_export_replaces_nothing_and_leaves_nothing_half_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_bundle(tmp_path, "docs", created=at(1))
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("mine")
+    words = ["bundles", "export", str(tmp_path / "docs"), str(corpus)]
+    done = CliRunner().invoke(app, words)
+    assert str(done.exception) == f"{corpus}: is there already"
+    assert corpus.read_text() == "mine"
+    corpus.unlink()
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fullrank.cli.exporting.os.fsync", full)
+    assert isinstance(CliRunner().invoke(app, words).exception, OSError)
+    assert [path.name for path in tmp_path.iterdir()] == ["docs"]
+
+
+async def test_under_another_name_what_was_live_is_there_like_all_else(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "docs", created=at(1))
+    async with running(tmp_path) as client:
+        await write_some(client)
+    made = compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
+    assert live_in(made.path, "docs") == read_manifest(made.path).log_position
+    assert live_in(made.path, "other") is None
 
 
 async def test_a_log_put_back_gives_no_number_that_a_bundle_holds(tmp_path: Path) -> None:

@@ -342,6 +342,7 @@ def test_train_hands_every_option_on(
         "seed": 7,
         "threads": 2,
         "resume": True,
+        "exported_from": None,
     }
     assert json.loads(got.out) == {"version": "mine-1", "table": [{"system": "bm25"}]}
     table = run("train", tmp_path / "c", "--out", tmp_path, "--name", "mine")
