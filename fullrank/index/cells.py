@@ -88,7 +88,7 @@ def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = s
     """Write the index of float32 (n, N) to a file, entry i is document row i; and into ``of`` each document's cell.
 
     One thread, fixed seed: the same vectors give the same bytes, and no OpenMP pool is left behind for a later fork to
-    trip over. Holds n N / 4 bytes.
+    trip over. Holds n N / 4 bytes. Raises BundleError when the file cannot be written.
     """
     count, width = vectors.shape
     cells = max(1, min(round(4 * count**0.5), count // 8, _MOST))
@@ -120,7 +120,10 @@ def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = s
         centres = faiss.IndexFlatIP(width)
         centres.add(near.reconstruct_n(0, cells))
         index.quantizer = centres
-        faiss.write_index(index, str(path))
+        try:
+            faiss.write_index(index, str(path))
+        except RuntimeError as error:
+            raise BundleError(f"{path}: cannot be written: {error}") from error
     finally:
         faiss.omp_set_num_threads(threads)
 

@@ -341,6 +341,12 @@ def with_cells(documents: Encoded, folder: Path, effort: Effort) -> Index:
     return replace(index_in_memory(documents), cells=cells, effort=effort)
 
 
+def test_cells_that_a_full_disk_does_not_take_are_an_error_of_the_bundle() -> None:
+    vectors = np.random.default_rng(18).normal(size=(4000, 8)).astype(np.float32)
+    with pytest.raises(BundleError, match=r"/dev/full: cannot be written: .*No space left"):
+        build_cells(vectors, Path("/dev/full"), np.zeros(4000, np.uint16))
+
+
 @pytest.mark.parametrize("width", [1, 7, 16])
 def test_cells_are_those_that_the_library_put_documents_into(tmp_path: Path, width: int) -> None:
     documents = encoded(np.random.default_rng(18), 900, width, 0)
