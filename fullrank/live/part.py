@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from fullrank.bundle import Bundle
-from fullrank.columns import Columns, columns_of
+from fullrank.columns import Columns
 from fullrank.documents import DocumentStore
 from fullrank.encoding import Encoded, Int32
 from fullrank.explain import Explanation, explain
@@ -31,20 +31,20 @@ class Part:
     features   int32, ascending: the sparse feature that each column of the retriever stands for, so that a segment of
                few documents is not as wide as the model; None where they are the model's own
     removed    bool (n,): replaced or deleted since; None where none is
-    bundle     whose documents they are; None of a segment
+    fields     the stored fields of a segment as columns, or the bundle whose documents these are
     """
 
     key: str
     store: DocumentStore
     retriever: Retriever
+    fields: Columns | Bundle
     features: Int32 | None = None
     removed: Mask | None = None
-    bundle: Bundle | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> Part:
         """The documents of a bundle, all of them."""
-        return cls(bundle.bundle_id, bundle.documents, bundle.retriever, bundle=bundle)
+        return cls(bundle.bundle_id, bundle.documents, bundle.retriever, bundle)
 
     def __len__(self) -> int:
         """Documents, those that are gone among them."""
@@ -60,12 +60,10 @@ class Part:
         """Documents that are not gone."""
         return len(self) - self.gone
 
-    @cached_property
+    @property
     def columns(self) -> Columns:
         """The stored fields as columns."""
-        if self.bundle is not None:
-            return self.bundle.columns
-        return columns_of(map(self.store.fields, range(len(self))))
+        return self.fields if isinstance(self.fields, Columns) else self.fields.columns
 
     def row(self, id: str) -> int | None:
         """The row of a document; None where it is not here, or gone."""

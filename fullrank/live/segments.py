@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import merge
-from itertools import count
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
 
+from fullrank.columns import columns_of
 from fullrank.documents import Document, DocumentStore, fields_line
 from fullrank.encoding import Encoded, Int64, concatenate
 from fullrank.index.build import index_in_memory
@@ -33,12 +34,14 @@ _INDEXED_FROM = 4_096
 _numbers = count(1)
 
 
-def segment(model: Model, documents: Mapping[str, Mapping[str, Any]]) -> Part:
-    """New documents, fields by id, encoded by the model."""
+def segment(
+    model: Model, documents: Mapping[str, Mapping[str, Any]], before: Sequence[Part]
+) -> Part:
+    """New documents, fields by id, encoded by the model. before: the parts of the view that they come to."""
     ids = sorted(documents)
     encoded = model.encode_documents([documents[id] for id in ids])
     lines = [fields_line(Document(id, documents[id])) for id in ids]
-    return _part(model, ids, lines, encoded)
+    return _part(model, ids, lines, encoded, before)
 
 
 def settled(model: Model, parts: Sequence[Part]) -> tuple[Part, ...]:
@@ -63,7 +66,7 @@ def merged(model: Model, parts: Sequence[Part]) -> Part:
     places = list(merged_rows(parts))
     encoded = gathered([in_model(part, model.n_sparse) for part in parts], places)
     lines = [parts[number].store.line(row) for _, number, row in places]
-    return _part(model, [id for id, _, _ in places], lines, encoded)
+    return _part(model, [id for id, _, _ in places], lines, encoded, parts)
 
 
 def merged_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
@@ -115,18 +118,29 @@ def _taken(documents: Encoded, rows: Int64) -> Encoded:
     )
 
 
-def _part(model: Model, ids: Sequence[str], lines: Sequence[str], encoded: Encoded) -> Part:
+def _part(
+    model: Model,
+    ids: Sequence[str],
+    lines: Sequence[str],
+    encoded: Encoded,
+    before: Sequence[Part],
+) -> Part:
     store, key = DocumentStore(ids, lines), f"live-{next(_numbers)}"
+    # There are only so many columns: a field that others have comes before new ones, or filters would pass over these.
+    known: dict[str, Any] = dict.fromkeys(
+        name for part in before for name in (*part.columns.by_name, *part.columns.refused)
+    )
+    first, *others = range(len(store))
+    columns = columns_of(chain([known | store.fields(first)], map(store.fields, others)))
     scorer = model.scorer(encoded)
     if scorer is not None:
         # It knows words by the model's numbers.
-        part = Part(key, store, Retriever(encoded, scorer))
+        part = Part(key, store, Retriever(encoded, scorer), columns)
     else:
         features, place = np.unique(encoded.indices, return_inverse=True)
         own = replace(encoded, indices=place.astype(np.int32), width=len(features))
         index = index_in_memory(own) if len(own) >= _INDEXED_FROM else None
-        part = Part(key, store, Retriever(own, None, index), features)
+        part = Part(key, store, Retriever(own, None, index), columns, features)
     # What a first request would have to build.
     part.retriever.warm()
-    _ = part.columns
     return part

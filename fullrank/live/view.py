@@ -124,11 +124,10 @@ class View:
         except BundleError as error:
             raise DocumentRefused(str(error)) from error
         # One that does not fit would take the field from the filters of all others.
-        builder = ColumnsBuilder()
-        builder.add(fields)
+        builder, asked = ColumnsBuilder(), self.columns[0]
+        builder.add({n: value for n, value in fields.items() if n in asked and n not in texts})
         for name, why in builder.refused.items():
-            if name in self.columns[0] and name not in texts:
-                raise DocumentRefused(f"Filters ask about field {name!r}, and {why}")
+            raise DocumentRefused(f"Filters ask about field {name!r}, and {why}")
 
     def apply(self, operations: Iterable[Operation]) -> View:
         """The view after some operations, ascending by seq; those that are in it already change nothing.
@@ -150,7 +149,7 @@ class View:
         if new:
             if self.bundle.live_model is None:
                 self.check("", {})
-            added.append(segment(self.encoder, new))
+            added.append(segment(self.encoder, new, [base, *added]))
         return replace(self, seq=seq, base=base, added=settled(self.encoder, added))
 
     def find(self, id: str) -> tuple[Part, int]:

@@ -273,6 +273,27 @@ def test_a_field_of_live_documents_alone_is_kept_for_filters_too() -> None:
         view.check("a", {"colour": {"red": 1}})
 
 
+def test_no_filter_passes_over_a_document_of_very_many_fields() -> None:
+    """Of 256 fields columns are made: those that others have are among them."""
+    many: dict[str, Any] = {f"field{i}": i for i in range(300)}
+    view = View.of(BUNDLES[0]).apply([Operation(1, "few", {"colour": "red"})])
+    for seq in range(2, 8):
+        view = view.apply([Operation(seq, f"many{seq}", {**many, "colour": "red", "section": 7})])
+        for asked, expected in (({"section": 7}, seq - 1), ({"colour": "red"}, seq)):
+            found = [matching(parse_filter(asked), columns) for columns in view.columns]
+            assert sum(int(mask.sum()) for mask in found) == expected
+    with pytest.raises(DocumentRefused, match="'section', and it holds objects"):
+        view.check("a", {**many, "section": {"a": 1}})
+
+
+def test_a_deletion_makes_no_columns_anew() -> None:
+    operations = [Operation(i, f"n{i}", {"colour": "red"}) for i in range(1, 9)]
+    view = View.of(BUNDLES[0]).apply(operations)
+    later = view.apply([Operation(9, "n1", None)])
+    assert [len(part) for part in later.added] == [8]
+    assert [id(part.columns) for part in later.parts] == [id(part.columns) for part in view.parts]
+
+
 def test_what_a_bundle_can_take_is_taken() -> None:
     view = View.of(BUNDLES[0])
     taken = {"title": None, "text": "x" * 10_000, "new": {"a": [1]}, "section": None, "tag": []}
