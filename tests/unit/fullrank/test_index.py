@@ -473,6 +473,16 @@ def test_there_is_no_fast_mode_where_no_effort_keeps_the_promise(
     assert facts["recall_at_10"] < PROMISED
 
 
+def test_there_is_no_fast_mode_where_no_query_is_left_to_measure_it_by(tmp_path: Path) -> None:
+    rng = np.random.default_rng(20)
+    documents, queries = encoded(rng, 300, 16, 60), encoded(rng, 2, 16, 60, bias=False)
+    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    assert tune(retriever, queries)[0] is not None
+    effort, facts = tune(retriever, queries.slice(0, 1))
+    assert effort is None
+    assert facts == {"recall_at_10": 0.0, "queries": 0}
+
+
 def test_threads_share_a_retriever(tmp_path: Path) -> None:
     rng = np.random.default_rng(15)
     documents = encoded(rng, 3000, 8, 60)
