@@ -49,7 +49,8 @@ _NOT_PLAIN = (
 )
 # Stands for a request's id in an answer that is kept.
 _ANY_ID = b"0" * 32
-_SIMILAR = "/v1/documents/{id:path}/similar"
+_DOCUMENTS, _LIKE = "/v1/documents/", "/similar"
+_SIMILAR = f"{_DOCUMENTS}{{id:path}}{_LIKE}"
 
 
 @dataclass(slots=True)
@@ -163,8 +164,7 @@ class Protocol(HttpToolsProtocol):
             super()._start_asgi_task(cycle, app)
             return
         scope = cast("dict[str, Any]", cycle.scope)
-        path = scope["path"]
-        if path not in _RANKS and not path.endswith("/similar"):
+        if not _ranks(scope["method"], scope["path"]):
             super()._start_asgi_task(cycle, app)
             return
 
@@ -203,7 +203,9 @@ class Protocol(HttpToolsProtocol):
         Under overload most of what comes is refused: this is what each refusal costs, what is left is for the others.
         """
         admission = self._limits.admission
-        if admission is None or not admission.full or not _whole_ranking_request(data):
+        if admission is None or not admission.full or admission.draining:
+            return False
+        if not _whole_ranking_request(data):
             return False
         path = data[5 : data.index(b" ", 5)].decode()
         self._limits.counted("POST", path, Overloaded.status)
@@ -337,6 +339,15 @@ class _Leaving:
             await self._cycle.run_asgi(app)
         finally:
             self._slot.leave()
+
+
+def _ranks(method: str, path: str) -> bool:
+    """Whether a request takes a slot: what only looks like one that does is answered as anything else."""
+    if method == "POST":
+        return path in _RANKS
+    return (
+        method == "GET" and path.startswith(_DOCUMENTS) and path[len(_DOCUMENTS) :].endswith(_LIKE)
+    )
 
 
 def _whole_ranking_request(data: bytes) -> bool:

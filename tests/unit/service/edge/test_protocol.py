@@ -1,12 +1,132 @@
-"""Which bytes are a request that may be turned away without taking it apart."""
+"""One connection, without a socket: what reaches the app, what is answered before it, and in which order."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
+from typing import Any
 
-from service.edge.protocol import _whole_ranking_request
+import pytest
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from service.edge.admission import Admission
+from service.edge.protocol import KEY, Limits, Protocol, _whole_ranking_request
 
 PLAIN = b"POST /v1/search HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.closed = False
+        self.reading = True
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+
+class Connection:
+    """A connection to an app that answers with method, path and body once it is let."""
+
+    def __init__(self, admission: Admission | None = None) -> None:
+        self.wire = Wire()
+        self.asked: list[str] = []
+        self.counted: list[tuple[str, str, int]] = []
+        self.free = asyncio.Event()
+        self.free.set()
+        limits = Limits(admission, counted=lambda *what: self.counted.append(what))
+        config = Config(self._app, log_config=None, ws="none", interface="asgi3")
+        self.protocol = Protocol(config, ServerState(), {KEY: limits})
+        self.protocol.connection_made(self.wire)
+
+    def send(self, data: bytes) -> None:
+        self.protocol.data_received(data)
+
+    async def answered(self) -> list[bytes]:
+        """Status and body of each answer, when nothing more is under way."""
+        while self.protocol.tasks:
+            await asyncio.wait(self.protocol.tasks, timeout=30)
+        answers = self.wire.written.split(b"HTTP/1.1 ")[1:]
+        return [answer[:4] + answer.partition(b"\r\n\r\n")[2] for answer in answers]
+
+    async def _app(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.append(f"{scope['method']} {scope['path']}")
+        body, more = b"", True
+        while more:
+            message = await receive()
+            body, more = body + message["body"], message["more_body"]
+        await self.free.wait()
+        text = f"{scope['method']} {scope['path']} ".encode() + body
+        headers = [(b"content-length", b"%d" % len(text))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": text})
+
+
+def full() -> Admission:
+    """No room for another ranking."""
+    admission = Admission(1, 60.0)
+    admission.enter()
+    return admission
+
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"HEAD /v1/documents/ls/similar",
+        b"PROPFIND /v1/documents/ls/similar",
+        b"GET /elsewhere/similar",
+        b"GET /v1/documents/similar",
+        b"DELETE /v1/documents/x/similar",
+        b"GET /v1/search",
+    ],
+)
+async def test_what_does_not_rank_is_never_refused_for_want_of_room(line: bytes) -> None:
+    connection = Connection(full())
+    connection.send(line + b" HTTP/1.1\r\n\r\n")
+    await connection.answered()
+    assert connection.asked == [line.decode()]
+    assert not connection.counted
+
+
+async def test_a_refusal_ends_the_connection_of_a_worker_that_stops() -> None:
+    admission = full()
+    connection = Connection(admission)
+    connection.send(PLAIN)
+    assert not connection.wire.closed
+    admission.draining = True
+    connection.send(PLAIN)
+    assert [answer[:3] for answer in await connection.answered()] == [b"503", b"503"]
+    assert connection.wire.closed
+    assert not connection.asked
 
 
 @pytest.mark.parametrize(
