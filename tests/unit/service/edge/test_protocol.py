@@ -23,6 +23,7 @@ class Wire(asyncio.Transport):
         self.written = b""
         self.closed = False
         self.reading = True
+        self.protocol: Protocol | None = None
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
@@ -31,6 +32,8 @@ class Wire(asyncio.Transport):
         self.written += bytes(data)
 
     def close(self) -> None:
+        if self.protocol is not None and not self.closed:
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
         self.closed = True
 
     def is_closing(self) -> bool:
@@ -58,10 +61,15 @@ class Connection:
         limits = Limits(admission, counted=lambda *what: self.counted.append(what))
         config = Config(self._app, log_config=None, ws="none", interface="asgi3")
         self.protocol = Protocol(config, ServerState(), {KEY: limits})
+        self.wire.protocol = self.protocol
         self.protocol.connection_made(self.wire)
 
     def send(self, data: bytes) -> None:
-        self.protocol.data_received(data)
+        """As a transport hands over what has come: up to 256 KiB at once, and nothing while it is told to wait."""
+        left = memoryview(data)
+        while left and self.wire.reading and not self.wire.closed:
+            self.protocol.data_received(bytes(left[: 1 << 18]))
+            left = left[1 << 18 :]
 
     async def answered(self) -> list[bytes]:
         """Status and body of each answer, when nothing more is under way."""
@@ -75,6 +83,8 @@ class Connection:
         body, more = b"", True
         while more:
             message = await receive()
+            if message["type"] == "http.disconnect":
+                return
             body, more = body + message["body"], message["more_body"]
         await self.free.wait()
         text = f"{scope['method']} {scope['path']} ".encode() + body
@@ -171,3 +181,67 @@ def test_a_plain_request_is(data: bytes) -> None:
 )
 def test_anything_else_goes_the_long_way(data: bytes) -> None:
     assert not _whole_ranking_request(data)
+
+
+PROBE = b"GET /livez HTTP/1.1\r\n\r\n"
+
+
+async def test_requests_sent_ahead_are_answered_in_order_and_wait_as_they_came() -> None:
+    connection = Connection()
+    connection.free.clear()
+    connection.send(b"".join(b"GET /%d HTTP/1.1\r\n\r\n" % i for i in range(20_000)))
+    # Each would be a kilobyte or two: few are made before their turn.
+    assert len(connection.protocol.pipeline) < 200
+    assert not connection.wire.reading
+    connection.free.set()
+    answers = await connection.answered()
+    assert answers == [b"200 GET /%d " % i for i in range(len(answers))]
+    assert len(answers) > 10_000
+    assert connection.wire.reading
+
+
+async def test_who_is_worked_for_is_not_read_on() -> None:
+    connection = Connection()
+    connection.free.clear()
+    for _ in range(100):
+        connection.send(PLAIN * 1000)
+        await asyncio.sleep(0)
+    assert len(connection.protocol.pipeline) < 200
+    assert not connection.wire.reading
+    connection.free.set()
+    await connection.answered()
+
+
+async def test_what_follows_a_request_does_not_take_its_answer() -> None:
+    for garbage in (
+        b"rubbish\r\n\r\n",
+        PLAIN + b"rubbish\r\n\r\n",
+        b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\nzz\r\n",
+    ):
+        connection = Connection()
+        connection.send(PLAIN + garbage)
+        connection.send(b"and more of it")
+        answers = await connection.answered()
+        assert answers[:-1] == [b"200 POST /v1/search {}"] * (1 + garbage.count(b"{}"))
+        assert answers[-1].startswith(b"400 ")
+        assert connection.wire.closed
+
+
+async def test_many_refusals_at_once() -> None:
+    connection = Connection(full())
+    connection.send(PROBE + b"POST /v1/match HTTP/1.1\r\n\r\n" * 5_000 + PROBE)
+    answers = await connection.answered()
+    assert answers[0] == answers[-1] == b"200 GET /livez "
+    assert {answer[:3] for answer in answers[1:-1]} == {b"503"}
+    assert len(answers) == 5_002
+
+
+async def test_only_a_head_is_too_large_a_head() -> None:
+    connection = Connection()
+    chunk = b"ffff\r\n" + b"x" * 0xFFFF + b"\r\n"
+    connection.send(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+    connection.send(b"zz\r\n")
+    assert [answer[:3] for answer in await connection.answered()] == [b"400"]
+    long = Connection()
+    long.send(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 12_000 + b"\r\n")
+    assert [answer[:3] for answer in await long.answered()] == [b"431"]
