@@ -39,15 +39,16 @@ class Step:
 
 
 def besides(state: ActiveState | None, room: int | None = None) -> tuple[str, ...]:
-    """Which noted versions are held besides what serves and what served before.
+    """Which of the versions noted to be held are.
 
-    Those asked for last, as many as there is room for beside these two, and one at least. What does not fit is let go
-    for good: loading it again would let go of the next, with every note anew.
+    Those asked for last, as many as there is room for beside what serves and what served before, and one at least. What
+    does not fit is let go for good: loading it again would let go of the next, with every note anew.
     """
     if state is None:
         return ()
-    noted = [version for version in state.loaded if version not in (state.version, state.previous)]
-    return tuple(noted if room is None else noted[-max(1, room - 2) :])
+    first = [version for version in state.loaded if version in (state.version, state.previous)]
+    others = [version for version in state.loaded if version not in first]
+    return (*first, *(others if room is None else others[-max(1, room - 2) :]))
 
 
 def next_step(

@@ -136,8 +136,11 @@ async def test_what_was_loaded_beyond_the_room_is_let_go_for_good(tmp_path: Path
         # What was let go can be asked for again.
         assert (await registry.load(versions[0])).version == versions[0]
     opened.clear()
-    async with worker(tmp_path, preload=False, max_loaded=3, opener=opener):
+    async with worker(tmp_path, preload=False, max_loaded=3, opener=opener) as registry:
         assert opened == [versions[3], versions[0]]
+        # The one that served before can be asked for too.
+        assert (await registry.load(versions[4])).version == versions[4]
+        assert set(registry.serving.models) == {versions[0], *versions[3:5]}
 
 
 async def test_what_is_asked_is_counted_once_by_the_worker_that_was_asked(root: Root) -> None:
