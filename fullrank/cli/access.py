@@ -36,7 +36,8 @@ def create(
         str | None, typer.Option(help="Its name in lists and logs; else one is drawn.")
     ] = None,
     days: Annotated[
-        float | None, typer.Option(help="Good for so many days; else until revoked.", min=0.001)
+        float | None,
+        typer.Option(help="Good for so many days; else until revoked.", min=0.001, max=36_500),
     ] = None,
     bundles: Bundles = Path("bundles"),
     file: File = None,

@@ -443,3 +443,12 @@ def test_related_prints_the_nearest_frequent_words(run: Run, collection: Path) -
     bad = run("related", collection, "dragon")
     assert (bad.code, bad.out) == (1, "")
     assert "'dragon' stands in no document" in bad.err
+
+
+@pytest.mark.parametrize("days", ["inf", "nan", "0", "1e10"])
+def test_a_key_is_good_for_a_number_of_days(run: Run, tmp_path: Path, days: str) -> None:
+    file = tmp_path / "keys.json"
+    got = run("keys", "create", "--scope", "search", "--days", days, "--file", file)
+    assert (got.code, got.out) == (2, "")
+    assert "--days" in got.err
+    assert not file.exists()
