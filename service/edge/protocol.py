@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, cast
 
+import httptools
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import (
@@ -132,9 +133,29 @@ class Protocol(HttpToolsProtocol):
             self._enter(Phase.HEAD)
         if self._phase is Phase.HEAD:
             self._read += len(data)
-        super().data_received(data)
+        self._feed(data)
         if self._phase is Phase.HEAD and self._read > MAX_HEAD_BYTES:
             self._refuse(HeadTooLarge())
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self.parser.get_method() == b"CONNECT":
+                self.send_400_response("")
+            else:
+                # The parser takes all after the head for another protocol: again, as if none had been wished for.
+                self._feed(self._head_without_wish() + data[upgrade.args[0] :])
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("")
+
+    def _head_without_wish(self) -> bytes:
+        """The head that was read last, but for its wish to go on in another protocol: that is ours to pass over."""
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
 
     @property
     def _busy(self) -> bool:
@@ -161,6 +182,8 @@ class Protocol(HttpToolsProtocol):
     # -- from the parser ----------------------------------------------------------------------
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         self._length, self._head = _length(self.headers), self._read
         self._enter(Phase.BODY)
         super().on_headers_complete()
@@ -173,6 +196,8 @@ class Protocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         if self._phase is Phase.BODY:
             self._enter(Phase.IDLE if self.cycle.response_complete else Phase.WORK)

@@ -245,3 +245,29 @@ async def test_only_a_head_is_too_large_a_head() -> None:
     long = Connection()
     long.send(b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 12_000 + b"\r\n")
     assert [answer[:3] for answer in await long.answered()] == [b"431"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"Content-Length: 2\r\n\r\n{}", b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"],
+)
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+async def test_a_wish_for_another_protocol_is_passed_over(body: bytes, piece: int) -> None:
+    """As HTTP clients of Java and `curl --http2` send it with every request."""
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    sent = b"POST /v1/search HTTP/1.1\r\nHost: x\r\n" + wish + body + PROBE
+    connection = Connection()
+    for start in range(0, len(sent), piece):
+        connection.send(sent[start : start + piece])
+        await asyncio.sleep(0)
+    answers = await connection.answered()
+    assert answers == [b"200 POST /v1/search {}", b"200 GET /livez "]
+    assert not connection.wire.closed
+
+
+@pytest.mark.parametrize("target", [b"x:443", b"/livez", b"http://x/livez"])
+async def test_nobody_is_connected_elsewhere(target: bytes) -> None:
+    connection = Connection()
+    connection.send(b"CONNECT " + target + b" HTTP/1.1\r\n\r\n" + PROBE)
+    assert [answer[:3] for answer in await connection.answered()] == [b"400"]
+    assert not connection.asked
