@@ -217,13 +217,13 @@ def _write_columns(folder: Folder, lines: StringTable) -> dict[str, Any]:
 def _write_index(folder: Folder, documents: Encoded, progress: Progress) -> Index:
     """index/: what is scanned in place of the documents."""
     # Imported here: a bundle without an index is written without faiss.
-    from fullrank.index.cells import build_cells, open_cells
+    from fullrank.index.cells import LONGEST, build_cells, open_cells
 
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return folder.create(f"index/{name}.npy", shape, dtype)
 
     index = build_index(documents, create, progress)
-    if documents.dense.shape[1]:
+    if documents.dense.shape[1] and index.codes.length < LONGEST:
         of = create(CELL_OF, (len(documents),), np.uint16)
         folder.written(CELLS, lambda path: build_cells(documents.dense, path, of, progress))
         index = replace(index, cells=open_cells(folder.path / CELLS, of))

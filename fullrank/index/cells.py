@@ -27,6 +27,8 @@ _POINTS_PER_CELL = 40
 _ITERATIONS = 10
 _CHUNK = 1 << 16
 _MOST = 1 << 16
+# Of longer vectors squared distances may overflow, which FAISS ends the process over.
+LONGEST = 1e18
 # One query at a time, its results in a reservoir: what FAISS takes by itself for one query is slower.
 _ONE_QUERY = 11
 

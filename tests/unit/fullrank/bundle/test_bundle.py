@@ -131,6 +131,19 @@ def test_few_documents_need_no_index_and_no_dense_part_no_cells(root: Path) -> N
     assert few.retriever.index is None
 
 
+def test_where_distances_overflow_there_are_no_cells_and_answers_all_the_same(root: Path) -> None:
+    """The library of the cells ends the process over it."""
+    given = planted()
+    given["encoded"].dense[::3] *= np.float32(1e25)
+    bundle = open_bundle(write_bundle(root, "far", **given))
+    assert bundle.retriever.index is not None
+    assert bundle.retriever.index.cells is None
+    queries = given["model"].encode_queries(QUERIES)
+    found = bundle.retriever.search(queries, 10)
+    for one, other in zip(found, Retriever(given["encoded"]).search(queries, 10), strict=True):
+        assert one.rows.tolist() == other.rows.tolist()
+
+
 def test_the_fast_mode_is_tuned_on_sample_queries(root: Path) -> None:
     path = write_bundle(root, "tuned", **planted(), sample_queries=[*QUERIES, *WORDS])
     bundle = open_bundle(path)
