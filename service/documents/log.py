@@ -217,7 +217,7 @@ class Log:
         self._db.executemany(
             "INSERT OR REPLACE INTO operations VALUES (?, ?, ?, ?, ?, ?)",
             (
-                (seq, collection, w.id, w.fields, len(w.id) + len(w.fields or b""), now)
+                (seq, collection, w.id, w.fields, _bytes(w), now)
                 for seq, w in enumerate(submission.writes, first)
             ),
         )
@@ -228,23 +228,36 @@ class Log:
 
     def _check_room(self, submission: Submission, caps: Caps) -> None:
         """Raises TooManyLive. What other workers wrote is counted again every second, so caps are kept loosely."""
-        name = submission.collection
-        counted, after, count, size = self._counts.get(name, (0.0, -1, 0, 0))
-        if after != submission.after or time.monotonic() - counted > _COUNT_S:
-            counted, after = time.monotonic(), submission.after
-            count, size = self._db.execute(
-                "SELECT count(*), coalesce(sum(bytes), 0) FROM operations "
-                "WHERE collection = ? AND seq > ?",
-                (name, after),
-            ).fetchone()
+        name, after = submission.collection, submission.after
+        counted, since, count, size = self._counts.get(name, (0.0, -1, 0, 0))
+        if since != after or time.monotonic() - counted > _COUNT_S:
+            counted, (count, size) = time.monotonic(), self._count(name, after)
         count += len(submission.writes)
-        size += sum(len(w.id) + len(w.fields or b"") for w in submission.writes)
+        size += sum(map(_bytes, submission.writes))
+        if count > caps.documents or size > caps.bytes:
+            # What replaces others was counted beside them.
+            count, size = self._count(name, after)
+            for id, write in {write.id: write for write in submission.writes}.items():
+                old = self._db.execute(
+                    "SELECT bytes FROM operations WHERE collection = ? AND id = ? AND seq > ?",
+                    (name, id, after),
+                ).fetchone()
+                count += old is None
+                size += _bytes(write) - (0 if old is None else old[0])
         if count > caps.documents or size > caps.bytes:
             raise TooManyLive(
                 f"{name} holds as many live documents as it may ({caps.documents} operations,"
                 f" {caps.bytes >> 20} MB): compact it"
             )
         self._counts[name] = counted, after, count, size
+
+    def _count(self, collection: str, after: int) -> tuple[int, int]:
+        """Operations beyond a number, and their bytes."""
+        count, size = self._db.execute(
+            "SELECT count(*), coalesce(sum(bytes), 0) FROM operations WHERE collection = ? AND seq > ?",
+            (collection, after),
+        ).fetchone()
+        return count, size
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -346,6 +359,10 @@ class Log:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+
+def _bytes(write: Write) -> int:
+    return len(write.id) + len(write.fields or b"")
 
 
 @contextmanager

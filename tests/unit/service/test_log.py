@@ -156,6 +156,18 @@ def test_caps_count_what_no_bundle_holds(log: Log, caps: Caps) -> None:
     assert kept(compacted).seq == 5
 
 
+@pytest.mark.parametrize("caps", [Caps(documents=3), Caps(bytes=42)])
+def test_a_full_log_takes_what_replaces_and_deletes(log: Log, caps: Caps) -> None:
+    log.commit([put("a", "b", "c")], caps)
+    delete = Submission("docs", [Write("a", None)], rendered)
+    outcomes = log.commit([put("a", "c"), put("c", "b", "a"), delete], caps)
+    assert [kept(outcome).seq for outcome in outcomes] == [5, 8, 9]
+    [refused] = log.commit([put("b", "d", "e")], caps)
+    assert isinstance(refused, TooManyLive)
+    assert everything(log) == [(6, "c"), (7, "b"), (9, "a")]
+    assert log.head() == 9
+
+
 def test_caps_see_what_another_worker_wrote(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     log.commit([put("a")], Caps(documents=2))
     Log(log.path).commit([put("b", "c", "d")], CAPS)
