@@ -245,8 +245,16 @@ def _loads(text: str) -> dict[str, Any]:
     def constant(name: str) -> Any:
         raise ValueError(f"{name} is not a JSON number")
 
+    def integer(digits: str) -> int:
+        # What others who read it as JSON can hold, the answers of the service among them.
+        if not -(2**63) <= (number := int(digits)) < 2**64:
+            raise ValueError(f"{digits} is an integer beyond 64 bits")
+        return number
+
     try:
-        value = json.loads(text, object_pairs_hook=distinct, parse_constant=constant)
+        value = json.loads(
+            text, object_pairs_hook=distinct, parse_constant=constant, parse_int=integer
+        )
     except (ValueError, RecursionError) as error:
         raise _refused(f"not JSON: {error}") from error
     if not isinstance(value, dict):

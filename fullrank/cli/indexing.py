@@ -28,7 +28,9 @@ def index(
             metavar="FILE", help="queries.jsonl to tune the fast mode with; default: titles."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(help="Documents encoded in one step.", min=1)] = 4096,
+    batch: Annotated[
+        int, typer.Option(help="Documents encoded in one step.", min=1, max=1_000_000)
+    ] = 4096,
     processes: Annotated[
         int | None, typer.Option(help="Processes that encode; default: all cores.", min=1)
     ] = None,

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,7 +103,11 @@ def flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]
 
 
 def json(value: object) -> bytes:
-    return orjson.dumps(value, default=_plain)
+    try:
+        return orjson.dumps(value, default=_plain)
+    except orjson.JSONEncodeError:
+        # Integers beyond 64 bits in stored fields, and paths that are no UTF-8.
+        return dumps(value, default=_plain, separators=(",", ":")).encode()
 
 
 def _plain(value: object) -> object:

@@ -40,7 +40,7 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**63 - 1)] = 1,
     threads: Annotated[
         int | None, typer.Option(help="Threads to train on; default: all cores.", min=1)
     ] = None,

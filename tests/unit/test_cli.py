@@ -16,6 +16,7 @@ import pytest
 
 from fullrank import cli, kinds
 from fullrank.bundle import write_bundle
+from fullrank.cli import output
 from fullrank.documents import Document
 from fullrank.encoding import Encoded
 from fullrank.errors import TrainingError
@@ -392,6 +393,14 @@ def test_serve_hands_its_options_on(
     assert run("serve", "--bundles", tmp_path, "--port", "9000", "--workers", "2").code == 0
     assert run("serve").code == 0
     assert calls == [(tmp_path, None, 9000, 2), (None, None, None, None)]
+
+
+def test_json_has_numbers_of_any_size_and_any_path(run: Run, root: Path) -> None:
+    """What documents hold, and what folders are called, is not for this command to choose."""
+    assert json.loads(output.json({"n": 2**70, "path": "\udcff"})) == {"n": 2**70, "path": "\udcff"}
+    for seed in ("-1", str(2**63)):
+        assert run("train", root, "--out", root, "--name", "x", "--seed", seed).code == 2
+    assert run("index", root, root, "--out", root, "--batch", str(2**63)).code == 2
 
 
 @pytest.mark.parametrize(

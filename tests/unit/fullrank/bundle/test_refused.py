@@ -107,6 +107,10 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "fields differ: ['checksun']",
     ),
     "NaN": (lambda p: (p / "manifest.json").write_text('{"x": NaN}'), "NaN is not a JSON number"),
+    "integer that few can read": (
+        lambda p: (p / "manifest.json").write_text(f'{{"x": {2**64}}}'),
+        "18446744073709551616 is an integer beyond 64 bits",
+    ),
     "no JSON": (lambda p: (p / "manifest.json").write_text("{"), "manifest.json: not JSON"),
     "no object": (lambda p: (p / "manifest.json").write_text("[]"), "not a JSON object"),
     "no text": (lambda p: (p / "manifest.json").write_bytes(b"\xff"), "manifest.json: not utf-8"),
