@@ -85,7 +85,7 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """The writes of one request: all of them are kept, or none.
+    """The writes of one request: all of them are kept, or none. Without writes: only asked for what the key kept.
 
     render  the answer, given the number of the first write; the others follow without a gap
     key     with digest: an answer already kept under this key for the same digest is given again
@@ -208,6 +208,8 @@ class Log:
                 return error
             if found is not None:
                 return Kept(*found, again=True)
+        if not submission.writes:
+            return Kept(b"", self._head())
         try:
             self._check_room(submission, caps)
         except TooManyLive as error:

@@ -120,7 +120,7 @@ async def put(
     except Unfit as error:
         raise _invalid(error) from None
     except DocumentRefused as error:
-        raise _not_taken(error) from None
+        return await _single(services, views, write, idempotency_key, body, _not_taken(error))
     return await _single(services, views, write, idempotency_key, body)
 
 
@@ -184,17 +184,16 @@ async def bulk(
     # Some milliseconds of work: the loop answers others meanwhile.
     lines = await asyncio.to_thread(read)
     writes = [line.write for line in lines if line.write is not None]
-    if not writes:
-        return Response(_verdicts(lines, 0), media_type=NDJSON)
-    return await _kept(
+    kept = await _kept(
         services,
         views,
         writes,
         lambda first: _verdicts(lines, first),
         idempotency_key,
-        body,
+        (b"bulk", b"", body),
         NDJSON,
     )
+    return kept or Response(_verdicts(lines, 0), media_type=NDJSON)
 
 
 @router.get(
@@ -269,14 +268,27 @@ def _invalid(error: Unfit) -> errors.Invalid:
 
 
 async def _single(
-    services: Services, views: Sequence[Followed], write: Write, key: str | None, body: bytes
+    services: Services,
+    views: Sequence[Followed],
+    write: Write,
+    key: str | None,
+    body: bytes,
+    refusal: errors.Problem | None = None,
 ) -> Response:
+    """The answer to one write. Raises the refusal, unless it was kept before there was one."""
     name = views[0].view.bundle.name
 
     def render(first: int) -> bytes:
         return orjson.dumps({"id": write.id, "collection": name, "seq": first})
 
-    return await _kept(services, views, [write], render, key, body, "application/json")
+    kind = b"delete" if write.fields is None else b"put"
+    writes = [write] if refusal is None else []
+    told_by = (kind, write.id.encode(), body)
+    kept = await _kept(services, views, writes, render, key, told_by, "application/json")
+    if kept is None:
+        assert refusal is not None
+        raise refusal
+    return kept
 
 
 async def _kept(
@@ -285,18 +297,23 @@ async def _kept(
     writes: Sequence[Write],
     render: Callable[[int], bytes],
     key: str | None,
-    body: bytes,
+    told_by: tuple[bytes, bytes, bytes],
     media_type: str,
-) -> Response:
+) -> Response | None:
+    """The answer to writes that are kept; None where there are none, and no answer was kept under the key.
+
+    told_by  the deed, the document and the body: what tells a request from others
+    """
+    if not writes and key is None:
+        return None
     name = views[0].view.bundle.name
-    kind = (
-        b"bulk" if media_type == NDJSON else b"put" if writes[0].fields is not None else b"delete"
-    )
-    single = writes[0].id.encode() if media_type != NDJSON else b""
-    digest = b"" if key is None else idempotency.digest(kind, name.encode(), single, body)
+    kind, id, body = told_by
+    digest = b"" if key is None else idempotency.digest(kind, name.encode(), id, body)
     # What a version that is loaded holds itself waits for no compaction.
     after = max(followed.since for followed in views)
     kept = await services.live.write(Submission(name, writes, render, key, digest, after))
+    if not writes and not kept.again:
+        return None
     headers = {"X-Seq": str(kept.seq)}
     if kept.again:
         headers["Idempotent-Replayed"] = "true"

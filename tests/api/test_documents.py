@@ -137,6 +137,38 @@ async def test_a_key_makes_a_second_sending_harmless(client: httpx.AsyncClient) 
     assert slug(response) == (422, "key-reused")
 
 
+async def test_what_was_kept_under_a_key_is_no_refusal_later(client: httpx.AsyncClient) -> None:
+    """Taken when it came; by the time it is sent again others filter by its field, and it would not be."""
+    odd = {"title": "x", "colour": {"red": 1}}
+
+    async def send() -> list[httpx.Response]:
+        return [
+            await put(client, "a", odd, **{"Idempotency-Key": "k-1"}),
+            await bulk(client, {"_id": "b", **odd}, **{"Idempotency-Key": "k-2"}),
+        ]
+
+    first = await send()
+    assert [reply.status_code for reply in first] == [200, 200]
+    lines = [
+        {"_id": "a", "_delete": True},
+        {"_id": "b", "_delete": True},
+        {"_id": "c", "colour": 1},
+    ]
+    await bulk(client, *lines)
+    assert await ids(client, "x", filter={"colour": 1}, min_seq=5) == ["c"]
+    assert slug(await put(client, "a", odd)) == (409, "documents-not-taken")
+    assert slug(await put(client, "a", odd, **{"Idempotency-Key": "k-3"})) == (
+        409,
+        "documents-not-taken",
+    )
+    again = await send()
+    assert [reply.content for reply in again] == [reply.content for reply in first]
+    assert {reply.headers["Idempotent-Replayed"] for reply in again} == {"true"}
+    # A refusal is not kept: the key is free.
+    fine = await put(client, "d", **{"Idempotency-Key": "k-3"})
+    assert fine.json()["seq"] == 6
+
+
 async def test_many_with_one_key_at_once_are_kept_once(client: httpx.AsyncClient) -> None:
     replies = await asyncio.gather(
         *(put(client, "a", NEW, **{"Idempotency-Key": "k"}) for _ in range(8))
