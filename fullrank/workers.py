@@ -31,7 +31,9 @@ class Worker:
             [sys.executable, "-c", program, str(there.fileno())],
             stdin=subprocess.DEVNULL,
             pass_fds=[there.fileno()],
-            env=os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"},
+            # Not what happens to lie in the working directory, where -c would look first.
+            env=os.environ
+            | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"},
             # Ctrl-C is this process's to answer.
             start_new_session=True,
         )
