@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -38,6 +39,9 @@ Qrels = dict[str, dict[str, int]]
 QRELS_HEADER = ("query-id", "corpus-id", "score")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# orjson makes floats of whole numbers that take more than 64 bits.
+_LONG = re.compile(rb"[0-9]{19}")
+_LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _KNOWN_SPLITS = ("train", "valid", "test")
 
@@ -305,7 +309,19 @@ def _objects(lines: Lines, report: ReadReport) -> Iterator[tuple[int, dict[str, 
             raise _decode_error(lines, number, line, error) from None
         if not isinstance(value, dict):
             raise lines.error(number, f"expected a JSON object, got {_kind(value)}")
+        if _LONG.search(line):
+            try:
+                json.loads(line, parse_int=_whole)
+            except (ValueError, RecursionError) as error:
+                raise lines.error(number, str(error)) from None
         yield number, value
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if not _LEAST <= number <= _GREATEST:
+        raise ValueError(f"{number} is a whole number of more than 64 bits: store it as text")
+    return number
 
 
 def _kind(value: object) -> str:

@@ -64,6 +64,8 @@ def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
         ('{"_id": "x", "text": 7}', ":31: field 'text': expected a string, got int"),
         ("[]", ":31: expected a JSON object"),
         ("{", ":31: malformed JSON"),
+        ('{"_id": "x", "text": "", "a": [18446744073709551616]}', ":31: 18446744073709551616 is a"),
+        ('{"_id": "x", "text": "", "a": -9223372036854775809}', ":31: -9223372036854775809 is a"),
     ],
 )
 def test_what_a_collection_refuses_is_refused(line: str, reason: str, tmp_path: Path) -> None:
@@ -115,3 +117,11 @@ def test_what_comes_through_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
         os.close(reader)
         assert found.fingerprint == expected.fingerprint
         assert list(found.documents()) == list(expected.documents())
+
+
+def test_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    numbers = [2**64 - 1, -(2**63), 1e300, 0.1234567890123456789, "1" * 30]
+    path.write_text(json.dumps({"_id": "a", "text": "", "numbers": numbers}))
+    with CorpusFile(path) as corpus:
+        assert corpus.document(0).fields["numbers"] == numbers
