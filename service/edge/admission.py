@@ -87,6 +87,7 @@ class Admission:
         self._line: deque[_Waiting] = deque()
         self._taken = 0
         self._begun = 0
+        self._moving = False
         self._interval = 0.0
         self._last = 0.0
 
@@ -129,12 +130,7 @@ class Admission:
         self._begun -= 1
         self._measure(cost)
         self._set(self._taken - cost)
-        while self._line and self._begun < self._at_once:
-            waiting = self._line.popleft()
-            if self._clock() < waiting.slot.deadline:
-                self._begin(waiting)
-            else:
-                self._late(waiting)
+        self._next()
 
     @property
     def retry_after(self) -> int:
@@ -158,6 +154,21 @@ class Admission:
             self._last = now  # until now there was nothing to do
         self._set(self._taken + 1)
         return Slot(self, now + self.deadline_s)
+
+    def _next(self) -> None:
+        """Begin those whose turn it is; not once more from within, where one that is begun leaves at once."""
+        if self._moving:
+            return
+        self._moving = True
+        try:
+            while self._line and self._begun < self._at_once:
+                waiting = self._line.popleft()
+                if self._clock() < waiting.slot.deadline:
+                    self._begin(waiting)
+                else:
+                    self._late(waiting)
+        finally:
+            self._moving = False
 
     def _begin(self, waiting: _Waiting) -> None:
         self._begun += 1

@@ -56,6 +56,19 @@ def test_the_queue_is_bounded_and_is_free_again(clock: Clock) -> None:
     assert seen == [1, 2, 3, 2, 3]
 
 
+def test_a_line_of_callers_who_are_gone_is_passed_over(clock: Clock) -> None:
+    admission = Admission(5_000, 1.0, at_once=1, clock=clock)
+    first = admission.enter()
+    for _ in range(4_000):
+        assert admission.line_up(Slot.leave, lambda: None)
+    first.leave()
+    begun: list[Slot] = []
+    assert admission.line_up(begun.append, lambda: None)
+    assert len(begun) == 1
+    begun[0].leave()
+    assert len(fill(admission)) == 5_000
+
+
 @pytest.mark.parametrize(
     ("seconds", "slots"), [(0.001, 64), (0.01, 50), (0.1, 5), (0.5, 1), (9, 1)]
 )
