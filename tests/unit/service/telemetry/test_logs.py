@@ -37,7 +37,9 @@ def form(request: pytest.FixtureRequest) -> str:
         f"fr_shop_{'k' * 43}",
         f"fr_shop-two_{'-_x' * 14}",
         "redis://:hunter2@host:6379/0",
+        f"/v1/search%3Fkey%3Dfr_shop_{'k' * 43}",
         "redis://user:hunter2@host:6379/0",
+        "redis://:a@hunter2@host:6379/0",
     ],
 )
 def test_a_secret_is_in_no_line(form: str, secret: str) -> None:
