@@ -7,11 +7,28 @@ two together.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr
+from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "FULLRANK_"
+
+
+def _of_redis(url: SecretStr) -> SecretStr:
+    try:
+        parts = urlsplit(url.get_secret_value())
+        good = parts.scheme in ("redis", "rediss", "unix")
+        _ = parts.port
+    except ValueError:
+        good = False
+    if not good:
+        # Without what was wrong: an odd password can stand where a port should.
+        raise ValueError(
+            "must be redis://…, rediss://… or unix://…, with what is special in it escaped"
+        )
+    return url
 
 
 class Settings(BaseSettings):
@@ -132,7 +149,7 @@ class Settings(BaseSettings):
         ge=0,
         description="megabytes of filter results remembered in each worker; 0 turns this off",
     )
-    redis_url: SecretStr | None = Field(
+    redis_url: Annotated[SecretStr, AfterValidator(_of_redis)] | None = Field(
         default=None,
         description="Redis that shares embeddings between workers, redis://… or unix://…; "
         "unset: none",

@@ -41,7 +41,20 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert Settings.defaults().port == 8000
 
 
-def test_an_impossible_value_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FULLRANK_PORT", "99999")
-    with pytest.raises(ValidationError, match="port"):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", "99999"),
+        ("redis_url", "localhost:6379"),
+        ("redis_url", "http://localhost"),
+        ("redis_url", "redis://localhost:99999"),
+        ("redis_url", "redis://:pass/word@localhost"),
+    ],
+)
+def test_an_impossible_value_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(PREFIX + name.upper(), value)
+    with pytest.raises(ValidationError, match=name) as refused:
         Settings()
+    assert "pass" not in str(refused.value.errors(include_input=False))
