@@ -30,14 +30,15 @@ _SHARE = 0.5
 
 
 class Slot:
-    """The right to rank until the deadline (on the event loop's clock); left once, however often that is said."""
+    """The right to rank between two times of the event loop's clock; left once, however often that is said."""
 
-    __slots__ = ("_admission", "_cost", "deadline")
+    __slots__ = ("_admission", "_cost", "deadline", "since")
 
-    def __init__(self, admission: Admission, deadline: float) -> None:
+    def __init__(self, admission: Admission, since: float) -> None:
         self._admission = admission
         self._cost = 1
-        self.deadline = deadline
+        self.since = since
+        self.deadline = since + admission.deadline_s
 
     def weigh(self, cost: int) -> None:
         """The request is so many rankings. Raises Overloaded where the worker cannot take on all of them."""
@@ -153,7 +154,7 @@ class Admission:
         if not self._taken:
             self._last = now  # until now there was nothing to do
         self._set(self._taken + 1)
-        return Slot(self, now + self.deadline_s)
+        return Slot(self, now)
 
     def _next(self) -> None:
         """Begin those whose turn it is; not once more from within, where one that is begun leaves at once."""

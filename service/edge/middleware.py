@@ -15,6 +15,7 @@ from types import MappingProxyType
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.edge.admission import SLOT
 from service.errors import Internal, Problem, TooLarge
 from service.models.serving import TAKEN
 from service.telemetry import logs
@@ -64,7 +65,9 @@ class Edge:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started = time.perf_counter()
+        slot = scope.get(SLOT)
+        # Who stood in line was here before.
+        started = time.monotonic() if slot is None else slot.since
         given = length = b""
         for name, value in scope["headers"]:
             if name == b"x-request-id":
@@ -107,7 +110,7 @@ class Edge:
         finally:
             route = getattr(scope.get("route"), "path", "unmatched")
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            took = time.perf_counter() - started
+            took = time.monotonic() - started
             self.metrics.request(method, route, status, took)
             if self.log_requests:
                 taken = scope.get(TAKEN)

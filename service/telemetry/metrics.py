@@ -36,7 +36,7 @@ class Metrics:
         self.requests = table.counter("requests", "Requests answered", "method", "route", "status")
         self.latency = table.histogram(
             "request_seconds",
-            "Time from the first byte of a request to the last of its answer",
+            "Time from when a request is there to the last of its answer, waiting in line included",
             _SECONDS,
             "route",
         )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from service.edge.admission import Admission, Rates, Slot
+from service.edge.admission import SLOT, Admission, Rates, Slot
+from service.edge.middleware import Edge
 from service.errors import Overloaded, TooMany
+from service.responses import Answer
+from service.telemetry.metrics import Metrics
 
 
 class Clock:
@@ -67,6 +73,22 @@ def test_a_line_of_callers_who_are_gone_is_passed_over(clock: Clock) -> None:
     assert len(begun) == 1
     begun[0].leave()
     assert len(fill(admission)) == 5_000
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_the_wait_in_line_is_part_of_the_time_of_a_request() -> None:
+    async def send(message: Any) -> None:
+        pass
+
+    admission = Admission(1, 60.0, clock=lambda: time.monotonic() - 5)
+    metrics = Metrics()
+    edge = Edge(Answer({}), metrics=metrics, max_body_bytes=1)
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": [], SLOT: admission.enter()}
+    await edge(scope | {"app": SimpleNamespace(state=None)}, send, send)  # type: ignore[arg-type]
+    lines = metrics.render().decode().splitlines()
+    assert 'fullrank_request_seconds_bucket{le="2.0",route="unmatched"} 0.0' in lines
+    assert 'fullrank_request_seconds_bucket{le="+Inf",route="unmatched"} 1.0' in lines
 
 
 @pytest.mark.parametrize(
