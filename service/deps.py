@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated, cast
+from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Request
 from starlette.types import Scope
 
 from service.documents.live import LiveDocuments
+from service.documents.reading import ID
 from service.edge.access import Access
 from service.edge.admission import SLOT, Admission, Rates
+from service.errors import Invalid
 from service.models.registry import Registry
 from service.models.serving import TAKEN, Taken
 from service.ranking import Ranker
+from service.schemas import DocumentId
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -53,3 +57,15 @@ async def _serving(request: Request, services: ServicesDep) -> Taken:
 
 
 ServingDep = Annotated[Taken, Depends(_serving)]
+
+
+async def _path_id(id: DocumentId, request: Request) -> str:
+    """The id in the path. What is no UTF-8 has come out of it as U+FFFD: many such paths would be one document."""
+    try:
+        unquote_to_bytes(request.scope.get("raw_path", b"")).decode()
+    except UnicodeDecodeError:
+        raise Invalid(errors=[{"field": ID, "reason": "is not UTF-8"}]) from None
+    return id
+
+
+PathId = Annotated[str, Depends(_path_id)]

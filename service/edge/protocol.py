@@ -119,14 +119,18 @@ class Protocol(HttpToolsProtocol):
         fresh = self._phase is Phase.IDLE or (self._phase is Phase.HEAD and not self._read)
         if fresh and self._turned_away(data):
             return
-        for start in range(0, len(data), _PIECE):
+        while data:
             if self._busy:
-                self._later += data[start:]
+                self._later += data
                 self.flow.pause_reading()
                 return
-            self._parse(data[start : start + _PIECE])
+            # What is known to be of one body is no second request.
+            body = self._length - self._read if self._phase is Phase.BODY else 0
+            piece = max(_PIECE, body)
+            self._parse(data[:piece])
             if self.transport.is_closing():
                 return
+            data = data[piece:]
 
     def _parse(self, data: bytes) -> None:
         if self._phase is Phase.IDLE:

@@ -15,16 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from fullrank.errors import FullrankError
 from service.settings import PREFIX, Settings
-from service.telemetry import logs
-
-if TYPE_CHECKING:
-    import uvicorn
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -33,8 +28,7 @@ _THREADS = (
     "NUMBA_NUM_THREADS",
 )
 
-# A worker that was told to stop has so long for the answers under way, and then for ending itself.
-_FINISH_S = 10
+# A worker that was told to stop has so long for ending itself when all is answered.
 _END_S = 5
 
 
@@ -97,6 +91,7 @@ def run(factory: str, settings: Settings) -> None:
     """Serve the app that ``factory``, "module:function", makes, until told to stop."""
     import uvicorn
 
+    from service.process.configured import FINISH_S, configured
     from service.process.supervisor import NOT_STARTED, Supervisor
     from service.process.worker import start
 
@@ -108,7 +103,7 @@ def run(factory: str, settings: Settings) -> None:
         # it only for sockets that it opened itself. Connections inherit it.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listening.set_inheritable(False)
-        grace_s = settings.drain_ms / 1000 + _FINISH_S + _END_S
+        grace_s = settings.drain_ms / 1000 + FINISH_S + _END_S
         code = Supervisor(
             partial(start, factory, listening), settings.workers, grace_s=grace_s
         ).run()
@@ -120,24 +115,6 @@ def run(factory: str, settings: Settings) -> None:
         server.run()
     if not server.started:
         sys.exit(NOT_STARTED)
-
-
-def configured(factory: str, settings: Settings) -> uvicorn.Config:
-    """How uvicorn serves, alone or in each worker. Logging is set up on the way."""
-    import uvicorn
-
-    return uvicorn.Config(
-        factory,
-        factory=True,
-        host=settings.host,
-        port=settings.port,
-        log_config=logs.configuration(settings.log_level, settings.log_format),
-        access_log=False,
-        server_header=False,
-        http="service.edge.protocol:Protocol",
-        ws="none",
-        timeout_graceful_shutdown=_FINISH_S,
-    )
 
 
 def _allow_connections() -> None:

@@ -49,7 +49,7 @@ def main() -> None:
     threading.Thread(target=_watch, args=(pair,), daemon=True).start()
     import uvicorn
 
-    from service.process.run import configured
+    from service.process.configured import configured
     from service.settings import Settings
 
     class Server(uvicorn.Server):

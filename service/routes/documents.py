@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
-from urllib.parse import unquote_to_bytes
 
 import orjson
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
 from fullrank.errors import DocumentRefused
 from service import errors
-from service.deps import Services, ServicesDep, ServingDep
+from service.deps import PathId, Services, ServicesDep, ServingDep
 from service.documents import idempotency, reading
 from service.documents.follow import Followed
 from service.documents.log import Submission, Write
@@ -22,7 +21,7 @@ from service.edge.body import must_be_json
 from service.edge.guard import Guarded, needs
 from service.responses import Answer
 from service.routes.documented import problems
-from service.schemas import DocumentId, DocumentQuery, DocumentReply, WriteQuery, WriteReply
+from service.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
 
 NDJSON = "application/x-ndjson"
 router = APIRouter(prefix="/v1", tags=["documents"], route_class=Guarded)
@@ -38,16 +37,6 @@ IdempotencyKey = Annotated[
 ]
 
 
-async def _id(id: DocumentId, request: Request) -> str:
-    """The id in the path. What is no UTF-8 has come out of it as U+FFFD: many such paths would be one document."""
-    try:
-        unquote_to_bytes(request.scope.get("raw_path", b"")).decode()
-    except UnicodeDecodeError:
-        raise _invalid(Unfit(reading.ID, "is not UTF-8")) from None
-    return id
-
-
-PathId = Annotated[str, Depends(_id)]
 BULK = "/documents:bulk"
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from fullrank.live import View
-from service.deps import Services, ServicesDep, ServingDep
+from service.deps import PathId, Services, ServicesDep, ServingDep
 from service.edge.body import parse_text
 from service.edge.guard import Ranking, needs
 from service.edge.limits import check
@@ -22,7 +22,6 @@ from service.routes.documented import problems
 from service.schemas import (
     BatchReply,
     BatchRequest,
-    DocumentId,
     MatchReply,
     MatchRequest,
     Page,
@@ -143,7 +142,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     openapi_extra=needs("search"),
 )
 async def similar(
-    id: DocumentId,
+    id: PathId,
     asked: Annotated[SimilarQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,

@@ -207,6 +207,16 @@ async def test_a_bad_document_is_told_what_is_wrong(
     assert response.json()["errors"] == [{"field": field, "reason": reason}]
 
 
+@pytest.mark.parametrize("path", ["caf%E9", "caf%E9/similar"])
+async def test_no_other_document_answers_for_an_id_that_is_not_utf_8(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    assert (await put(client, "caf\ufffd", NEW)).status_code == 200
+    response = await client.get(f"/v1/documents/{path}")
+    assert slug(response) == (422, "invalid")
+    assert response.json()["errors"] == [{"field": "_id", "reason": "is not UTF-8"}]
+
+
 async def test_a_line_that_does_not_fit_a_field_has_its_own_verdict(
     client: httpx.AsyncClient,
 ) -> None:
