@@ -87,6 +87,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json" if settings.docs else None,
+        redirect_slashes=False,
         lifespan=lifespan,
         telemetry=OFF if tracing is None else tracing.framework,
     )

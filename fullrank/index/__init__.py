@@ -11,6 +11,7 @@ Each knows how far it can be from the truth, so what it leaves out is proven to 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -76,7 +77,9 @@ class Effort:
     def sound(self) -> bool:
         """Whether it looks anywhere."""
         counts = (self.nprobe, self.dense, self.words, self.depth, self.sparse, self.exact)
-        return min(counts) >= 1 and 0 <= self.floor < 1 and self.margin >= 0
+        whole = all(type(count) is int and count >= 1 for count in counts)
+        parts = all(isinstance(part, int | float) for part in (self.floor, self.margin))
+        return whole and parts and 0 <= self.floor < 1 and 0 <= self.margin < math.inf
 
 
 @dataclass(frozen=True, eq=False)

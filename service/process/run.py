@@ -68,12 +68,18 @@ def serve(
 @contextmanager
 def _shared_metrics(settings: Settings) -> Iterator[None]:
     """A folder for what several workers count, there before the first of them starts."""
-    if settings.workers == 1 or settings.metrics_folder is not None:
-        yield
+    given = settings.metrics_folder
+    if given is None and settings.workers > 1:
+        with tempfile.TemporaryDirectory(prefix="fullrank-metrics-") as folder:
+            os.environ[PREFIX + "METRICS_FOLDER"] = folder
+            yield
         return
-    with tempfile.TemporaryDirectory(prefix="fullrank-metrics-") as folder:
-        os.environ[PREFIX + "METRICS_FOLDER"] = folder
-        yield
+    if given is not None:
+        try:
+            given.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FullrankError(f"{PREFIX}METRICS_FOLDER: {given}: {error.strerror}") from error
+    yield
 
 
 def _settings() -> Settings:

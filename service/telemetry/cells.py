@@ -84,16 +84,17 @@ class Cells:
             place, self._end = self._end, self._end + size
             self._places[series] = (place, size)
             if self._names >= 0:
-                line = json.dumps([series[0], series[1], place, size]) + "\n"
-                os.write(self._names, line.encode())
+                self._tell(json.dumps([series[0], series[1], place, size]) + "\n")
             return place
 
     def read(self) -> list[Snapshot]:
         """All slots, this worker's among them."""
         if self._folder is None:
+            with self.lock:
+                places = dict(self._places)
             numbers = {
                 series: list(self.view[place : place + size])
-                for series, (place, size) in self._places.items()
+                for series, (place, size) in places.items()
             }
             return [Snapshot(0, os.getpid(), numbers)]
         with _alone(self._folder):
@@ -109,6 +110,18 @@ class Cells:
             if descriptor >= 0:
                 os.close(descriptor)
         self._names = self._owned = -1
+
+    def _tell(self, line: str) -> None:
+        """Where the cells of a series are. On a full disk nobody learns of it; it is counted all the same."""
+        before = os.fstat(self._names).st_size
+        try:
+            whole = os.write(self._names, line.encode()) == len(line.encode())
+        except OSError:
+            whole = False
+        if not whole:
+            # Half a line would swallow the next one.
+            os.ftruncate(self._names, before)
+            _log.error("no room for the name of a metric: %s", line.rstrip())
 
     def _take(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +141,8 @@ class Cells:
             self._names = os.open(names, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC)
             # A line that was cut off in the middle would swallow the next one.
             os.ftruncate(self._names, good)
-            os.ftruncate(descriptor, 8 * CELLS)
+            # With room on the disk for all of it: what is missing when a cell is counted ends the process.
+            os.posix_fallocate(descriptor, 0, 8 * CELLS)
             self.view = memoryview(mmap.mmap(descriptor, 8 * CELLS)).cast("d")
             self._end = max((sum(place) for place in self._places.values()), default=_FIRST)
 

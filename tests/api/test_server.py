@@ -46,16 +46,20 @@ def test_workers_have_one_thread_per_library(root: Root, before: str) -> None:
         process.wait(15)
 
 
-def test_an_impossible_setting_is_one_line() -> None:
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("FULLRANK_MAX_LIMIT", "none"), ("FULLRANK_METRICS_FOLDER", f"{__file__}/metrics")],
+)
+def test_an_impossible_setting_is_one_line(setting: str, value: str) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "service.process.run"],
         cwd=REPOSITORY,
-        env=os.environ | {"FULLRANK_MAX_LIMIT": "none"},
+        env=os.environ | {setting: value},
         capture_output=True,
         text=True,
     )
     assert process.returncode == 1
-    assert process.stderr.startswith("fullrank: FULLRANK_MAX_LIMIT: ")
+    assert process.stderr.startswith(f"fullrank: {setting}: ")
     assert process.stderr.count("\n") == 1
 
 

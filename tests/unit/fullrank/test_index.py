@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -398,6 +399,15 @@ def test_fast_search_keeps_to_its_filter_and_to_exact_scores(
             assert len(found.rows) == min(10, found.total)
             np.testing.assert_allclose(found.scores, truth[i, found.rows], rtol=1e-9)
             assert np.all(np.diff(found.scores) <= 0)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"nprobe": 0}, {"dense": 1.5}, {"exact": "9"}, {"floor": 1.0}, {"margin": float("inf")}]
+)
+def test_an_effort_that_cannot_be_searched_with_is_not_sound(odd: dict[str, Any]) -> None:
+    effort = Effort(nprobe=4, dense=100, words=16, depth=800, sparse=200, exact=50)
+    assert effort.sound()
+    assert not replace(effort, **odd).sound()
 
 
 def test_an_effort_is_stretched_with_the_words_of_a_query_and_the_documents_wanted() -> None:

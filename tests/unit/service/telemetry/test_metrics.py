@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -104,6 +105,33 @@ def test_a_line_cut_off_by_a_kill_costs_nothing_else(tmp_path: Path) -> None:
     third = Metrics(tmp_path)
     assert value(third, "swaps_total", result="done") == 1
     assert value(third, "requests_total", method="GET", route="/livez", status="200") == 1
+
+
+@pytest.mark.parametrize("written", [None, 5])
+def test_a_metric_whose_name_finds_no_room_on_the_disk_breaks_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: int | None
+) -> None:
+    metrics, write = Metrics(tmp_path), os.write
+
+    def full(descriptor: int, line: bytes) -> int:
+        if written is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(descriptor, line[:written])
+
+    with monkeypatch.context() as patched:
+        patched.setattr("service.telemetry.cells.os.write", full)
+        metrics.request("GET", "/livez", 200, 0.1)
+    metrics.request("GET", "/readyz", 200, 0.1)
+    told = {"method": "GET", "status": "200"}
+    assert value(metrics, "requests_total", route="/livez", **told) is None
+    assert value(metrics, "requests_total", route="/readyz", **told) == 1
+
+
+def test_counting_needs_no_room_on_the_disk_that_was_not_there_at_the_start(tmp_path: Path) -> None:
+    """Else the kernel would end the process that touches a page for which there is none."""
+    metrics = Metrics(tmp_path)
+    assert (tmp_path / "0.cells").stat().st_blocks * 512 >= 8 * cells.CELLS
+    metrics.close()
 
 
 def test_more_series_than_there_is_room_for_are_not_counted_and_hurt_no_other(
