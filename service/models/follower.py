@@ -105,7 +105,8 @@ class Follower:
                 return
             if self._open or self._due() or mark(self._root / PROPOSAL) != self._looked:
                 self._guarded(self._look)
-            self._presence.say()  # what a full disk has kept from being said
+            if self._presence.unsaid:
+                self._presence.say()  # what a full disk has kept from being said
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

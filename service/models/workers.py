@@ -62,10 +62,15 @@ class Presence:
         self._written: Report | None = None
         self._warned = self._closed = False
 
+    @property
+    def unsaid(self) -> bool:
+        """Whether the report is not what is written, though it could be."""
+        return not self._closed and self.report != self._written
+
     def say(self, **changes: Any) -> None:
         """Change the report; written only where it says something new."""
         self.report = replace(self.report, **changes)
-        if self._closed or self.report == self._written:
+        if not self.unsaid:
             return
         try:
             (self._root / FOLDER).mkdir(exist_ok=True)
