@@ -58,6 +58,7 @@ def _finish(path: str, operation: dict[str, Any], settings: Settings) -> None:
         statuses = (401, 403, 431) if scope == "admin" else (401, 403, 429, 431)
         operation["responses"] |= {str(s): problems(s)[s] for s in statuses}
     for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _without_null(parameter["schema"])
         cap = CAPS.get(("SimilarQuery", parameter["name"]))
         if parameter["in"] == "query" and cap is not None:
             parameter["schema"][cap[0]] = getattr(settings, cap[1])
@@ -72,6 +73,12 @@ def _finish(path: str, operation: dict[str, Any], settings: Settings) -> None:
                 "schema": {"type": "integer"},
             },
         }
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a parameter may be where it is there: a query or a header knows no null."""
+    given = [option for option in schema.get("anyOf", ()) if option != {"type": "null"}]
+    return {**given[0], **{k: v for k, v in schema.items() if k != "anyOf"}} if given else schema
 
 
 def main() -> None:
