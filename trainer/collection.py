@@ -39,8 +39,6 @@ Qrels = dict[str, dict[str, int]]
 QRELS_HEADER = ("query-id", "corpus-id", "score")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# orjson makes floats of whole numbers that take more than 64 bits.
-_LONG = re.compile(rb"[0-9]{19}")
 _LEAST, _GREATEST = -(1 << 63), (1 << 64) - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,9}")
 _KNOWN_SPLITS = ("train", "valid", "test")
@@ -309,12 +307,21 @@ def _objects(lines: Lines, report: ReadReport) -> Iterator[tuple[int, dict[str, 
             raise _decode_error(lines, number, line, error) from None
         if not isinstance(value, dict):
             raise lines.error(number, f"expected a JSON object, got {_kind(value)}")
-        if _LONG.search(line):
+        if any(map(_beyond, value.values())):
             try:
                 json.loads(line, parse_int=_whole)
             except (ValueError, RecursionError) as error:
                 raise lines.error(number, str(error)) from None
         yield number, value
+
+
+def _beyond(value: object) -> bool:
+    """Whether orjson may have made a float of a whole number that takes more than 64 bits."""
+    if isinstance(value, float):
+        return abs(value) >= 1 << 63
+    if isinstance(value, list):
+        return any(map(_beyond, value))
+    return isinstance(value, dict) and any(map(_beyond, value.values()))
 
 
 def _whole(digits: str) -> int:

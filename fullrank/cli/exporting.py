@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 
 from fullrank.cli.output import BundlePath, Json, needs, print_json, resolve
 from fullrank.errors import FullrankError
-from fullrank.files import sync_folder
+from fullrank.files import replacing
 
 _STEP = 1024
 
@@ -34,23 +33,15 @@ def export(
     if not corpus.parent.is_dir():
         raise FullrankError(f"{corpus.parent}: no such folder")
     store = opened.documents
-    temporary = corpus.with_name(f".{corpus.name}.{os.getpid()}.tmp")
-    try:
-        with (
-            temporary.open("x", encoding="utf-8") as file,
-            Reporter() as report,
-            report.stage("export", len(store)) as stage,
-        ):
-            for start in range(0, len(store), _STEP):
-                rows = range(start, min(start + _STEP, len(store)))
-                file.writelines(map(store.corpus_line, rows))
-                stage.advance(len(rows))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(corpus)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(corpus.parent)
+    with (
+        replacing(corpus) as file,
+        Reporter() as report,
+        report.stage("export", len(store)) as stage,
+    ):
+        for start in range(0, len(store), _STEP):
+            rows = range(start, min(start + _STEP, len(store)))
+            file.writelines(map(store.corpus_line, rows))
+            stage.advance(len(rows))
     if json:
         print_json({"bundle": opened.version, "corpus": corpus, "documents": len(store)})
         return

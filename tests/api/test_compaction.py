@@ -209,7 +209,7 @@ def test_an_export_replaces_nothing_and_leaves_nothing_half_written(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("fullrank.cli.exporting.os.fsync", full)
+    monkeypatch.setattr("fullrank.files.os.fsync", full)
     assert isinstance(CliRunner().invoke(app, words).exception, OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 
