@@ -10,9 +10,9 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from fullrank.columns import Column, Columns, Kind, Part
-from fullrank.columns.build import LARGEST_INTEGER
-from fullrank.columns.table import KINDS, Int64, Mask
-from fullrank.filters import Value, column_of
+from fullrank.filters.columns.build import LARGEST_INTEGER
+from fullrank.filters.columns.table import KINDS, Int64, Mask
+from fullrank.filters.query import Value, column_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from zlib import crc32
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.counting import Counted, TextCounter, count_chunks
 from fullrank.encoding import Float32, Int32, Int64
-from fullrank.text import count_words, trigrams
+from fullrank.text.counting import Counted, TextCounter, count_chunks
+from fullrank.text.words import count_words, trigrams
 
 # Below this many characters one process is done before another has started.
 _PARALLEL_CHARACTERS = 4_000_000

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fullrank.bundle.manifest import MANIFEST, FileEntry, Manifest
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.manifest import MANIFEST, FileEntry, Manifest
-from fullrank.strings import StringTable
+from fullrank.storage.strings import StringTable
 
 # Values looked at in one step, so that checking a mapped array of gigabytes needs megabytes.
 _CHUNK = 1 << 22

@@ -13,8 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fullrank import __version__
 from service import errors
 from service.caching.bitmaps import Bitmaps
-from service.caching.cache import EmbeddingCache, Remote
-from service.deps import Services
 from service.direct import Before
 from service.documents.live import LiveDocuments
 from service.documents.log import FILE, Caps
@@ -23,12 +21,14 @@ from service.edge.admission import Admission, Rates
 from service.edge.drain import drain_first
 from service.edge.middleware import Edge
 from service.edge.protocol import KEY, Limits
+from service.http.deps import Services
+from service.http.routes import documents, health, models, search
+from service.http.routes.page import page_router
 from service.models.registry import Registry
 from service.openapi import document
 from service.pace import Pace
-from service.ranking import Ranker
-from service.routes import documents, health, models, search
-from service.routes.page import page_router
+from service.search.caching.cache import EmbeddingCache, Remote
+from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import OFF, Tracing
@@ -172,7 +172,7 @@ def _limits(settings: Settings, services: Services) -> Limits:
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
     if settings.redis_url is None:
         return None
-    from service.caching.redis_cache import (
+    from service.search.caching.redis_cache import (
         RedisCache,  # only who configures Redis pays for its import
     )
 

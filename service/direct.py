@@ -18,11 +18,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.deps import take
 from service.edge.admission import SLOT
 from service.edge.body import must_be_json, parse
 from service.edge.guard import Ranking, by_deadline, needed_scope, permit
 from service.errors import problem_of
+from service.http.deps import take
 
 M = TypeVar("M", bound=BaseModel)
 _TAKES = ["body", "serving", "services"]

@@ -41,7 +41,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from fullrank.errors import FilterError, QueryError
-from service.responses import Answer
+from service.http.responses import Answer
 
 MEDIA_TYPE = "application/problem+json"
 _TYPE = "urn:fullrank:problem:"

@@ -12,11 +12,11 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from service.auth.keys import SCOPES
 from service.edge.guard import SCHEME
-from service.edge.keys import SCOPES
-from service.edge.limits import CAPS
+from service.http.limits import CAPS
+from service.http.schemas import FIELD_VALUE, ProblemDocument
 from service.routes.documented import problems
-from service.schemas import FIELD_VALUE, ProblemDocument
 from service.settings import Settings
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from fullrank.bundle import Bundle
+from fullrank.bundle.catalog import Bundle
 
 _WEIGHT = 1 / 16
 _LOOK_AGAIN = 64

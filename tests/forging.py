@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.manifest import FileEntry, bundle_id
+from fullrank.bundle.manifest import FileEntry, bundle_id
 
 Damage = Callable[[Path], None]
 

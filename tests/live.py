@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from fullrank.bundle import Bundle
-from fullrank.documents import Document, DocumentStore
+from fullrank.bundle.catalog import Bundle
+from fullrank.bundle.manifest import Manifest
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
-from fullrank.manifest import Manifest
 from fullrank.model import Model
 from fullrank.retrieval import Retriever
+from fullrank.storage.documents import Document, DocumentStore
 
 Stored = Mapping[str, Mapping[str, Any]]
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.documents import Document
 from fullrank.encoding import Encoded
 from fullrank.model import Parts
+from fullrank.storage.documents import Document
 
 WORDS = ["apple", "bread", "café", "日本", "🙂"]
 QUERIES = ["apple 日本", "café\u2028bread", "unseen", "", "🙂 🙂 apple bread café 日本"]

@@ -11,12 +11,12 @@ from collections.abc import Generator, Iterable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from fullrank.bundle import open_model
-from fullrank.documents import Document
+from fullrank.bundle.catalog import open_model
+from fullrank.bundle.write import Batch
 from fullrank.encoding import Encoded
 from fullrank.errors import FullrankError
 from fullrank.model import Model
-from fullrank.publish import Batch
+from fullrank.storage.documents import Document
 from fullrank.workers import Worker
 
 Documents = Sequence[Document]

@@ -8,12 +8,12 @@ import numpy as np
 
 from fullrank.encoding import Encoded
 from fullrank.errors import RecipeError
-from fullrank.expansion import ExpansionModel
 from fullrank.linear import LinearModel
-from trainer.fit import Run
-from trainer.fitted import Fitted
-from trainer.linear.parameters import compile_model, encode_corpus, encode_judged, start
-from trainer.recipe import Recipe
+from fullrank.models.expansion import ExpansionModel
+from trainer.recipes.recipe import Recipe
+from trainer.systems.linear.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.training.fitted import Fitted
+from trainer.training.loop import Run
 from trainer.workshop import Workshop
 
 

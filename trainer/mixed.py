@@ -8,10 +8,10 @@ from functools import partial
 
 from fullrank.encoding import Encoded, Int64
 from fullrank.errors import RecipeError
-from fullrank.mixed import MixedModel
-from trainer.fit import Run
-from trainer.fitted import Fitted
-from trainer.recipe import Recipe, load_recipe
+from fullrank.models.mixed import MixedModel
+from trainer.recipes.recipe import Recipe, load_recipe
+from trainer.training.fitted import Fitted
+from trainer.training.loop import Run
 from trainer.workshop import Workshop
 
 Fit = Callable[[Workshop, Recipe, Run], Fitted]

@@ -11,18 +11,18 @@ from typing import Any
 
 import numba
 
-from fullrank.bundle import find_bundle, live_in, write_bundle
+from fullrank.bundle.catalog import find_bundle, live_in, write_bundle
+from fullrank.bundle.manifest import LogPosition, is_name
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.manifest import LogPosition, is_name
 from trainer.collection import Collection, read_collection
-from trainer.evaluate import query_texts
+from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
-from trainer.fit import Run
-from trainer.fitted import Fitted
 from trainer.progress import Reporter
-from trainer.recipe import Recipe, load_recipe
+from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems import fit, system_of
-from trainer.validation import Row, Validation, validation
+from trainer.training.fitted import Fitted
+from trainer.training.loop import Run
+from trainer.training.validation import Row, Validation, validation
 from trainer.workshop import Workshop
 
 _GOLDEN = 20  # queries replayed at every load

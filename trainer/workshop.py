@@ -11,7 +11,7 @@ from trainer.collection import Collection
 from trainer.features.corpus import Corpus, count_collection
 from trainer.features.data import Features, build_features
 from trainer.progress import Reporter
-from trainer.settings import ModelSettings
+from trainer.recipes.settings import ModelSettings
 
 Made = TypeVar("Made")
 

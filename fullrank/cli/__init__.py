@@ -12,8 +12,13 @@ from typing import NoReturn
 
 import typer
 
-from fullrank.cli import access, compacting, exporting, indexing, serving, swapping, training
+from fullrank.cli import export as exporting
+from fullrank.cli import serving, training
 from fullrank.errors import FullrankError
+from service.commands import activate as swapping
+from service.commands import compact as compacting
+from service.commands import keys as access
+from trainer.commands import index as indexing
 
 app = typer.Typer(
     name="fullrank",

@@ -56,8 +56,8 @@ def resolve(path: Path) -> Path:
     Links are not followed: whose folder a bundle is in decides who serves it, and what it is called, not where its
     files lie. Raises BundleNotFound saying what was looked for.
     """
-    from fullrank.bundle import find_bundle
-    from fullrank.manifest import MANIFEST
+    from fullrank.bundle.catalog import find_bundle
+    from fullrank.bundle.manifest import MANIFEST
 
     path = absolute(path)
     if (path / MANIFEST).is_file():
@@ -77,7 +77,7 @@ def absolute(path: Path) -> Path:
 
 def bundle_folders(path: Path) -> list[Path]:
     """The path where it is a bundle, else every version folder in it, damaged ones too."""
-    from fullrank.manifest import MANIFEST
+    from fullrank.bundle.manifest import MANIFEST
 
     if (path / MANIFEST).is_file():
         return [path]

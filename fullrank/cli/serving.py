@@ -26,8 +26,8 @@ from fullrank.cli.output import (
 from fullrank.errors import BundleError, FilterError
 
 if TYPE_CHECKING:
-    from fullrank.bundle import Bundle
-    from fullrank.columns.table import Mask
+    from fullrank.bundle.catalog import Bundle
+    from fullrank.filters.columns.table import Mask
 
 
 def search(
@@ -46,7 +46,7 @@ def search(
     json: Json = False,
 ) -> None:
     """Search a bundle from the command line."""
-    from fullrank.bundle import open_bundle
+    from fullrank.bundle.catalog import open_bundle
 
     opened = open_bundle(resolve(bundle), verify=False)
     started = time.perf_counter()
@@ -83,7 +83,7 @@ def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
 
 def _filtered(bundle: Bundle, text: str) -> Mask:
     """What a filter lets through."""
-    from fullrank.filters import matching, parse_filter
+    from fullrank.filters.query import matching, parse_filter
 
     try:
         asked = loads(text)
@@ -150,7 +150,7 @@ def serve(
 
 def list_(root: BundlesRoot, json: Json = False) -> None:
     """List the bundles of a folder, newest first."""
-    from fullrank.bundle import list_bundles
+    from fullrank.bundle.catalog import list_bundles
 
     found = list_bundles(root)
     rows = [
@@ -177,7 +177,7 @@ def list_(root: BundlesRoot, json: Json = False) -> None:
 
 def verify(root: BundlesRoot, json: Json = False) -> None:
     """Verify every bundle of a folder, or one: hashes, shapes, numbers, golden queries."""
-    from fullrank.bundle import verify_bundle
+    from fullrank.bundle.catalog import verify_bundle
 
     verdicts: list[dict[str, Any]] = []
     for path in bundle_folders(root):
@@ -198,7 +198,7 @@ def verify(root: BundlesRoot, json: Json = False) -> None:
 
 def show(bundle: BundlePath, json: Json = False) -> None:
     """Show the model card of a bundle."""
-    from fullrank.bundle import read_manifest
+    from fullrank.bundle.catalog import read_manifest
 
     path = resolve(bundle)
     manifest = read_manifest(path)

@@ -105,11 +105,11 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Measure a bundle on a split, all documents as candidates."""
-    from fullrank.bundle import open_bundle
+    from fullrank.bundle.catalog import open_bundle
 
     with needs("trainer"):
         from trainer.collection import read_collection
-        from trainer.evaluate import evaluate as run_evaluation
+        from trainer.evaluation.evaluate import evaluate as run_evaluation
         from trainer.progress import Reporter
 
     read = read_collection(collection)
@@ -218,7 +218,7 @@ def demo(
 ) -> None:
     """Train on the docstrings of the installed numpy and scipy, then search them in a browser."""
     with needs("trainer"):
-        from trainer.demo_corpus import write_demo_collection
+        from trainer.collection.demo import write_demo_collection
 
     note = Console(stderr=True, highlight=False).print
     folder = out if out is not None else _fresh_demo_folder()

@@ -8,9 +8,9 @@ aligned                 table.py    of several sets of documents: what may be as
 columns_of              stored.py   in memory, for bundles that hold no columns
 """
 
-from fullrank.columns.build import ColumnsBuilder, build_columns
-from fullrank.columns.stored import columns_of, open_columns
-from fullrank.columns.table import Column, Columns, Kind, Part, aligned
+from fullrank.filters.columns.build import ColumnsBuilder, build_columns
+from fullrank.filters.columns.stored import columns_of, open_columns
+from fullrank.filters.columns.table import Column, Columns, Kind, Part, aligned
 
 __all__ = [
     "Column",

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fullrank.encoding import Float32
-from fullrank.index.codes import Codes
-from fullrank.index.postings import Postings
-from fullrank.index.shortlists import Shortlists
+from fullrank.retrieval.index.codes import Codes
+from fullrank.retrieval.index.postings import Postings
+from fullrank.retrieval.index.shortlists import Shortlists
 
 if TYPE_CHECKING:
-    from fullrank.index.cells import Cells
+    from fullrank.retrieval.index.cells import Cells
 
 
 # Measured: with half of it recall@10 of a thousand words loses a hundredth, and recall@100 two; twice it gains nothing.

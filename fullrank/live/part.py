@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.bundle import Bundle
+from fullrank.bundle.catalog import Bundle
 from fullrank.columns import Columns
-from fullrank.documents import DocumentStore
 from fullrank.encoding import Encoded, Int32
 from fullrank.explain import Explanation, explain
 from fullrank.model import TermShare
 from fullrank.retrieval import Mask, Ranking, Retriever
+from fullrank.storage.documents import DocumentStore
 from fullrank.unseen.columns import known
 
 # Up to so many documents that are gone are searched with the others.

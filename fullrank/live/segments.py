@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from fullrank.columns import columns_of
-from fullrank.documents import Document, DocumentStore, fields_line
 from fullrank.encoding import Encoded, Int64, concatenate
-from fullrank.index.build import index_in_memory
 from fullrank.live.part import Part
 from fullrank.model import Model
 from fullrank.retrieval import Retriever
+from fullrank.retrieval.index.build import index_in_memory
+from fullrank.storage.documents import Document, DocumentStore, fields_line
 
 # A segment stays as it is while it is so many times as large as all that came after it.
 _RATIO = 4

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import Bundle
+from fullrank.bundle.catalog import Bundle
+from fullrank.bundle.write import Batch
 from fullrank.columns import Columns, aligned
-from fullrank.columns.build import ColumnsBuilder
-from fullrank.documents import Document, fields_line
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, DocumentRefused
+from fullrank.filters.columns.build import ColumnsBuilder
 from fullrank.live.operation import Operation
 from fullrank.live.part import Part
 from fullrank.live.segments import gathered, in_model, merged_rows, segment, settled
 from fullrank.model import Model
-from fullrank.publish import Batch
 from fullrank.retrieval import Mask
+from fullrank.storage.documents import Document, fields_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.index import Effort, Index
-from fullrank.index.shortlists import Mark
+from fullrank.retrieval.index.shortlists import Mark
 from fullrank.retrieval.ranking import Mask
 from fullrank.retrieval.scratch import Scratch
 

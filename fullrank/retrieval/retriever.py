@@ -16,8 +16,8 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.index import Effort, Index
 from fullrank.model import Scorer
-from fullrank.retrieval.compact import Scan
 from fullrank.retrieval.fast import Candidates
+from fullrank.retrieval.index_scan import Scan
 from fullrank.retrieval.ranking import Mask, Ranking
 from fullrank.retrieval.scratch import Scratch
 from fullrank.retrieval.select import Exact, Scanned, candidates, rank

@@ -13,6 +13,6 @@ Rule, rule_of           rules.py     which words are unseen, and what they weigh
                         columns.py   sparse columns of known and of unseen words, apart and side by side
 """
 
-from fullrank.unseen.model import KIND, ROWS, OpenModel, live_model
+from fullrank.models.unseen.model import KIND, ROWS, OpenModel, live_model
 
 __all__ = ["KIND", "ROWS", "OpenModel", "live_model"]

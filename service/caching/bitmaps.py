@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fullrank.bundle.manifest import canonical_json
 from fullrank.columns import Columns
-from fullrank.filters import matching, parse_filter
-from fullrank.manifest import canonical_json
+from fullrank.filters.query import matching, parse_filter
 
 Mask = npt.NDArray[np.bool_]
 

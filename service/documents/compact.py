@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fullrank import golden
-from fullrank.bundle import list_bundles, open_bundle, read_manifest, stream_bundle
+from fullrank.bundle import golden
+from fullrank.bundle.catalog import list_bundles, open_bundle, read_manifest, stream_bundle
+from fullrank.bundle.manifest import GOLDEN, LogPosition
 from fullrank.errors import BundleError
 from fullrank.live import View
-from fullrank.manifest import GOLDEN, LogPosition
 from fullrank.progress import Progress, silent
 from service.documents.follow import contained, replayed
 from service.documents.log import Log

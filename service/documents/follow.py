@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import orjson
 
-from fullrank.bundle import Bundle
+from fullrank.bundle.catalog import Bundle
+from fullrank.bundle.manifest import Manifest
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
-from fullrank.manifest import Manifest
 from service.documents.log import Log, LogError, Logged
 
 # Operations applied in one step: a view is replaced, and requests come in between, that often.

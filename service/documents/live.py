@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from fullrank.bundle import Bundle
+from fullrank.bundle.catalog import Bundle
 from fullrank.errors import BundleError
 from fullrank.live import View
 from service import errors

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import orjson
 
 from service.documents.log import Write
-from service.schemas import MAX_ID_CHARS
+from service.http.schemas import MAX_ID_CHARS
 
 ID, DELETE = "_id", "_delete"
 # What every model may read as text.

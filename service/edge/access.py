@@ -11,7 +11,7 @@ from typing import cast
 from starlette.types import Scope
 
 from fullrank.errors import FullrankError
-from service.edge.keys import FILE, KeyRing, KeysError, checked_scopes
+from service.auth.keys import FILE, KeyRing, KeysError, checked_scopes
 from service.errors import Forbidden, Unauthorized
 from service.settings import Settings
 

@@ -22,12 +22,12 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import Scope
 
+from service.auth.keys import SCOPES
 from service.edge.admission import SLOT, Admission, Slot
 from service.edge.body import StrictRequest, must_be_json
-from service.edge.keys import SCOPES
 
 if TYPE_CHECKING:
-    from service.deps import Services
+    from service.http.deps import Services
 
 SCHEME = "key"
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from logging import getLogger
 from pathlib import Path
 
-from fullrank.bundle import Bundle, BundleInfo, read_manifest
+from fullrank.bundle.catalog import Bundle, BundleInfo, read_manifest
 from fullrank.errors import FullrankError
 from service.models.loader import Loader, available, find
 from service.models.memory import check_memory

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from fullrank.bundle import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
+from fullrank.bundle.catalog import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
+from fullrank.bundle.manifest import MANIFEST, is_name
 from fullrank.errors import BundleError, BundleNotFound
-from fullrank.manifest import MANIFEST, is_name
 from service.models.state import Mark, mark
 
 

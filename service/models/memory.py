@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from fullrank.bundle.manifest import CELLS, Manifest
 from fullrank.errors import BundleError
-from fullrank.manifest import CELLS, Manifest
 
 _MEMINFO = Path("/proc/meminfo")
 _OWN_GROUPS = Path("/proc/self/cgroup")

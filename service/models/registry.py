@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fullrank.bundle import Bundle, BundleInfo, open_bundle
+from fullrank.bundle.catalog import Bundle, BundleInfo, open_bundle
 from fullrank.errors import BundleNotFound
 from service import errors
 from service.models import loader, swap, workers

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from logging import getLogger
 from types import MappingProxyType
 
-from fullrank.bundle import Bundle
+from fullrank.bundle.catalog import Bundle
 from service import errors
 from service.edge.admission import Slot
 from service.models.policy import to_drop

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank.files import replace_file
+from fullrank.storage.files import replace_file
 from service.models.livefile import LiveFile, read_live
 
 STATE = "active.json"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 
-from fullrank.bundle import BundleInfo, read_manifest, verify_bundle
+from fullrank.bundle.catalog import BundleInfo, read_manifest, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from service.models.loader import find, manifest_sha256
 from service.models.memory import check_memory

@@ -20,14 +20,14 @@ import httpx
 import numpy as np
 from fastapi import FastAPI
 
-from fullrank.bundle import write_bundle
-from fullrank.documents import Document
+from fullrank.bundle.catalog import write_bundle
 from fullrank.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
 from fullrank.linear import DenseSide, LinearModel, SparseSide
 from fullrank.model import Model
-from fullrank.phrases import Phrases
+from fullrank.storage.documents import Document
+from fullrank.text.phrases import Phrases
 from service.app import create_app
-from service.edge.keys import SCOPES
+from service.auth.keys import SCOPES
 from service.settings import Settings
 
 KEY = f"fr_test_{'k' * 43}"

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from service.app import create_app
-from service.edge.keys import SCOPES, create_key, revoke_key
+from service.auth.keys import SCOPES, create_key, revoke_key
 from tests.api.conftest import Root
 from tests.api.support import AUTH, KEY, client_of, running, settings_for
 from tests.api.test_errors import check
@@ -162,7 +162,7 @@ async def test_secrets_stay_out_of_log_and_answers(
             await client.post("/v1/search", json=QUERY, headers=bearer(KEY + "x")),
             await client.put("/v1/models/aliases/default", json={"version": "a"}, headers=AUTH),
         ]
-        monkeypatch.setattr("service.ranking._rank", broken)
+        monkeypatch.setattr("service.search.ranker._rank", broken)
         answers.append(await client.post("/v1/search", json=QUERY, headers=AUTH))
     assert [answer.status_code for answer in answers] == [200, 401, 404, 500]
     said = caplog.text + "".join(answer.text for answer in answers)

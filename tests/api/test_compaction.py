@@ -13,7 +13,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from fullrank.bundle import find_bundle, live_in, open_bundle, read_manifest, verify_bundle
+from fullrank.bundle.catalog import find_bundle, live_in, open_bundle, read_manifest, verify_bundle
 from fullrank.cli import app
 from fullrank.errors import BundleError
 from service.documents.compact import NothingToCompact, compact, trim
@@ -209,7 +209,7 @@ def test_an_export_replaces_nothing_and_leaves_nothing_half_written(
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("fullrank.files.os.fsync", full)
+    monkeypatch.setattr("fullrank.storage.files.os.fsync", full)
     assert isinstance(CliRunner().invoke(app, words).exception, OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 

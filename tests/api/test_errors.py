@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.schemas import ProblemDocument
+from service.http.schemas import ProblemDocument
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 
@@ -182,7 +182,7 @@ async def test_a_defect_shows_nothing_of_itself(
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr("service.ranking._rank", broken)
+    monkeypatch.setattr("service.search.ranker._rank", broken)
     monkeypatch.setattr("service.models.registry.Registry.available", broken)
     async with running(root.path) as client:
         for response in (

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank.bundle import open_bundle
-from fullrank.documents import Document
-from service.schemas import MatchReply, ProblemDocument, SearchReply
+from fullrank.bundle.catalog import open_bundle
+from fullrank.storage.documents import Document
+from service.http.schemas import MatchReply, ProblemDocument, SearchReply
 from tests.api.support import make_bundle, running
 
 pytestmark = pytest.mark.anyio
@@ -275,7 +275,7 @@ async def test_the_fast_mode_returns_only_what_matches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So few documents have no index otherwise.
-    monkeypatch.setattr("fullrank.publish.INDEXED_FROM", 1)
+    monkeypatch.setattr("fullrank.bundle.write.INDEXED_FROM", 1)
     many = [
         Document(f"d{i:04}", {"title": f"word{i % 50} word{i % 7}", "text": f"t{i}", "n": i})
         for i in range(2000)

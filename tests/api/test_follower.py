@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fullrank.bundle import Bundle, open_bundle
+from fullrank.bundle.catalog import Bundle, open_bundle
 from fullrank.errors import BundleError
 from service.errors import BundleRefused
 from service.models import follower

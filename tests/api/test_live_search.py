@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank.expansion import ExpansionModel
+from fullrank.models.expansion import ExpansionModel
 from tests.api.support import CORPUS, make_bundle, running
 
 pytestmark = pytest.mark.anyio

@@ -67,7 +67,7 @@ async def test_a_defect_is_logged_under_the_id_that_the_answer_names(
             def broken(*_: object) -> None:
                 raise RuntimeError("a defect")
 
-            monkeypatch.setattr("service.routes.search.check", broken)
+            monkeypatch.setattr("service.http.routes.search.check", broken)
             response = await client.post("/v1/search", json={"query": "x"})
     finally:
         log.removeHandler(handler)

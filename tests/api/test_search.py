@@ -10,10 +10,10 @@ import httpx
 import numpy as np
 import pytest
 
-from fullrank.bundle import find_bundle, open_bundle
-from fullrank.documents import Document
+from fullrank.bundle.catalog import find_bundle, open_bundle
 from fullrank.retrieval import Retriever
-from service.schemas import MatchReply, SearchReply
+from fullrank.storage.documents import Document
+from service.http.schemas import MatchReply, SearchReply
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, answer_of, make_bundle, running
 

@@ -11,14 +11,14 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from fullrank.bundle import Bundle, find_bundle, open_bundle
-from fullrank.documents import Document
+from fullrank.bundle.catalog import Bundle, find_bundle, open_bundle
 from fullrank.errors import BundleError
+from fullrank.storage.documents import Document
 from service.app import create_app
 from service.errors import BundleRefused
+from service.http.schemas import AliasReply, LoadReply, ModelsReply
 from service.models.registry import Registry
 from service.models.state import PROPOSAL, STATE, lock, read_state, write_state
-from service.schemas import AliasReply, LoadReply, ModelsReply
 from service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
 from tests.api.support import AUTH, at, client_of, make_bundle, running, settings_for

@@ -17,14 +17,14 @@ import numba
 import numpy as np
 import pytest
 
-from fullrank.bundle import Bundle, open_bundle
+from fullrank.bundle.catalog import Bundle, open_bundle
 from fullrank.encoding import Encoded, concatenate
 from fullrank.errors import DocumentRefused
-from fullrank.expansion import ExpansionModel
 from fullrank.explain import explain
-from fullrank.kinds import load_model
 from fullrank.live import Operation, View
 from fullrank.model import Parts
+from fullrank.models.expansion import ExpansionModel
+from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
 from fullrank.unseen.columns import known
 from tests.api.support import running
@@ -33,14 +33,14 @@ from tests.contract.twins import twin_of
 from tests.live import flat
 from tests.planted import write_lines, write_planted, write_planted_links
 from trainer.collection import Collection, read_collection
-from trainer.evaluate import evaluate, query_texts
+from trainer.evaluation.evaluate import evaluate, query_texts
 from trainer.features.clicks import with_clicks
-from trainer.indexing import index
-from trainer.linear.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.indexing.index import index
 from trainer.progress import Reporter
-from trainer.recipe import Recipe, load_recipe
+from trainer.recipes.recipe import Recipe, load_recipe
+from trainer.systems.linear.parameters import compile_model, encode_corpus, encode_judged, start
 from trainer.train import Candidate, Trainer, train
-from trainer.validation import scan_documents, scan_queries
+from trainer.training.validation import scan_documents, scan_queries
 
 QUIET = Reporter(quiet=True)
 NASTY = [
@@ -388,8 +388,8 @@ def test_training_and_serving_encode_alike(
         assert_one_table(served.parts())
     assert same(candidate.documents, wanted)
     np.testing.assert_array_equal(encoded.bias, np.float32(np.median(learned_bias)))
-    rows = np.arange(0, len(trainer.corpus.query_ids), 5)
-    ids = [trainer.corpus.query_ids[row] for row in rows.tolist()]
+    rows = np.arange(0, len(trainer.collection.corpus.query_ids), 5)
+    ids = [trainer.collection.corpus.query_ids[row] for row in rows.tolist()]
     texts = query_texts(trained.collection, served, ids)
     assert same(candidate.encode(rows), served.encode_queries(texts))
 
@@ -407,7 +407,7 @@ def test_validations_scan_agrees_with_the_compiled_model(
     if recipe.model.bias:
         parameters.bias += rng.standard_normal(parameters.bias.shape, np.float32)
     model = compile_model(features, parameters)
-    rows = np.arange(0, len(trainer.corpus.query_ids), 3)
+    rows = np.arange(0, len(trainer.collection.corpus.query_ids), 3)
     scanned = Retriever(scan_documents(features, parameters)).scores(
         scan_queries(features, parameters, rows)
     )

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from fullrank.bundle import find_bundle, list_bundles, verify_bundle
+from fullrank.bundle.catalog import find_bundle, list_bundles, verify_bundle
 from fullrank.errors import BundleError
 from service.documents.compact import compact
 from service.documents.log import FILE

@@ -16,10 +16,10 @@ import httpx
 import numpy as np
 import pytest
 
-from fullrank.bundle import open_bundle, read_manifest
-from fullrank.documents import Document
+from fullrank.bundle.catalog import open_bundle, read_manifest
+from fullrank.bundle.manifest import CELLS
 from fullrank.errors import BundleError
-from fullrank.manifest import CELLS
+from fullrank.storage.documents import Document
 from service.models.state import read_state
 from tests.api.support import AUTH, at, make_bundle, running
 from tests.forging import Damage, agree, array, flip, link, put, value
@@ -45,7 +45,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     with pytest.MonkeyPatch.context() as patch:
         # So few documents have no index otherwise.
-        patch.setattr("fullrank.publish.INDEXED_FROM", 1)
+        patch.setattr("fullrank.bundle.write.INDEXED_FROM", 1)
         queries = [f"word{i % 13} word{i % 7}" for i in range(40)]
         version = make_bundle(
             root, "whole", documents, n_dense=8, sample_queries=queries, created=at(1)

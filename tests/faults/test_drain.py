@@ -22,7 +22,7 @@ QUERY = {"query": "copy files"}
 # Rankings take this long: the real server, with a slow model.
 SLOW = """
 import time
-from service import ranking
+from service.search import ranker as ranking
 from service.process import run
 original = ranking._rank
 def slow(*arguments):

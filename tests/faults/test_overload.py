@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from fullrank.documents import Document
+from fullrank.storage.documents import Document
 from tests.api.support import at, make_bundle, served
 from tests.faults.real import service
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Encoded
-from service.caching.cache import Embedding, Key
-from service.caching.redis_cache import RedisCache
+from service.search.caching.cache import Embedding, Key
+from service.search.caching.redis_cache import RedisCache
 from service.telemetry.metrics import Metrics
 from tests.api.support import answer_of, make_bundle, redis_process, running, served
 from tests.faults.front import MODES, Front, front

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from fullrank.documents import Document
+from fullrank.storage.documents import Document
 from service.models.state import ActiveState, read_state
 from service.models.workers import reports
 from tests.api.support import AUTH, at, make_bundle, running

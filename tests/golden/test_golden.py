@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle import Bundle, list_bundles, open_bundle, write_bundle
-from fullrank.documents import Document
+from fullrank.bundle.catalog import Bundle, list_bundles, open_bundle, write_bundle
+from fullrank.bundle.manifest import FORMAT_VERSION, READABLE
 from fullrank.features import Vocabulary
 from fullrank.linear import DenseSide, LinearModel, SparseSide
-from fullrank.manifest import FORMAT_VERSION, READABLE
-from fullrank.phrases import Phrases
+from fullrank.storage.documents import Document
+from fullrank.text.phrases import Phrases
 
 HERE = Path(__file__).resolve().parent
 CREATED = datetime(2026, 11, 21, tzinfo=UTC)

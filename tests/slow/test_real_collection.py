@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.bundle import open_bundle
+from fullrank.bundle.catalog import open_bundle
 from trainer.collection import read_collection
-from trainer.evaluate import evaluate
+from trainer.evaluation.evaluate import evaluate
 from trainer.progress import Reporter
 from trainer.train import train
 

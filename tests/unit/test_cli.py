@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank import cli, kinds
-from fullrank.bundle import write_bundle
+from fullrank import cli
+from fullrank.bundle.catalog import write_bundle
 from fullrank.cli import output
-from fullrank.documents import Document
 from fullrank.encoding import Encoded
 from fullrank.errors import TrainingError
+from fullrank.measures import MEASURES, Estimate
 from fullrank.model import Parts, TermShare
-from trainer.metrics import MEASURES, Estimate
-from trainer.recipe import recipe_names
+from fullrank.models import registry as kinds
+from fullrank.storage.documents import Document
+from trainer.recipes.recipe import recipe_names
 
 WORDS = ["ant", "bee", "cat"]
 DOCUMENTS = [

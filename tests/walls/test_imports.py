@@ -116,7 +116,7 @@ def test_a_crossing_is_seen(path: str, source: str) -> None:
     [
         ("fullrank/cli/training.py", "def train():\n    from trainer.train import train"),
         ("fullrank/cli/training.py", "if TYPE_CHECKING:\n    from trainer.train import train"),
-        ("trainer/fit.py", "import numba\nfrom fullrank.text import words"),
+        ("trainer/fit.py", "import numba\nfrom fullrank.text.words import words"),
         ("service/app.py", "import fastapi\nfrom .routes import search"),
         ("fullrank/text.py", "import redistribution"),
     ],

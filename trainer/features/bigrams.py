@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import numpy as np
 
 from fullrank.encoding import Int64
-from fullrank.text import words
+from fullrank.text.words import words
 
 _MOST = 8_000_000  # distinct 2-grams held at once, 16 bytes each
 _BUFFER = 2_000_000  # 2-grams of texts before they are merged

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.bigrams import is_bigram
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank.features import Rows, Vocabulary, bm25_idf, row_sums, tfidf_idf
 from fullrank.linear import DenseSide, LinearModel, SparseSide
 from fullrank.model import field_text
-from fullrank.phrases import Phrases, no_phrases, phrase_of
-from fullrank.text import trigrams
+from fullrank.text.bigrams import is_bigram
+from fullrank.text.phrases import Phrases, no_phrases, phrase_of
+from fullrank.text.words import trigrams
 from trainer.features.clicks import FIELD as CLICKED
 from trainer.features.clicks import Clicks
 from trainer.features.composition import Composition
 from trainer.features.corpus import Corpus, Pairs, document_frequency, joined
 from trainer.features.hashing import composition, training_frequency, with_bigrams
 from trainer.progress import Reporter
-from trainer.settings import ModelSettings
+from trainer.recipes.settings import ModelSettings
 
 # Letter trigrams pay for queries of a sentence; an article's words speak for themselves.
 _SHORT_QUERY_WORDS = 40

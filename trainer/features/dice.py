@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from fullrank.bigrams import is_bigram
 from fullrank.encoding import Int32, Int64
 from fullrank.features import Rows
+from fullrank.text.bigrams import is_bigram
 
 Float64 = npt.NDArray[np.float64]
 

@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.bigrams import Bigrams, is_bigram
 from fullrank.encoding import Int64
 from fullrank.features import Rows, count_corpus, rows_of
+from fullrank.text.bigrams import Bigrams, is_bigram
 from trainer.features.bigrams import frequent_bigrams
 from trainer.features.composition import Composition, hashed, mixed, no_rows, own_rows
 from trainer.features.corpus import Corpus
 from trainer.features.dice import Neighbours, neighbours, sentences
 from trainer.progress import Reporter
-from trainer.settings import ModelSettings
+from trainer.recipes.settings import ModelSettings
 
 
 def training_contexts(corpus: Corpus) -> Rows:

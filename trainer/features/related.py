@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bigrams import Bigrams, is_bigram
 from fullrank.errors import CollectionError
 from fullrank.features import count_corpus
 from fullrank.model import field_text
-from fullrank.text import words
+from fullrank.text.bigrams import Bigrams, is_bigram
+from fullrank.text.words import words
 from trainer.collection import Collection
 from trainer.features.corpus import text_fields
 from trainer.features.dice import most_frequent, nearest, sentences

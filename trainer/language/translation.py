@@ -19,16 +19,16 @@ from fullrank.encoding import Int64
 from fullrank.errors import TrainingError
 from fullrank.features import Rows, Vocabulary, rows_of
 from fullrank.linear import LinearModel
-from fullrank.translation import TranslationModel
+from fullrank.models.translation import TranslationModel
 from trainer.features.corpus import Corpus, document_frequency
-from trainer.fit import Run
-from trainer.fitted import Fitted, text_encoder
-from trainer.language.ibm1 import translation_table
-from trainer.linear import system as linear
-from trainer.linear.joint import second_collection
-from trainer.recipe import Recipe
-from trainer.settings import TranslationSettings
-from trainer.validation import validation
+from trainer.recipes.recipe import Recipe
+from trainer.recipes.settings import TranslationSettings
+from trainer.systems.language.ibm1 import translation_table
+from trainer.systems.linear import system as linear
+from trainer.systems.linear.joint import second_collection
+from trainer.training.fitted import Fitted, text_encoder
+from trainer.training.loop import Run
+from trainer.training.validation import validation
 from trainer.workshop import Workshop
 
 

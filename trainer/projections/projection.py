@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Float32
-from trainer.fit import Run
-from trainer.fitted import Fitted
-from trainer.linear import lsi
-from trainer.linear.parameters import encode_corpus, encode_judged, start
-from trainer.projections import components
-from trainer.projections.components import Space, space_of
-from trainer.projections.s2net import S2NetLearner
-from trainer.recipe import Recipe
+from trainer.recipes.recipe import Recipe
+from trainer.systems.linear import lsi
+from trainer.systems.linear.parameters import encode_corpus, encode_judged, start
+from trainer.systems.projections import components
+from trainer.systems.projections.components import Space, space_of
+from trainer.systems.projections.s2net import S2NetLearner
+from trainer.training.fitted import Fitted
+from trainer.training.loop import Run
 from trainer.workshop import Workshop
 
 _Found = tuple[Float32, dict[str, Any]]

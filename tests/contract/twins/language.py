@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.model import Parts
-from fullrank.text import words
+from fullrank.text.words import words
 
 Float64 = npt.NDArray[np.float64]
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.model import Parts
-from fullrank.text import trigrams as trigrams_of
-from fullrank.text import words
+from fullrank.text.words import trigrams as trigrams_of
+from fullrank.text.words import words
 
 Float64 = npt.NDArray[np.float64]
 Weights = dict[str, float]

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from fullrank.model import Parts
-from fullrank.text import words
+from fullrank.text.words import words
 from tests.contract.twins import linear
 
 _INNER = "translated."

@@ -15,14 +15,16 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, concatenate
 from fullrank.errors import BundleError
-from fullrank.index import Effort, Index, postings, shortlists
-from fullrank.index.build import build_index, check_index, index_in_memory, open_index
-from fullrank.index.cells import build_cells, open_cells
-from fullrank.index.codes import encode
-from fullrank.retrieval import Mask, Ranking, Retriever, compact, retriever
+from fullrank.index import Effort, Index
+from fullrank.retrieval import Mask, Ranking, Retriever, retriever
+from fullrank.retrieval import index_scan as compact
 from fullrank.retrieval import tune as tuning
+from fullrank.retrieval.index import postings, shortlists
+from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
+from fullrank.retrieval.index.cells import build_cells, open_cells
+from fullrank.retrieval.index.codes import encode
 from fullrank.retrieval.tune import PROMISED, efforts, recall, tune
-from tests.unit.fullrank.test_retrieval import _same_bits, brute, encoded
+from tests.unit.fullrank.retrieval.test_retrieval import _same_bits, brute, encoded
 
 EVERYTHING = Effort(nprobe=10**6, dense=10**6, words=10**6, depth=10**6, sparse=10**6, exact=10**6)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from fullrank.bundle import Bundle
+from fullrank.bundle.catalog import Bundle
 from service.pace import Pace
 
 

@@ -13,13 +13,13 @@ import numba
 import numpy as np
 import pytest
 
-from fullrank.bundle import open_bundle
+from fullrank.bundle.catalog import open_bundle
 from fullrank.errors import BundleError, CollectionError, RecipeError, TrainingError
+from fullrank.measures import MEASURES
 from tests.planted import write_planted, write_planted_links, write_qrels
-from trainer.fit import Interrupted
-from trainer.metrics import MEASURES
 from trainer.progress import Reporter
 from trainer.train import TrainResult, train
+from trainer.training.loop import Interrupted
 
 TINY = ("dimension=8", "epochs=6", "patience=6", "batch=32", "candidates=30", "rate=0.1")
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fullrank import loading, publish
-from fullrank.bundle import write_bundle
+from fullrank.bundle import open as loading
+from fullrank.bundle import write as publish
+from fullrank.bundle.catalog import write_bundle
 from fullrank.model import Parts
 from tests.words_bundle import CREATED, WordsModel, planted
 

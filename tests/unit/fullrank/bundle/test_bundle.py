@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank import bundle
-from fullrank.bundle import find_bundle, list_bundles, open_bundle, write_bundle
+from fullrank.bundle import catalog as bundle
+from fullrank.bundle.catalog import find_bundle, list_bundles, open_bundle, write_bundle
+from fullrank.bundle.manifest import FileEntry, Manifest, bundle_id
 from fullrank.columns import columns_of
 from fullrank.errors import BundleNotFound
-from fullrank.manifest import FileEntry, Manifest, bundle_id
 from fullrank.retrieval import Retriever
 from tests.forging import edit
 from tests.words_bundle import CREATED, QUERIES, WORDS, arrays, planted

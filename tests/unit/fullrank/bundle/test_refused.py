@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle import open_bundle, verify_bundle
+from fullrank.bundle.catalog import open_bundle, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound
 from tests.forging import Damage, agree, array, edit, edited, entry, flip, link, put, rewrite, value
 from tests.words_bundle import WORDS

@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.columns import columns_of
-from fullrank.documents import Document
 from fullrank.encoding import concatenate
 from fullrank.errors import DocumentRefused, FilterError
 from fullrank.facets import facet, facet_over
-from fullrank.filters import matching, parse_filter
+from fullrank.filters.query import matching, parse_filter
 from fullrank.index import Effort
-from fullrank.index.build import index_in_memory
 from fullrank.live import Operation, View
 from fullrank.live import part as one
 from fullrank.live import segments as pieces
 from fullrank.retrieval import Retriever
+from fullrank.retrieval.index.build import index_in_memory
+from fullrank.storage.documents import Document
 from tests.api.support import CORPUS, linear_model
 from tests.live import brute_force, bundle_of, flat
 

@@ -13,7 +13,7 @@ import pytest
 from service.edge.admission import SLOT, Admission, Rates, Slot
 from service.edge.middleware import Edge
 from service.errors import Overloaded, TooMany
-from service.responses import Answer
+from service.http.responses import Answer
 from service.telemetry.metrics import Metrics
 
 

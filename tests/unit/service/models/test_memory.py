@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.bundle import read_manifest
-from fullrank.documents import Document
+from fullrank.bundle.catalog import read_manifest
 from fullrank.errors import BundleError
+from fullrank.storage.documents import Document
 from service.models import memory
 from tests.api.support import make_bundle
 
@@ -31,7 +31,7 @@ def test_the_estimate_is_not_below_what_a_worker_takes(tmp_path: Path) -> None:
 import re
 from pathlib import Path
 import faiss, numpy, scipy.sparse, simsimd
-from fullrank.bundle import open_bundle
+from fullrank.bundle.catalog import open_bundle
 def taken():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
 before = taken()

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fullrank.text import words
+from fullrank.text.words import words
 from trainer.features import bigrams
 from trainer.features.bigrams import frequent_bigrams
 

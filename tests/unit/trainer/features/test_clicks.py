@@ -15,7 +15,7 @@ from trainer.collection import Collection, read_collection
 from trainer.features.clicks import Clicks, with_clicks
 from trainer.features.corpus import count_collection
 from trainer.features.data import Features, build_features
-from trainer.settings import ModelSettings
+from trainer.recipes.settings import ModelSettings
 
 SETTINGS = ModelSettings(match="bm25", diagonal="learned", clicked="on")
 

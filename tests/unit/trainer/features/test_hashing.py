@@ -14,12 +14,12 @@ from trainer.collection import read_collection
 from trainer.features.corpus import Corpus, count_collection
 from trainer.features.data import build_features
 from trainer.features.hashing import find_neighbours, training_frequency, with_bigrams
-from trainer.linear.margin import MarginLearner
-from trainer.linear.mixing import FACTORS, mix
 from trainer.progress import Reporter
-from trainer.recipe import load_recipe
-from trainer.settings import ModelSettings, TrainSettings
-from trainer.validation import Validation, validation
+from trainer.recipes.recipe import load_recipe
+from trainer.recipes.settings import ModelSettings, TrainSettings
+from trainer.systems.linear.margin import MarginLearner
+from trainer.systems.linear.mixing import FACTORS, mix
+from trainer.training.validation import Validation, validation
 
 QUIET = Reporter(quiet=True)
 

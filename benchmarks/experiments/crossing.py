@@ -1,0 +1,96 @@
+"""Measures of systems whose weights are chosen by two-fold cross validation on the test queries themselves.
+
+What a system has learned stays; only the weights of its parts are chosen, on one half of the queries for the other, by
+NDCG@10 (``benchmarks.experiments.folds``). Beside the measures stands the weight that each query was measured with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from benchmarks.experiments.folds import cross_validate, halves
+from benchmarks.harness.measuring import encode_queries, retriever_of
+from fullrank.linear import LinearModel
+from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
+from fullrank.models.language import LanguageModel
+from trainer.evaluation.evaluate import DEPTH, Judgement, measure_rankings
+from trainer.systems.language.system import mixed_scores
+from trainer.train import Trainer
+from trainer.training.fitted import Fitted
+
+# λ₁ reaches from nearly none to nearly all of the collection; what is best depends on the other part.
+LAMBDA1 = (0.0005, 0.002, 0.01, 0.05, 0.2, 0.5, 0.8)
+LAMBDA2 = (0.1, 0.3, 0.5, 0.7, 0.9)
+ALPHA = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+Weights = tuple[float, ...]
+Measured = dict[str, Float64]
+
+
+def crossed_weights(
+    trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]
+) -> dict[str, Float64]:
+    """A language model: λ₁, and λ₂ unless the model leaves one part out (0 or 1)."""
+    model = found.model
+    assert isinstance(model, LanguageModel)
+    lambda2 = model.settings["lambda2"]
+    grid = list(product(LAMBDA1, LAMBDA2 if 0 < lambda2 < 1 else (lambda2,)))
+    queries = encode_queries(trainer, found, judgements)
+    measured: dict[Weights, Measured] = {
+        weights: {name: np.zeros(len(judgements)) for name in RANKING_MEASURES} for weights in grid
+    }
+    for i, judgement in enumerate(judgements):
+        scores = mixed_scores(model, found.documents, queries.slice(i, i + 1), grid)
+        for weights, line in zip(grid, scores, strict=True):
+            for name, value in measures_of(line, judgement).items():
+                measured[weights][name][i] = value
+    return _crossed(measured, ("lambda1", "lambda2"))
+
+
+def crossed_alpha(
+    trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]
+) -> dict[str, Float64]:
+    """α of a mix α u·v + (1 − α) s·t, which the compiled model has as a factor on each part."""
+    model = found.model
+    assert isinstance(model, LinearModel)
+    alpha = model.settings["dense_scale"]
+    queries, retriever = encode_queries(trainer, found, judgements), retriever_of(found)
+    measured: dict[Weights, Measured] = {}
+    for other in ALPHA:
+        mixed = replace(
+            queries,
+            dense=queries.dense * np.float32(other / alpha),
+            weights=queries.weights * np.float32((1 - other) / (1 - alpha)),
+        )
+        measured[(other,)] = measure_rankings(
+            retriever, mixed, judgements, documents=len(found.documents), with_rank_loss=False
+        )
+    return _crossed(measured, ("alpha",))
+
+
+def _crossed(measured: Mapping[Weights, Measured], names: Sequence[str]) -> dict[str, Float64]:
+    """The measures of each half under the other's best weights, and those weights query by query."""
+    crossed = cross_validate(measured)
+    count = len(crossed.per_query["ndcg@10"])
+    chosen = {name: np.zeros(count) for name in names}
+    for rows, weights in zip(halves(count), crossed.chosen, strict=True):
+        for name, weight in zip(names, weights, strict=True):
+            chosen[name][rows] = weight
+    return crossed.per_query | chosen
+
+
+def measures_of(scores: Float64, judgement: Judgement) -> dict[str, float]:
+    """RANKING_MEASURES of one query from the scores of all documents, ties by row, the first 1000 places."""
+    scores = scores.copy()
+    scores[judgement.excluded] = -np.inf
+    grades = np.zeros(DEPTH, np.int64)
+    for row, grade in zip(judgement.relevant.tolist(), judgement.grades.tolist(), strict=True):
+        above = np.count_nonzero(scores > scores[row])
+        above += np.count_nonzero(scores[:row] == scores[row])
+        if above < DEPTH:
+            grades[above] = grade
+    return ranking_measures(grades, judgement.grades)

@@ -1,0 +1,359 @@
+"""The harness of the experiments: systems trained on a collection, measured once, kept, told.
+
+    with Lab("documents", given) as lab:
+        results = lab.run(Task("wikispeedia", folder), [System("ssi", formula="UᵀV + I"), ...])
+        lab.tell([table], [finding], [plot])
+
+A collection is read and counted once. Each system is a recipe with overrides: it is trained on ``train``, its epoch is
+chosen on ``valid``, and it is measured on ``test`` with the links of the other splits taken out, over all documents,
+through the code that serves. At most --queries test queries are measured, evenly spread; all systems get the same ones.
+
+Every finished result is a file in --out, so a stopped run goes on where it was, and a result is made anew when its
+settings, its seed or its data changed (or with --fresh). Nothing else is asked of an experiment: what it measures in
+its own way goes through ``Lab.keep``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from benchmarks.harness.claims import Finding, findings_table
+from benchmarks.harness.measuring import Measure, limited, ranked, rates_tried, resident_gib, spread
+from benchmarks.harness.report import data_folder, machine, show
+from benchmarks.harness.store import Result, Store, folder_fingerprint, recipe_identity, write_json
+from benchmarks.harness.tables import NAMES, NOT_THERE, SHOWN, Table, console, results_table
+from benchmarks.harness.task import System, Task
+from fullrank.errors import FullrankError
+from fullrank.measures import Float64
+from trainer.collection import Collection, read_collection
+from trainer.evaluation.evaluate import Judgement, judge
+from trainer.progress import Reporter
+from trainer.recipes.recipe import Recipe, load_recipe, recipe_names
+from trainer.train import Trainer
+from trainer.training.loop import Interrupted
+
+RESULTS = Path(__file__).resolve().parents[1] / "out"
+_PACKAGES = ("fullrank", "numpy", "scipy", "numba")
+_KEPT_GIB = 6.0  # above this, what systems may share (features, projections) is let go between two
+
+
+def parser(
+    doc: str,
+    *,
+    collections: Sequence[str],
+    seconds: float,
+    queries: int = 2000,
+    default: Sequence[str] | None = None,
+) -> argparse.ArgumentParser:
+    """The options that all experiments take. ``doc`` is the module's; its first line is shown.
+
+    default  collections where --only is not given; default all
+    """
+    usual = list(default or collections)
+    found = argparse.ArgumentParser(description=doc.splitlines()[0])
+    form = found.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--markdown", action="store_true", help="the tables as Markdown")
+    found.add_argument(
+        "--only",
+        type=_listed(collections, "collection"),
+        default=usual,
+        metavar="NAME,...",
+        help=f"collections of {', '.join(collections)}; default {', '.join(usual)}",
+    )
+    found.add_argument(
+        "--systems", type=lambda text: text.split(","), metavar="NAME,...", help="default all"
+    )
+    found.add_argument(
+        "--queries", type=int, default=queries, help=f"test queries; 0: all; default {queries}"
+    )
+    found.add_argument("--seed", type=int, default=1)
+    found.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="setting of every system"
+    )
+    found.add_argument("--out", type=Path, help="folder of results; default out/<experiment>")
+    found.add_argument("--fresh", action="store_true", help="train what is already there again")
+    found.add_argument(
+        "--seconds", type=float, default=seconds, help=f"of one fit; 0: no limit; default {seconds}"
+    )
+    return found
+
+
+def _listed(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
+    def parse(text: str) -> list[str]:
+        for name in text.split(","):
+            if name not in known:
+                raise argparse.ArgumentTypeError(
+                    f"no {what} {name!r}; there are: {', '.join(known)}"
+                )
+        return text.split(",")
+
+    return parse
+
+
+def collection_folder(name: str) -> Path:
+    """A shared collection. Exits where it is not there."""
+    folder = data_folder() / name
+    if not folder.is_dir():
+        sys.exit(f"the collection {name} is not at {folder} (set FULLRANK_DATA)")
+    return folder
+
+
+class Lab:
+    """One run of an experiment.
+
+    Ctrl-C ends it with exit code 130; what is finished is kept. A system that failed makes the
+    exit code 1 in the end.
+    """
+
+    def __init__(self, experiment: str, given: argparse.Namespace) -> None:
+        self.experiment, self.given = experiment, given
+        self.store = Store(given.out or RESULTS / experiment)
+        self.machine = machine(_PACKAGES)
+        self._began = time.perf_counter()
+        self.missing: dict[tuple[str, str], str] = {}
+        self.report = Reporter()
+        self._trained_on: tuple[Path, Trainer] | None = None
+        self._judged: dict[tuple[Path, str, tuple[str, ...]], tuple[list[Judgement], int]] = {}
+        self._collections: dict[Path, Collection] = {}
+
+    def __enter__(self) -> Lab:
+        self._scratch = tempfile.TemporaryDirectory(prefix=f"fullrank-{self.experiment}-")
+        self.scratch = Path(self._scratch.name)
+        self.report.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.report.__exit__()
+        self._scratch.cleanup()
+        if isinstance(error, KeyboardInterrupt | Interrupted):
+            print("stopped; run it again to go on", file=sys.stderr)
+            sys.exit(130)
+        if error is None and any(reason != NOT_THERE for reason in self.missing.values()):
+            sys.exit(1)
+
+    # -- running ------------------------------------------------------------------------------
+
+    def run(
+        self, task: Task, systems: Iterable[System], measure: Measure | None = None
+    ) -> dict[str, Result]:
+        """Results of the systems that --systems asks for, in order, made where they are not kept.
+
+        A system whose recipe is not there, or that cannot be trained, is left out; ``missing``
+        says why.
+        """
+        found: dict[str, Result] = {}
+        for system in systems:
+            if self.given.systems and system.name not in self.given.systems:
+                continue
+            try:
+                recipe = self.recipe(system, task)
+                found[system.name] = self._result(task, system, recipe, measure or ranked)
+            except Interrupted:
+                raise
+            except Exception as error:  # one system that fails must not cost the others
+                absent = system.recipe_name not in recipe_names()
+                said = str(error) if isinstance(error, FullrankError) else repr(error)
+                reason = NOT_THERE if absent else said
+                self.missing[task.name, system.name] = reason
+                self.report.say("missing", system=system.name, task=task.name, reason=reason)
+        return found
+
+    def recipe(self, system: System, task: Task) -> Recipe:
+        """The system's settings on a task. Raises RecipeError."""
+        recipe = load_recipe(system.recipe_name)
+        recipe = recipe.override([*task.overrides, *system.overrides])
+        return limited(recipe, system.times * self.given.seconds).override(self.given.set)
+
+    def keep(
+        self,
+        task: str,
+        system: str,
+        identity: Mapping[str, Any],
+        work: Callable[[], tuple[Sequence[str], Mapping[str, Float64], Mapping[str, Any]]],
+    ) -> Result:
+        """The stored result of this identity, or the one that ``work`` makes.
+
+        identity  all that the figures depend on, JSON values; the seed is added
+        work      gives ids of the queries, measure → float64 per query, and further facts
+        """
+        identity = {**identity, "seed": self.given.seed}
+        stored = None if self.given.fresh else self.store.load(task, system, identity)
+        if stored is not None:
+            self.report.say("kept", system=system, task=task)
+            return stored
+        self.report.say("system", system=system, task=task)
+        queries, values, facts = work()
+        result = self.store.save(
+            task, system, identity, queries, values, {**facts, "machine": machine(_PACKAGES)}
+        )
+        means = {name: result.estimate(name).mean for name in values if name in NAMES}
+        self.report.say("result", system=system, task=task, **means)
+        return result
+
+    def _result(self, task: Task, system: System, recipe: Recipe, measure: Measure) -> Result:
+        identity = {
+            "recipe": recipe_identity(recipe),
+            "collection": folder_fingerprint(task.folder),
+            "split": task.split,
+            "exclude": task.exclude,
+            "queries": self.given.queries,
+            "measure": getattr(measure, "__name__", type(measure).__name__),
+        }
+
+        def work() -> tuple[Sequence[str], Mapping[str, Float64], Mapping[str, Any]]:
+            trainer = self.trainer(task.folder)
+            if resident_gib() > _KEPT_GIB:
+                trainer.workshop.forget()
+            judgements, total = self.judgements(task)
+            began = time.perf_counter()
+            with rates_tried() as tried:
+                candidate = trainer.search(recipe)
+            fitted = time.perf_counter()
+            values = measure(trainer, candidate.fitted, judgements)
+            facts = {
+                "recipe": system.recipe_name,
+                "overrides": [*task.overrides, *system.overrides, *self.given.set],
+                "settings": recipe_identity(candidate.recipe),
+                "training": candidate.fitted.facts,
+                "rates_tried": tried,
+                "valid": None if candidate.row is None else candidate.row.as_dict(),
+                "documents": len(candidate.fitted.documents),
+                "queries_in_split": total,
+                "fit_seconds": round(fitted - began, 2),
+                "measure_seconds": round(time.perf_counter() - fitted, 2),
+            }
+            return [judgement.query for judgement in judgements], values, facts
+
+        return self.keep(task.name, system.name, identity, work)
+
+    def trainer(self, folder: Path) -> Trainer:
+        """The collection, read and counted once; the last one asked for is held."""
+        if self._trained_on is None or self._trained_on[0] != folder:
+            self._trained_on = None
+            cores = self.machine["cores"]
+            collection = self.collection(folder)
+            self.report.say("counting", collection=str(folder))
+            trainer = Trainer(
+                collection,
+                self.report,
+                self.scratch,
+                self.experiment,
+                self.given.seed,
+                cores,
+                False,
+            )
+            self._trained_on = (folder, trainer)
+        return self._trained_on[1]
+
+    def collection(self, folder: Path) -> Collection:
+        """The collection, read once; the last one asked for is held."""
+        if folder not in self._collections:
+            self._collections = {folder: read_collection(folder)}
+        return self._collections[folder]
+
+    def judgements(self, task: Task) -> tuple[list[Judgement], int]:
+        """The test queries that are measured, and how many there are."""
+        key = (task.folder, task.split, task.exclude)
+        if key not in self._judged:
+            collection = self.collection(task.folder)
+            exclude = [name for name in task.exclude if name in collection.splits]
+            judgements, _ = judge(collection, task.split, exclude)
+            self._judged[key] = spread(judgements, self.given.queries), len(judgements)
+        return self._judged[key]
+
+    def table(
+        self,
+        task: Task,
+        systems: Sequence[System],
+        results: Mapping[str, Result],
+        *,
+        measures: Sequence[str] = SHOWN,
+        paper: str = "paper",
+        title: str | None = None,
+    ) -> Table:
+        """A line a system, the paper's figure beside ours; what is missing says why."""
+        missing = {
+            system: reason for (where, system), reason in self.missing.items() if where == task.name
+        }
+        return results_table(
+            title or task.name, systems, results, missing, measures=measures, paper=paper
+        )
+
+    # -- telling ------------------------------------------------------------------------------
+
+    def tell(
+        self,
+        tables: Sequence[Table],
+        findings: Sequence[Finding] = (),
+        plots: Sequence[Path] = (),
+        **more: Any,
+    ) -> None:
+        """Print the tables and findings in the form asked for, and keep them in --out."""
+        self.report.__exit__()  # no bar over the tables
+        told = [finding.as_dict() for finding in findings]
+        self._keep_findings(told)
+        result = {
+            "benchmark": self.experiment,
+            "machine": self.machine,
+            "settings": {
+                "queries": self.given.queries,
+                "seed": self.given.seed,
+                "seconds": self.given.seconds,
+                "overrides": self.given.set,
+            },
+            "seconds": round(time.perf_counter() - self._began, 1),
+            "tables": [table.as_dict() for table in tables],
+            "findings": told,
+            "plots": [str(path) for path in plots],
+            "missing": [
+                {"task": task, "system": system, "reason": reason}
+                for (task, system), reason in self.missing.items()
+            ],
+            **more,
+        }
+        write_json(self.store.folder / "summary.json", result)
+        if told:
+            tables = [*tables, findings_table(told)]
+        if self.given.json:
+            show(result, True)
+        elif self.given.markdown:
+            print("\n\n".join(table.markdown() for table in tables))
+        else:
+            screen = console()
+            for table in tables:
+                table.show(screen)
+            for path in plots:
+                screen.print(f"plot: {path}", markup=False)
+
+    def _keep_findings(self, told: Sequence[Mapping[str, Any]]) -> None:
+        """Merge into findings.json: what was not run now keeps what an earlier run found."""
+        path = self.store.folder / "findings.json"
+        kept = {} if self.given.fresh else {_place(one): one for one in read_findings(path)}
+        for one in map(dict, told):
+            if one["verdict"] != "not tested" or _place(one) not in kept:
+                kept[_place(one)] = one
+        write_json(path, {"experiment": self.experiment, "findings": list(kept.values())})
+
+
+def read_findings(path: Path) -> list[dict[str, Any]]:
+    """The findings an experiment has kept; none where it has not run."""
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["findings"]
+    except (OSError, ValueError, KeyError):
+        return []
+    return found
+
+
+def _place(finding: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(finding[key]) for key in ("claim", "where", "tested", "measure"))

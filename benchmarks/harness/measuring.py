@@ -1,0 +1,91 @@
+"""How the experiments measure: which queries, through what, and what a fit said of itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fullrank.encoding import Encoded
+from fullrank.measures import Float64
+from fullrank.retrieval import Retriever
+from trainer.evaluation.evaluate import Judgement, measure_rankings
+from trainer.recipes.recipe import Recipe
+from trainer.train import Trainer
+from trainer.training.fitted import Fitted
+
+Measure = Callable[[Trainer, Fitted, Sequence[Judgement]], dict[str, Float64]]
+"""Per-query values of a trained model, in the order of the judgements."""
+
+
+def ranked(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> dict[str, Float64]:
+    """All measures of the ranking of the whole collection, by the code that serves."""
+    return measure_rankings(
+        retriever_of(found),
+        encode_queries(trainer, found, judgements),
+        judgements,
+        documents=len(found.documents),
+    )
+
+
+def encode_queries(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> Encoded:
+    """The judged queries as the model encodes them."""
+    place = {query: row for row, query in enumerate(trainer.collection.corpus.query_ids)}
+    return found.encode(np.array([place[judgement.query] for judgement in judgements], np.int64))
+
+
+def retriever_of(found: Fitted) -> Retriever:
+    """The retriever that would serve the model."""
+    return Retriever(found.documents, found.model.scorer(found.documents))
+
+
+def spread(judgements: Sequence[Judgement], limit: int) -> list[Judgement]:
+    """At most ``limit`` of them (0: all), evenly spread."""
+    if not limit or len(judgements) <= limit:
+        return list(judgements)
+    chosen = np.linspace(0, len(judgements) - 1, limit).round().astype(int)
+    return [judgements[i] for i in chosen.tolist()]
+
+
+def limited(recipe: Recipe, seconds: float) -> Recipe:
+    """The recipe with each of its fits held to ``seconds`` (0: as it is)."""
+    train, auto = recipe.train, recipe.auto
+    if not seconds or (recipe.system == "linear" and train.loss == "none"):
+        return recipe
+    train = replace(train, seconds=min(train.seconds or seconds, seconds))
+    if auto.trials:
+        auto = replace(auto, seconds=min(auto.seconds, seconds * len(auto.trials)))
+    return replace(recipe, train=train, auto=auto)
+
+
+@contextmanager
+def rates_tried() -> Iterator[dict[str, float | None]]:
+    """Collects the training error of each rate that a margin loss tries; None: it diverged."""
+    tried: dict[str, float | None] = {}
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if str(record.msg).startswith("rate %g") and isinstance(record.args, tuple):
+                rate, error = float(str(record.args[0])), float(str(record.args[1]))
+                tried[f"{rate:g}"] = round(error, 4) if np.isfinite(error) else None
+
+    log, listener = logging.getLogger("trainer"), Listener()
+    before = log.level
+    log.addHandler(listener)
+    log.setLevel(logging.INFO)
+    try:
+        yield tried
+    finally:
+        log.removeHandler(listener)
+        log.setLevel(before)
+
+
+def resident_gib() -> float:
+    """Memory of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**30

@@ -1,0 +1,105 @@
+"""Peers: other people's BM25, over the same words, judged by the same measures.
+
+bm25s, with its own default k1, b and method, is fed the words that Fullrank cuts (fullrank.text.words.words;
+no stemming, no stop words), so a difference is one of ranking and not of segmentation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
+from fullrank.model import field_text
+from fullrank.text.words import words
+from trainer.collection import Collection
+from trainer.evaluation.evaluate import DEPTH, Judgement
+from trainer.features.corpus import text_fields
+
+_BATCH = 512  # queries ranked at once
+
+
+def bm25s_settings() -> dict[str, Any]:
+    """What the peer ran with."""
+    import bm25s
+
+    model = bm25s.BM25(backend="numba")
+    return {
+        "version": bm25s.__version__,
+        "method": model.method,
+        "k1": model.k1,
+        "b": model.b,
+        "words": "fullrank.text.words.words, no stemming, no stop words",
+    }
+
+
+def bm25s_measures(
+    collection: Collection,
+    judgements: Sequence[Judgement],
+    *,
+    depth: int = DEPTH,
+    threads: int | None = None,
+) -> dict[str, Float64]:
+    """Per-query RANKING_MEASURES of bm25s, float64 (queries,) each, in the order of the judgements.
+
+    All text fields of a document are joined. Rows that a judgement excludes are taken out of the
+    ranking, which is made that much deeper; ties fall in the order of ids.
+    """
+    import bm25s
+
+    sources = text_fields(collection)
+    number: dict[str, int] = {}
+    documents = [
+        [number.setdefault(word, len(number)) for word in words(field_text(d.fields, sources))]
+        for d in collection.documents
+    ]
+    peer = bm25s.BM25(backend="numba")
+    peer.index(bm25s.tokenization.Tokenized(documents, number), show_progress=False)
+    queries = _queries(collection, judgements, documents, number)
+    deepest = depth + max((len(j.excluded) for j in judgements), default=0)
+    values = {name: np.zeros(len(judgements)) for name in RANKING_MEASURES}
+    # A query without a known word finds nothing and stays at zero; bm25s takes none that is empty.
+    asked = [i for i, query in enumerate(queries) if query]
+    for start in range(0, len(asked), _BATCH):
+        batch = asked[start : start + _BATCH]
+        rows, scores = peer.retrieve(
+            [queries[i] for i in batch],
+            k=min(deepest, len(documents)),
+            n_threads=threads or len(os.sched_getaffinity(0)),
+            backend_selection="numba",
+            show_progress=False,
+        )
+        for line, i in enumerate(batch):
+            grades = _grades(rows[line].astype(np.int64), scores[line], judgements[i], depth)
+            for name, value in ranking_measures(grades, judgements[i].grades).items():
+                values[name][i] = value
+    return values
+
+
+def _queries(
+    collection: Collection,
+    judgements: Sequence[Judgement],
+    documents: Sequence[list[int]],
+    number: dict[str, int],
+) -> list[list[int]]:
+    """The queries' words as the index numbers them; unknown words are left out."""
+    if collection.queries is None:
+        place = {document.id: row for row, document in enumerate(collection.documents)}
+        return [documents[place[judgement.query]] for judgement in judgements]
+    text = {query.id: query.text for query in collection.queries}
+    return [
+        [number[word] for word in words(text[judgement.query]) if word in number]
+        for judgement in judgements
+    ]
+
+
+def _grades(rows: Int64, scores: Float64, judgement: Judgement, depth: int) -> Int64:
+    """The grade at every rank; a score of zero is no match and is not ranked."""
+    kept = (scores > 0) & ~np.isin(rows, judgement.excluded)
+    rows, scores = rows[kept], scores[kept]
+    rows = rows[np.lexsort((rows, -scores))][:depth]
+    grade = dict(zip(judgement.relevant.tolist(), judgement.grades.tolist(), strict=True))
+    return np.array([grade.get(row, 0) for row in rows.tolist()], np.int64)

@@ -1,0 +1,116 @@
+"""Plots as SVG: a scatter of two systems' per-query values, and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.measures import Float64
+
+# Distinct in colour-blind sight too (Okabe and Ito), and each with its own dash and mark.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_DASHES = ("-", "--", "-.", ":")
+_MARKS = ("o", "s", "^", "D", "v", "P", "X")
+
+
+def _figure(width: float, height: float) -> Any:
+    from matplotlib import rcParams
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # Text stays text, and the same figures give the same file.
+    rcParams["svg.fonttype"] = "none"
+    rcParams["svg.hashsalt"] = "fullrank"
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: Any, path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".svg.part")
+    figure.savefig(beside, format="svg", metadata={"Date": None})
+    beside.replace(path)
+    return path
+
+
+def scatter(
+    path: Path, panels: Sequence[tuple[str, Float64, str, Float64]], *, measure: str
+) -> Path:
+    """One panel for each (name of x, x, name of y, y): a dot a query; above the line y is better."""
+    figure = _figure(4.4 * len(panels), 4.4)
+    for axes, (x_name, x, y_name, y) in zip(
+        np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True
+    ):
+        axes.plot([0, 1], [0, 1], color="#555555", linewidth=1)
+        axes.scatter(x, y, s=9, alpha=0.35, color=_COLOURS[0], linewidths=0)
+        axes.set(
+            xlabel=f"{measure}, {x_name}", ylabel=f"{measure}, {y_name}", xlim=(0, 1), ylim=(0, 1)
+        )
+        axes.set_aspect("equal")
+        above, below = int(np.sum(y > x)), int(np.sum(y < x))
+        axes.set_title(f"{y_name} better on {above}, worse on {below} of {len(x)}", fontsize=9)
+    return _save(figure, path)
+
+
+Curve = tuple[Sequence[float], Sequence[float]]
+"""x and y of one line."""
+
+
+def curves(
+    path: Path,
+    panels: Mapping[str, Mapping[str, Curve]],
+    *,
+    x: str,
+    y: str,
+    log_x: bool = False,
+    log_y: bool = False,
+    marks: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
+) -> Path:
+    """One panel for each title, a line for each name; ``marks`` sets a star on a line's point."""
+    figure = _figure(max(4.6, 3.8 * len(panels)), 3.8)
+    for axes, (title, lines) in zip(
+        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
+    ):
+        for i, (name, (xs, ys)) in enumerate(lines.items()):
+            colour = _COLOURS[i % len(_COLOURS)]
+            axes.plot(
+                xs,
+                ys,
+                color=colour,
+                linestyle=_DASHES[i % len(_DASHES)],
+                marker=_MARKS[i % len(_MARKS)],
+                markersize=4,
+                label=name,
+            )
+            starred = (marks or {}).get(title, {}).get(name)
+            if starred is not None:
+                axes.plot(*starred, marker="*", markersize=14, color=colour, zorder=3)
+        axes.set(xlabel=x, ylabel=y)
+        if log_x:
+            axes.set_xscale("log")
+        if log_y:
+            axes.set_yscale("log")
+        axes.set_title(title, fontsize=10)
+        axes.grid(color="#dddddd", linewidth=0.6)
+        axes.legend(fontsize=8)
+    return _save(figure, path)
+
+
+def points(path: Path, panels: Mapping[str, tuple[Float64, npt.NDArray[np.int64]]]) -> Path:
+    """One panel for each title: (points (B, 2), their classes), the class of each point as a coloured digit."""
+    figure = _figure(5.2 * len(panels), 5.2)
+    columns = np.atleast_1d(figure.subplots(1, len(panels), sharex=True, sharey=True))
+    for axes, (title, (xy, classes)) in zip(columns, panels.items(), strict=True):
+        for (x, y), name in zip(xy, classes.tolist(), strict=True):
+            colour = _COLOURS[name % len(_COLOURS)]
+            axes.text(x, y, str(name), color=colour, fontsize=7, ha="center", va="center")
+        low, high = xy.min(axis=0), xy.max(axis=0)
+        axes.update_datalim([low, high])
+        axes.autoscale_view()
+        axes.set_title(title, fontsize=10)
+    return _save(figure, path)

@@ -1,0 +1,42 @@
+"""A FastAPI app whose one route does nothing but answer: what HTTP in Python costs without a search in it.
+
+    ANSWERS=FILE FULLRANK_PORT=8000 python -m benchmarks.performance.empty
+
+FILE holds answers of the real service, {"headers": {…}, "bodies": […]} as JSON; they are given in turn. Everything else
+is as the service has it: the framework, the server and its settings.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import cycle
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from service.process.run import run
+from service.settings import Settings
+
+
+def create_app() -> FastAPI:
+    """POST /v1/search answers what is next."""
+    kept = json.loads(Path(os.environ["ANSWERS"]).read_text("utf-8"))
+    headers: dict[str, str] = kept["headers"]
+    bodies = cycle([body.encode() for body in kept["bodies"]])
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+
+    @app.post("/v1/search")
+    async def search() -> Response:
+        return Response(next(bodies), headers=headers)
+
+    @app.get("/livez")
+    async def livez() -> Response:
+        return Response()
+
+    return app
+
+
+if __name__ == "__main__":
+    run("benchmarks.performance.empty:create_app", Settings())

@@ -1,0 +1,146 @@
+"""Documents per second of the featuriser, beside scikit-learn's TfidfVectorizer.
+
+    python -m benchmarks.performance.features [--json] [--repeats 5] [--collection wikispeedia ...]
+
+One repetition goes from a list of texts to tf-idf unit vectors (float32, 1 + ln tf) of all of them:
+vocabulary, document frequencies and vectors, worker processes started anew each time. The peer does
+the same with its default tokenisation (words of two letters or more), which neither normalises
+Unicode nor cuts scripts without spaces, so it has less to do. One query goes from text to vector
+over the corpus vocabulary. Ratios are taken per repetition, then their median. busy_elsewhere is the
+share of the machine that other programs took meanwhile: the floor is meant for a machine left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.report import (
+    Elsewhere,
+    data_folder,
+    machine,
+    median_ratio,
+    paired,
+    seconds,
+    show,
+)
+from fullrank.features import Rows, Vocabulary, count_corpus, tfidf, tfidf_idf
+from fullrank.text.words import count_words
+
+COLLECTIONS = ("wikispeedia", "debian")
+FLOOR = 2.0
+
+
+def read_texts(folder: Path) -> tuple[list[str], list[str]]:
+    """(titles, title and text) of every document of a collection."""
+    titles, texts = [], []
+    with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
+        for line in lines:
+            document = json.loads(line)
+            titles.append(document["title"])
+            texts.append(document["title"] + " " + document["text"])
+    return titles, texts
+
+
+def ours(texts: list[str], processes: int) -> tuple[Vocabulary, np.ndarray, Rows]:
+    """Vocabulary, idf and tf-idf unit vectors of all texts."""
+    counts = count_corpus([texts], processes=processes)
+    idf = tfidf_idf(counts.document_frequency(), len(texts))
+    return Vocabulary(counts.words), idf, tfidf(counts.columns[0], idf)
+
+
+def peer(texts: list[str]) -> Any:
+    """A fitted TfidfVectorizer. Imported here: the worker processes have no use for it."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
+    vectorizer.fit_transform(texts)
+    return vectorizer
+
+
+def one_query(queries: list[str], texts: list[str]) -> dict[str, Any]:
+    """Median microseconds from one query to its vector, ours and the peer's."""
+    vocabulary, idf, _ = ours(texts, 1)
+    vectorizer = peer(texts)
+    vocabulary.rows(["built before the clock starts"])
+    mine = [
+        seconds(lambda q=q: tfidf(count_corpus([[q]]).over(vocabulary)[0], idf)) for q in queries
+    ]
+    other = [seconds(lambda q=q: vectorizer.transform([q])) for q in queries]
+    return {
+        "queries": len(queries),
+        "words": statistics.mean(sum(count_words(query).values()) for query in queries),
+        "fullrank_us": round(statistics.median(mine) * 1e6, 1),
+        "sklearn_us": round(statistics.median(other) * 1e6, 1),
+    }
+
+
+def measure(folder: Path, repeats: int, processes: int) -> dict[str, Any]:
+    """Figures of one collection."""
+    titles, texts = read_texts(folder)
+    many = f"fullrank_{processes}"
+    calls = {
+        many: partial(ours, texts, processes),
+        "fullrank_1": partial(ours, texts, 1),
+        "sklearn": partial(peer, texts),
+    }
+    elsewhere = Elsewhere()
+    measured = paired(calls, repeats)
+    busy_elsewhere = elsewhere.share()
+    return {
+        "documents": len(texts),
+        "characters": sum(map(len, texts)),
+        "busy_elsewhere": busy_elsewhere,
+        "seconds": {name: [round(s, 3) for s in values] for name, values in measured.items()},
+        "documents_per_second": {
+            name: round(len(texts) / statistics.median(values)) for name, values in measured.items()
+        },
+        "times_sklearn": {
+            name: round(median_ratio(measured["sklearn"], measured[name]), 2)
+            for name in (many, "fullrank_1")
+        },
+        "one_query": one_query(titles[:: max(1, len(titles) // 500)], texts),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--collection", choices=COLLECTIONS, nargs="+", default=COLLECTIONS)
+    arguments = parser.parse_args()
+    data = data_folder()
+    processes = len(os.sched_getaffinity(0))
+    result: dict[str, Any] = {
+        "benchmark": "features",
+        "machine": machine(["numpy", "scipy", "scikit-learn"]),
+        "settings": {
+            "repeats": arguments.repeats,
+            "processes": processes,
+            "peer": "TfidfVectorizer(sublinear_tf=True, dtype=float32).fit_transform",
+        },
+        "collections": {
+            name: measure(data / name, arguments.repeats, processes)
+            for name in arguments.collection
+        },
+    }
+    result["floor"] = {
+        "times_sklearn": FLOOR,
+        "held": all(
+            found["times_sklearn"][f"fullrank_{processes}"] >= FLOOR
+            for found in result["collections"].values()
+        ),
+    }
+    show(result, arguments.json)
+
+
+if __name__ == "__main__":
+    main()

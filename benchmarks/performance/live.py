@@ -1,0 +1,185 @@
+"""Live documents: what a write costs until it can be searched, and what searching costs with many of them.
+
+    python -m benchmarks.performance.live [--json] [--bundles FOLDER] [--added 0,1000,50000] [--out DIR]
+
+Debian's 63,435 package descriptions under the default recipe (trained as in benchmarks.performance.http, or found with --bundles).
+The documents that are added are the same descriptions under other ids, in an order drawn by --seed, so half of what is
+found is live when all are. In one process, without HTTP and without the log:
+
+by 256     documents applied to the view 256 at a time, as a worker does that follows a bulk write
+one        a document applied alone, 300 times over
+exact      an exact search for ten, over titles of documents drawn by --seed; encoding a query is apart
+
+Times are processor time of the one thread that does the work: it waits for nothing, and what else runs on the machine
+does not count. Percentiles are of the calls. The largest of the times by 256 is a merge of segments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import gzip
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.lab import Lab
+from benchmarks.harness.report import data_folder, machine
+from benchmarks.harness.tables import Table
+from benchmarks.performance.http import trained
+from fullrank.bundle.catalog import Bundle, open_bundle
+from fullrank.live import Operation, View
+
+_PACKAGES = ("numpy", "scipy", "simsimd")
+_BATCH, _SINGLES, _QUERIES = 256, 300, 300
+
+
+@dataclass(eq=False)
+class Source:
+    """Writes without end, numbered on."""
+
+    documents: Iterator[dict[str, Any]]
+    seq: int = 0
+
+    def writes(self, count: int) -> list[Operation]:
+        """The next so many."""
+        found = []
+        for fields in islice(self.documents, count):
+            self.seq += 1
+            found.append(Operation(self.seq, f"live/{self.seq}", fields))
+        return found
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What a call returns, and the milliseconds of processor time that it took."""
+    began = time.thread_time()
+    return call(), 1000 * (time.thread_time() - began)
+
+
+def grown(view: View, source: Source, count: int, batch: int) -> tuple[View, list[float]]:
+    """The view with so many more documents, and what each batch took."""
+    took = []
+    for start in range(0, count, batch):
+        operations = source.writes(min(batch, count - start))
+        view, spent = timed(lambda v=view, o=operations: v.apply(o))
+        took.append(spent)
+    return view, took
+
+
+def measured(view: View, queries: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Milliseconds of encoding and of searching each query, everything warm."""
+    for text in queries[:20]:
+        view.search(view.model.encode_queries([text]), 10)
+    encoding, searching = [], []
+    for text in queries:
+        query, spent = timed(lambda text=text: view.model.encode_queries([text]))
+        encoding.append(spent)
+        searching.append(timed(lambda query=query: view.search(query, 10))[1])
+    return encoding, searching
+
+
+def resident_mb() -> float:
+    """What this process has in memory of its own."""
+    status = Path("/proc/self/status").read_text("ascii").splitlines()
+    [anonymous] = [line.split()[1] for line in status if line.startswith("RssAnon:")]
+    return int(anonymous) / 1024
+
+
+def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[int]) -> list[Any]:
+    """The figures with so many documents added, in turn."""
+    view, added, found = View.of(bundle), 0, []
+    bundle.retriever.warm()
+    measured(view, queries)
+    # What training in this process has left free would take the live documents in unseen.
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    before = resident_mb()
+    for size in sizes:
+        view, batches = grown(view, source, size - added, _BATCH)
+        added = size
+        memory = resident_mb() - before
+        encoding, searching = measured(view, queries)
+        # On a view that is thrown away: the next row begins with what this one says.
+        _, singles = grown(view, source, _SINGLES, 1)
+        found.append(
+            {
+                "added": size,
+                "segments": len(view.added),
+                "exact_ms": percentiles(searching, 50, 99),
+                "encode_ms": percentiles(encoding, 50, 99),
+                "one_ms": percentiles(singles, 50, 99),
+                "batch_ms": percentiles(batches, 50, 100) if batches else None,
+                "memory_mb": round(memory, 1),
+            }
+        )
+    return found
+
+
+def percentiles(values: Sequence[float], *wanted: float) -> list[float]:
+    """Rounded to three digits."""
+    return [float(f"{value:.3g}") for value in np.percentile(values, wanted).tolist()]
+
+
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """One line a size."""
+    headings = ["live documents", "segments", "exact p50, p99 ms", "encode p50 ms"]
+    headings += ["one write p50, p99 ms", f"{_BATCH} writes p50, max ms", "MB"]
+    lines = [
+        [
+            f"{row['added']:,}",
+            str(row["segments"]),
+            "{:.2f}, {:.2f}".format(*row["exact_ms"]),
+            f"{row['encode_ms'][0]:.2f}",
+            "{:.2f}, {:.2f}".format(*row["one_ms"]),
+            "{:.0f}, {:.0f}".format(*row["batch_ms"]) if row["batch_ms"] else "–",
+            f"{row['memory_mb']:.0f}",
+        ]
+        for row in rows
+    ]
+    notes = ["MB: memory of the process beyond what it had without live documents"]
+    return Table("Live documents beside debian", headings, lines, notes)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    form = found.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="one JSON object")
+    form.add_argument("--markdown", action="store_true", help="the table as Markdown")
+    found.add_argument("--bundles", type=Path, help="folder of a bundle of debian already there")
+    found.add_argument("--added", default="0,1000,50000", help="default 0,1000,50000")
+    found.add_argument("--queries", type=int, default=_QUERIES, help=f"default {_QUERIES}")
+    found.add_argument("--seconds", type=float, default=105, help="of the fit; default 105")
+    found.add_argument("--seed", type=int, default=1)
+    found.add_argument("--out", type=Path, help="folder of results; default out/live")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train or find, measure, tell."""
+    given = parser().parse_args(arguments)
+    given.set, given.fresh, given.systems = [], False, None
+    with Lab("live", given) as lab:
+        lab.machine = machine(_PACKAGES)
+        bundle = open_bundle(trained(lab, given), verify=False)
+        with gzip.open(data_folder() / "debian" / "corpus.jsonl.gz", "rt", encoding="utf-8") as f:
+            documents = [json.loads(line) for line in f]
+        draw = random.Random(given.seed)
+        queries = [str(d["title"]) for d in draw.sample(documents, given.queries)]
+        draw.shuffle(documents)
+        fields = [{k: v for k, v in d.items() if k != "_id"} for d in documents]
+        source = Source(cycle(fields))
+        rows = run(bundle, source, queries, sorted(map(int, given.added.split(","))))
+        lab.tell([table(rows)], rows=rows, bundle=bundle.version, documents=len(bundle.documents))
+
+
+if __name__ == "__main__":
+    main()

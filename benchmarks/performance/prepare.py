@@ -1,0 +1,208 @@
+"""What the retrieval benchmark runs on, each made once and kept under --out by its settings.
+
+    model-…/               a recipe trained on Debian: a bundle of Debian's own documents
+    queries-…/             what the fast mode of the bundles is tuned with
+    corpora-…/<n>/         of n resampled documents:
+      corpus.jsonl
+      bundles/<model>/     the bundle that ``fullrank index`` makes of them with that model and queries
+      hnsw-<model>-…       FAISS HNSW over the bundle's dense part
+      bm25s/               bm25s over their words, mapped when it is opened
+
+Debian's own peers lie beside the model. Everything is written beside its place and renamed, so that a stopped run goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import orjson
+
+from benchmarks.harness.report import data_folder
+from benchmarks.performance.resample import Line, Source, read_source, short_queries, write_corpus
+from fullrank.bundle.catalog import open_bundle
+from fullrank.model import field_text
+from fullrank.text.words import words
+from trainer.progress import Reporter
+
+RECIPE = "fielded"
+DIMENSION = 128
+DEBIAN = "debian"
+_LINKS = 32  # M, links of a node of the graph; twice as many on the lowest level
+_BUILD_EFFORT = 200
+_BATCH = 4096
+_TUNING = 1000
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Where things are; seconds is the time to fit, terms the distinct words a document has."""
+
+    out: Path
+    seed: int
+    terms: float
+    seconds: float
+    report: Reporter
+
+    def source(self) -> Source:
+        """Debian, taken apart."""
+        return read_source(data_folder() / DEBIAN)
+
+    def model(self) -> Path:
+        """The trained bundle."""
+        from trainer.train import train
+
+        root = self.out / f"model-{RECIPE}-{DIMENSION}-s{self.seed}-{self.seconds:g}s"
+        there = _bundle_in(root)
+        if there is not None:
+            return there
+        overrides = [f"model.dimension={DIMENSION}", f"train.seconds={self.seconds:g}"]
+        with self._lent() as report:
+            return train(
+                data_folder() / DEBIAN,
+                root,
+                DEBIAN,
+                recipe=RECIPE,
+                overrides=overrides,
+                seed=self.seed,
+                reporter=report,
+            ).path
+
+    def corpus(self, documents: int) -> Path:
+        """A folder with corpus.jsonl."""
+        folder = self.out / f"corpora-s{self.seed}-t{self.terms:g}" / str(documents)
+        if not (folder / "corpus.jsonl").is_file():
+            source = self.source()
+            stretch = source.stretch(self.terms, self.seed)
+            self.report.say("resampling", documents=documents, stretch=stretch)
+            with self.report.stage("resampling", documents) as stage:
+                for done in write_corpus(
+                    source, folder, documents, seed=self.seed, stretch=stretch
+                ):
+                    stage.advance(done)
+        return folder
+
+    def bundle(self, name: str) -> Path:
+        """The bundle of a corpus: ``debian``, or a number of resampled documents."""
+        from trainer.indexing.index import index
+
+        model = self.model()
+        if name == DEBIAN:
+            return model
+        folder = self.corpus(int(name))
+        root = folder / "bundles" / model.name
+        there = _bundle_in(root)
+        if there is not None:
+            return there
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        with self._lent() as report:
+            made = index(model, folder, root, "resampled", queries=self._queries(), reporter=report)
+        facts = {
+            "documents": made.documents,
+            "seconds": round(made.seconds, 1),
+            "cores": len(os.sched_getaffinity(0)),
+            "peak_resident_gb": round(_peak_kib() * 1024 / 1e9, 3),
+        }
+        (root / "built.json").write_text(json.dumps(facts), "utf-8")
+        return made.path
+
+    def built(self, name: str) -> dict[str, Any] | None:
+        """How long the bundle of a corpus took to encode and to index, and the memory of the process that did."""
+        if name == DEBIAN:
+            return None
+        facts: dict[str, Any] = orjson.loads(
+            (self.bundle(name).parents[1] / "built.json").read_bytes()
+        )
+        return facts
+
+    @contextmanager
+    def _lent(self) -> Iterator[Reporter]:
+        """The reporter for those who begin and end one: it goes on afterwards."""
+        try:
+            yield self.report
+        finally:
+            self.report.__enter__()
+
+    def _queries(self) -> Path:
+        """What the fast mode of the bundles is tuned with: short queries, none of which is measured with."""
+        folder = self.out / f"queries-s{self.seed}"
+        folder.mkdir(parents=True, exist_ok=True)
+        texts = short_queries(self.source(), _TUNING, self.seed, tuning=True)
+        lines = (orjson.dumps({"_id": f"q{i}", "text": text}) for i, text in enumerate(texts))
+        (folder / "queries.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+        return folder
+
+    def _folder(self, name: str) -> Path:
+        return self.model().parents[1] if name == DEBIAN else self.corpus(int(name))
+
+    def lines(self, name: str) -> Iterator[Line]:
+        """The documents of a corpus in ascending order of id."""
+        if name == DEBIAN:
+            from trainer.collection import read_collection
+
+            for document in read_collection(data_folder() / DEBIAN).documents:
+                yield {"_id": document.id, **document.fields}
+            return
+        with (self.corpus(int(name)) / "corpus.jsonl").open("rb") as lines:
+            yield from map(orjson.loads, lines)
+
+    def hnsw(self, name: str) -> faiss.Index:
+        """FAISS's graph over a bundle's dense part, in memory."""
+        path = self._folder(name) / f"hnsw-{self.model().name}-{_LINKS}-{_BUILD_EFFORT}"
+        if not path.is_file():
+            vectors = open_bundle(self.bundle(name), verify=False).encoded.dense
+            index = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
+            index.hnsw.efConstruction = _BUILD_EFFORT
+            with self.report.stage("HNSW", len(vectors)) as stage:
+                for start in range(0, len(vectors), _BATCH):
+                    part = np.ascontiguousarray(vectors[start : start + _BATCH])
+                    index.add(part)
+                    stage.advance(len(part))
+            _placed(path, lambda beside: faiss.write_index(index, str(beside)))
+            return index
+        return faiss.read_index(str(path))
+
+    def bm25s(self, name: str, backend: str) -> Any:
+        """The peer over the words of title and text, its arrays mapped."""
+        import bm25s
+
+        path = self._folder(name) / "bm25s"
+        if not path.is_dir():
+            self.report.say("bm25s", corpus=name)
+            number: dict[str, int] = {}
+            texts = (field_text(line, ("title", "text")) for line in self.lines(name))
+            ids = [[number.setdefault(w, len(number)) for w in words(text)] for text in texts]
+            peer = bm25s.BM25(backend="numba")
+            peer.index(bm25s.tokenization.Tokenized(ids, number), show_progress=False)
+            _placed(path, lambda beside: peer.save(beside, show_progress=False))
+        return bm25s.BM25.load(
+            path, mmap=True, override_params={"backend": backend}, show_progress=False
+        )
+
+
+def _bundle_in(root: Path) -> Path | None:
+    """The newest bundle under a root, if there is one."""
+    found = sorted(root.glob("*/*/manifest.json"))
+    return found[-1].parent if found else None
+
+
+def _peak_kib() -> int:
+    """The most that this process had resident, mapped files included."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def _placed(path: Path, write: Callable[[Path], object]) -> None:
+    beside = path.with_name(path.name + ".part")
+    shutil.rmtree(beside, ignore_errors=True)
+    write(beside)
+    beside.rename(path)

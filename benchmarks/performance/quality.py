@@ -1,0 +1,229 @@
+"""What the default recipe reaches in one command, beside BM25, and what the command costs.
+
+    python -m benchmarks.performance.quality [--json] [--only tldr/en,tldr/ko,wikispeedia] [--out DIR]
+
+For each collection under FULLRANK_DATA (default ../shared/data): `fullrank train` as a user types
+it, in a process of its own, with the default recipe and nothing overridden, then `fullrank evaluate`
+of its bundle on test, links of train and valid taken out, all documents as candidates. BM25 by bm25s
+is measured on the same queries, candidates and words (benchmarks.harness.peers), and tf-idf as a bundle of
+its own.
+
+train_seconds      wall clock of the whole training process: reading, counting, training, writing
+train_peak_gib     the largest sum of resident memory over that process and its children, sampled
+                   every 50 ms from /proc (pages that two of them share count twice)
+
+A collection passes when value >= floor, train_seconds <= 180 and train_peak_gib <= 4. Exit code 1
+when one does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.harness.peers import bm25s_measures, bm25s_settings
+from benchmarks.harness.report import data_folder, machine, show
+from fullrank.measures import estimate
+from trainer.collection import read_collection
+from trainer.evaluation.evaluate import judge
+
+MAX_SECONDS = 180.0
+MAX_GIB = 4.0
+EXCLUDED = ("train", "valid")
+_POLL_S = 0.05
+_REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What must hold on a collection."""
+
+    metric: str
+    value: float
+
+
+FLOORS = {
+    "tldr/en": Floor("mrr", 0.51),
+    "tldr/ko": Floor("mrr", 0.45),
+    "wikispeedia": Floor("map", 0.31),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One finished command: its standard output, wall clock and memory."""
+
+    out: str
+    seconds: float
+    peak_gib: float
+
+
+def run_measured(arguments: Sequence[str]) -> Measured:
+    """`python -m fullrank ARGUMENTS`, watched from outside. Exits when the command fails."""
+    command = [sys.executable, "-m", "fullrank", *arguments]
+    began = time.perf_counter()
+    peak = 0
+    with tempfile.TemporaryFile() as out:
+        # Standard error stays the terminal's, so a run of minutes shows its progress.
+        process = subprocess.Popen(command, stdout=out, cwd=_REPOSITORY)
+        while process.poll() is None:
+            peak = max(peak, _resident_bytes(process.pid))
+            time.sleep(_POLL_S)
+        seconds = time.perf_counter() - began
+        out.seek(0)
+        text = out.read().decode()
+    if process.returncode:
+        sys.exit(f"{' '.join(command)}: exit code {process.returncode}")
+    return Measured(text, seconds, peak / 2**30)
+
+
+def _resident_bytes(root: int) -> int:
+    """Resident memory of a process and everything below it, from /proc."""
+    parents: dict[int, int] = {}
+    resident: dict[int, int] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            # The name in parentheses may hold spaces; what follows it does not.
+            rest = Path("/proc", entry, "stat").read_text("utf-8", "replace").rpartition(")")[2]
+        except OSError:
+            continue  # gone since it was listed
+        fields = rest.split()
+        parents[int(entry)], resident[int(entry)] = int(fields[1]), int(fields[21])
+    total = 0
+    waiting = [root]
+    while waiting:
+        parent = waiting.pop()
+        total += resident.get(parent, 0)
+        waiting.extend(child for child, above in parents.items() if above == parent)
+    return total * os.sysconf("SC_PAGE_SIZE")
+
+
+def evaluate(bundle: str, collection: Path) -> dict[str, Any]:
+    """What `fullrank evaluate --json` says of a bundle on test."""
+    excluded = [word for split in EXCLUDED for word in ("--exclude-split", split)]
+    arguments = ["evaluate", bundle, str(collection), "--split", "test", *excluded, "--json"]
+    found: dict[str, Any] = json.loads(run_measured(arguments).out)
+    return found
+
+
+def run_collection(name: str, folder: Path, out: Path, recipe: str | None) -> dict[str, Any]:
+    """One line of the table."""
+    floor = FLOORS[name]
+    label = name.replace("/", "-")
+    train = ["train", str(folder), "--out", str(out), "--name"]
+    chosen = ["--recipe", recipe] if recipe else []
+    trained = run_measured([*train, label, *chosen, "--json"])
+    bundle = json.loads(trained.out)["bundle"]
+    found = evaluate(bundle, folder)
+    tfidf = found
+    if recipe != "tfidf":
+        plain = run_measured([*train, f"{label}-tfidf", "--recipe", "tfidf", "--json"])
+        tfidf = evaluate(json.loads(plain.out)["bundle"], folder)
+
+    collection = read_collection(folder)
+    judgements, _ = judge(collection, "test", EXCLUDED)
+    began = time.perf_counter()
+    peer = estimate(bm25s_measures(collection, judgements)[floor.metric]).as_dict()
+    peer_seconds = time.perf_counter() - began
+    own = found["measures"][floor.metric]
+    held = {
+        "value": own["mean"] >= floor.value,
+        "train_seconds": trained.seconds <= MAX_SECONDS,
+        "train_peak_gib": trained.peak_gib <= MAX_GIB,
+    }
+    return {
+        "metric": floor.metric,
+        "floor": floor.value,
+        "value": own["mean"],
+        "standard_error": own["standard_error"],
+        "bm25s": peer["mean"],
+        "bm25s_standard_error": peer["standard_error"],
+        "bm25s_seconds": round(peer_seconds, 1),
+        "tfidf": tfidf["measures"][floor.metric]["mean"],
+        "train_seconds": round(trained.seconds, 1),
+        "train_peak_gib": round(trained.peak_gib, 2),
+        "passed": all(held.values()),
+        "held": held,
+        "split": "test",
+        "excluded_splits": list(EXCLUDED),
+        "queries": found["queries"],
+        "documents": found["documents"],
+        "measures": found["measures"],
+        "bundle": bundle,
+    }
+
+
+def show_table(result: dict[str, Any]) -> None:
+    """The same for people."""
+    table = Table(title="default recipe, split test", title_style="")
+    table.add_column("collection")
+    for heading in ("metric", "floor", "value", "± s.e.", "bm25s", "tf-idf", "seconds", "GiB", ""):
+        table.add_column(heading, justify="right")
+    for name, line in result["collections"].items():
+        table.add_row(
+            name,
+            line["metric"],
+            f"{line['floor']:.2f}",
+            f"{line['value']:.4f}",
+            f"{line['standard_error'] or 0:.4f}",
+            f"{line['bm25s']:.4f}",
+            f"{line['tfidf']:.4f}",
+            f"{line['train_seconds']:.0f}",
+            f"{line['train_peak_gib']:.2f}",
+            "passed" if line["passed"] else "FAILED",
+        )
+    Console(highlight=False).print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train, measure, print. Exit code 1 when something that must hold does not."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("--only", help="collections, comma-separated")
+    parser.add_argument("--out", type=Path, help="folder that keeps the bundles; default none")
+    parser.add_argument("--recipe", help="another than the default (said in the result)")
+    given = parser.parse_args(arguments)
+
+    data = data_folder()
+    names = given.only.split(",") if given.only else list(FLOORS)
+    for name in names:
+        if name not in FLOORS:
+            sys.exit(f"no collection {name!r}; there are: {', '.join(FLOORS)}")
+        if not (data / name).is_dir():
+            sys.exit(f"the collection {name} is not at {data / name} (set FULLRANK_DATA)")
+    with tempfile.TemporaryDirectory(prefix="fullrank-quality-") as scratch:
+        out = (given.out or Path(scratch)).resolve()
+        result: dict[str, Any] = {
+            "benchmark": "quality",
+            "machine": machine(["fullrank", "numpy", "scipy", "numba", "bm25s"]),
+            "recipe": given.recipe or "default",
+            "peer": {"bm25s": bm25s_settings()},
+            "collections": {
+                name: run_collection(name, (data / name).resolve(), out, given.recipe)
+                for name in names
+            },
+        }
+    result["passed"] = all(line["passed"] for line in result["collections"].values())
+    if given.json:
+        show(result, True)
+    else:
+        show_table(result)
+    sys.exit(0 if result["passed"] else 1)
+
+
+if __name__ == "__main__":
+    main()

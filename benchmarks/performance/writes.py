@@ -1,0 +1,132 @@
+"""Live documents over HTTP: how many a second are acknowledged, and how soon they are seen.
+
+    python -m benchmarks.performance.writes [--seconds 8] [--workers 1] [--json]
+
+The real server with a short fielded model of tldr's English pages; one process sends those pages as documents, each id
+once and then again and again (5,000 of them), so that the log holds what it holds after a while.
+
+documents/s   acknowledged, each after the commit that holds it was synced to the disk
+seen          from the acknowledgement to the first answer with the document, asked with ``min_seq``
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks.harness.report import Elsewhere, machine
+from benchmarks.performance.servers import serving
+from benchmarks.performance.soak_load import build, read_pages
+
+IDS = 5_000
+
+
+@dataclass(frozen=True)
+class Load:
+    """So many clients, each with so many documents in a request, one after another."""
+
+    clients: int
+    lines: int
+
+
+LOADS = (Load(1, 1), Load(16, 1), Load(1, 100), Load(4, 100), Load(1, 1000), Load(4, 1000))
+
+
+async def measure(url: str, load: Load, seconds: float, pages: Sequence[dict[str, Any]]) -> Any:
+    """One load."""
+    latency: list[float] = []
+    seen: list[float] = []
+    done = 0
+    limits = httpx.Limits(max_connections=load.clients)
+    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits) as client:
+        began = time.perf_counter()
+
+        async def write(number: int) -> None:
+            nonlocal done
+            turn = number * 1_000
+            while time.perf_counter() - began < seconds:
+                chosen = [(turn + i) % IDS for i in range(load.lines)]
+                turn += load.lines
+                documents = [(f"w/{i}", pages[i % len(pages)]) for i in chosen]
+                started = time.perf_counter()
+                if load.lines == 1:
+                    [(id, fields)] = documents
+                    response = await client.put(f"/v1/documents/{id}", json=fields)
+                else:
+                    body = "".join(json.dumps({**f, "_id": id}) + "\n" for id, f in documents)
+                    headers = {"Content-Type": "application/x-ndjson"}
+                    response = await client.post(
+                        "/v1/documents:bulk", content=body, headers=headers
+                    )
+                response.raise_for_status()
+                latency.append(time.perf_counter() - started)
+                done += load.lines
+
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(load.clients):
+                tasks.create_task(write(number))
+        took = time.perf_counter() - began
+        # Alone, so that it is the time of following and not of waiting behind other requests.
+        for turn in range(20):
+            await asyncio.sleep(0.05)
+            response = await client.put(f"/v1/documents/seen/{turn}", json=pages[turn])
+            started = time.perf_counter()
+            min_seq = {"min_seq": response.json()["seq"]}
+            (await client.get(f"/v1/documents/seen/{turn}", params=min_seq)).raise_for_status()
+            seen.append(time.perf_counter() - started)
+    return {
+        "clients": load.clients,
+        "documents_a_request": load.lines,
+        "documents_per_second": round(done / took),
+        "requests_per_second": round(done / load.lines / took, 1),
+        "median_ms": round(1000 * statistics.median(latency), 2),
+        "p99_ms": round(1000 * sorted(latency)[int(0.99 * (len(latency) - 1))], 2),
+        "seen_median_ms": round(1000 * statistics.median(seen), 2),
+        "seen_worst_ms": round(1000 * max(seen), 2),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=8, help="of each load")
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    given = parser.parse_args(arguments)
+    pages = [{k: v for k, v in page.items() if k != "_id"} for page in read_pages(5_000)]
+    usable = sorted(os.sched_getaffinity(0))
+    cores = [usable[-1 - i % len(usable)] for i in range(given.workers)]
+    elsewhere = Elsewhere()
+    found: dict[str, Any] = {
+        "machine": machine(("fastapi", "numpy", "uvicorn")),
+        "workers": given.workers,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "bundles"
+        build(root)
+        settings = {"FULLRANK_BUNDLES": str(root)}
+        with serving("service.process.run", settings, "/readyz", cores) as server:
+            found["loads"] = [
+                asyncio.run(measure(server.url, load, given.seconds, pages)) for load in LOADS
+            ]
+    found["busy_elsewhere"] = elsewhere.share()
+    json.dump(found, sys.stdout, indent=None if given.json else 1)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""From stored fields to columns, one document after another.
+
+A field is a column when every one of its values fits, so that a filter never overlooks a document that it should have
+seen. What fits:
+
+    true, false             a boolean
+    a number                finite; an integer of at most 2^53, beyond which float64 would merge neighbours
+    text                    of at most 256 bytes of utf-8: longer text is for searching, not for filtering
+    a list of these         each of its values counts, once
+    null, an empty list     no value, as if the field were not there
+
+A field may mix kinds; each kind is then a part of its own (see table.py). Anything else (an object, a list in a list)
+refuses the field as a whole, and so do more than 2^22 different keywords. Names that are longer than 256 bytes or have
+no utf-8 form are passed over, and so is a field beyond the first 256.
+
+What is kept of a value while building is its row and a number (12 bytes at most), never an object; and each different
+keyword once.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.filters.columns.table import BOOLEANS, Int64, Kind
+
+MAX_BYTES = 256
+MAX_KEYWORDS = 1 << 22
+MAX_FIELDS = 256
+LARGEST_INTEGER = 1 << 53
+
+# create(name, shape, dtype) gives an array to be filled, strings(name, texts) stores a string table.
+Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
+Strings = Callable[[str, Iterable[str]], None]
+
+
+def build_columns(lines: Iterable[str], create: Create, strings: Strings) -> dict[str, Any]:
+    """Columns of the stored fields, JSON objects in row order; read once.
+
+    create, strings   where arrays and string tables go; names as in open_columns
+    Returns the facts that open_columns needs, for the manifest.
+    """
+    builder = ColumnsBuilder()
+    for line in lines:
+        builder.add(json.loads(line))
+    return builder.finish(create, strings)
+
+
+class ColumnsBuilder:
+    """Takes the stored fields of each document in row order, then writes the columns."""
+
+    def __init__(self) -> None:
+        self._fields: dict[str, _Field] = {}
+        self._documents = 0
+
+    def add(self, fields: Mapping[str, Any]) -> None:
+        """The next document's fields, JSON values."""
+        known = self._fields
+        for name, value in fields.items():
+            field = known.get(name)
+            if field is None:
+                if len(known) >= MAX_FIELDS or not _fits(name):
+                    continue
+                field = known[name] = _Field()
+            if value is not None and field.refused is None:
+                field.add(self._documents, value)
+        self._documents += 1
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Fields that will be no columns → why, in words."""
+        return {
+            name: field.refused for name, field in self._fields.items() if field.refused is not None
+        }
+
+    def finish(self, create: Create, strings: Strings) -> dict[str, Any]:
+        """Write everything; the builder is empty afterwards. Returns the facts."""
+        fields: list[dict[str, Any]] = []
+        while self._fields:
+            name = next(iter(self._fields))
+            field = self._fields.pop(name)
+            if field.refused is not None:
+                fields.append({"name": name, "refused": field.refused})
+                continue
+            parts = field.write(f"{len(fields)}.", self._documents, create, strings)
+            fields.append({"name": name, "parts": parts})
+        return {"documents": self._documents, "fields": fields}
+
+
+def _fits(text: str) -> bool:
+    if text.isascii():
+        return len(text) <= MAX_BYTES
+    try:
+        return len(text) <= MAX_BYTES and len(text.encode()) <= MAX_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+class _Cells:
+    """The values of one kind as they come: the row and the value (or provisional code) of each."""
+
+    def __init__(self, typecode: str) -> None:
+        self.rows = array("i")
+        self.values: array[Any] = array(typecode)
+
+    def add(self, row: int, value: float) -> None:
+        self.rows.append(row)
+        self.values.append(value)
+
+
+class _Field:
+    """One field being read; refused: why it will be no column."""
+
+    def __init__(self) -> None:
+        self.refused: str | None = None
+        self._cells: dict[Kind, _Cells] = {}
+        self._keywords: dict[str, int] = {}
+
+    def add(self, row: int, value: Any) -> None:
+        for item in value if isinstance(value, list) else (value,):
+            if item is None:
+                continue
+            reason = self._take(row, item)
+            if reason is not None:
+                self.refused = reason
+                self._cells, self._keywords = {}, {}
+                return
+
+    def _take(self, row: int, item: Any) -> str | None:
+        if isinstance(item, str):
+            if not _fits(item):
+                return f"it holds text longer than {MAX_BYTES} bytes"
+            code = self._keywords.setdefault(item, len(self._keywords))
+            if code >= MAX_KEYWORDS:
+                return f"it holds more than {MAX_KEYWORDS} different texts"
+            self._of("keyword", "i").add(row, code)
+        elif isinstance(item, bool):
+            self._of("boolean", "b").add(row, item)
+        elif isinstance(item, int):
+            if abs(item) > LARGEST_INTEGER:
+                return "it holds an integer beyond 2^53; store such numbers as text"
+            self._of("number", "d").add(row, item)
+        elif isinstance(item, float):
+            if not isfinite(item):
+                return "it holds a number that is not finite"
+            self._of("number", "d").add(row, item)
+        else:
+            return "it holds objects or lists of lists"
+        return None
+
+    def _of(self, kind: Kind, typecode: str) -> _Cells:
+        cells = self._cells.get(kind)
+        if cells is None:
+            cells = self._cells[kind] = _Cells(typecode)
+        return cells
+
+    def write(
+        self, prefix: str, documents: int, create: Create, strings: Strings
+    ) -> dict[Kind, dict[str, Any]]:
+        """Write the parts and say of each how many values it has and whether it holds lists."""
+        facts: dict[Kind, dict[str, Any]] = {}
+        for kind in sorted(self._cells):
+            cells = self._cells.pop(kind)
+            raw = np.frombuffer(cells.values, cells.values.typecode)
+            name = f"{prefix}{kind}."
+            match kind:
+                case "boolean":
+                    distinct, codes = len(BOOLEANS), raw.astype(np.int64)
+                case "number":
+                    # + 0.0: a negative zero is zero.
+                    values, codes = np.unique(raw + 0.0, return_inverse=True)
+                    distinct = len(values)
+                    create(name + "values", (distinct,), np.float64)[:] = values
+                case "keyword":
+                    texts = sorted(self._keywords)
+                    distinct = len(texts)
+                    place = np.empty(distinct, np.int64)
+                    for code, text in enumerate(texts):
+                        place[self._keywords[text]] = code
+                    codes = place[raw]
+                    self._keywords = {}
+                    strings(name + "values", texts)
+            rows = np.frombuffer(cells.rows, np.int32)
+            lists = _write_codes(name, rows, codes, distinct, documents, create)
+            facts[kind] = {"values": distinct, "lists": lists}
+        return facts
+
+
+def _write_codes(
+    name: str,
+    rows: npt.NDArray[np.int32],
+    codes: Int64,
+    distinct: int,
+    documents: int,
+    create: Create,
+) -> bool:
+    """Codes of the given rows, each once; whether a row holds more than one."""
+    dtype = np.min_scalar_type(-max(1, distinct))
+    if np.any(rows[1:] == rows[:-1]):
+        order = np.lexsort((codes, rows))
+        rows, codes = rows[order], codes[order]
+        new = np.ones(len(rows), np.bool_)
+        new[1:] = (rows[1:] != rows[:-1]) | (codes[1:] != codes[:-1])
+        rows, codes = rows[new], codes[new]
+    if not np.any(rows[1:] == rows[:-1]):
+        single = create(name + "codes", (documents,), dtype)
+        single[:] = -1
+        single[rows] = codes
+        return False
+    create(name + "codes", codes.shape, dtype)[:] = codes
+    indptr = create(name + "indptr", (documents + 1,), np.int64)
+    indptr[0] = 0
+    np.cumsum(np.bincount(rows, minlength=documents), out=indptr[1:])
+    return True

@@ -1,0 +1,253 @@
+"""A compiled member of the linear family, and what a bundle stores of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fullrank.encoding import Encoded, Float32
+from fullrank.features import Counts, Rows, Vocabulary, count_corpus
+from fullrank.model import Parts, TermShare, field_text
+from fullrank.models.linear.dense import DenseSide
+from fullrank.models.linear.sparse import SparseSide
+from fullrank.models.linear.terms import terms
+from fullrank.models.linear.towers import Tower
+from fullrank.text.bigrams import Bigrams, is_bigram
+from fullrank.text.counting import TextCounter
+from fullrank.text.phrases import Phrases
+from fullrank.text.words import count_words
+
+KIND = "linear"
+
+
+@dataclass(frozen=True, eq=False)
+class LinearModel:
+    """A compiled member of the family. ``settings`` is JSON:
+
+    fields         [[name, [source fields]]]: how a document is cut
+    field_weights  weight of each in φ(d); 0 leaves a field to the exact-match part
+    query_fields   how a document reads as a query
+    phrase_field   the source field whose whole text is a phrase, or ""
+    ngrams         2: known 2-grams count beside words in φ; 1 (or absent): words alone
+    unit           divide u and v by their norms (LSI and other projections)
+    dense_scale    factor on u: α of the mix with tf-idf, γ of a cosine
+    bias           the bias of a document added later
+    """
+
+    settings: dict[str, Any]
+    query: DenseSide
+    document: DenseSide
+    sparse: SparseSide
+
+    @property
+    def n_dense(self) -> int:
+        """N."""
+        return self.query.width
+
+    @property
+    def n_sparse(self) -> int:
+        """F."""
+        return self.sparse.width
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """JSON settings of the whole model."""
+        sparse = {
+            "scheme": self.sparse.scheme,
+            "k1": self.sparse.k1,
+            "b": self.sparse.b,
+            "k3": None if np.isinf(self.sparse.k3) else self.sparse.k3,
+            "terms": self.sparse.terms,
+            "mean_lengths": list(self.sparse.mean_lengths),
+            "buckets": self.sparse.words.buckets,
+        }
+        dense = {"query_terms": self.query.terms, "document_terms": self.document.terms}
+        # Said only where it is so: bundles of before the towers stay what they were.
+        if self.query.counted:
+            dense["counted"] = True
+        if self.query.tower.skip:
+            dense["skip"] = True
+        return {"kind": KIND, **self.settings, "sparse": sparse, "dense": dense}
+
+    @cached_property
+    def _counter(self) -> TextCounter:
+        """Counts the words of a text, and its 2-grams where the model knows some."""
+        if self.settings.get("ngrams", 1) == 1:
+            return count_words
+        known = {*self.query.words.words, *self.document.words.words}
+        return Bigrams(filter(is_bigram, known)).count
+
+    def _count(self, columns: Sequence[Sequence[str]]) -> Counts:
+        return count_corpus(columns, counter=self._counter)
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        """u and s of each text."""
+        counts = self._count([texts])
+        phrases = self.sparse.phrases.rows(texts)
+        return self.encode_query_counts(counts.words, counts.columns[0], phrases)
+
+    def encode_query_counts(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Encoded:
+        """As ``encode_queries``, from texts already counted."""
+        if self.n_dense:
+            dense = self._scaled(self.query.embed(words, [counts], [1.0]))
+        else:
+            dense = np.zeros((len(counts), 0), np.float32)
+        return _encoded(dense, self.sparse.query(words, counts, phrases), 0.0)
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        """v, t and the default bias of each document."""
+        counts = self._count(self.columns(documents))
+        titles = [field_text(d, [self.settings["phrase_field"]]) for d in documents]
+        return self.encode_document_counts(counts, self.sparse.phrases.own(titles))
+
+    def encode_document_counts(self, counts: Counts, own: Rows) -> Encoded:
+        """As ``encode_documents``, from one counted column per field."""
+        fields = counts.columns[: len(self.settings["fields"])]
+        if self.n_dense:
+            weights = self.settings["field_weights"]
+            dense = self.finish(self.document.embed(counts.words, fields, weights))
+        else:
+            dense = np.zeros((len(own), 0), np.float32)
+        z = [self.sparse.field(counts.words, rows, f) for f, rows in enumerate(fields)]
+        return _encoded(dense, self.sparse.document(z, own), self.settings["bias"])
+
+    def columns(self, documents: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+        """One column of texts per field."""
+        fields = self.settings["fields"]
+        return [[field_text(d, sources) for d in documents] for _, sources in fields]
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        """A document read as a query."""
+        return field_text(fields, self.settings["query_fields"])
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        """Each word's share of u and its sparse weight; then the phrases."""
+        return self.count_terms(self._count([[text]]), self.sparse.phrases.rows([text]))
+
+    def count_terms(self, counts: Counts, phrases: Rows) -> list[TermShare]:
+        """As ``query_terms``, from one text already counted."""
+        encoded = self.encode_query_counts(counts.words, counts.columns[0], phrases)
+        return terms(self.query, self.sparse, self._scaled, counts, encoded)
+
+    def _scaled(self, dense: Float32) -> Float32:
+        """Rows of the query side as they enter the score."""
+        return self.finish(dense) * np.float32(self.settings["dense_scale"])
+
+    def finish(self, dense: Float32) -> Float32:
+        """Rows of unit length where the model has them so."""
+        if not self.settings["unit"]:
+            return dense
+        norm = np.sqrt(np.add.reduce(np.square(dense), axis=1, keepdims=True))
+        norm[norm == 0] = 1
+        return np.ascontiguousarray(dense / norm)
+
+    def scorer(self, documents: Encoded) -> None:
+        """None: the score is the inner product."""
+
+    def parts(self) -> Parts:
+        """What a bundle stores."""
+        arrays = {
+            "sparse.idf": self.sparse.idf,
+            "sparse.D": self.sparse.D,
+            "phrases.P": self.sparse.P,
+        }
+        strings: dict[str, Sequence[str]] = {
+            "sparse.words": self.sparse.words.words,
+            "phrases": self.sparse.phrases.phrases,
+        }
+        for name, side in (("query", self.query), ("document", self.document)):
+            arrays[f"{name}.idf"] = side.idf
+            arrays[f"{name}.table"] = side.table
+            arrays[f"{name}.trigrams"] = side.trigram_table
+            strings[f"{name}.words"] = side.words.words
+            strings[f"{name}.trigrams"] = side.trigrams.words
+            arrays |= {f"{name}.{part}": array for part, array in side.tower.arrays()}
+        return Parts(self.config, arrays, strings)
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> LinearModel:
+        """The inverse of ``parts``. Raises ValueError when shapes do not fit together."""
+        settings = {k: v for k, v in parts.config.items() if k not in ("kind", "sparse", "dense")}
+        dense, sparse = parts.config["dense"], dict(parts.config["sparse"])
+        sides: list[DenseSide] = []
+        known: list[Vocabulary] = []
+        for name in ("query", "document"):
+            side = DenseSide(
+                _vocabulary(parts, f"{name}.words", known),
+                parts.arrays[f"{name}.idf"],
+                parts.arrays[f"{name}.table"],
+                _vocabulary(parts, f"{name}.trigrams", known),
+                parts.arrays[f"{name}.trigrams"],
+                dense[f"{name}_terms"],
+                dense.get("counted", False),
+                Tower(
+                    _layers(parts, f"{name}.W", 1),
+                    _layers(parts, f"{name}.b", 0),
+                    dense.get("skip", False),
+                ),
+            )
+            _check(side.table, len(side.words), f"{name}.table")
+            _check(side.idf, len(side.words) + 1, f"{name}.idf")
+            _check(side.trigram_table, len(side.trigrams), f"{name}.trigrams")
+            sides.append(side)
+        words = _vocabulary(parts, "sparse.words", known, sparse.pop("buckets"))
+        k3 = sparse.pop("k3")
+        side_s = SparseSide(
+            words,
+            parts.arrays["sparse.idf"],
+            parts.arrays["sparse.D"],
+            Phrases(list(parts.strings["phrases"])),
+            parts.arrays["phrases.P"],
+            sparse.pop("scheme"),
+            k3=np.inf if k3 is None else k3,
+            mean_lengths=tuple(sparse.pop("mean_lengths")),
+            **sparse,
+        )
+        _check(side_s.idf, len(words), "sparse.idf")
+        _check(side_s.D.T, len(words), "sparse.D")
+        _check(side_s.P, len(side_s.phrases), "phrases.P")
+        if side_s.D.shape[0] != len(settings["fields"]):
+            raise ValueError("sparse.D has not one row per field")
+        if sides[0].width != sides[1].width:
+            raise ValueError("query and document differ in width")
+        return cls(settings, sides[0], sides[1], side_s)
+
+
+def _vocabulary(parts: Parts, name: str, known: list[Vocabulary], buckets: int = 0) -> Vocabulary:
+    """A table of strings as a vocabulary; of equal tables every process holds one, not three."""
+    words = list(parts.strings[name])
+    for other in known:
+        if other.words == words:
+            if other.buckets == buckets:
+                return other
+            words = list(other.words)
+    known.append(Vocabulary(words, buckets))
+    return known[-1]
+
+
+def _layers(parts: Parts, name: str, first: int) -> list[Float32]:
+    """The arrays ``name`` followed by first, first + 1, … as far as there are any."""
+    found: list[Float32] = []
+    while f"{name}{first + len(found)}" in parts.arrays:
+        found.append(parts.arrays[f"{name}{first + len(found)}"])
+    return found
+
+
+def _check(array: Any, rows: int, name: str) -> None:
+    if array.shape[0] != rows:
+        raise ValueError(f"{name} has {array.shape[0]} rows where {rows} are needed")
+
+
+def _encoded(dense: Float32, rows: Rows, bias: float) -> Encoded:
+    return Encoded(
+        dense,
+        rows.indptr,
+        rows.indices,
+        rows.values,
+        rows.width,
+        np.full(len(rows), bias, np.float32),
+    )

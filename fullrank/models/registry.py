@@ -1,0 +1,32 @@
+"""The kinds of model there are: ``config["kind"]`` in a bundle names its loader here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fullrank import linear, unseen
+from fullrank.errors import BundleError
+from fullrank.model import Model, Parts
+from fullrank.models import expansion, language, mixed, pairs, translation
+
+KINDS: dict[str, Callable[[Parts], Model]] = {
+    expansion.KIND: expansion.ExpansionModel.from_parts,
+    language.KIND: language.LanguageModel.from_parts,
+    linear.KIND: linear.LinearModel.from_parts,
+    pairs.KIND: pairs.PairModel.from_parts,
+    mixed.KIND: lambda parts: mixed.MixedModel.from_parts(parts, load_model),
+    unseen.KIND: lambda parts: unseen.OpenModel.from_parts(parts, load_model),
+    translation.KIND: translation.TranslationModel.from_parts,
+}
+
+
+def load_model(parts: Parts) -> Model:
+    """The model of a bundle's parts. Raises BundleError for an unknown kind or unfit parts."""
+    kind = parts.config.get("kind")
+    load = KINDS.get(kind) if isinstance(kind, str) else None
+    if load is None:
+        raise BundleError(f"unknown kind of model {kind!r}; known: {', '.join(sorted(KINDS))}")
+    try:
+        return load(parts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"model of kind {kind!r} does not load: {error!r}") from error

@@ -1,0 +1,163 @@
+"""Frequent words: the documents they weigh most in, best first; and for each document which of them it has, a bit each.
+
+A list of half of all documents costs much to read and tells little. The fast mode reads its beginning, and of a
+document that it came upon in another way it asks here whether the word is in it. If so the word is taken to bring what
+it brings in the mean to the documents behind that beginning:
+
+    rest_w = (Σ impacts of all − Σ impacts read) / (documents − documents read)
+
+Words have a list here when they are among the SIGNED most frequent (and in more than FEW documents), those of the
+signatures, or in more than LONGEST documents. The postings hold all others' lists, which are short enough to be read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Float32, Float64, Int32, Int64
+from fullrank.retrieval.index.codes import Create
+from fullrank.retrieval.index.postings import Postings, UInt8
+
+LONGEST = 8192
+SIGNED = 512
+FEW = 1024
+_LEVELS = 255
+
+
+@dataclass(frozen=True, eq=False)
+class Mark:
+    """Where the signatures hold a word of the query, and what it brings a document that it was not read of."""
+
+    byte: int
+    bit: np.uint8
+    value: np.float32
+
+
+@dataclass(frozen=True, eq=False)
+class Shortlists:
+    """indptr int64 (F + 1,), rows int32 and impacts uint8 (entries,): by impact, descending, then by row.
+
+    signed      int32 (m,), ascending: the words of the signatures
+    means       float32 (m,): the mean impact of each over all its documents
+    signatures  uint8 (n, ⌈m / 8⌉): bit i & 7 of byte i >> 3 says whether a document has the word signed[i]
+    """
+
+    indptr: Int64
+    rows: Int32
+    impacts: UInt8
+    signed: Int32
+    means: Float32
+    signatures: UInt8
+    _rests: dict[int, Float64] = field(default_factory=dict, init=False, repr=False)
+
+    def read(
+        self, postings: Postings, words: Int32, weights: Float32, depth: int, floor: float = 0.0
+    ) -> tuple[list[tuple[Int32, Float32]], list[Mark]]:
+        """Of each word documents, distinct, and what it brings them beyond what its mark would.
+
+        depth  so many of a word of the signatures, at least 1; of others the whole list
+        floor  and no more of it where it brings less than this part of the most that a word of the query brings
+        """
+        rest = self._rest(postings, depth)
+        limits = postings.limits.take(words, axis=0).astype(np.float64)
+        low = limits[:, 0] * weights
+        step = (limits[:, 1] - limits[:, 0]) * weights / _LEVELS
+        start, stop = self.indptr.take(words), self.indptr.take(words + 1)
+        begin, end = postings.indptr.take(words), postings.indptr.take(words + 1)
+        # Where a word would be among those of the signatures.
+        place = np.minimum(self.signed.searchsorted(words), max(0, len(self.signed) - 1))
+        signed = np.zeros(len(words), np.bool_)
+        if len(self.signed):
+            signed = self.signed.take(place) == words
+            stop = np.where(signed, np.minimum(stop, start + depth), stop)
+        marked = signed & (stop - start < end - begin)
+        value = np.zeros(len(words))
+        value[marked] = low[marked] + step[marked] * rest[place[marked]]
+        base = low - value
+        least = floor * float((base + _LEVELS * np.maximum(step, 0)).max(initial=0.0))
+        # Only where the list goes from what brings the most to what brings the least.
+        cut = marked & (step > 0) & (limits[:, 1] > 0) & (least > 0)
+        found = []
+        lines = zip(start.tolist(), stop.tolist(), begin.tolist(), end.tolist(), strict=True)
+        for i, (first, last, full, whole) in enumerate(lines):
+            source: Shortlists | Postings = self
+            if first == last:
+                source, first, last = postings, full, whole
+            impacts = source.impacts[first:last]
+            if cut[i]:
+                many = int(np.count_nonzero(impacts >= (least - base[i]) / step[i]))
+                impacts, last = impacts[:many], first + many
+            if first < last:
+                values = np.multiply(impacts, step[i], dtype=np.float32)
+                values += np.float32(base[i])
+                found.append((source.rows[first:last], values))
+        return found, [
+            Mark(place[i] >> 3, np.uint8(1 << (place[i] & 7)), np.float32(value[i]))
+            for i in np.flatnonzero(marked)
+        ]
+
+    def _rest(self, postings: Postings, depth: int) -> Float64:
+        """rest_w of the words of the signatures."""
+        known = self._rests.get(depth)
+        if known is None:
+            known = self.means.astype(np.float64)
+            count = postings.indptr[self.signed + 1] - postings.indptr[self.signed]
+            for i, word in enumerate(self.signed.tolist()):
+                start, stop = self.indptr[word], self.indptr[word + 1]
+                read = self.impacts[start : min(stop, start + depth)]
+                left = int(count[i]) - len(read)
+                if left > 0:
+                    known[i] = (known[i] * count[i] - read.sum(dtype=np.float64)) / left
+            self._rests[depth] = known
+        return known
+
+
+def build_shortlists(postings: Postings, documents: int, create: Create) -> Shortlists:
+    """The lists and signatures of the words of so many documents."""
+    counts = np.diff(postings.indptr)
+    most = np.argsort(-counts, kind="stable")[:SIGNED]
+    signed = np.sort(most[counts[most] > FEW])
+    listed = np.union1d(signed, np.flatnonzero(counts > LONGEST))
+    kept = np.zeros(len(counts), np.int64)
+    kept[listed] = np.minimum(counts[listed], LONGEST)
+    indptr = create("champions.indptr", (len(counts) + 1,), np.int64)
+    np.cumsum(kept, out=indptr[1:])
+    rows = create("champions.rows", (int(kept.sum()),), np.int32)
+    impacts = create("champions.impacts", (int(kept.sum()),), np.uint8)
+    for word in listed.tolist():
+        every = slice(postings.indptr[word], postings.indptr[word + 1])
+        at = slice(indptr[word], indptr[word + 1])
+        impact = np.asarray(postings.impacts[every])
+        # A word of negative weights excludes rather than finds; by size all the same.
+        size = impact.astype(np.int16) * (1 if postings.limits[word, 1] > 0 else -1)
+        order = np.argsort(-size, kind="stable")[: at.stop - at.start]
+        rows[at], impacts[at] = postings.rows[every][order], impact[order]
+
+    words = create("signatures.words", (len(signed),), np.int32)
+    words[:] = signed
+    means = create("signatures.means", (len(signed),), np.float32)
+    signatures = create("signatures", (documents, -(-len(signed) // 8)), np.uint8)
+    for i, word in enumerate(signed.tolist()):
+        every = slice(postings.indptr[word], postings.indptr[word + 1])
+        means[i] = postings.impacts[every].mean(dtype=np.float64)
+        signatures[postings.rows[every], i >> 3] |= np.uint8(1 << (i & 7))
+    return Shortlists(indptr, rows, impacts, words, means, signatures)
+
+
+def shapes(
+    lists: Shortlists, width: int, documents: int
+) -> list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]]:
+    """File, array, dtype and shape of each part, for so many words and documents."""
+    kept, signed = len(lists.rows), len(lists.signed)
+    return [
+        ("champions.indptr", lists.indptr, "<i8", (width + 1,)),
+        ("champions.rows", lists.rows, "<i4", (kept,)),
+        ("champions.impacts", lists.impacts, "|u1", (kept,)),
+        ("signatures.words", lists.signed, "<i4", (signed,)),
+        ("signatures.means", lists.means, "<f4", (signed,)),
+        ("signatures", lists.signatures, "|u1", (documents, -(-signed // 8))),
+    ]

@@ -1,0 +1,111 @@
+"""What is loaded, and the hot swap."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from service.edge.guard import Guarded, needs
+from service.http.deps import ServicesDep
+from service.http.responses import Answer
+from service.http.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
+from service.models.serving import ALIAS
+from service.models.workers import converged
+from service.routes.documented import problems
+
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Guarded)
+
+Version = Annotated[str, Path(min_length=1, max_length=100)]
+
+
+@router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
+async def list_models(services: ServicesDep) -> Answer:
+    """Every bundle on disk, newest first: its card, whether it is loaded, whether it serves; and every worker."""
+    infos = await services.registry.available()
+    workers = await services.registry.workers()
+    serving, failures = services.registry.serving, services.registry.failures
+    entries = [
+        {
+            "name": info.name,
+            "version": info.version,
+            "created": info.created,
+            "bytes": info.bytes,
+            "loaded": info.version in serving.models,
+            "active": info.version == serving.active,
+            "documents": len(serving.models[info.version].documents)
+            if info.version in serving.models
+            else None,
+            "card": dict(info.card),
+            "failure": failures.get(info.version),
+        }
+        for info in infos
+    ]
+    return Answer(
+        {
+            "generation": serving.generation,
+            "aliases": {ALIAS: serving.active} if serving.active else {},
+            "previous": serving.previous,
+            "failure": failures.get(ALIAS),
+            "converged": converged(workers, serving.generation),
+            "workers": [
+                {
+                    "id": worker.id,
+                    "pid": worker.pid,
+                    "host": worker.host,
+                    "generation": worker.generation,
+                    "version": worker.version,
+                    "prepared": worker.prepared,
+                }
+                for worker in workers
+            ],
+            "models": entries,
+        }
+    )
+
+
+@router.post(
+    "/{version}:load",
+    response_model=LoadReply,
+    responses=problems(404, 409, 422),
+    openapi_extra=needs("admin"),
+)
+async def load(version: Version, services: ServicesDep) -> Answer:
+    """Load and verify a version beside what serves; it then answers by version and by name."""
+    started = time.perf_counter()
+    bundle = await services.registry.load(version)
+    return Answer(
+        {
+            "name": bundle.name,
+            "version": bundle.version,
+            "documents": len(bundle.documents),
+            "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        }
+    )
+
+
+@router.put(
+    "/aliases/default",
+    response_model=AliasReply,
+    responses=problems(400, 404, 409, 413, 415, 422),
+    openapi_extra=needs("admin"),
+)
+async def activate(body: ActivateRequest, services: ServicesDep) -> Answer:
+    """Let a version serve as the default in every worker, after all have loaded, verified and warmed it.
+
+    Requests in flight finish on the model they started with. Rolling back is the same call.
+    """
+    started = time.perf_counter()
+    swapped = await services.registry.activate(body.version)
+    return Answer(
+        {
+            "alias": ALIAS,
+            "version": swapped.version,
+            "generation": swapped.generation,
+            "previous": swapped.previous,
+            "workers": swapped.workers,
+            "converged": swapped.converged,
+            "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        }
+    )

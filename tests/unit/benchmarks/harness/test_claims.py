@@ -1,0 +1,86 @@
+"""Findings: who is better, by what rule, on which queries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from benchmarks.experiments.findings import summarise
+from benchmarks.harness.claims import STATEMENTS, compare, findings_table, observed
+from benchmarks.harness.store import Result
+
+
+def result(values: list[float], measure: str = "map") -> Result:
+    return Result({}, [f"q{i}" for i in range(len(values))], {measure: np.array(values)})
+
+
+RESULTS = {
+    "good": result([0.9, 0.8, 0.9, 0.7]),
+    "bad": result([0.2, 0.1, 0.3, 0.1]),
+    "near": result([0.9, 0.8, 0.7, 0.9]),
+    "elsewhere": Result({}, ["x"], {"map": np.array([1.0])}),
+}
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "rule", "margin", "verdict"),
+    [
+        ("good", "bad", "beats", 0.0, "reproduced"),
+        ("bad", "good", "beats", 0.0, "not reproduced"),
+        ("good", "near", "beats", 0.0, "not reproduced"),
+        ("good", "near", "equals", 0.0, "reproduced"),
+        ("bad", "good", "equals", 0.0, "not reproduced"),
+        ("bad", "good", "equals", 0.7, "reproduced"),
+        ("good", "near", "alike", 0.0, "reproduced"),
+        ("good", "bad", "alike", 0.0, "not reproduced"),
+        ("good", "bad", "alike", 0.7, "reproduced"),
+        ("good", "nobody", "beats", 0.0, "not tested"),
+        ("good", "elsewhere", "beats", 0.0, "not tested"),
+    ],
+)
+def test_verdicts(better: str, worse: str, rule: str, margin: float, verdict: str) -> None:
+    found = compare("cfh", "here", RESULTS, better, worse, "map", rule=rule, margin=margin)
+    assert found.verdict == verdict
+
+
+def test_a_loss_is_better_when_lower() -> None:
+    results = {"a": result([0.1, 0.2, 0.1], "rank_loss"), "b": result([0.6, 0.7, 0.5], "rank_loss")}
+    found = compare("htr", "here", results, "a", "b", "rank_loss")
+    assert found.verdict == "reproduced"
+    assert found.difference is not None
+    assert found.difference.mean == pytest.approx(1.4 / 3)
+    assert "the other way round" in compare("htr", "here", results, "b", "a", "rank_loss").note
+
+
+def test_rows_choose_the_queries() -> None:
+    results = {"a": result([1.0, 1.0, 0.0, 0.0]), "b": result([0.0, 0.0, 1.0, 1.0])}
+    rows = np.array([True, True, False, False])
+    assert compare("cfh", "x", results, "a", "b", "map", rows=rows).verdict == "reproduced"
+    assert compare("cfh", "x", results, "a", "b", "map", rows=~rows).verdict == "not reproduced"
+    none = compare("cfh", "x", results, "a", "b", "map", rows=rows & False, of="none")
+    assert (none.verdict, none.tested) == ("not tested", "a > b (none)")
+
+
+def test_an_unknown_statement_is_refused() -> None:
+    with pytest.raises(ValueError, match="no statement"):
+        compare("nonsense", "here", RESULTS, "good", "bad", "map")
+    with pytest.raises(ValueError, match="no statement"):
+        observed("nonsense", "here", "x", True)
+
+
+def test_the_summary_has_every_statement_once() -> None:
+    found = [
+        {"experiment": "one", **compare("cfh", "x", RESULTS, *pair, "map").as_dict()}
+        for pair in (("good", "bad"), ("bad", "good"), ("good", "nobody"))
+    ]
+    found.append({"experiment": "two", **observed("htr", "x", "y", False).as_dict()})
+    lines = {line["claim"]: line for line in summarise(found)}
+    assert list(lines) == list(STATEMENTS)
+    assert (lines["cfh"]["verdict"], lines["cfh"]["reproduced"]) == ("in part", 1)
+    assert lines["cfh"]["tests"] == 2
+    assert lines["htr"]["verdict"] == "not reproduced"
+    assert lines["data"]["verdict"] == "not tested"
+    table = findings_table(found)
+    assert len(table.rows) == 3
+    assert any("nobody" in note for note in table.notes)
+    assert table.markdown().count("\n| ") == 3 + 2

@@ -1,0 +1,120 @@
+"""Collections made for an experiment: what they hold, and that they read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.harness.derive import (
+    keep_share,
+    links_of,
+    mate_splits,
+    split_two_ways,
+    write_described,
+    write_keywords,
+    write_splits,
+)
+from tests.planted import write_lines, write_planted_links
+from trainer.collection import Collection, read_collection
+from trainer.evaluation.evaluate import judge
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Collection:
+    """Documents that link to others of their topic, in three splits."""
+    folder = write_planted_links(tmp_path / "linked")
+    train = folder / "qrels" / "train.tsv"
+    header, *lines = train.read_text().splitlines()
+    train.write_text("\n".join([header, *lines[::2]]) + "\n")
+    (folder / "qrels" / "test.tsv").write_text("\n".join([header, *lines[1::2]]) + "\n")
+    return read_collection(folder)
+
+
+def test_shares_hold_the_smaller_ones(linked: Collection) -> None:
+    small, large = (keep_share(linked, share, 1) for share in (0.1, 0.5))
+    everything = links_of(linked, ["train"])
+    assert len(large["train"]) == round(0.5 * len(everything))
+    assert set(small["train"]) < set(large["train"])
+    for splits in (small, large):
+        assert sorted(splits["train"] + splits["unused"]) == everything
+        assert splits["test"] == links_of(linked, ["test"])
+
+
+@pytest.fixture
+def described(linked: Collection) -> Collection:
+    """Every other document described in another language."""
+    lines = [{"_id": document.id, "text": "語 記"} for document in linked.documents[::2]]
+    write_lines(linked.path / "ja" / "queries.jsonl", lines)
+    return read_collection(linked.path / "ja")
+
+
+def test_descriptions_inherit_a_share(described: Collection, tmp_path: Path) -> None:
+    splits = keep_share(described, 0.1, 1)
+    folder = write_described(described.path, tmp_path / "few", splits)
+    found = read_collection(folder)
+    assert found.have_mates
+    assert [query.id for query in found.queries or []] == [q.id for q in described.queries or []]
+    assert links_of(found, ["train"]) == sorted(splits["train"])
+    assert links_of(found, ["test"]) == links_of(described, ["test"])
+    judgements, _ = judge(found, "test", ["train", "valid", "unused"])
+    own = {document.id: row for row, document in enumerate(found.documents)}
+    assert all(own[judgement.query] in judgement.excluded for judgement in judgements)
+
+
+def test_mates_are_answers_once(described: Collection, linked: Collection, tmp_path: Path) -> None:
+    splits = mate_splits(described, 1)
+    names = [query.id for query in described.queries or []]
+    assert sorted(link for links in splits.values() for link in links) == [(n, n) for n in names]
+    found = read_collection(write_splits(described.path, tmp_path / "mates", splits))
+    assert not found.have_mates
+    assert {q: list(d) for q, d in found.qrels("test").items()} == {
+        name: [name] for name, _ in splits["test"]
+    }
+    judgements, _ = judge(found, "test", ["train", "valid"])
+    assert len(judgements) == len(splits["test"])
+    with pytest.raises(ValueError, match="no descriptions of documents"):
+        mate_splits(linked, 1)
+
+
+def test_two_ways_ask_the_same_of_the_same_candidates(linked: Collection, tmp_path: Path) -> None:
+    by_links, by_documents = split_two_ways(linked, 3)
+    everything = links_of(linked, linked.splits)
+    tested = {name for link in by_documents["test"] for name in link}
+    for name in ("train", "valid"):
+        assert not tested & {end for link in by_documents[name] for end in link}
+        assert tested & {end for link in by_links["train"] for end in link}
+        assert len(by_links[name]) == len(by_documents[name]) > 0
+    assert by_links["test"] == by_documents["test"]
+    judged = []
+    for number, splits in enumerate((by_links, by_documents)):
+        assert sorted(link for part in splits.values() for link in part) == everything
+        folder = write_splits(linked.path, tmp_path / f"way{number}", splits)
+        found, _ = judge(read_collection(folder), "test", ("train", "valid", "other"))
+        judged.append([(j.query, j.relevant.tolist(), j.excluded.tolist()) for j in found])
+    assert judged[0] == judged[1]
+
+
+def test_keywords_are_words_of_their_document(linked: Collection, tmp_path: Path) -> None:
+    folders = write_keywords(linked, tmp_path / "words", (2, 4), known=10_000, seed=1)
+    texts = {d.id: f"{d.fields['title']} {d.fields['text']}".split() for d in linked.documents}
+    small, large = (read_collection(folders[size]) for size in (2, 4))
+    assert small.queries is not None
+    assert large.queries is not None
+    assert small.have_mates
+    for few, many in zip(small.queries, large.queries, strict=True):
+        assert few.id == many.id
+        assert many.text.split()[:2] == few.text.split()
+        assert len(set(many.text.split())) == 4
+        assert set(many.text.split()) <= set(texts[many.id])
+    judgements, _ = judge(small, "test", ("train", "valid"))
+    rows = {document.id: row for row, document in enumerate(small.documents)}
+    assert all(rows[judgement.query] in judgement.excluded for judgement in judgements)
+    assert links_of(small, ["test"]) == links_of(linked, ["test"])
+
+
+def test_only_known_words_are_drawn(linked: Collection, tmp_path: Path) -> None:
+    folders = write_keywords(linked, tmp_path / "few", (20,), known=5, seed=1)
+    drawn = read_collection(folders[20]).queries
+    assert drawn is not None
+    assert len({word for query in drawn for word in query.text.split()}) == 5

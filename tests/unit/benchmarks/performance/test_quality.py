@@ -1,0 +1,82 @@
+"""The benchmarks on a planted collection: they run, and their JSON has the shape that is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.experiments import documents
+from benchmarks.harness import peers
+from benchmarks.performance import quality
+from tests.planted import write_planted
+from trainer.collection import read_collection
+from trainer.evaluation.evaluate import judge
+
+EXCLUDED = ("train", "valid")
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder laid out as the shared one, tldr/en with its corpus above it."""
+    folder = tmp_path / "data"
+    planted = write_planted(folder / "tldr" / "en")
+    shutil.move(planted / "corpus.jsonl", folder / "tldr" / "corpus.jsonl")
+    write_planted(folder / "wikispeedia")
+    monkeypatch.setenv("FULLRANK_DATA", str(folder))
+    return folder
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_quality_trains_and_measures_through_the_command(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "bundles"
+    with pytest.raises(SystemExit) as stopped:
+        quality.main(["--json", "--only", "tldr/en", "--out", str(out), "--recipe", "tfidf"])
+    result = printed(capsys)
+    line = result["collections"]["tldr/en"]
+    assert stopped.value.code == (0 if result["passed"] else 1)
+    assert result["recipe"] == "tfidf"
+    assert (line["metric"], line["floor"], line["split"]) == ("mrr", 0.51, "test")
+    assert line["value"] == line["tfidf"] == line["measures"]["mrr"]["mean"]
+    assert line["queries"] == 36
+    assert 0 < line["bm25s"] <= 1
+    assert line["train_seconds"] > 0
+    assert 0.01 < line["train_peak_gib"] < 4
+    assert Path(line["bundle"]).parent == out / "tldr-en"
+    assert {"processor", "cores", "versions"} <= set(result["machine"])
+
+
+@pytest.mark.parametrize("command", [quality.main, documents.main])
+def test_a_missing_collection_is_named(command: Any, data: Path) -> None:
+    shutil.rmtree(data / "wikispeedia")
+    with pytest.raises(SystemExit) as stopped:
+        command(["--only", "wikispeedia"])
+    assert str(data / "wikispeedia") in str(stopped.value.code)
+
+
+def test_bm25s_sees_our_words_and_our_exclusions(data: Path) -> None:
+    collection = read_collection(data / "wikispeedia")
+    judgements, _ = judge(collection, "test", EXCLUDED)
+    all_of_them = peers.bm25s_measures(collection, judgements)
+    half = peers.bm25s_measures(collection, judgements[:5])
+    for name, values in all_of_them.items():
+        np.testing.assert_array_equal(values[:5], half[name])
+    # Half of the queries share their topic's word with its documents; word overlap finds those.
+    assert 0.3 < all_of_them["mrr"].mean() < 1.0
+    number = {document.id: row for row, document in enumerate(collection.documents)}
+    blocked = np.array(sorted(number[f"d0-{n}"] for n in range(5)), np.int64)
+    one = judgements[0]
+    assert one.query.startswith("test0")
+    left = type(one)(one.query, np.array([number["d0-5"]]), np.array([1]), blocked)
+    measures = peers.bm25s_measures(collection, [left])
+    assert measures["mrr"][0] >= all_of_them["mrr"][0] / 6

@@ -1,0 +1,136 @@
+"""Resampled corpora: nothing made up, the same from the same seed, statistics as in the source."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from benchmarks.performance.resample import (
+    Line,
+    Source,
+    run_queries,
+    short_queries,
+    term_statistics,
+    write_corpus,
+)
+from fullrank.text.words import count_words, words
+
+SECTIONS = ("admin", "games", "libs")
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Line]:
+    """1,500 documents of three sections, words falling off by rank, some sentences in many of them."""
+    draw = random.Random(7)
+    vocabulary = [f"w{i}" for i in range(2000)]
+    weights = [1 / (rank + 1) for rank in range(len(vocabulary))]
+    made = []
+    for i in range(1500):
+        section = SECTIONS[i % 3]
+        sentences = ["This is of the house."] if draw.random() < 0.3 else []
+        for _ in range(draw.choice((1, 2, 4, 9))):
+            chosen = draw.choices(vocabulary, weights, k=draw.randint(5, 15))
+            sentences.append(f"{section} {' '.join(chosen)}.")
+        title = f"p{i}: {' '.join(draw.choices(vocabulary, weights, k=4))}"
+        made.append(
+            {"_id": f"p{i:05}", "title": title, "text": " ".join(sentences), "section": section}
+        )
+    return made
+
+
+@pytest.fixture(scope="module")
+def source(lines: list[Line]) -> Source:
+    return Source(lines)
+
+
+def first(source: Source, number: int, seed: int = 1, stretch: float = 1.0) -> list[Line]:
+    return list(islice(source.documents(seed, stretch), number))
+
+
+def test_same_seed_same_corpus(source: Source, tmp_path: Path) -> None:
+    assert first(source, 50) == first(source, 50)
+    assert first(source, 50) != first(source, 50, seed=2)
+    small, large = (
+        (sum(write_corpus(source, tmp_path / str(n), n, seed=1, stretch=1.0)), n)
+        for n in (1500, 2500)
+    )
+    assert small == (1500, 1500)
+    assert large == (2500, 2500)
+    written = [(tmp_path / str(n) / "corpus.jsonl").read_bytes() for n in (1500, 2500)]
+    assert written[1].startswith(written[0])
+    ids = [orjson.loads(line)["_id"] for line in written[1].splitlines()]
+    assert ids == sorted(set(ids))
+    assert len(ids) == 2500
+
+
+def test_nothing_is_made_up(source: Source, lines: list[Line]) -> None:
+    held_out = {line["_id"] for line in source.held_out}
+    assert 0 < len(held_out) < 150
+    kept = [line for line in lines if line["_id"] not in held_out]
+    sentences = {
+        (line["section"], sentence + ".")
+        for line in kept
+        for sentence in line["text"].removesuffix(".").split(". ")
+    }
+    names, descriptions = ({line["title"].split(": ")[part] for line in kept} for part in (0, 1))
+    for line in first(source, 300):
+        for sentence in line["text"].removesuffix(".").split(". ") if line["text"] else []:
+            assert (line["section"], sentence + ".") in sentences
+        name, description = line["title"].split(": ")
+        assert name in names
+        assert description in descriptions
+        assert 0 <= line["draw"] < 1
+
+
+def test_statistics_are_kept(source: Source) -> None:
+    before, after = term_statistics(source.kept), term_statistics(first(source, 6000))
+    assert after["vocabulary"] <= before["vocabulary"]
+    assert after["terms_a_document"]["mean"] == pytest.approx(
+        before["terms_a_document"]["mean"], rel=0.08
+    )
+    for rank, share in before["df_over_n_at_rank"].items():
+        assert after["df_over_n_at_rank"][rank] == pytest.approx(share, rel=0.15)
+
+
+def test_sections_are_as_frequent(source: Source) -> None:
+    found = [line["section"] for line in first(source, 3000)]
+    for section in SECTIONS:
+        share = np.mean([line["section"] == section for line in source.kept])
+        assert np.mean([one == section for one in found]) == pytest.approx(float(share), abs=0.04)
+
+
+def test_stretch_gives_the_terms_asked_for(source: Source) -> None:
+    stretch = source.stretch(50, 1)
+    found = [
+        len(count_words(f"{line['title']}\n{line['text']}"))
+        for line in first(source, 3000, seed=3, stretch=stretch)
+    ]
+    assert np.mean(found) == pytest.approx(50, rel=0.06)
+    assert source.stretch(0, 1) == 1
+
+
+def test_queries_are_held_out(source: Source) -> None:
+    measured = source.held_out[::2]
+    texts = [" ".join(words(line["text"])) for line in measured]
+    titles = {line["title"].split(": ")[1] for line in measured}
+    queries = short_queries(source, 40, 1)
+    assert len(queries) == 40
+    assert len(set(queries)) > 35
+    assert queries == short_queries(source, 40, 1) != short_queries(source, 40, 2)
+    for i, query in enumerate(queries):
+        assert query in titles if i % 2 == 0 else any(text.startswith(query) for text in texts)
+    # Of other documents; boilerplate may read alike.
+    assert len(set(queries) & set(short_queries(source, 40, 1, tuning=True))) < 5
+
+
+@pytest.mark.parametrize("length", [3, 300])
+def test_runs_are_contiguous(source: Source, length: int) -> None:
+    text = " ".join(word for line in source.held_out for word in words(line["text"]))
+    for query in run_queries(source, 10, length, 1):
+        assert len(words(query)) == length
+        assert query in text

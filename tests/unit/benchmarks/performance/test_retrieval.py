@@ -1,0 +1,249 @@
+"""The retrieval benchmark's arithmetic: brute force, rounds, fusion, bars, tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.performance.engines import fused
+from benchmarks.performance.footprint import folder_bytes
+from benchmarks.performance.retrieval_corpus import parser
+from benchmarks.performance.retrieval_tables import BARS, held, plots, tables
+from benchmarks.performance.rounds import Timed, figures, in_rounds
+from benchmarks.performance.truth import Truth, brute_force, equal, mean_recall, recall
+from fullrank.encoding import Encoded, concatenate
+from fullrank.retrieval import Retriever
+
+
+def encoded(draw: np.random.Generator, count: int, width: int = 40, n_dense: int = 6) -> Encoded:
+    """Random texts; every fifth one is the one before again."""
+    dense = draw.normal(size=(count, n_dense)).astype(np.float32)
+    rows = [np.sort(draw.choice(width, draw.integers(0, 8), replace=False)) for _ in range(count)]
+    bias = draw.normal(size=count).astype(np.float32)
+    weights = [draw.uniform(0.1, 2, len(row)).astype(np.float32) for row in rows]
+    for i in range(4, count, 5):
+        dense[i], rows[i], weights[i], bias[i] = (
+            dense[i - 1],
+            rows[i - 1],
+            weights[i - 1],
+            bias[i - 1],
+        )
+    return Encoded(
+        dense,
+        np.cumsum([0, *map(len, rows)]).astype(np.int64),
+        np.concatenate(rows).astype(np.int32),
+        np.concatenate(weights),
+        width,
+        bias,
+    )
+
+
+@pytest.fixture
+def documents() -> Encoded:
+    return encoded(np.random.default_rng(1), 500)
+
+
+@pytest.fixture
+def queries() -> Encoded:
+    return encoded(np.random.default_rng(2), 30)
+
+
+def full_scores(documents: Encoded, queries: Encoded) -> np.ndarray:
+    wide = [e.csr().toarray().astype(np.float64) for e in (queries, documents)]
+    dense = [e.dense.astype(np.float64) for e in (queries, documents)]
+    return dense[0] @ dense[1].T + wide[0] @ wide[1].T + documents.bias.astype(np.float64)
+
+
+def test_brute_force_is_the_full_score(
+    documents: Encoded, queries: Encoded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.performance.truth._TILE", 64)
+    monkeypatch.setattr("benchmarks.performance.truth._BATCH", 7)
+    scores = full_scores(documents, queries).round(12)
+    for line, truth in zip(scores, brute_force(documents, queries, 20), strict=True):
+        order = np.lexsort((np.arange(500), -line))[:20]
+        assert truth.rows.tolist() == order.tolist()
+        np.testing.assert_allclose(truth.scores, line[order], atol=1e-9)
+
+
+def test_brute_force_within_a_filter(documents: Encoded, queries: Encoded) -> None:
+    matching = np.arange(500) % 50 == 3
+    for truth in brute_force(documents, queries, 20, matching=matching):
+        assert sorted(truth.rows.tolist()) == np.flatnonzero(matching).tolist()
+
+
+def test_exact_retrieval_equals_it(documents: Encoded, queries: Encoded) -> None:
+    truths = brute_force(documents, queries, 10)
+    rankings = Retriever(documents).search(queries, 10)
+    assert all(map(equal, rankings, truths))
+    other = Truth(truths[0].rows[::-1], truths[0].scores)
+    assert not equal(rankings[0], other)
+    assert not equal(rankings[0], Truth(truths[0].rows, truths[0].scores + 1e-6))
+
+
+def test_recall() -> None:
+    truth = Truth(np.array([4, 2, 9]), np.array([3.0, 2.0, 1.0]), np.array([11, 12]))
+    assert recall([2, 4, 7], truth, 3) == pytest.approx(2 / 3)
+    assert recall([2, 4, 12], truth, 3) == 1
+    assert recall([1, 7, 8, 9], truth, 3) == 0
+    assert recall([], Truth(np.zeros(0, np.int64), np.zeros(0)), 10) == 1
+    one = Truth(np.array([4]), np.array([3.0]))
+    assert mean_recall([np.array([4]), np.array([5])], [one, one], 1) == 0.5
+
+
+def test_ties_with_the_last_are_told() -> None:
+    one = encoded(np.random.default_rng(3), 5).slice(3, 4)
+    same = concatenate([one] * 6)
+    truth = brute_force(same, one, 2)[0]
+    assert (truth.rows.tolist(), truth.tied.tolist()) == ([0, 1], [2, 3, 4, 5])
+
+
+def test_ratio_is_the_median_over_rounds() -> None:
+    slow = np.array([2.0, 2, 9, 9, 4, 4, 100])
+    timed: Timed[int] = Timed({"slow": slow, "quick": np.ones(7)}, {}, 2)
+    assert timed.ratio("slow", "quick") == {"median": 4, "q25": 3, "q75": 6.5}
+    assert timed.ratio("slow", "absent") is None
+    alone: Timed[int] = Timed({"slow": slow[:1], "quick": np.ones(1)}, {}, 2)
+    assert alone.ratio("slow", "quick") == {"median": 2, "q25": 2, "q75": 2}
+
+
+def test_figures() -> None:
+    found = figures(np.array([0.001, 0.003, 0.002]))
+    assert found == {"p50_ms": 2.0, "p99_ms": 2.98, "queries_per_second": 500.0}
+
+
+def test_all_systems_answer_all_queries_in_turn() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def system(name: str) -> Any:
+        return lambda query: asked.append((name, query)) or f"{name}{query}"
+
+    done: list[int] = []
+    timed = in_rounds(
+        {"a": system("a"), "b": system("b")}, [1, 2, 3], [0], size=2, advance=done.append
+    )
+    rounds = [("a", 1), ("a", 2), ("b", 1), ("b", 2), ("b", 3), ("a", 3)]
+    assert asked == [("a", 0), ("b", 0), *rounds]
+    assert timed.answers == {"a": ["a1", "a2", "a3"], "b": ["b1", "b2", "b3"]}
+    assert done == [2, 1]
+    assert all(len(seconds) == 3 and seconds.min() > 0 for seconds in timed.seconds.values())
+
+
+def test_fusion_adds_reciprocal_ranks() -> None:
+    lists = [np.array([5, 7, 1]), np.array([7, 2, 5, -1])]
+    # 7: 1/62 + 1/61, 5: 1/61 + 1/63, 2: 1/62, 1: 1/63
+    assert fused(lists, 10).tolist() == [7, 5, 2, 1]
+    assert fused(lists, 2).tolist() == [7, 5]
+    assert fused([np.array([3]), np.array([1])], 2).tolist() == [1, 3]
+
+
+def test_folder_bytes(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "a").write_bytes(b"123")
+    (tmp_path / "b").write_bytes(b"12")
+    assert folder_bytes(tmp_path) == {"b": 2, "model": 3, "all": 5}
+
+
+def test_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parser().parse_args(["--sizes", "debian,2000"]).sizes == ["debian", "2000"]
+    with pytest.raises(SystemExit):
+        parser().parse_args(["--sizes", "12"])
+    assert "neither debian nor" in capsys.readouterr().err
+
+
+def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
+    """Figures as the benchmark finds them."""
+    systems = ("exact", "fast", "flat", "hnsw", "bm25s", "bm25s, numpy", "fusion")
+    ms = {s: {"p50_ms": 2.0, "p99_ms": 3.0, "queries_per_second": 500.0} for s in systems}
+    recalls = dict.fromkeys(systems, 0.5)
+    point = {
+        "milliseconds": ms,
+        "recall": recalls,
+        "certified_share": 1.0,
+        "equal_to_brute_force": 1.0,
+    }
+    ratio = {"median": 1.0, "q25": 0.9, "q75": 1.1}
+    names = ("exact_over_flat_scan", "fast_speedup_over_exact", "fast_over_bm25s")
+    return {
+        "corpus": name,
+        "documents": documents,
+        "built": {"documents": documents, "seconds": 9.5, "cores": 2, "peak_resident_gb": 1.5},
+        "terms_a_document": 60.0,
+        "bytes_per_document": 1234.5,
+        "memory": {
+            "proportional_set_gb": 1.5,
+            "of_their_own_gb": 0.4,
+            "open_s": 0.2,
+            "first_answers_s": {"exact": 0.1},
+        },
+        "exact_over_flat_scan": 1.2,
+        "certified_share": 1.0,
+        "equal_to_brute_force": 1.0,
+        "fast_speedup_over_exact": 16.0,
+        "fast_recall_at_10": 0.995,
+        "fast_over_bm25s": 0.9,
+        "fusion_recall_at_10": 0.5,
+        "ratios": {
+            **dict.fromkeys(names, ratio),
+            "fast_over_hnsw": None,
+            "fast_over_fusion": ratio,
+        },
+        "milliseconds": ms,
+        "recall_at_10": recalls,
+        "hnsw": {"efSearch": 64, "recall_of_dense_top_10": 0.96},
+        "limit": {
+            "gigabytes_a_second": 10.0,
+            "dense_ms": 1.0,
+            "with_all_postings_ms": 1.5,
+            "exact_over_dense_limit": 2.0,
+            "exact_over_limit": 1.4,
+        },
+        "curves": {
+            "k": {"10": point, "100": point},
+            "words": {"3": point},
+            "share": {"0.01": {**point, "filter_ms": 0.5}},
+        },
+        **more,
+    }
+
+
+def test_bars() -> None:
+    good = held(corpus("1000000", 10**6))
+    assert good["all"]
+    assert good["documents"] == 10**6
+    assert set(good["bars"]) == set(BARS)
+    for name, value in {
+        "exact_over_flat_scan": 1.31,
+        "certified_share": 0.999,
+        "equal_to_brute_force": 0.999,
+        "fast_speedup_over_exact": 14.9,
+        "fast_recall_at_10": 0.9899,
+        "fast_over_bm25s": 1.01,
+    }.items():
+        found = held(corpus("1000000", 10**6, **{name: value}))
+        assert not found["all"]
+        assert [bar for bar, said in found["bars"].items() if not said["held"]] == [name]
+    # What was not measured does not hold.
+    assert not held(corpus("1000000", 10**6, fast_recall_at_10=None))["all"]
+
+
+def test_tables_and_plots(tmp_path: Path) -> None:
+    corpora = {name: corpus(name, int(name)) for name in ("2000", "10000")}
+    statistics = {
+        "documents": 5,
+        "vocabulary": 7,
+        "terms_a_document": {"mean": 3.0, "q50": 3.0},
+        "df_over_n_at_rank": {"1": 0.5},
+    }
+    made = tables(corpora, held(corpora["10000"]), {"source": statistics, "corpus": statistics})
+    json.dumps([table.as_dict() for table in made])
+    for table in made:
+        assert all(len(row) == len(table.headings) for row in table.rows)
+        assert table.markdown()
+    drawn = plots(corpora, tmp_path)
+    assert {path.name for path in drawn} == {"documents.svg", "k.svg", "words.svg", "share.svg"}
+    assert all(path.stat().st_size for path in drawn)

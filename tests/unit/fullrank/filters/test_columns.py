@@ -1,0 +1,248 @@
+"""Columns: what they hold is what the stored fields hold, and what does not fit is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+
+from fullrank.columns import Columns, build_columns, columns_of, open_columns
+from fullrank.errors import BundleError
+from fullrank.filters.columns.build import MAX_FIELDS
+from fullrank.storage.strings import StringTable
+from tests.stored_fields import documents, kind_of, values_of
+
+Arrays = dict[str, npt.NDArray[Any]]
+Tables = dict[str, StringTable]
+
+
+def stored(given: Iterable[dict[str, Any]]) -> tuple[Arrays, Tables, dict[str, Any]]:
+    """What build_columns writes for these documents' JSON lines."""
+    arrays: Arrays = {}
+    tables: Tables = {}
+
+    def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        assert name not in arrays
+        # Not zeros: the builder fills all of what it asks for.
+        arrays[name] = np.full(shape, 77, dtype)
+        return arrays[name]
+
+    def strings(name: str, texts: Iterable[str]) -> None:
+        assert name not in tables
+        tables[name] = StringTable.of(texts)
+
+    facts = build_columns((json.dumps(fields) + "\n" for fields in given), create, strings)
+    return arrays, tables, facts
+
+
+def contents(columns: Columns) -> dict[str, list[list[Any]]]:
+    """Every field's values by document, from the arrays alone."""
+    found: dict[str, list[list[Any]]] = {}
+    for name, column in columns.by_name.items():
+        found[name] = [[] for _ in range(columns.documents)]
+        for part in column.parts.values():
+            for row in range(columns.documents):
+                if part.indptr is None:
+                    codes = [int(part.codes[row])] if part.codes[row] >= 0 else []
+                else:
+                    start, stop = part.indptr[row : row + 2].tolist()
+                    codes = part.codes[start:stop].tolist()
+                found[name][row] += [part.values[code] for code in codes]
+    return found
+
+
+def sorted_values(values: list[Any]) -> list[Any]:
+    """Distinct values by kind, then by value, numbers as floats."""
+    plain = {(kind_of(v), float(v) if kind_of(v) == "number" else v) for v in values}
+    return [value for _, value in sorted(plain, key=lambda pair: (order(pair[0]), pair[1]))]
+
+
+def order(kind: str) -> int:
+    return ("boolean", "number", "keyword").index(kind)
+
+
+@given(documents)
+@settings(deadline=None)
+def test_columns_hold_what_the_fields_hold(given: list[dict[str, Any]]) -> None:
+    arrays, tables, facts = stored(given)
+    columns = open_columns(len(given), facts, arrays, tables)
+    assert columns.documents == facts["documents"] == len(given)
+    assert columns.refused == {}
+    expected = {
+        name: [sorted_values(values_of(document, name)) for document in given]
+        for name in dict.fromkeys(name for document in given for name in document)
+    }
+    for read in (columns, columns_of(given)):
+        assert contents(read) == expected
+        for name, rows in expected.items():
+            assert read[name].present().tolist() == [bool(values) for values in rows]
+
+
+def test_one_value_a_document_takes_no_lists() -> None:
+    columns = columns_of([{"tag": ["a", "a"]}, {"tag": "b"}, {"tag": []}, {"tag": [None]}])
+    part = columns["tag"].parts["keyword"]
+    assert part.indptr is None
+    assert part.codes.tolist() == [0, 1, -1, -1]
+    assert part.codes.dtype == np.int8
+
+
+@pytest.mark.parametrize(
+    ("count", "dtype"), [(128, np.int8), (129, np.int16), (32768, np.int16), (32769, np.int32)]
+)
+def test_codes_are_as_narrow_as_their_values_allow(count: int, dtype: type) -> None:
+    columns = columns_of({"n": i, "t": str(i)} for i in range(count))
+    for kind, name in (("number", "n"), ("keyword", "t")):
+        part = columns[name].parts[kind]  # type: ignore[index]
+        assert part.codes.dtype == dtype
+        assert int(part.codes.max()) == count - 1
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("x" * 257, "longer than 256 bytes"),
+        ("ß" * 129, "longer than 256 bytes"),
+        ("\ud800", "longer than 256 bytes"),
+        (2**53 + 1, "beyond 2^53"),
+        (-(2**53) - 1, "beyond 2^53"),
+        (float("inf"), "not finite"),
+        (float("nan"), "not finite"),
+        ({"a": 1}, "objects"),
+        ([["a"]], "objects"),
+        (["a", {"b": 1}], "objects"),
+    ],
+)
+def test_one_value_that_does_not_fit_refuses_the_field(value: Any, reason: str) -> None:
+    columns = columns_of([{"f": "a", "g": 1}, {"f": value}, {"f": "b"}])
+    assert list(columns.by_name) == ["g"]
+    assert reason in columns.refused["f"]
+
+
+def test_names_that_nobody_can_ask_for_are_passed_over() -> None:
+    columns = columns_of([{"n" * 257: 1, "\ud800": 1, "": 1}])
+    assert list(columns.by_name) == [""]
+    assert columns.refused == {}
+
+
+def test_only_the_first_fields_become_columns() -> None:
+    columns = columns_of([{f"f{i}": i for i in range(MAX_FIELDS + 9)}])
+    assert list(columns.by_name) == [f"f{i}" for i in range(MAX_FIELDS)]
+
+
+def test_too_many_different_texts_refuse_the_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fullrank.filters.columns.build.MAX_KEYWORDS", 3)
+    columns = columns_of({"f": str(i), "g": str(i % 3)} for i in range(4))
+    assert list(columns.by_name) == ["g"]
+    assert "more than 3 different texts" in columns.refused["f"]
+
+
+def test_without_documents_or_fields() -> None:
+    assert columns_of([]).by_name == {}
+    assert columns_of([{}, {}]).documents == 2
+    arrays, tables, facts = stored([])
+    assert (arrays, tables) == ({}, {})
+    assert facts == {"documents": 0, "fields": []}
+
+
+SOUND = [
+    {"section": "net", "year": 1990, "tags": ["a", "b"], "text": "x" * 300},
+    {"section": "mail", "year": 1991, "tags": ["b"]},
+    {"tags": ["c", "a"]},
+]
+
+
+def test_facts_say_what_each_field_is() -> None:
+    assert stored(SOUND)[2]["fields"] == [
+        {"name": "section", "parts": {"keyword": {"values": 2, "lists": False}}},
+        {"name": "year", "parts": {"number": {"values": 2, "lists": False}}},
+        {"name": "tags", "parts": {"keyword": {"values": 3, "lists": True}}},
+        {"name": "text", "refused": "it holds text longer than 256 bytes"},
+    ]
+
+
+def _set(name: str, *place: int, value: Any) -> Callable[[Arrays, Tables], None]:
+    def damage(arrays: Arrays, tables: Tables) -> None:
+        arrays[name][place] = value
+
+    return damage
+
+
+def _array(name: str, array: npt.NDArray[Any]) -> Callable[[Arrays, Tables], None]:
+    def damage(arrays: Arrays, tables: Tables) -> None:
+        arrays[name] = array
+
+    return damage
+
+
+def _table(name: str, *texts: str) -> Callable[[Arrays, Tables], None]:
+    def damage(arrays: Arrays, tables: Tables) -> None:
+        tables[name] = StringTable.of(texts)
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (_set("0.keyword.codes", 0, value=2), "0.keyword.codes: a code outside -1..1"),
+        (_set("0.keyword.codes", 0, value=-2), "0.keyword.codes: a code outside -1..1"),
+        (_set("2.keyword.codes", 0, value=-1), "2.keyword.codes: an index outside 0..2"),
+        (_set("2.keyword.codes", 0, value=1), "2.keyword.codes: indices of a row do not ascend"),
+        (_set("2.keyword.indptr", 0, value=1), "2.keyword.indptr: does not ascend from 0"),
+        (_set("2.keyword.indptr", 1, value=9), "2.keyword.indptr: does not ascend from 0"),
+        (_set("2.keyword.indptr", 3, value=4), "2.keyword.indptr: does not ascend from 0"),
+        (_set("1.number.values", 0, value=2000), "1.number.values: not ascending"),
+        (_set("1.number.values", 1, value=np.inf), "1.number.values: not finite"),
+        (_array("1.number.values", np.zeros(2, np.float32)), "not a row of float64"),
+        (_array("0.keyword.codes", np.zeros(3, np.int64)), "not a row of codes"),
+        (_array("0.keyword.codes", np.zeros((3, 1), np.int8)), "not a row of codes"),
+        (_array("0.keyword.codes", np.zeros(2, np.int8)), "2 codes for 3 documents"),
+        (_array("2.keyword.indptr", np.zeros(3, np.int64)), "2.keyword.indptr: not int64 (4,)"),
+        (
+            _table("0.keyword.values", "net", "mail"),
+            "0.keyword.values: row 1, 'mail', does not come after 'net'",
+        ),
+        (lambda arrays, tables: tables.pop("0.keyword.values"), "0.keyword.values: missing"),
+        (lambda arrays, tables: arrays.pop("2.keyword.indptr"), "2.keyword.indptr: missing"),
+        (_array("0.keyword.indptr", np.zeros(4, np.int64)), "0.keyword.indptr: no part of this"),
+        (_table("0.keyword.names"), "0.keyword.names: no part of this"),
+        (_table("0.keyword.values", "net"), "0.keyword.values: not as many"),
+    ],
+)
+def test_damage_is_named(damage: Callable[[Arrays, Tables], None], reason: str) -> None:
+    arrays, tables, facts = stored(SOUND)
+    damage(arrays, tables)
+    with pytest.raises(BundleError) as caught:
+        open_columns(3, facts, arrays, tables)
+    assert reason in str(caught.value)
+
+
+def test_codes_too_narrow_for_their_values_are_refused() -> None:
+    arrays, tables, facts = stored({"n": i} for i in range(200))
+    arrays["0.number.codes"] = np.zeros(200, np.int8)
+    with pytest.raises(BundleError, match=r"0\.number\.codes: too narrow for 200 values"):
+        open_columns(200, facts, arrays, tables)
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({}, "does not describe it"),
+        ({"documents": 3, "fields": {}}, "does not describe it"),
+        ({"documents": 3, "fields": [], "more": 1}, "does not describe it"),
+        ({"documents": 4, "fields": []}, "of 4 documents, the bundle has 3"),
+        ({"documents": 3, "fields": [3]}, "does not describe a field"),
+        ({"documents": 3, "fields": [{"name": "a"}]}, "does not describe a field"),
+        ({"documents": 3, "fields": [{"name": "a", "parts": {"text": {}}}]}, "describe a field"),
+        ({"documents": 3, "fields": [{"name": "a", "parts": {"number": 3}}]}, "describe a field"),
+        ({"documents": 3, "fields": [{"name": "a", "parts": {}}] * 2}, "'a' is described twice"),
+    ],
+)
+def test_facts_that_describe_nothing_are_refused(facts: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BundleError, match=reason):
+        open_columns(3, facts, {}, {})

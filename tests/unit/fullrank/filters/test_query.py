@@ -1,0 +1,256 @@
+"""Filters decide as plain Python over the documents' fields does."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.columns import columns_of
+from fullrank.encoding import Encoded
+from fullrank.errors import FilterError, QueryError
+from fullrank.filters.query import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, matching, parse_filter
+from fullrank.retrieval import Retriever
+from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, scalars, values_of
+
+COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
+
+
+def lets_through(asked: dict[str, Any], document: dict[str, Any]) -> bool:
+    """The filter's meaning, one document at a time."""
+    return all(_member(key, value, document) for key, value in asked.items())
+
+
+def _member(key: str, value: Any, document: dict[str, Any]) -> bool:
+    if key == "and":
+        return all(lets_through(part, document) for part in value)
+    if key == "or":
+        return any(lets_through(part, document) for part in value)
+    if key == "not":
+        return not lets_through(value, document)
+    held = values_of(document, key)
+    if not isinstance(value, dict):
+        value = {"in": [value]}
+    bounds = {name: bound for name, bound in value.items() if name in COMPARED}
+    found = True
+    if "in" in value:
+        asked = {(kind_of(v), v) for v in value["in"]}
+        found = any((kind_of(v), v) in asked for v in held)
+    if "exists" in value:
+        found = found and bool(held) == value["exists"]
+    if bounds:
+        found = found and any(
+            all(kind_of(v) == kind_of(b) and COMPARED[o](v, b) for o, b in bounds.items())
+            for v in held
+        )
+    return found
+
+
+@st.composite
+def bounds(draw: st.DrawFn) -> dict[str, Any]:
+    values = draw(st.sampled_from([keywords, numbers]))
+    chosen = draw(st.sampled_from([("gt", "lt"), ("gte", "lt"), ("gt", "lte"), ("gte", "lte")]))
+    used = draw(st.sampled_from([chosen, chosen[:1], chosen[1:]]))
+    return {name: draw(values) for name in used}
+
+
+asked_values = scalars | st.sampled_from([7, -1.5, "m", "zz"])
+conditions = st.one_of(
+    asked_values,
+    st.fixed_dictionaries({"in": st.lists(asked_values, max_size=12)}),
+    st.fixed_dictionaries({"exists": st.booleans()}),
+    bounds(),
+    st.builds(lambda a, b: {"in": a, **b}, st.lists(asked_values, max_size=3), bounds()),
+)
+leaves = st.dictionaries(st.sampled_from(sorted(FIELDS)), conditions, max_size=2)
+filters = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.fixed_dictionaries({"and": st.lists(inner, max_size=3)}),
+        st.fixed_dictionaries({"or": st.lists(inner, max_size=3)}),
+        st.fixed_dictionaries({"not": inner}),
+        st.builds(lambda a, b: {**a, "not": b}, leaves, inner),
+    ),
+    max_leaves=6,
+)
+
+
+# Every kind in every field, so that no question is refused for its kind; no lists, so that columns of one value a
+# document are met too.
+EVERY_KIND: list[dict[str, Any]] = [dict.fromkeys(FIELDS, value) for value in (True, 2.5, "net")]
+
+
+@given(documents, filters)
+@settings(deadline=None, max_examples=500)
+def test_a_filter_means_what_plain_python_says(
+    given: list[dict[str, Any]], asked: dict[str, Any]
+) -> None:
+    given = [*given, *EVERY_KIND]
+    found = matching(parse_filter(asked), columns_of(given))
+    assert found.dtype == np.bool_
+    assert found.tolist() == [lets_through(asked, document) for document in given]
+
+
+DOCUMENTS: list[dict[str, Any]] = [
+    {"section": "net", "year": 1990, "tags": ["a", "b"], "free": True, "text": "x" * 300},
+    {"section": "mail", "year": 1995.5, "tags": ["b"], "free": False},
+    {"section": "net", "year": 2001, "tags": [], "never": None},
+    {"tags": "c", "code": 5},
+    {"code": "5"},
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "rows"),
+    [
+        ({}, [0, 1, 2, 3, 4]),
+        ({"section": "net"}, [0, 2]),
+        ({"section": "ne"}, []),
+        ({"section": "net", "year": 1990}, [0]),
+        ({"not": {"section": "net"}}, [1, 3, 4]),
+        ({"section": {"in": ["mail", "net", "x"]}}, [0, 1, 2]),
+        ({"section": {"in": []}}, []),
+        ({"section": {"gte": "n"}}, [0, 2]),
+        ({"section": {"gt": "mail", "lt": "net"}}, []),
+        ({"year": {"gte": 1990, "lt": 2001}}, [0, 1]),
+        ({"year": {"gt": 1990.0}}, [1, 2]),
+        ({"year": {"gt": 3000, "lt": 1000}}, []),
+        ({"year": {"exists": False}}, [3, 4]),
+        ({"tags": "b"}, [0, 1]),
+        ({"tags": {"exists": True}}, [0, 1, 3]),
+        ({"free": False}, [1]),
+        ({"not": {"free": False}}, [0, 2, 3, 4]),
+        ({"code": 5}, [3]),
+        ({"code": "5"}, [4]),
+        ({"code": {"in": [5, "5"]}}, [3, 4]),
+        ({"never": 3}, []),
+        ({"never": "x"}, []),
+        ({"never": {"gt": 1}}, []),
+        ({"never": {"exists": False}}, [0, 1, 2, 3, 4]),
+        ({"or": [{"section": "mail"}, {"tags": "c"}]}, [1, 3]),
+        ({"or": []}, []),
+        ({"and": []}, [0, 1, 2, 3, 4]),
+    ],
+)
+def test_examples(asked: dict[str, Any], rows: list[int]) -> None:
+    found = matching(parse_filter(asked), columns_of(DOCUMENTS))
+    assert np.flatnonzero(found).tolist() == rows
+
+
+def nested(depth: int) -> dict[str, Any]:
+    asked: dict[str, Any] = {"section": "net"}
+    for _ in range(depth - 1):
+        asked = {"not": asked}
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "reason"),
+    [
+        (3, "filter", "is an object"),
+        ([], "filter", "is an object"),
+        ({"and": {}}, "filter.and", "a list of filters"),
+        ({"and": [3]}, "filter.and.0", "is an object"),
+        ({"or": [{}, {"not": []}]}, "filter.or.1.not", "is an object"),
+        ({"year": None}, "filter.year", "exists"),
+        ({"year": [1]}, "filter.year", "in"),
+        ({"year": {}}, "filter.year", "gte"),
+        ({"year": {"ge": 3}}, "filter.year", "gte"),
+        ({"year": {"in": 3}}, "filter.year.in", "a list of values"),
+        ({"year": {"in": [1, None]}}, "filter.year.in.1", "null"),
+        ({"year": {"in": [{}]}}, "filter.year.in.0", "is no value"),
+        ({"year": {"gte": 3, "gt": 3}}, "filter.year", "exclude"),
+        ({"year": {"lt": 3, "lte": 3}}, "filter.year", "exclude"),
+        ({"year": {"gte": 3, "lt": "4"}}, "filter.year", "a number, the other text"),
+        ({"year": {"gte": True}}, "filter.year.gte", "no order"),
+        ({"year": {"gte": None}}, "filter.year.gte", "null"),
+        ({"year": {"exists": 1}}, "filter.year.exists", "true or false"),
+        ({"year": 2**53 + 1}, "filter.year", "2^53"),
+        ({"year": {"lt": 10**400}}, "filter.year.lt", "2^53"),
+        ({"year": float("nan")}, "filter.year", "not finite"),
+        ({"year": {"in": [float("inf")]}}, "filter.year.in.0", "not finite"),
+        ({"section": "\ud800"}, "filter.section", "surrogate"),
+        ({"\ud800": 1}, "filter", "surrogate"),
+        ({"x" * 257: 1}, "filter", "256"),
+        (
+            {"sections": "net"},
+            "filter.sections",
+            "there are: code, free, never, section, tags, year",
+        ),
+        ({"not": {"text": "x"}}, "filter.not.text", "longer than 256 bytes"),
+        ({"text": {"exists": True}}, "filter.text.exists", "cannot be filtered on"),
+        ({"year": "1990"}, "filter.year", "holds numbers, not text"),
+        ({"year": True}, "filter.year", "holds numbers, not true or false"),
+        ({"section": {"in": ["net", 3]}}, "filter.section.in", "holds text, not numbers"),
+        ({"section": {"lt": 3}}, "filter.section", "holds text, not numbers"),
+        ({"code": True}, "filter.code", "holds numbers and text, not true or false"),
+        (nested(MAX_DEPTH + 1), "filter" + ".not" * MAX_DEPTH, "deeper"),
+        (nested(900), "filter" + ".not" * MAX_DEPTH, "deeper"),
+        ({"or": [{}] * MAX_CONDITIONS}, f"filter.or.{MAX_CONDITIONS - 1}", "conditions"),
+        ({str(i): i for i in range(MAX_CONDITIONS + 1)}, "filter", "conditions"),
+        ({"year": {"in": [1] * (MAX_VALUES + 1)}}, f"filter.year.in.{MAX_VALUES}", "values"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_path(asked: Any, path: str, reason: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        matching(parse_filter(asked), columns_of(DOCUMENTS))
+    assert isinstance(caught.value, FilterError)
+    assert caught.value.path == path
+    assert reason in caught.value.reason
+    assert str(caught.value) == f"{path}: {caught.value.reason}"
+
+
+def test_the_largest_filters_are_taken() -> None:
+    columns = columns_of(DOCUMENTS)
+    assert matching(parse_filter(nested(MAX_DEPTH)), columns).sum() == 3
+    many = {"year": {"in": list(range(MAX_VALUES))}}
+    assert matching(parse_filter(many), columns).tolist() == [True, False, True, False, False]
+    wide = {"or": [{"year": year} for year in range(1990, 1990 + MAX_CONDITIONS // 2 - 1)]}
+    assert matching(parse_filter(wide), columns).tolist() == [True, False, True, False, False]
+
+
+def test_many_fields_are_not_all_listed() -> None:
+    columns = columns_of([{f"f{i:03}": i for i in range(50)}])
+    with pytest.raises(FilterError, match=r"f000, .*, f019 and 30 more$"):
+        matching(parse_filter({"g": 1}), columns)
+    with pytest.raises(FilterError, match=r"there are: none$"):
+        matching(parse_filter({"g": 1}), columns_of([{}]))
+
+
+def whole_numbers(rng: np.random.Generator, count: int) -> Encoded:
+    """Texts of small integers: every score is exact, and many are equal."""
+    sparse = rng.integers(-1, 2, (count, 12)).astype(np.float32)
+    rows, indices = np.nonzero(sparse)
+    return Encoded(
+        rng.integers(-2, 3, (count, 4)).astype(np.float32),
+        np.searchsorted(rows, np.arange(count + 1)).astype(np.int64),
+        indices.astype(np.int32),
+        sparse[rows, indices],
+        12,
+        rng.integers(-2, 3, count).astype(np.float32),
+    )
+
+
+@pytest.mark.parametrize("share", [0, 0.002, 0.1, 0.5, 0.9, 1])
+@pytest.mark.parametrize("limit", [1, 10, 1000])
+def test_search_under_a_filter_is_the_brute_force_over_what_matches(
+    share: float, limit: int
+) -> None:
+    rng = np.random.default_rng(3)
+    documents, queries = whole_numbers(rng, 600), whole_numbers(rng, 4)
+    price = rng.permutation(600).tolist()
+    asked = parse_filter({"price": {"lt": share * 600}})
+    found = matching(asked, columns_of({"price": p} for p in price))
+    allowed = [row for row, p in enumerate(price) if p < share * 600]
+    scores = queries.dense @ documents.dense.T + documents.bias
+    scores += queries.csr().toarray() @ documents.csr().toarray().T
+    rankings = Retriever(documents).search(queries, limit, offset=1, deleted=~found)
+    for ranking, found_scores in zip(rankings, scores.tolist(), strict=True):
+        expected = sorted(allowed, key=lambda row: (-found_scores[row], row))[1 : 1 + limit]
+        assert ranking.rows.tolist() == expected
+        assert ranking.scores.tolist() == [found_scores[row] for row in expected]
+        assert ranking.total == len(allowed)

@@ -1,0 +1,168 @@
+"""Words that a model does not know: what they weigh, and where they stand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log, sqrt
+from pathlib import Path
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from fullrank.bundle.catalog import open_bundle, write_bundle
+from fullrank.encoding import Encoded
+from fullrank.features import Rows
+from fullrank.linear import LinearModel
+from fullrank.live import Operation, View
+from fullrank.model import Parts
+from fullrank.models.mixed import MixedModel
+from fullrank.models.registry import load_model
+from fullrank.unseen import OpenModel, live_model
+from fullrank.unseen.columns import beside, beyond, known
+from tests.api.support import CORPUS, linear_model
+from tests.live import bundle_of
+
+BM25 = linear_model(CORPUS)
+BASE = {d.id: d.fields for d in CORPUS}
+
+
+def opened(model: LinearModel | MixedModel = BM25, rows: int | None = None) -> OpenModel:
+    found = live_model(model)
+    assert found is not None
+    return found if rows is None else replace(found, rows=rows)
+
+
+def unseen(encoded: Encoded, model: OpenModel) -> dict[int, float]:
+    """Row of R → weight, of one text."""
+    found = beyond(encoded, model.model.n_sparse)
+    return dict(zip(found.indices.tolist(), found.values.tolist(), strict=True))
+
+
+def row(word: str) -> int:
+    return crc32(word.encode()) % (1 << 20)
+
+
+def test_weights_are_those_of_bm25_for_the_rarest_word() -> None:
+    model = opened()
+    found = unseen(model.encode_documents([{"title": "qx", "text": "qx copy qx qy"}]), model)
+    idf = float(BM25.sparse.idf.max())
+    # Lengths are those of all words: one in the title (1.5 in the mean), four in the text (5).
+    title = idf * 1 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 1 / 1.5))
+    text = [idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * 4 / 5)) for tf in (2, 1)]
+    assert found == pytest.approx({row("qx"): title + text[0], row("qy"): text[1]}, rel=1e-6)
+    asked = unseen(model.encode_queries(["qx qx copy"]), model)
+    assert asked == pytest.approx({row("qx"): 2 * 2 / (2 + 1)})
+
+
+def test_weights_are_parts_of_a_unit_vector_where_the_model_has_those() -> None:
+    side = replace(BM25.sparse, scheme="tfidf")
+    model = opened(replace(BM25, sparse=side))
+    found = unseen(model.encode_queries(["qx qx copy"]), model)
+    idf, copy = float(side.idf.max()), float(side.idf[side.words.row("copy")])
+    raw = (1 + log(2)) * idf
+    assert found == pytest.approx({row("qx"): raw / sqrt(raw**2 + copy**2)}, rel=1e-6)
+
+
+def test_the_diagonal_is_the_one_that_most_words_have() -> None:
+    D = np.full_like(BM25.sparse.D, 0.25)
+    D[1] = -0.5
+    D[0, :3] = 9
+    model = opened(replace(BM25, sparse=replace(BM25.sparse, D=D)))
+    plain = opened()
+    given = [{"title": "qx", "text": "qy"}]
+    here, there = (
+        unseen(model.encode_documents(given), model),
+        unseen(plain.encode_documents(given), plain),
+    )
+    assert here[row("qx")] == pytest.approx(0.25 * there[row("qx")])
+    # A field whose words count against a document has no say.
+    assert here.get(row("qy"), 0.0) == 0
+
+
+def test_a_model_without_an_exact_part_gets_a_cosine() -> None:
+    side = replace(BM25.sparse, scheme="none")
+    dense = linear_model(CORPUS, n_dense=4)
+    settings = {**dense.settings, "dense_scale": 10.0}
+    model = opened(replace(dense, sparse=side, settings=settings))
+    assert unseen(model.encode_documents([{"text": "qx"}]), model) == {row("qx"): 10.0}
+    assert unseen(model.encode_queries(["qx"]), model) == {row("qx"): 1.0}
+
+
+def test_a_mix_has_the_weights_of_its_first_model() -> None:
+    model = opened(MixedModel([BM25, BM25], [0.25, 0.75]))
+    plain = opened()
+    text = [{"text": "qx"}]
+    assert unseen(model.encode_documents(text), model) == unseen(
+        plain.encode_documents(text), plain
+    )
+    assert unseen(model.encode_queries(["qx"]), model) == {row("qx"): 0.25}
+
+
+def test_words_of_one_row_are_told_apart_by_nothing_but_how_often_they_occur() -> None:
+    model = opened(rows=1)
+    query = model.encode_queries(["qx qx qy copy"])
+    assert unseen(query, model) == pytest.approx({0: 3 * 2 / (3 + 1)})
+    terms = {term.term: term for term in model.query_terms("qx qx qy copy")}
+    feature = BM25.n_sparse
+    assert (terms["qx"].feature, terms["qy"].feature) == (feature, feature)
+    assert terms["qx"].weight == pytest.approx(1.0)
+    assert terms["qy"].weight == pytest.approx(0.5)
+    assert terms["copy"].feature == BM25.sparse.words.row("copy")
+
+
+def test_columns_come_apart_as_they_were_put_together() -> None:
+    rng = np.random.default_rng(1)
+    encoded = BM25.encode_queries(["copy files", "", "qx", "remote host ssh"])
+    sizes = [0, 2, 1, 3]
+    indptr = np.concatenate([[0], np.cumsum(sizes)])
+    indices = np.array([4, 9, 1, 0, 5, 7], np.int32)
+    rows = Rows(indptr, indices, rng.random(6).astype(np.float32), 10)
+    both = beside(encoded, rows)
+    left, right = known(both, encoded.width), beyond(both, encoded.width)
+    for name in ("dense", "indptr", "indices", "weights", "bias"):
+        np.testing.assert_array_equal(getattr(left, name), getattr(encoded, name))
+    for name in ("indptr", "indices", "values"):
+        np.testing.assert_array_equal(getattr(right, name), getattr(rows, name))
+    for i in range(len(both)):
+        assert (np.diff(both.row(i)[1]) > 0).all()
+
+
+@pytest.mark.parametrize("config", [{"rows": 0}, {"rows": True}, {"rows": 1.5}, {"rows": "9"}, {}])
+def test_rows_that_are_none_are_refused(config: dict[str, object]) -> None:
+    parts = opened().parts()
+    broken = {"kind": "open", "model": parts.config["model"], **config}
+    with pytest.raises(Exception, match="open"):
+        load_model(Parts(broken, parts.arrays, parts.strings))
+
+
+@pytest.mark.parametrize("n_dense", [0, 8])
+def test_a_view_written_down_answers_as_it_did(tmp_path: Path, n_dense: int) -> None:
+    """The bundle that compaction makes: base rows as they are, unseen words among its sparse features."""
+    view = View.of(bundle_of(linear_model(CORPUS, n_dense=n_dense), BASE)).apply(
+        [
+            Operation(1, "new", {"text": "qx files", "section": 3}),
+            Operation(2, "ls", None),
+            Operation(3, "linux/cp", {"title": "cp", "text": "copy qz"}),
+        ]
+    )
+    for _ in range(2):
+        [[documents, encoded]] = view.batches()
+        path = write_bundle(
+            tmp_path,
+            "live",
+            model=view.encoder,
+            encoded=encoded,
+            documents=documents,
+            golden_queries=["qx", "copy"],
+            card={},
+        )
+        later = View.of(open_bundle(path), view.seq)
+        assert len(later) == len(view)
+        assert later.model.n_sparse == view.model.n_sparse
+        for text in ("qx", "files qz", "copy files", "neverseen"):
+            here = view.search(view.model.encode_queries([text]), 5)
+            there = later.search(later.model.encode_queries([text]), 5)
+            assert [(h.id, h.score) for h in here.hits] == [(h.id, h.score) for h in there.hits]
+        # ... and again on top of it.
+        view = later.apply([Operation(4, "more", {"text": "qx qx qw"}), Operation(5, "new", None)])

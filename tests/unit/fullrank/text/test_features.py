@@ -1,0 +1,398 @@
+"""Counts and weights beside scikit-learn, bm25s and formulas written out in float64."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from zlib import crc32
+
+import bm25s
+import numpy as np
+import numpy.typing as npt
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from fullrank import features
+from fullrank.errors import FullrankError
+from fullrank.features import (
+    Rows,
+    Vocabulary,
+    beside,
+    bm25,
+    bm25_idf,
+    count_corpus,
+    moved,
+    row_sums,
+    rows_of,
+    saturate,
+    strongest,
+    tfidf,
+    tfidf_idf,
+    times,
+    trigram_rows,
+    unit,
+)
+from fullrank.text import counting
+from fullrank.text.words import count_words, trigrams, words
+
+NASTY = ["", "a", "a a a", "...", "B b 日本語日本 b", "über ÜBER straße", "x" * 300, "a b"]
+
+
+@pytest.fixture(scope="module")
+def corpus() -> list[str]:
+    """Planted text: Zipf words, lengths from none to a few hundred."""
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(0, 300, 200)
+    ranks = [np.minimum(rng.zipf(1.3, n), 2000) for n in lengths]
+    return NASTY + [" ".join(f"w{rank}" for rank in text) for text in ranks]
+
+
+def dense(rows: Rows) -> npt.NDArray[np.float64]:
+    matrix = np.zeros((len(rows), rows.width))
+    for i in range(len(rows)):
+        for j in range(int(rows.indptr[i]), int(rows.indptr[i + 1])):
+            matrix[i, rows.indices[j]] += float(rows.values[j])
+    return matrix
+
+
+def is_canonical(rows: Rows) -> bool:
+    """Entries ascend inside each row, types are those the class promises."""
+    steps = np.diff(rows.indices.astype(np.int64))
+    inside = np.ones(len(steps), bool)
+    inside[rows.indptr[1:-1][(rows.indptr[1:-1] > 0) & (rows.indptr[1:-1] <= len(steps))] - 1] = (
+        False
+    )
+    return bool(
+        np.all(steps[inside] > 0)
+        and rows.indptr.dtype == np.int64
+        and rows.indices.dtype == np.int32
+        and rows.values.dtype == np.float32
+    )
+
+
+def same(a: Rows, b: Rows) -> None:
+    np.testing.assert_array_equal(a.indptr, b.indptr)
+    np.testing.assert_array_equal(a.indices, b.indices)
+    np.testing.assert_array_equal(a.values, b.values)
+    assert a.width == b.width
+
+
+# -- counting ------------------------------------------------------------------------------------
+
+
+def test_a_corpus_is_counted_word_by_word(corpus: list[str]) -> None:
+    titles = [text[:9] for text in corpus]
+    counts = count_corpus([corpus, titles])
+    assert counts.words == sorted({w for text in [*corpus, *titles] for w in words(text)})
+    for column, texts in zip(counts.columns, (corpus, titles), strict=True):
+        assert is_canonical(column)
+        assert column.width == len(counts.words)
+        for i, text in enumerate(texts):
+            row = slice(int(column.indptr[i]), int(column.indptr[i + 1]))
+            found = {
+                counts.words[j]: int(count)
+                for j, count in zip(column.indices[row], column.values[row], strict=True)
+            }
+            assert found == dict(Counter(words(text)))
+
+
+@pytest.mark.parametrize("columns", [[[]], [[""]], [["", ""], []], [["a"], ["b", "c"]]])
+def test_counting_next_to_nothing(columns: list[list[str]]) -> None:
+    counts = count_corpus(columns)
+    assert [len(column) for column in counts.columns] == [len(texts) for texts in columns]
+    assert counts.words == sorted({w for texts in columns for text in texts for w in words(text)})
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 2000])
+def test_chunks_change_nothing(
+    chunk: int, corpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = count_corpus([corpus])
+    monkeypatch.setattr(features, "_CHUNK_CHARACTERS", chunk)
+    done: list[int] = []
+    cut = count_corpus([corpus], progress=done.append)
+    assert cut.words == whole.words
+    same(cut.columns[0], whole.columns[0])
+    assert sum(done) == len(corpus)
+
+
+def test_processes_change_nothing(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)
+    monkeypatch.setattr(features, "_CHUNK_CHARACTERS", 5000)
+    # Else this process, which need not start first, has counted all there is.
+    real = counting.Tally.count
+
+    def slow(self: counting.Tally, chunk: int, texts: Sequence[str]) -> None:
+        time.sleep(0.03)
+        real(self, chunk, texts)
+
+    done: list[int] = []
+    columns = [corpus * 4, corpus]
+    one = count_corpus(columns, processes=1)
+    monkeypatch.setattr(counting.Tally, "count", slow)
+    two = count_corpus(columns, processes=2, progress=done.append)
+    assert two.words == one.words
+    for a, b in zip(two.columns, one.columns, strict=True):
+        same(a, b)
+    assert sum(done) == len(corpus) * 5
+
+
+def test_a_worker_that_dies_is_an_error(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    real = counting._Worker.start
+
+    def doomed(*args: object) -> counting._Worker:
+        worker = real(*args)  # type: ignore[arg-type]
+        worker.worker.process.kill()
+        return worker
+
+    monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)
+    monkeypatch.setattr(counting._Worker, "start", doomed)
+    with pytest.raises(FullrankError, match="a process that counts words died"):
+        count_corpus([corpus], processes=2)
+
+
+def test_an_interrupt_ends_the_workers_without_a_word() -> None:
+    code = """
+import os, signal, threading
+from fullrank import features
+from fullrank.text import counting
+if __name__ == "__main__":
+    features._PARALLEL_CHARACTERS = 0
+    features._CHUNK_CHARACTERS = 1000
+    threading.Timer(1.0, os.killpg, (0, signal.SIGINT)).start()
+    try:
+        features.count_corpus([["a b c d e f g h " * 200] * 100_000], processes=2)
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        start_new_session=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
+
+
+def test_over_another_vocabulary(corpus: list[str]) -> None:
+    counts = count_corpus([corpus])
+    vocabulary = Vocabulary(["w3", "a", "absent", "w1"], buckets=5)
+    over = counts.over(vocabulary)[0]
+    assert is_canonical(over)
+    twin = np.zeros((len(corpus), len(vocabulary)), np.float32)
+    for row, text in enumerate(corpus):
+        for word, often in count_words(text).items():
+            twin[row, vocabulary.row(word)] += often
+    np.testing.assert_array_equal(dense(over), twin)
+    plain = counts.over(Vocabulary(["w3", "a", "absent", "w1"]))[0]
+    np.testing.assert_array_equal(dense(plain), dense(over)[:, :4])
+    total = sum(len(words(text)) for text in corpus)
+    assert dense(over).sum() == total
+
+
+def test_document_frequency_counts_a_row_once_over_all_columns() -> None:
+    counts = count_corpus([["a b", "b", ""], ["a a", "c", "c"]])
+    assert dict(zip(counts.words, counts.document_frequency().tolist(), strict=True)) == {
+        "a": 1,
+        "b": 2,
+        "c": 2,
+    }
+
+
+# -- vocabulary ----------------------------------------------------------------------------------
+
+
+def test_unseen_words_go_to_their_bucket_or_nowhere() -> None:
+    vocabulary = Vocabulary(["b", "a"], buckets=3)
+    unseen = 2 + crc32("日本".encode()) % 3
+    assert len(vocabulary) == 5
+    assert vocabulary.rows(["a", "b", "日本"]).tolist() == [1, 0, unseen]
+    assert Vocabulary(["b", "a"]).rows(["a", "日本"]).tolist() == [1, -1]
+
+
+# -- weights -------------------------------------------------------------------------------------
+
+
+def test_tfidf_is_scikit_learns(corpus: list[str]) -> None:
+    peer = TfidfVectorizer(analyzer=words, sublinear_tf=True)
+    expected = peer.fit_transform(corpus).toarray()
+    counts = count_corpus([corpus])
+    assert counts.words == list(peer.get_feature_names_out())
+    idf = tfidf_idf(counts.document_frequency(), len(corpus))
+    np.testing.assert_allclose(idf, peer.idf_, rtol=1e-6)
+    found = tfidf(counts.columns[0], idf)
+    assert is_canonical(found)
+    np.testing.assert_allclose(dense(found), expected, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize(("k1", "b"), [(1.5, 0.75), (0.9, 0.4), (1.2, 0.0), (2.0, 1.0)])
+def test_bm25_is_bm25s(k1: float, b: float, corpus: list[str]) -> None:
+    counts = count_corpus([corpus])
+    rows = counts.columns[0]
+    idf = bm25_idf(counts.document_frequency(), len(corpus))
+    mean = float(row_sums(rows).mean())
+    ours = dense(bm25(rows, idf, k1=k1, b=b, mean_length=mean))
+
+    place = {word: i for i, word in enumerate(counts.words)}
+    tokens = [[place[word] for word in words(text)] for text in corpus]
+    peer = bm25s.BM25(method="lucene", k1=k1, b=b, dtype="float64")
+    peer.index((tokens, place), show_progress=False)
+    for query in ([0], [1, 5, 7], list(range(0, len(place), 9))):
+        # Lucene's form leaves out the constant k1 + 1.
+        expected = peer.get_scores([counts.words[i] for i in query]) * (k1 + 1)
+        np.testing.assert_allclose(ours[:, query].sum(1), expected, rtol=2e-5, atol=1e-6)
+
+
+def test_bm25_by_its_formula() -> None:
+    counts = Rows.from_lists([([0, 2], [3, 1]), ([], []), ([1], [2])], 3)
+    idf = np.array([0.5, 2.0, 1.5], np.float32)
+    found = dense(bm25(counts, idf, k1=1.2, b=0.75, mean_length=2.0))
+
+    def weight(idf: float, tf: float, length: float) -> float:
+        return idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / 2))
+
+    expected = [[weight(0.5, 3, 4), 0, weight(1.5, 1, 4)], [0, 0, 0], [0, weight(2, 2, 2), 0]]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_idf_by_its_formulas() -> None:
+    df = np.array([0, 1, 5, 10])
+    np.testing.assert_allclose(
+        bm25_idf(df, 10), [math.log(1 + (10 - d + 0.5) / (d + 0.5)) for d in df], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        tfidf_idf(df, 10), [1 + math.log(11 / (1 + d)) for d in df], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("k3", "expected"), [(0.0, [1, 1, 1]), (1.0, [1, 4 / 3, 1.6]), (math.inf, [1, 2, 4])]
+)
+def test_saturation_of_query_terms(k3: float, expected: list[float]) -> None:
+    counts = Rows.from_lists([([0, 1, 2], [1, 2, 4])], 3)
+    np.testing.assert_allclose(saturate(counts, k3).values, expected, rtol=1e-6)
+
+
+def test_unit_rows_have_length_one_and_zeros_stay() -> None:
+    rows = Rows.from_lists([([0, 1], [3, 4]), ([], []), ([2], [0.0]), ([1], [-5])], 3)
+    found = dense(unit(rows))
+    expected = [[0.6, 0.8, 0], [0, 0, 0], [0, 0, 0], [0, -1, 0]]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "weigh",
+    [
+        lambda rows: tfidf(rows, np.full(rows.width, 1.7, np.float32)),
+        lambda rows: bm25(
+            rows, np.full(rows.width, 1.7, np.float32), k1=1.2, b=0.7, mean_length=33.3
+        ),
+        lambda rows: saturate(rows, 0.7),
+        lambda rows: strongest(rows, 3),
+    ],
+)
+def test_a_row_has_the_same_bits_alone_as_among_others(
+    weigh: Callable[[Rows], Rows], corpus: list[str]
+) -> None:
+    rows = count_corpus([corpus]).columns[0]
+    together = weigh(rows)
+    for i in range(len(rows)):
+        alone = weigh(rows.take(np.array([i])))
+        row = slice(int(together.indptr[i]), int(together.indptr[i + 1]))
+        np.testing.assert_array_equal(alone.indices, together.indices[row])
+        np.testing.assert_array_equal(alone.values, together.values[row])
+
+
+# -- rows ----------------------------------------------------------------------------------------
+
+_ENTRIES = st.lists(
+    st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 3)), max_size=9), max_size=6
+)
+
+
+@settings(deadline=None)
+@given(_ENTRIES)
+def test_rows_of_lists_add_up_what_is_named_twice(entries: list[list[tuple[int, int]]]) -> None:
+    rows = Rows.from_lists([([i for i, _ in row], [v for _, v in row]) for row in entries], 7)
+    expected = np.zeros((len(entries), 7))
+    for i, row in enumerate(entries):
+        for index, value in row:
+            expected[i, index] += value
+    assert is_canonical(rows)
+    np.testing.assert_array_equal(dense(rows), expected)
+
+
+@settings(deadline=None)
+@given(_ENTRIES, st.integers(0, 8))
+def test_strongest_keeps_the_largest_ties_by_index(
+    entries: list[list[tuple[int, int]]], keep: int
+) -> None:
+    rows = Rows.from_lists([([i for i, _ in row], [v for _, v in row]) for row in entries], 7)
+    found = strongest(rows, keep)
+    assert is_canonical(found)
+    for i in range(len(rows)):
+        row = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
+        pairs = list(zip(rows.indices[row].tolist(), rows.values[row].tolist(), strict=True))
+        best = sorted(pairs, key=lambda pair: (-abs(pair[1]), pair[0]))[: keep or None]
+        kept = slice(int(found.indptr[i]), int(found.indptr[i + 1]))
+        got = list(zip(found.indices[kept].tolist(), found.values[kept].tolist(), strict=True))
+        assert got == sorted(best)
+
+
+def test_rows_of_a_matrix_in_disorder() -> None:
+    matrix = sp.csr_array((np.array([1.0, 2.0]), np.array([3, 1]), np.array([0, 2])), shape=(1, 4))
+    rows = rows_of(matrix)
+    assert is_canonical(rows)
+    np.testing.assert_array_equal(dense(rows), [[0, 2, 0, 1]])
+
+
+def test_row_sums_are_added_in_double() -> None:
+    rows = Rows.from_lists([([0, 1, 2], [1e8, 1, -1e8]), ([], [])], 3)
+    np.testing.assert_array_equal(row_sums(rows), [1, 0])
+    np.testing.assert_array_equal(row_sums(rows.take(np.array([0]))), [1])
+
+
+# -- trigrams ------------------------------------------------------------------------------------
+
+
+def test_trigram_rows_by_their_formula() -> None:
+    known = Vocabulary(["#ca", "cat", "aaa", "at#"])
+    rows = trigram_rows(["cat", "aaaa", "a", "zzz"], known)
+    assert is_canonical(rows)
+    expected = np.zeros((4, 4))
+    for i, word in enumerate(["cat", "aaaa", "a", "zzz"]):
+        for trigram in trigrams(word):
+            if trigram in known.words:
+                expected[i, known.words.index(trigram)] += len(trigrams(word)) ** -0.5
+    np.testing.assert_allclose(dense(rows), expected, rtol=1e-6)
+    assert expected[1, 2] == 2 / math.sqrt(4)
+
+
+@pytest.mark.parametrize("width", [1, 2, 9])
+def test_one_row_alone_is_what_it_is_among_others(corpus: list[str], width: int) -> None:
+    """Bit for bit: what is encoded by itself when it is asked was one of many when it was learned."""
+    counts = count_corpus([corpus])
+    rng = np.random.default_rng(2)
+    target = rng.integers(-1, len(counts.words) // 2, len(counts.words)).astype(np.int32)
+    idf = tfidf_idf(counts.document_frequency(), len(corpus))
+    table = rng.normal(size=(len(counts.words), width)).astype(np.float32)
+    found = moved(counts.columns[0], target, len(counts.words))
+    weighed = tfidf(found, idf)
+    products, joined = times(weighed, table), beside(weighed, found)
+    for row, text in enumerate(corpus):
+        one = count_corpus([[text]])
+        place = np.array([counts.words.index(word) for word in one.words], np.int64)
+        alone = moved(one.columns[0], target[place], len(counts.words))
+        same(alone, found.take(np.array([row])))
+        same(tfidf(alone, idf), weighed.take(np.array([row])))
+        same(beside(tfidf(alone, idf), alone), joined.take(np.array([row])))
+        assert times(tfidf(alone, idf), table).tobytes() == products[row : row + 1].tobytes()

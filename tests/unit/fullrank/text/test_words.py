@@ -1,0 +1,177 @@
+"""The word segmentation beside a slow reference that looks at one character after another."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fullrank.text.words import count_words, trigrams, words
+
+# Scripts whose words are cut into bigrams, by the name Unicode gives their characters.
+_BIGRAM_SCRIPTS = (
+    "BOPOMOFO",
+    "CJK COMPATIBILITY IDEOGRAPH",
+    "CJK UNIFIED IDEOGRAPH",
+    "COMBINING KATAKANA-HIRAGANA",
+    "HANGUL",
+    "HENTAIGANA",
+    "HIRAGANA",
+    "IDEOGRAPHIC CLOSING MARK",
+    "IDEOGRAPHIC ITERATION MARK",
+    "IDEOGRAPHIC NUMBER ZERO",
+    "KATAKANA",
+    "KHMER",
+    "LAO",
+    "MYANMAR",
+    "THAI",
+)
+
+
+def reference(text: str) -> list[str]:
+    """Words by the rule alone: ASCII other than letters and digits separates; what is left is
+    normalised, lowercased, and walked through one character at a time."""
+    found: list[str] = []
+    for piece in "".join(c if not c.isascii() or c.isalnum() else " " for c in text).split():
+        word, run = "", ""
+
+        def end_of_word() -> None:
+            nonlocal word
+            if any(unicodedata.category(character)[0] in "LN" for character in word):
+                found.append(word)
+            word = ""
+
+        def end_of_run() -> None:
+            nonlocal run
+            if len(run) == 1:
+                found.append(run)
+            for a, b in pairwise(run):
+                found.append(a + b)
+            run = ""
+
+        folded = "".join(c.lower() if c.isascii() else c for c in piece)
+        # A variation selector says nothing, so nothing that it stands between is kept apart.
+        spoken = "".join(c for c in folded if "VARIATION SELECTOR" not in unicodedata.name(c, ""))
+        lowered = unicodedata.normalize("NFKC", spoken).lower()
+        for character in unicodedata.normalize("NFKC", lowered):
+            if unicodedata.category(character)[0] not in "LMN":
+                end_of_word()
+                end_of_run()
+            elif unicodedata.name(character, "").startswith(_BIGRAM_SCRIPTS):
+                end_of_word()
+                run += character
+            else:
+                end_of_run()
+                word += character
+        end_of_word()
+        end_of_run()
+    return found
+
+
+# Letters, marks, digits and separators of many scripts, dense enough to meet each other.
+_ALPHABET = (
+    "aZ09 _-'’.\n\t\0\x7f"
+    "éÉßſİıŒﬁ½²①Ⅷﷺ\u0301\u0308\u0338\u200c\u200d\u00ad\u00a0\u3000\ufeff\ufe0f"
+    "ΣσςЖжאבابی٣हिन्दी"
+    "日本語々〇ーかがカﾞｶＡａ１한글ᄒ\u1161กำ\u0e31ລາວខ្មែរမြန်"
+    "𝒜𠀀🙂❤—“”"
+)
+_TEXTS = st.one_of(st.text(st.sampled_from(_ALPHABET), max_size=30), st.text(max_size=30))
+
+
+@settings(deadline=None, max_examples=400)
+@given(_TEXTS)
+@example("ΟΔΟΣ ΣΑΣ’Σ")
+@example("\ud800x\udfff")
+@example("a\ufe0f\u0301")
+@example("0\uff9e\ufe0f\u0338")
+def test_words_are_those_of_the_reference(text: str) -> None:
+    assert words(text) == reference(text)
+
+
+def test_every_character_is_of_the_kind_its_name_says() -> None:
+    characters = map(chr, range(0x110000))
+    spelled = [c for c in characters if unicodedata.category(c)[0] in "LMN"]
+    # Hangul and Han blocks are long and uniform: every 50th of them will do.
+    uniform = re.compile("[\u3400-\u9fff\uac00-\ud7ff\U00017000-\U00018cff\U00020000-\U0003ffff]")
+    kept = [c for i, c in enumerate(spelled) if i % 50 == 0 or not uniform.match(c)]
+    differ = [c for c in kept if words(f"a{c}{c}日") != reference(f"a{c}{c}日")]
+    assert [f"U+{ord(c):04X} {unicodedata.name(c, '')}" for c in differ] == []
+
+
+@settings(deadline=None, max_examples=400)
+@given(_TEXTS)
+def test_counting_counts_the_words(text: str) -> None:
+    assert dict(count_words(text)) == dict(Counter(reference(text)))
+
+
+@settings(deadline=None)
+@given(st.lists(_TEXTS, max_size=4))
+def test_texts_on_separate_lines_do_not_run_together(texts: list[str]) -> None:
+    assert words("\n".join(texts)) == [word for text in texts for word in words(text)]
+
+
+@example("a\ufe0f\u0301")
+@example("İ\u094d")
+@settings(deadline=None)
+@given(_TEXTS)
+def test_no_word_is_empty_or_changes_when_it_is_cut_again(text: str) -> None:
+    for word in words(text):
+        assert word
+        assert words(word) == [word]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", []),
+        (" \n\t", []),
+        ("Hello, World!", ["hello", "world"]),
+        ("apt-get apt_get", ["apt", "get", "apt", "get"]),
+        ("don't", ["don", "t"]),
+        ("C++ 3.14 x86_64", ["c", "3", "14", "x86", "64"]),
+        ("Über straße", ["über", "straße"]),
+        ("cafe\u0301 café", ["café", "café"]),
+        ("ﬁne ① ２０", ["fine", "1", "20"]),
+        ("Ａｐｔ", ["apt"]),
+        ("naïve–approach", ["naïve", "approach"]),
+        ("日本語", ["日本", "本語"]),
+        ("日 本", ["日", "本"]),
+        ("人々の", ["人々", "々の"]),
+        ("二〇二六", ["二〇", "〇二", "二六"]),
+        ("コーヒー", ["コー", "ーヒ", "ヒー"]),
+        ("ｶﾞｽ", ["ガス"]),
+        ("APIを使う", ["api", "を使", "使う"]),
+        ("한국어 배우기", ["한국", "국어", "배우", "우기"]),
+        ("กินข้าว", ["กิ", "ิน", "นข", "ข้", "้า", "าว"]),
+        ("हिन्दी", ["हिन्दी"]),
+        ("русский ЯЗЫК", ["русский", "язык"]),
+        ("I ❤\ufe0f numpy", ["i", "numpy"]),
+        ("葛\U000e0100城", ["葛城"]),
+        ("=\u0338 a", ["a"]),
+        ("zero\u200bwidth", ["zero", "width"]),
+        ("soft\u00adhyphen", ["soft", "hyphen"]),
+        ("½", ["1", "2"]),
+    ],
+)
+def test_words_by_example(text: str, expected: list[str]) -> None:
+    assert words(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("cat", ("#ca", "cat", "at#")),
+        ("a", ("#a#",)),
+        ("日本", ("#日本", "日本#")),
+        ("aaaa", ("#aa", "aaa", "aaa", "aa#")),
+        ("", ()),
+    ],
+)
+def test_letter_trigrams(word: str, expected: tuple[str, ...]) -> None:
+    assert trigrams(word) == expected

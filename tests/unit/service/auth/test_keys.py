@@ -1,0 +1,203 @@
+"""Keys: made, found, ended, revoked, followed; the file says nothing that opens a door."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fullrank.errors import FullrankError
+from service.auth.keys import KeyRing, KeysError, create_key, read_keys, revoke_key
+from service.edge.access import Access, anonymous, is_loopback
+from tests.api.support import settings_for
+
+ENTRY = {"id": "a", "scopes": ["search"], "sha256": "0" * 64, "created": "2026-01-01"}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "bundles" / "keys.json"
+
+
+def test_a_key_is_found_by_its_token_and_by_nothing_else(path: Path) -> None:
+    key, token = create_key(path, ["search", "admin"], "shop")
+    ring = KeyRing(path)
+    assert ring.find(token) == key == (read_keys(path) or {})["shop"]
+    assert key.scopes == {"search", "admin"}
+    wrong = ["", "shop", "fr_shop_", token[:-1], token + "x", token[3:], token.upper(), "fr__"]
+    wrong += [token.replace("shop", "pohs"), "fr_shop_\ud800", key.sha256, f"fr_shop_{key.sha256}"]
+    assert [ring.find(text) for text in wrong] == [None] * len(wrong)
+
+
+def test_the_file_holds_no_token_and_is_for_its_owner(path: Path) -> None:
+    _, token = create_key(path, ["search"])
+    _, other = create_key(path, ["search"])
+    assert token != other
+    written = path.read_text()
+    assert token.split("_", 2)[2] not in written
+    assert len(json.loads(written)["keys"]) == 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(p.name for p in path.parent.iterdir()) == [".keys.json.lock", "keys.json"]
+
+
+def test_a_revoked_key_stays_revoked_after_a_power_cut(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_key(path, ["search"], "shop")
+    done: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
+
+    def fsync(descriptor: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        real_fsync(descriptor)
+
+    def replace(self: Path, target: Path) -> Path:
+        done.append("replace")
+        return real_replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(Path, "replace", replace)
+    revoke_key(path, "shop")
+    assert done == ["file", "replace", "folder"]
+
+
+def test_a_key_ends_and_a_revoked_one_is_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, brief = create_key(path, ["search"], "brief", days=1)
+    _, kept = create_key(path, ["search"], "kept")
+    ring = KeyRing(path, check_s=0)
+    assert ring.find(brief) is not None
+    now = time.time()
+    monkeypatch.setattr("service.auth.keys.time.time", lambda: now + 86_401)
+    assert ring.find(brief) is None
+    assert ring.usable()
+    assert ring.find(kept) is not None
+    revoke_key(path, "kept")
+    assert ring.find(kept) is None
+    assert not ring.usable()
+    assert ring.present
+    with pytest.raises(KeysError, match="no key 'kept'"):
+        revoke_key(path, "kept")
+
+
+def test_the_file_is_looked_at_again_only_so_often(path: Path) -> None:
+    now = 0.0
+    ring = KeyRing(path, check_s=1, clock=lambda: now)
+    _, token = create_key(path, ["search"])
+    assert ring.find(token) is None
+    now = 1.0
+    assert ring.find(token) is not None
+
+
+def test_a_file_that_becomes_unreadable_leaves_the_keys_of_before(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, token = create_key(path, ["search"])
+    ring = KeyRing(path, check_s=0)
+    path.write_text("{")
+    assert ring.find(token) is not None
+    assert "stay in force" in caplog.text
+    path.unlink()
+    assert ring.find(token) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "[]",
+        "{}",
+        {"keys": {}},
+        {"keys": 1},
+        {"keys": [ENTRY, ENTRY]},
+        {"keys": [{**ENTRY, "id": "A_"}]},
+        {"keys": [{**ENTRY, "id": None}]},
+        {"keys": [{**ENTRY, "scopes": ["all"]}]},
+        {"keys": [{**ENTRY, "scopes": "search"}]},
+        {"keys": [{**ENTRY, "sha256": "x"}]},
+        {"keys": [{**ENTRY, "created": 1}]},
+        {"keys": [{**ENTRY, "expires": "soon"}]},
+        {"keys": [{**ENTRY, "expires": "2026-01-01"}]},
+    ],
+)
+def test_what_is_no_file_of_keys_is_refused(path: Path, content: Any) -> None:
+    path.parent.mkdir()
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(KeysError, match=r"keys\.json"):
+        KeyRing(path)
+
+
+def test_a_file_that_everyone_can_write_is_refused(path: Path) -> None:
+    create_key(path, ["search"])
+    path.chmod(0o606)
+    with pytest.raises(KeysError, match="everyone"):
+        KeyRing(path)
+
+
+@pytest.mark.parametrize(
+    "asked", [{"scopes": []}, {"scopes": ["all"]}, {"scopes": ["search"], "id": "A b"}]
+)
+def test_a_key_that_cannot_be_is_not_made(path: Path, asked: Mapping[str, Any]) -> None:
+    with pytest.raises(KeysError):
+        create_key(path, **asked)
+    create_key(path, ["search"], "same")
+    with pytest.raises(KeysError, match="already"):
+        create_key(path, ["search"], "same")
+    assert list(read_keys(path) or {}) == ["same"]
+
+
+@pytest.mark.parametrize(
+    ("host", "said", "keys", "refused"),
+    [
+        ("127.0.0.1", None, False, False),
+        ("::1", None, False, False),
+        ("localhost", None, False, False),
+        ("0.0.0.0", None, False, True),
+        ("::", None, False, True),
+        ("example.org", None, False, True),
+        ("0.0.0.0", "search", False, False),
+        ("0.0.0.0", "none", False, False),
+        ("0.0.0.0", None, True, False),
+    ],
+)
+def test_it_refuses_to_stand_open_by_mistake(
+    tmp_path: Path, host: str, said: str | None, keys: bool, refused: bool
+) -> None:
+    path = tmp_path / "own-keys.json"
+    settings = settings_for(tmp_path, host=host, anonymous=said, keys=path)
+    assert is_loopback(host) == (host not in ("0.0.0.0", "::", "example.org"))
+    if keys:
+        create_key(path, ["search"], "one")
+    if refused:
+        with pytest.raises(FullrankError, match="fullrank keys create"):
+            Access.of(settings).refuse_to_stand_open()
+    else:
+        Access.of(settings).refuse_to_stand_open()
+    if keys:
+        revoke_key(path, "one")
+        with pytest.raises(FullrankError):
+            Access.of(settings).refuse_to_stand_open()
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        (None, None),
+        ("none", set()),
+        ("search", {"search"}),
+        ("search, events", {"search", "events"}),
+    ],
+)
+def test_what_anyone_may_do_is_a_list_of_scopes(tmp_path: Path, said: Any, meant: Any) -> None:
+    assert anonymous(settings_for(tmp_path, anonymous=said)) == meant
+
+
+@pytest.mark.parametrize("said", ["all", "search,", "admin", "search,admin", "none,search"])
+def test_anything_else_is_refused(tmp_path: Path, said: str) -> None:
+    with pytest.raises(KeysError, match="FULLRANK_ANONYMOUS"):
+        anonymous(settings_for(tmp_path, anonymous=said))

@@ -1,0 +1,127 @@
+"""A corpus read from its file in the order of its ids: what is kept, what is refused, what remains."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from fullrank.errors import CollectionError
+from trainer.collection import read_collection
+from trainer.collection.corpus import CorpusFile
+
+LINES = [
+    json.dumps({"_id": f"d{i:02}", "title": f"Title {i}", "text": "é日本\u2028🙂 " * i, "n": i})
+    for i in range(30)
+]
+SHUFFLED = random.Random(1).sample(LINES, len(LINES))
+ODD = ["", *SHUFFLED[:7], "  ", "", *SHUFFLED[7:]]
+
+
+@pytest.mark.parametrize("lines", [LINES, LINES[::-1], SHUFFLED, ODD, LINES[:1]])
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("packed", [False, True])
+def test_it_gives_what_a_collection_gives(
+    lines: list[str], end: str, packed: bool, tmp_path: Path
+) -> None:
+    content = ("\n".join(lines) + end).encode()
+    path = tmp_path / ("corpus.jsonl.gz" if packed else "corpus.jsonl")
+    path.write_bytes(gzip.compress(content) if packed else content)
+    expected = read_collection(tmp_path)
+    for given in (path, tmp_path):
+        with CorpusFile(given, scratch=tmp_path) as corpus:
+            assert len(corpus) == len(expected.documents)
+            assert list(corpus.documents()) == expected.documents
+            assert corpus.document(len(corpus) - 1) == expected.documents[-1]
+            assert corpus.report.empty_documents == expected.report.empty_documents
+            assert corpus.report.blank_lines == expected.report.blank_lines
+            # A gzipped file is unpacked where nobody sees it.
+            assert [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_fingerprint_is_of_the_content(tmp_path: Path) -> None:
+    content = "\n".join(LINES).encode()
+    (tmp_path / "a.jsonl").write_bytes(content)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "c.jsonl").write_bytes(content + b"\n")
+    found = []
+    for path in sorted(tmp_path.iterdir()):
+        with CorpusFile(path) as corpus:
+            found.append(corpus.fingerprint)
+    assert found[0] == found[1] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"_id": "d03", "text": ""}', ":31: field '_id': 'd03' already stands in line 4"),
+        ('{"_id": "", "text": ""}', ":31: field '_id': empty"),
+        ('{"text": ""}', ":31: field '_id': missing"),
+        ('{"_id": "x", "text": 7}', ":31: field 'text': expected a string, got int"),
+        ("[]", ":31: expected a JSON object"),
+        ("{", ":31: malformed JSON"),
+        ('{"_id": "x", "text": "", "a": [18446744073709551616]}', ":31: 18446744073709551616 is a"),
+        ('{"_id": "x", "text": "", "a": -9223372036854775809}', ":31: -9223372036854775809 is a"),
+    ],
+)
+def test_what_a_collection_refuses_is_refused(line: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join([*LINES, line]), "utf-8")
+    with pytest.raises(CollectionError) as raised:
+        CorpusFile(path)
+    assert f"{path}{reason}" in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
+def test_no_documents_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(b"\n") if name.endswith("gz") else b"\n")
+    with pytest.raises(CollectionError, match="no documents"):
+        CorpusFile(path)
+
+
+@pytest.mark.parametrize("given", ["absent.jsonl", "absent.jsonl.gz", "."])
+def test_no_file_is_refused(given: str, tmp_path: Path) -> None:
+    with pytest.raises(CollectionError):
+        CorpusFile(tmp_path / given)
+
+
+def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(LINES * 1).encode())[:-40])
+    with pytest.raises(CollectionError, match="cannot be read"):
+        CorpusFile(path)
+
+
+def test_a_file_that_changes_meanwhile_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text("\n".join(LINES), "utf-8")
+    with CorpusFile(path) as corpus:
+        path.write_text("x" * 10_000)
+        with pytest.raises(CollectionError, match="changed while it was read"):
+            list(corpus.documents())
+
+
+def test_what_comes_through_a_pipe_is_read_as_a_file_is(tmp_path: Path) -> None:
+    content = "".join(f'{{"_id": "{i:03}", "text": "apple"}}\n' for i in reversed(range(300)))
+    plain = tmp_path / "plain.jsonl"
+    plain.write_text(content)
+    reader, writer = os.pipe()
+    os.write(writer, content.encode())
+    os.close(writer)
+    with CorpusFile(plain) as expected, CorpusFile(f"/dev/fd/{reader}") as found:
+        os.close(reader)
+        assert found.fingerprint == expected.fingerprint
+        assert list(found.documents()) == list(expected.documents())
+
+
+def test_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    numbers = [2**64 - 1, -(2**63), 1e300, 0.1234567890123456789, "1" * 30]
+    path.write_text(json.dumps({"_id": "a", "text": "", "numbers": numbers}))
+    with CorpusFile(path) as corpus:
+        assert corpus.document(0).fields["numbers"] == numbers

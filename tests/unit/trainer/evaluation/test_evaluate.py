@@ -1,0 +1,285 @@
+"""Evaluation: who is a candidate, what is averaged, and agreement with ir-measures on the run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import ir_measures
+import numpy as np
+import pytest
+from ir_measures import AP, RR, P, R, nDCG
+
+from fullrank.bundle.catalog import Bundle, open_bundle
+from fullrank.encoding import Encoded
+from fullrank.errors import CollectionError
+from fullrank.measures import MEASURES
+from fullrank.retrieval import Retriever
+from fullrank.storage.documents import Document, DocumentStore
+from trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
+from trainer.evaluation.evaluate import Evaluation, evaluate, judge, measure_rankings
+from trainer.evaluation.trec import read_run
+from trainer.progress import Reporter
+from trainer.train import train
+
+PEERS = {
+    "map": AP,
+    "p@10": P @ 10,
+    "ndcg@1": nDCG @ 1,
+    "ndcg@3": nDCG @ 3,
+    "ndcg@10": nDCG @ 10,
+    "mrr": RR,
+    "recall@100": R @ 100,
+}
+
+
+def dense(vectors: np.ndarray) -> Encoded:
+    """Texts with a dense part only."""
+    count = len(vectors)
+    return Encoded(
+        np.ascontiguousarray(vectors, np.float32),
+        np.zeros(count + 1, np.int64),
+        np.zeros(0, np.int32),
+        np.zeros(0, np.float32),
+        1,
+        np.zeros(count, np.float32),
+    )
+
+
+class NumberModel:
+    """Encodes a text of numbers as the vector of those numbers."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        return dense(np.array([[float(word) for word in text.split()] for text in texts]))
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        return str(fields["text"])
+
+
+def numbers(vector: np.ndarray) -> str:
+    return " ".join(map(str, vector.tolist()))
+
+
+def collection(
+    documents: np.ndarray,
+    queries: np.ndarray | None,
+    judgements: dict[str, Qrels],
+    *,
+    mates: bool = False,
+) -> Collection:
+    """Documents d000, d001, … and queries q0, q1, …; without queries the documents are.
+
+    mates   each query bears the id of the document it describes
+    """
+    named = "d{:03}" if mates else "q{}"
+    return Collection(
+        path=Path("planted"),
+        documents=[Document(f"d{i:03}", {"text": numbers(v)}) for i, v in enumerate(documents)],
+        queries=None
+        if queries is None
+        else [Query(named.format(i), numbers(v)) for i, v in enumerate(queries)],
+        have_mates=mates or queries is None,
+        splits=tuple(judgements),
+        report=ReadReport(),
+        fingerprint="",
+        judgements=judgements,
+    )
+
+
+def bundle_of(planted: Collection) -> Bundle:
+    """What evaluate() uses of a bundle, over the collection's own vectors."""
+    encoded = NumberModel().encode_queries([item.fields["text"] for item in planted.documents])
+    return cast(
+        Bundle,
+        SimpleNamespace(
+            version="planted-1",
+            model=NumberModel(),
+            encoded=encoded,
+            documents=DocumentStore.of(planted.documents),
+            retriever=Retriever(encoded),
+        ),
+    )
+
+
+def agrees_with_ir_measures(found: Evaluation, run: Path, qrels: Qrels) -> None:
+    """Every measure, per query and in the mean."""
+    ranked = list(ir_measures.read_trec_run(str(run)))  # type: ignore[no-untyped-call]
+    judged = [
+        ir_measures.Qrel(query, document, grade)
+        for query in found.query_ids
+        for document, grade in qrels[query].items()
+    ]
+    expected: dict[tuple[str, str], float] = {
+        (str(metric.measure), metric.query_id): metric.value
+        for metric in ir_measures.iter_calc(list(PEERS.values()), judged, ranked)
+    }
+    for name, peer in PEERS.items():
+        for query, value in zip(found.query_ids, found.per_query[name], strict=True):
+            assert value == pytest.approx(expected[str(peer), query], abs=1e-9), (name, query)
+        mean = np.mean([expected[str(peer), query] for query in found.query_ids])
+        assert found.measures[name].mean == pytest.approx(mean, abs=1e-9)
+
+
+def random_qrels(rng: np.random.Generator, queries: Sequence[str], documents: int) -> Qrels:
+    return {
+        query: {
+            f"d{row:03}": int(rng.integers(0, 4))
+            for row in rng.choice(documents, size=rng.integers(1, 9), replace=False)
+        }
+        for query in queries
+    }
+
+
+@pytest.mark.parametrize("depth", [1000, 40])
+@pytest.mark.parametrize("levels", [3, 1000])  # 3 levels of score: ties everywhere
+def test_agrees_with_ir_measures_on_its_own_run(tmp_path: Path, depth: int, levels: int) -> None:
+    rng = np.random.default_rng(7)
+    documents = rng.integers(-levels, levels, (300, 2)) / levels
+    queries = rng.integers(-levels, levels, (60, 2)) / levels
+    qrels = random_qrels(rng, [f"q{i}" for i in range(60)], 300)
+    planted = collection(documents, queries, {"test": qrels})
+    run = tmp_path / "run.txt"
+    found = evaluate(bundle_of(planted), planted, "test", run=run, depth=depth)
+    assert found.queries + found.left_out == 60
+    agrees_with_ir_measures(found, run, qrels)
+
+
+def test_rankings_in_the_run_break_ties_by_ascending_id(tmp_path: Path) -> None:
+    planted = collection(np.ones((5, 1)), np.ones((1, 1)), {"test": {"q0": {"d003": 1}}})
+    evaluate(bundle_of(planted), planted, "test", run=tmp_path / "run.txt")
+    ranked = [document for document, _ in read_run(tmp_path / "run.txt")["q0"]]
+    assert ranked == ["d000", "d001", "d002", "d003", "d004"]
+
+
+def test_rank_loss_equals_its_definition() -> None:
+    rng = np.random.default_rng(3)
+    documents, queries = rng.normal(size=(50, 3)), rng.normal(size=(20, 3))
+    qrels = random_qrels(rng, [f"q{i}" for i in range(20)], 50)
+    planted = collection(documents, queries, {"test": qrels})
+    found = evaluate(bundle_of(planted), planted, "test")
+    losses = []
+    for query in found.query_ids:
+        scores = documents @ queries[int(query[1:])]
+        relevant = np.array([qrels[query].get(f"d{row:03}", 0) > 0 for row in range(50)])
+        losses.append(np.mean(scores[relevant][:, None] < scores[~relevant][None, :]))
+    assert found.per_query["rank_loss"] == pytest.approx(losses, abs=1e-12)
+    error = np.std(losses, ddof=1) / np.sqrt(len(losses))
+    assert found.measures["rank_loss"].standard_error == pytest.approx(error, abs=1e-12)
+
+
+def test_a_document_is_no_candidate_for_itself(tmp_path: Path) -> None:
+    documents = np.eye(4) + 0.1
+    planted = collection(documents, None, {"test": {"d001": {"d002": 1}}})
+    run = tmp_path / "run.txt"
+    found = evaluate(bundle_of(planted), planted, "test", run=run)
+    assert "d001" not in [document for document, _ in read_run(run)["d001"]]
+    # All three others tie: the answer is second by id, and ties count half.
+    assert found.measures["mrr"].mean == 0.5
+    assert found.measures["rank_loss"].mean == 0.5
+    agrees_with_ir_measures(found, run, planted.qrels("test"))
+
+
+def test_a_description_finds_anything_but_its_mate(tmp_path: Path) -> None:
+    documents = np.eye(4) + 0.1
+    planted = collection(documents, documents, {"test": {"d001": {"d002": 1}}}, mates=True)
+    run = tmp_path / "run.txt"
+    found = evaluate(bundle_of(planted), planted, "test", run=run)
+    assert "d001" not in [document for document, _ in read_run(run)["d001"]]
+    assert found.measures["rank_loss"].mean == 0.5
+
+
+@pytest.mark.parametrize("as_queries", [False, True])
+def test_excluded_links_are_no_candidates(tmp_path: Path, as_queries: bool) -> None:
+    documents = np.array([[3.0], [1.0], [2.0], [0.5]])
+    query = "d003" if as_queries else "q0"
+    judgements = {
+        "train": {query: {"d000": 1, "d001": 0}},
+        "test": {query: {"d002": 1, "d000": 1}},
+    }
+    queries = None if as_queries else np.array([[1.0]])
+    planted = collection(documents, queries, judgements)
+    bundle = bundle_of(planted)
+    plain = evaluate(bundle, planted, "test")
+    assert plain.measures["map"].mean == 1.0
+    run = tmp_path / "run.txt"
+    found = evaluate(bundle, planted, "test", ["train"], run=run)
+    ranked = [document for document, _ in read_run(run)[query]]
+    # d000 was linked in training; d001 was judged there but is no link.
+    assert ranked[:2] == ["d002", "d001"]
+    assert "d000" not in ranked
+    assert found.measures["map"].mean == 1.0
+    assert found.excluded_splits == ("train",)
+
+
+def test_only_queries_with_a_relevant_candidate_are_averaged() -> None:
+    planted = collection(
+        np.eye(3),
+        np.eye(3),
+        {
+            "train": {"q1": {"d001": 1}},
+            "test": {"q0": {"d000": 1}, "q1": {"d001": 1}, "q2": {"d002": 0}},
+        },
+    )
+    found = evaluate(bundle_of(planted), planted, "test", ["train"])
+    assert found.query_ids == ["q0"]
+    assert (found.queries, found.left_out) == (1, 2)
+
+
+def test_measures_do_not_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    planted = collection(
+        rng.normal(size=(40, 3)),
+        rng.normal(size=(30, 3)),
+        {"test": random_qrels(rng, [f"q{i}" for i in range(30)], 40)},
+    )
+    bundle = bundle_of(planted)
+    whole = evaluate(bundle, planted, "test")
+    monkeypatch.setattr("trainer.evaluation.evaluate._BATCH_CELLS", 1)
+    monkeypatch.setattr("trainer.evaluation.evaluate._ENCODE_QUERIES", 7)
+    single = evaluate(bundle, planted, "test")
+    for name in MEASURES:
+        assert np.array_equal(whole.per_query[name], single.per_query[name])
+    judgements, _ = judge(planted, "test")
+    texts = {query.id: query.text for query in planted.queries or []}
+    queries = NumberModel().encode_queries([texts[item.query] for item in judgements])
+    direct = measure_rankings(
+        bundle.retriever, queries, judgements, documents=40, with_rank_loss=False
+    )
+    assert "rank_loss" not in direct
+    assert np.array_equal(direct["map"], whole.per_query["map"])
+
+
+def test_the_report_is_json() -> None:
+    planted = collection(np.eye(2), np.eye(2), {"test": {"q0": {"d000": 1}}})
+    report = evaluate(bundle_of(planted), planted, "test").as_dict()
+    assert json.loads(json.dumps(report, allow_nan=False)) == report
+    assert list(report["measures"]) == list(MEASURES)
+    assert report["measures"]["mrr"] == {"mean": 1.0, "standard_error": None}
+
+
+def test_what_cannot_be_measured_is_refused() -> None:
+    planted = collection(
+        np.eye(2), np.eye(2), {"test": {"q0": {"d000": 1}}, "none": {"q0": {"d000": 0}}}
+    )
+    with pytest.raises(CollectionError, match="no split 'dev'"):
+        judge(planted, "dev")
+    with pytest.raises(CollectionError, match="both measured and excluded"):
+        judge(planted, "test", ["test"])
+    with pytest.raises(CollectionError, match="no query with a relevant candidate"):
+        judge(planted, "none")
+    with pytest.raises(CollectionError, match="'d000' is judged but not in the bundle"):
+        judge(planted, "test", rows={"d001": 0})
+
+
+@pytest.mark.data
+def test_agrees_with_ir_measures_on_real_text(data_dir: Path, tmp_path: Path) -> None:
+    collection = read_collection(data_dir / "tldr" / "ja")
+    quiet = Reporter(quiet=True)
+    trained = train(collection.path, tmp_path, "peer", recipe="tfidf", threads=1, reporter=quiet)
+    run = tmp_path / "run.txt"
+    found = evaluate(open_bundle(trained.path), collection, "test", ["train", "valid"], run=run)
+    assert found.documents == 7425
+    agrees_with_ir_measures(found, run, collection.qrels("test"))

@@ -1,0 +1,200 @@
+"""Training data: fields, pairs, vocabularies and the matrices of a recipe, on a collection small enough to read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank.errors import TrainingError
+from tests.planted import write_lines, write_qrels
+from trainer.collection import read_collection
+from trainer.features.corpus import Corpus, count_collection, pairs_of, text_fields
+from trainer.features.data import build_features
+from trainer.recipes.settings import ModelSettings
+
+DOCUMENTS: list[dict[str, Any]] = [
+    {"_id": "a", "title": "copy files", "text": "copy a file", "kind": "x", "note": "one two"},
+    {"_id": "b", "title": "move files", "text": "move a file or rename a file", "kind": "x"},
+    {"_id": "c", "title": "", "text": "", "kind": "x", "note": "three"},
+    {"_id": "d", "title": "copy files", "text": "again", "kind": "x", "note": "four"},
+    {"_id": "e", "title": "print", "text": "print copy", "kind": "y", "section": 3},
+    {"_id": "f", "title": "sort", "text": "sort lines", "kind": "y"},
+]
+QUERIES = [
+    {"_id": "q2", "text": "duplicate files"},
+    {"_id": "q1", "text": "rename copy files"},
+    {"_id": "q3", "text": ""},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "corpus.jsonl", DOCUMENTS)
+    write_lines(tmp_path / "queries.jsonl", QUERIES)
+    write_qrels(tmp_path / "qrels" / "train.tsv", [("q1", "d"), ("q1", "a"), ("q2", "b")])
+    write_qrels(tmp_path / "qrels" / "valid.tsv", [("q3", "e")])
+    return tmp_path
+
+
+@pytest.fixture
+def corpus(folder: Path) -> Corpus:
+    return count_collection(read_collection(folder), processes=1)
+
+
+def test_fields_are_prose_not_labels(corpus: Corpus) -> None:
+    """ "kind" has two values among six documents that hold it, but "section" is no text at all."""
+    assert corpus.sources == ["title", "text", "kind", "note"]
+    many = [{**line, "_id": f"{line['_id']}{i}"} for i in range(4) for line in DOCUMENTS]
+    path = corpus.collection.path / "many"
+    write_lines(path / "corpus.jsonl", many)
+    write_qrels(path / "qrels" / "train.tsv", [("a0", "b0")])
+    assert text_fields(read_collection(path)) == ["title", "text", "note"]
+
+
+def test_no_text_field_is_refused(tmp_path: Path) -> None:
+    write_lines(tmp_path / "corpus.jsonl", [{"_id": "a", "n": 3}, {"_id": "b", "n": 4}])
+    write_qrels(tmp_path / "qrels" / "train.tsv", [("a", "b")])
+    with pytest.raises(TrainingError, match="no document has a text field"):
+        text_fields(read_collection(tmp_path))
+
+
+def test_pairs_are_rows(corpus: Corpus) -> None:
+    """Queries keep the file's order; documents ascend; a split that is not there is empty."""
+    assert corpus.query_ids == ["q2", "q1", "q3"]
+    assert corpus.mates.tolist() == [-1, -1, -1]
+    assert corpus.pairs.queries.tolist() == [0, 1]
+    assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [1], 1: [0, 3]}
+    assert len(corpus.pairs) == 3
+    assert len(pairs_of(corpus.collection, corpus.query_ids, "absent")) == 0
+
+
+def test_documents_as_queries_are_their_own_counts(folder: Path) -> None:
+    (folder / "queries.jsonl").unlink()
+    write_qrels(folder / "qrels" / "train.tsv", [("a", "b"), ("a", "d")])
+    write_qrels(folder / "qrels" / "valid.tsv", [("b", "e")])
+    corpus = count_collection(read_collection(folder), processes=1)
+    np.testing.assert_array_equal(corpus.queries.csr().toarray(), corpus.documents.csr().toarray())
+    assert corpus.query_texts(["title", "text"])[0] == "copy files\ncopy a file"
+    features = build_features(corpus, ModelSettings(latent="learned"))
+    assert features.mates.tolist() == list(range(features.documents))
+    assert list(features.model.query.words.words) == list(features.model.document.words.words)
+
+
+def test_mates_are_rows(folder: Path) -> None:
+    """A description under a document's id knows its row; its own judgements are the document's."""
+    write_qrels(folder / "qrels" / "train.tsv", [("a", "b"), ("c", "d"), ("c", "a")])
+    (folder / "qrels" / "valid.tsv").unlink()
+    (folder / "queries.jsonl").unlink()
+    write_lines(
+        folder / "ja" / "queries.jsonl", [{"_id": "c", "text": "名"}, {"_id": "b", "text": "前"}]
+    )
+    corpus = count_collection(read_collection(folder / "ja"), processes=1)
+    assert corpus.query_ids == ["c", "b"]
+    assert corpus.mates.tolist() == [2, 1]
+    assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [0, 3]}
+
+
+def test_vocabularies(corpus: Corpus) -> None:
+    """Queries know words of documents and of training queries; the exact-match part only the documents'."""
+    model = build_features(corpus, ModelSettings(latent="learned")).model
+    assert "duplicate" in list(model.query.words.words)
+    assert "duplicate" not in list(model.document.words.words)
+    assert list(model.sparse.words.words) == list(model.document.words.words)
+    assert list(model.document.words.words) == sorted(model.document.words.words)
+
+
+def test_two_vocabularies_are_those_of_each_side(corpus: Corpus) -> None:
+    """Words and idf of a side are of its own texts alone; words of both are in both, and match exactly."""
+    settings = ModelSettings(latent="learned", vocabularies="two")
+    model = build_features(corpus, settings).model
+    asked, told = list(model.query.words.words), list(model.document.words.words)
+    trained = {w for q in corpus.collection.queries or [] for w in q.text.split() if q.id != "q3"}
+    assert set(asked) == trained
+    assert list(model.sparse.words.words) == told
+    assert model.query.idf[-1] == np.float32(1 + np.log(1 + 2))
+    assert model.document.idf[-1] == np.float32(1 + np.log(1 + 6))
+    assert model.document.idf[told.index("files")] == np.float32(1 + np.log(7 / 4))
+
+
+def test_most_frequent_words_are_kept(corpus: Corpus) -> None:
+    """df: files 3 of 6 documents, x 4, copy 3, a 2, file 2, y 2; then once."""
+    model = build_features(corpus, ModelSettings(words=3)).model
+    assert list(model.sparse.words.words) == ["copy", "files", "x"]
+    model = build_features(corpus, ModelSettings(min_df=2)).model
+    assert list(model.sparse.words.words) == ["a", "copy", "file", "files", "x", "y"]
+    limited = ModelSettings(latent="learned", tied=True, latent_words=2)
+    model = build_features(corpus, limited).model
+    assert len(model.query.words) == len(model.document.words) == 2
+    assert len(model.sparse.words) > 10
+
+
+def test_one_vocabulary_knows_the_words_of_both_sides(corpus: Corpus) -> None:
+    """With one table a word that only queries hold has a row too; the exact-match part stays as it was."""
+    model = build_features(corpus, ModelSettings(latent="learned", tied=True)).model
+    apart = build_features(corpus, ModelSettings(latent="learned")).model
+    assert list(model.query.words.words) == list(model.document.words.words)
+    assert list(model.query.words.words) == list(apart.query.words.words)
+    assert list(model.sparse.words.words) == list(apart.sparse.words.words)
+    np.testing.assert_array_equal(model.query.idf, model.document.idf)
+
+
+def test_a_recipe_may_use_some_fields_only(corpus: Corpus) -> None:
+    for fields in ("each", "joined"):
+        features = build_features(
+            corpus, ModelSettings(fields=fields, latent="learned", sources=("title",))
+        )
+        document = corpus.collection.documents[0].fields
+        assert features.model.columns([document]) == [[document["title"]]]
+        assert features.model.settings["query_fields"] == ["title"]
+        titles = corpus.counts.columns[corpus.sources.index("title")]
+        np.testing.assert_array_equal(features.counted[0].values, titles.values)
+        assert len(features.model.sparse.words) == len(np.unique(titles.indices))
+    with pytest.raises(
+        TrainingError, match=r"model\.sources: no text field 'name'; there are: title"
+    ):
+        build_features(corpus, ModelSettings(sources=("name",)))
+
+
+@pytest.mark.parametrize("fields", ["each", "joined"])
+def test_matrices_fit_together(fields: str, corpus: Corpus) -> None:
+    settings = ModelSettings(
+        fields=fields, latent="learned", trigrams="on", match="bm25", phrases=True, buckets=2
+    )
+    features = build_features(corpus, settings)
+    n = len(DOCUMENTS)
+    width = len(features.model.sparse.words) + len(features.model.sparse.phrases)
+    assert features.s.csr().shape == (3, width)
+    assert [z.csr().shape for z in features.z] == [(n, width)] * (5 if fields == "each" else 2)
+    sides = features.model.query, features.model.document
+    for x, side in zip((features.xq, features.xd), sides, strict=True):
+        assert x.width == len(side.words) + len(side.trigrams)
+    assert features.xq.csr()[[2]].nnz == 0  # an empty query
+    assert list(features.model.sparse.phrases.phrases) == [
+        "copy files",
+        "move files",
+        "print",
+        "sort",
+    ]
+    # Every document's own title, once; the empty one has none.
+    assert np.diff(features.own.indptr).tolist() == [1, 1, 0, 1, 1, 1]
+    # "rename copy files" holds the phrase "copy files".
+    assert features.query_phrases.csr().toarray().tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
+
+
+def test_counting_does_not_depend_on_processes(folder: Path) -> None:
+    collection = read_collection(folder)
+    one, two = (count_collection(collection, processes=p) for p in (1, 2))
+    assert one.counts.words == two.counts.words
+    for a, b in zip(one.counts.columns, two.counts.columns, strict=True):
+        np.testing.assert_array_equal(a.csr().toarray(), b.csr().toarray())
+
+
+def test_trigrams_pay_for_short_queries_only(corpus: Corpus) -> None:
+    short = build_features(corpus, ModelSettings(latent="learned", trigrams="auto"))
+    assert len(short.model.query.trigrams) > 0
+    off = build_features(corpus, ModelSettings(latent="learned", trigrams="off"))
+    assert len(off.model.query.trigrams) == 0
+    assert off.xq.width == len(off.model.query.words)

@@ -1,0 +1,115 @@
+"""IBM Model 1: EM against a plain reading, a likelihood that never falls, and words it must pair."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fullrank.features import Rows
+from trainer.systems.language.ibm1 import translation_table
+
+Pair = tuple[dict[int, float], dict[int, float]]
+
+
+def rows(texts: list[dict[int, float]], width: int) -> Rows:
+    return Rows.from_lists([(list(text), list(text.values())) for text in texts], width)
+
+
+def random_pairs(seed: int, count: int, words: int) -> list[Pair]:
+    """Texts of up to six words with counts; some sides are empty."""
+    rng = np.random.default_rng(seed)
+
+    def text() -> dict[int, float]:
+        chosen = rng.choice(words, rng.integers(0, 7), replace=False)
+        return {int(w): float(rng.integers(1, 4)) for w in chosen}
+
+    return [(text(), text()) for _ in range(count)]
+
+
+def twin(pairs: list[Pair], shape: tuple[int, int], iterations: int) -> tuple[np.ndarray, list]:
+    """EM on dense tables, word by word; the table and the likelihood before each iteration."""
+    P = np.full(shape, 1 / shape[1])
+    likelihoods = []
+    for _ in range(iterations):
+        expected, likelihood = np.zeros(shape), 0.0
+        for S, T in pairs:
+            if not S:
+                continue
+            for t, n in T.items():
+                shares = {s: m * P[s, t] for s, m in S.items()}
+                mass = sum(shares.values())
+                likelihood += n * np.log(mass / sum(S.values()))
+                for s, share in shares.items():
+                    expected[s, t] += n * share / mass
+        likelihoods.append(likelihood)
+        total = expected.sum(1, keepdims=True)
+        P = expected / np.where(total == 0, 1, total)
+    return P, likelihoods
+
+
+def learn(
+    pairs: list[Pair], shape: tuple[int, int], iterations: int, floor: float = 0.0
+) -> tuple[np.ndarray, list[float]]:
+    seen: list[float] = []
+    table = translation_table(
+        rows([S for S, _ in pairs], shape[0]),
+        rows([T for _, T in pairs], shape[1]),
+        iterations=iterations,
+        floor=floor,
+        progress=lambda iteration, likelihood: seen.append(likelihood),
+    )
+    return table.toarray(), seen
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_plain_em(seed: int) -> None:
+    pairs = random_pairs(seed, 30, 12)
+    found, likelihoods = learn(pairs, (12, 14), 6)
+    wanted, expected = twin(pairs, (12, 14), 6)
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+    np.testing.assert_allclose(likelihoods, expected, rtol=1e-12)
+
+
+def test_the_likelihood_never_falls_and_rows_sum_to_one() -> None:
+    pairs = random_pairs(9, 200, 40)
+    found, likelihoods = learn(pairs, (40, 40), 60)
+    assert (np.diff(likelihoods) > -1e-9).all()
+    assert likelihoods[-1] > likelihoods[0] + 50
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
+
+
+def test_words_that_always_meet_are_translations() -> None:
+    """das Haus, das Buch, ein Buch: what stands in both of two pairs is what they share."""
+    das, haus, buch, ein = range(4)
+    the, house, book, a = range(4)
+    pairs: list[Pair] = [
+        ({das: 1, haus: 1}, {the: 1, house: 1}),
+        ({das: 1, buch: 1}, {the: 1, book: 1}),
+        ({ein: 1, buch: 1}, {a: 1, book: 1}),
+    ]
+    found, _ = learn(pairs, (4, 4), 100)
+    assert found.argmax(1).tolist() == [the, house, book, a]
+    assert found[das, the] > 0.99
+    assert found[ein, a] > 0.95
+
+
+def test_small_probabilities_are_left_out() -> None:
+    pairs = random_pairs(3, 50, 12)
+    whole, _ = learn(pairs, (12, 12), 5)
+    found, _ = learn(pairs, (12, 12), 5, floor=0.1)
+    kept = whole >= 0.1
+    np.testing.assert_array_equal(found > 0, kept)
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
+    share = whole * kept
+    np.testing.assert_allclose(found, share / share.sum(1, keepdims=True), atol=1e-12)
+    alone, _ = learn(pairs, (12, 12), 5, floor=1.0)
+    np.testing.assert_array_equal(np.count_nonzero(alone, axis=1) >= 1, np.ones(12, np.bool_))
+    np.testing.assert_allclose(alone.max(1), alone.max(1).clip(1 / 12))
+
+
+def test_words_that_meet_nothing_have_no_translation() -> None:
+    found, likelihoods = learn([({0: 1}, {}), ({}, {1: 2}), ({}, {})], (3, 3), 4)
+    assert not found.any()
+    assert likelihoods == [0.0] * 4
+    with pytest.raises(ValueError, match="1 source texts, 2 target texts"):
+        translation_table(rows([{0: 1}], 2), rows([{}, {}], 2))

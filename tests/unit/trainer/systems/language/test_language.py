@@ -1,0 +1,112 @@
+"""Fitting language models: what is counted, and how the weights are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from fullrank.errors import TrainingError
+from fullrank.models.language import LanguageModel
+from tests.planted import write_planted
+from trainer.collection import read_collection
+from trainer.progress import Reporter
+from trainer.recipes.recipe import load_recipe
+from trainer.systems.language.system import count_texts, mixed_scores, with_weights
+from trainer.train import Trainer
+
+TINY = ("model.dimension=6", "epochs=8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+def trainer_of(folder: Path, splits: tuple[str, ...] = ("train", "valid")) -> Trainer:
+    source = read_collection(write_planted(folder / "c", splits=splits))
+    return Trainer(source, Reporter(quiet=True), folder, "x", seed=1, threads=1, resume=False)
+
+
+def test_the_collection_is_half_documents_half_training_queries(tmp_path: Path) -> None:
+    corpus = trainer_of(tmp_path).corpus
+    recipe = load_recipe("bltm")
+    found = count_texts(corpus, recipe.model, recipe.language)
+    words = list(found.words.words)
+    assert found.background.sum() == pytest.approx(1)
+    assert (found.background > 0).all()
+    texts = [f"{d.fields['title']} {d.fields['text']}".split() for d in corpus.collection.documents]
+    told = [word for text in texts for word in text]
+    share = told.count("decoy3") / len(told)
+    queries = corpus.queries.take(corpus.pairs.queries).csr().sum(axis=0)
+    asked = queries[corpus.counts.words.index("decoy3")] / queries.sum()
+    assert found.background[words.index("decoy3")] == pytest.approx((share + asked) / 2)
+    # One row a judged pair, the same pair on both sides.
+    assert len(found.queries) == len(found.documents) == len(corpus.pairs)
+    first = corpus.pairs.queries[0]
+    assert found.queries.csr()[[0]].sum() == corpus.queries.csr()[[first]].sum()
+
+
+def test_plsa_reads_every_document_once_and_no_query(tmp_path: Path) -> None:
+    corpus = trainer_of(tmp_path, splits=()).corpus
+    recipe = load_recipe("plsa")
+    found = count_texts(corpus, recipe.model, recipe.language)
+    assert len(found.documents) == len(corpus.documents)
+    assert len(found.queries.indices) == 0
+    assert not any(word.startswith("ask") for word in found.words.words)
+
+
+def test_no_pairs_nothing_to_learn(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, splits=())
+    with pytest.raises(TrainingError, match="no judged pair"):
+        trainer.search(load_recipe("bltm").override(TINY))
+    # What needs no pair needs none.
+    for name in ("unigram", "plsa"):
+        found = trainer.search(load_recipe(name).override(TINY)).fitted.model
+        assert found.config["lambda1"] == load_recipe(name).language.lambda1[0]
+
+
+def test_weights_are_chosen_on_validation_and_may_be_fixed(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    found = trainer.search(load_recipe("bltm-pr").override(TINY))
+    tried = found.fitted.facts["weights"]
+    recipe = found.recipe.language
+    assert len(tried) == len(recipe.lambda1) * len(recipe.lambda2)
+    best = max(line["map"] for line in tried)
+    config = found.fitted.model.config
+    assert {"lambda1": config["lambda1"], "lambda2": config["lambda2"], "map": best} in tried
+    # The quick scores are those of the code that serves: 30 validation queries, all of them tried.
+    assert found.row is not None
+    assert found.row.measures["map"].mean == pytest.approx(best)
+    alone = trainer.search(load_recipe("bltm-pr").override([*TINY, "lambda2=0"]))
+    assert alone.fitted.model.config["lambda2"] == 0
+
+
+def test_mixed_scores_are_the_scorers(tmp_path: Path) -> None:
+    fitted = trainer_of(tmp_path).search(load_recipe("bltm").override(TINY)).fitted
+    model = fitted.model
+    assert isinstance(model, LanguageModel)
+    query, rows = fitted.encode(np.array([3])), np.arange(len(fitted.documents))
+    grid = [(0.1, 0.0), (0.5, 0.5), (0.9, 1.0)]
+    for line, weights in zip(mixed_scores(model, fitted.documents, query, grid), grid, strict=True):
+        scorer = with_weights(model, *weights).scorer(fitted.documents)
+        np.testing.assert_allclose(line, sum(scorer.score(query, rows)), rtol=1e-12, atol=1e-12)
+
+
+def test_the_facts_say_what_each_iteration_cost(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    facts = trainer.search(load_recipe("bltm-pr").override(TINY)).fitted.facts
+    assert len(facts["history"]) == len(facts["evaluations"]) == 8
+    losses = [line["loss"] for line in facts["history"]]
+    assert np.all(np.diff(losses) < 1e-3)
+    evaluations, _, gaps = np.array(facts["evaluations"]).T
+    assert (evaluations > 1).any()
+    assert (gaps < 0.0011).all()
+    likelihood = trainer.search(load_recipe("word-translation")).fitted.facts["log_likelihood"]
+    assert np.all(np.diff(likelihood) > -1e-6)

@@ -1,0 +1,228 @@
+"""Two tasks in turn: each step goes down its own hinge, both reach V, and few pairs are enough with a second task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+
+from fullrank.errors import RecipeError, TrainingError
+from tests.planted import (
+    DOCUMENTS,
+    SYNONYMS,
+    TOPICS,
+    write_lines,
+    write_planted,
+    write_planted_links,
+    write_qrels,
+)
+from trainer.collection import read_collection
+from trainer.features.corpus import Pairs
+from trainer.progress import Reporter
+from trainer.recipes.recipe import load_recipe
+from trainer.systems.linear.joint import JointLearner, read_task
+from trainer.systems.linear.margin import run
+from trainer.train import Trainer, train
+from trainer.training.validation import validation
+from trainer.workshop import Workshop
+
+RECIPE = load_recipe("cross-language").override(
+    ["dimension=8", "rates=0.1", "trigrams=on", "triples=400", "train.init=0.3"]
+)
+QUIET = Reporter(quiet=True)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+def write_told(folder: Path, corpus: Path) -> Path:
+    """A second query set on the planted corpus, in the words of the documents."""
+    rng = np.random.default_rng(2)
+    queries, pairs = [], []
+    for i in range(60):
+        topic = i % TOPICS
+        letters = rng.choice(list("abcdefgh"[:SYNONYMS]), 2, replace=False)
+        queries.append({"_id": f"t{i}", "text": " ".join(f"tell{topic}{x}" for x in letters)})
+        pairs += [(f"t{i}", f"d{topic}-{n}") for n in range(DOCUMENTS)]
+    write_lines(folder / "queries.jsonl", queries)
+    write_qrels(folder / "qrels" / "train.tsv", pairs)
+    (folder / "corpus.jsonl").write_bytes((corpus / "corpus.jsonl").read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_planted(tmp_path_factory.mktemp("joint") / "ask")
+
+
+@pytest.fixture(scope="module")
+def told(folder: Path) -> Path:
+    return write_told(folder.parent / "tell", folder)
+
+
+@pytest.fixture(scope="module")
+def workshop(folder: Path) -> Workshop:
+    return Workshop(read_collection(folder), QUIET, 1, 1)
+
+
+def learner_of(workshop: Workshop, told: Path, seed: int = 1) -> JointLearner:
+    features = workshop.features(RECIPE.model)
+    task = read_task(workshop, told, features)
+    return JointLearner(features, RECIPE.train, np.random.default_rng(seed), task)
+
+
+def test_triples_come_from_the_tasks_in_turn(workshop: Workshop, told: Path) -> None:
+    learner = learner_of(workshop, told)
+    first = len(workshop.corpus.query_ids)
+    assert learner.per_epoch == 800
+    queries, positives, negatives = learner.draw(101)
+    assert len(queries) == len(positives) == len(negatives) == 102
+    assert (queries[::2] < first).all()
+    assert (queries[1::2] >= first).all()
+    relevant = {**workshop.corpus.pairs.relevant}
+    relevant |= {
+        first + q: d for q, d in read_task(workshop, told, learner.features).pairs.relevant.items()
+    }
+    for q, d, n in zip(queries.tolist(), positives.tolist(), negatives.tolist(), strict=True):
+        assert d in relevant[q]
+        assert n not in relevant[q]
+
+
+def test_steps_go_down_the_sum_of_both_hinges(workshop: Workshop, told: Path) -> None:
+    """Finite differences of  max(0, 1 − q_FᵀUᵀV(d⁺−d⁻)) + max(0, 1 − q_EᵀVᵀV(d⁺−d⁻))  with respect to U and V."""
+    learner = learner_of(workshop, told)
+    task = read_task(workshop, told, learner.features)
+    features, (both, table) = learner.features, learner.stepped()
+    first, xd = len(features.xq), features.xd.csr().toarray().astype(np.float64)
+
+    def objective(U: np.ndarray, V: np.ndarray, pair: list[tuple[int, int, int]]) -> float:
+        total = 0.0
+        for q, d, n in pair:
+            own = q < first
+            x = (features.xq.csr()[[q]] if own else task.x.csr()[[q - first]]).toarray()[0]
+            total += max(0.0, 1 - (x @ (U if own else V)) @ ((xd[d] - xd[n]) @ V))
+        return total
+
+    triples, checked = learner.draw(16), {"U": 0, "V": 0}
+    start = {name: getattr(learner.values, name).astype(np.float64) for name in ("U", "V")}
+    for t in range(0, 16, 2):
+        pair = [
+            (int(q), int(d), int(n))
+            for q, d, n in zip(*(c[t : t + 2] for c in triples), strict=True)
+        ]
+        step = {"U": np.zeros_like(start["U"]), "V": np.zeros_like(start["V"])}
+        for triple in pair:  # both from the same start: the gradient of a sum is a sum
+            one = tuple(np.array([row]) for row in triple)
+            run(both, table, one, 1.0)
+            for name, before in start.items():
+                step[name] += getattr(learner.values, name) - before
+                getattr(learner.values, name)[...] = before
+        for name, moved in step.items():
+            for place in map(tuple, np.argwhere(np.abs(moved) > 1e-4)[::23]):
+                up, down = ({k: v.copy() for k, v in start.items()} for _ in range(2))
+                up[name][place] += 1e-6
+                down[name][place] -= 1e-6
+                gradient = (objective(**up, pair=pair) - objective(**down, pair=pair)) / 2e-6
+                assert moved[place] == pytest.approx(-gradient, rel=1e-3, abs=1e-5)
+                checked[name] += 1
+    assert min(checked.values()) > 5
+
+
+def test_going_on_from_a_copy_gives_the_same_bits(workshop: Workshop, told: Path) -> None:
+    """What a checkpoint holds is all there is: two epochs, copied into another learner, then two more."""
+    whole, half = learner_of(workshop, told), learner_of(workshop, told)
+    whole.prepare()
+    half.prepare()
+    for _ in range(4):
+        list(whole.steps(0.0, 0.25))
+    for _ in range(2):
+        list(half.steps(0.0, 0.25))
+    copies = [
+        {k: v.copy() for k, v in found.items()} for found in (half.parameters(), half.state())
+    ]
+    other = learner_of(workshop, told, seed=9)
+    other.restore(*copies)
+    other.rng.bit_generator.state = half.rng.bit_generator.state
+    for _ in range(2):
+        list(other.steps(0.5, 0.25))
+    for name, array in whole.parameters().items():
+        np.testing.assert_array_equal(other.parameters()[name], array)
+    assert whole.values.U.base is whole.values.V.base is whole.stepped()[1].U
+
+
+def test_few_pairs_are_enough_with_a_second_task(workshop: Workshop, told: Path) -> None:
+    """One query a topic: alone it teaches one document's words, with the second task their synonyms too."""
+    recipe = load_recipe("cross-language").override(["dimension=8", "rates=0.1", "triples=400"])
+    features = workshop.features(recipe.model)
+    names, queries = workshop.corpus.query_ids, workshop.corpus.pairs.queries.tolist()
+    chosen = [q for q in queries if names[q].endswith(("-1", "-2"))]
+    few = Pairs(np.array(chosen), {q: features.pairs.relevant[q][:1] for q in chosen})
+    features = replace(features, pairs=few)
+    task = read_task(workshop, told, features)
+    nothing = replace(task, x=task.x.with_values(task.x.values * 0))
+    valid = validation(workshop.corpus, 0)
+    assert valid is not None
+    reached = []
+    for second in (nothing, task):
+        learner = JointLearner(features, recipe.train, np.random.default_rng(1), second)
+        for _ in range(6):
+            list(learner.steps(0.0, 0.1))
+        reached.append(learner.measure(valid))
+    assert reached[1] > reached[0] + 0.1
+
+
+def test_documents_that_are_queries_are_a_second_task(tmp_path: Path) -> None:
+    """Descriptions in another language inherit the links; the links themselves regularise V."""
+    folder = write_planted_links(tmp_path / "links")
+    lines = (folder / "corpus.jsonl").read_text("utf-8").splitlines()
+    ids = [json.loads(line)["_id"] for line in lines]
+    foreign = [{"_id": id, "text": f"foreign{id[1]} word"} for id in ids[::3]]
+    write_lines(folder / "other" / "queries.jsonl", foreign)
+    overrides = ["dimension=4", "epochs=2", "rates=0.03,0.1", "trial=100", f"monolingual={folder}"]
+    result = train(
+        folder / "other", tmp_path / "out", "x", recipe="cross-language", overrides=overrides,
+        reporter=QUIET,
+    )  # fmt: skip
+    assert result.table[0].measures["map"].mean > 0
+    trainer = Trainer(read_collection(folder / "other"), QUIET, tmp_path, "x", 1, 1, False)
+    features = trainer.workshop.features(RECIPE.model)
+    task = read_task(trainer.workshop, folder, features)
+    np.testing.assert_array_equal(task.x.csr().toarray(), features.xd.csr().toarray())
+    assert task.mates.tolist() == list(range(len(ids)))
+
+
+def test_what_cannot_be_a_second_task_is_refused(
+    workshop: Workshop, folder: Path, tmp_path: Path
+) -> None:
+    features = workshop.features(RECIPE.model)
+    with pytest.raises(TrainingError, match="has other documents than"):
+        read_task(workshop, write_planted(tmp_path / "other", seed=5), features)
+    told = write_told(tmp_path / "told", folder)
+    (told / "qrels" / "train.tsv").rename(told / "qrels" / "valid.tsv")
+    with pytest.raises(TrainingError, match="no judged pair in its split 'train'"):
+        read_task(workshop, told, features)
+    write_lines(told / "queries.jsonl", [{"_id": "x", "text": "日本"}])
+    (told / "qrels" / "valid.tsv").unlink()
+    write_qrels(told / "qrels" / "train.tsv", [("x", "d0-0")])
+    plain = workshop.features(replace(RECIPE.model, trigrams="off"))
+    with pytest.raises(TrainingError, match=r"no query .* has a word of the documents"):
+        read_task(workshop, told, plain)
+
+
+@pytest.mark.parametrize("override", ["loss=softmax", "tied=true", "latent=none"])
+def test_a_second_task_needs_two_tables_and_the_margin_loss(override: str) -> None:
+    recipe = load_recipe("ssi").override([override])
+    with pytest.raises(RecipeError, match=r"train\.monolingual needs"):
+        recipe.override(["monolingual=somewhere"])
+    with pytest.raises(RecipeError, match="two vocabularies"):
+        recipe.override(["vocabularies=two", "tied=true"])

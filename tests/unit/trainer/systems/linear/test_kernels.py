@@ -1,0 +1,194 @@
+"""Each kernel meets its plain numpy twin, on rows that are empty, of one word, all zero, or untouched by any text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from fullrank.features import Rows, rows_of
+from trainer.systems.linear import kernels
+from trainer.systems.linear.towers import transpose
+
+FEATURES, WIDTH = 30, 8
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = numba.get_num_threads()
+    yield
+    numba.set_num_threads(before)
+
+
+def nasty_rows(seed: int = 0) -> Rows:
+    """Empty first, middle and last; one word; all zero; a negative weight; columns from 25 on never used."""
+    rng = np.random.default_rng(seed)
+    dense = np.where(rng.random((40, FEATURES)) < 0.3, rng.random((40, FEATURES)) + 0.1, 0)
+    dense[[0, 7, 39]] = 0
+    dense[3] = 0
+    dense[3, 5] = 2
+    dense[11, 2] = -1.5
+    dense[:, 25:] = 0
+    rows = rows_of(sp.csr_array(dense.astype(np.float32)))
+    zero = slice(rows.indptr[9], rows.indptr[10])
+    rows.values[zero] = 0
+    assert rows.indptr[10] > rows.indptr[9]
+    return rows
+
+
+def with_threads(count: int, kernel: Callable[..., None], *args: Any) -> list[np.ndarray]:
+    """Copies of the arrays after the kernel ran on so many threads."""
+    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+    kernel(*copies)
+    return [a for a in copies if isinstance(a, np.ndarray)]
+
+
+def check_threads(kernel: Callable[..., None], *args: Any) -> list[np.ndarray]:
+    """The same bits on one thread and on all; returns the arrays as the kernel left them."""
+    alone, many = with_threads(1, kernel, *args), with_threads(64, kernel, *args)
+    for a, b in zip(alone, many, strict=True):
+        np.testing.assert_array_equal(a, b)
+    return alone
+
+
+def table(seed: int = 1) -> np.ndarray:
+    """(FEATURES, WIDTH), float32."""
+    return np.random.default_rng(seed).standard_normal((FEATURES, WIDTH), np.float32)
+
+
+def test_embed() -> None:
+    x, U = nasty_rows(), table()
+    out = np.full((len(x), WIDTH), np.nan, np.float32)
+    found = check_threads(kernels.embed, x.indptr, x.indices, x.values, U, out)[-1]
+    np.testing.assert_allclose(found, x.csr().toarray() @ U, rtol=1e-5, atol=1e-6)
+    assert (found[[0, 7, 9, 39]] == 0).all()
+    np.testing.assert_array_equal(found[3], 2 * U[5])
+
+
+def test_embed_of_nothing() -> None:
+    nothing = rows_of(sp.csr_array(np.zeros((0, FEATURES), np.float32)))
+    out = np.empty((0, WIDTH), np.float32)
+    kernels.embed(nothing.indptr, nothing.indices, nothing.values, table(), out)
+    assert out.shape == (0, WIDTH)
+
+
+def test_transpose() -> None:
+    x = nasty_rows()
+    touched, indptr, rows, values = transpose(x)
+    dense = np.zeros((len(x), FEATURES), np.float32)
+    for t, f in enumerate(touched.tolist()):
+        dense[rows[indptr[t] : indptr[t + 1]], f] = values[indptr[t] : indptr[t + 1]]
+    np.testing.assert_array_equal(dense, x.csr().toarray())
+    assert touched.max() < 25
+    assert (np.diff(indptr) > 0).all()
+
+
+def test_adagrad_table() -> None:
+    x, U = nasty_rows(), table()
+    rng = np.random.default_rng(2)
+    gradient = rng.standard_normal((len(x), WIDTH)).astype(np.float32)
+    squares = np.where(rng.random(FEATURES) < 0.5, rng.random(FEATURES), 0).astype(np.float32)
+    *_, moved, sums = check_threads(kernels.adagrad_table, *transpose(x), gradient, U, squares, 0.1)
+    g = x.csr().toarray().astype(np.float64).T @ gradient
+    wanted_sums = squares + np.square(g).mean(axis=1)
+    step = 0.1 * g / np.sqrt(np.where(wanted_sums == 0, 1, wanted_sums))[:, None]
+    np.testing.assert_allclose(sums, wanted_sums, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(moved, U - step, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(moved[25:], U[25:])
+
+
+def test_adagrad_stands_still_without_a_gradient() -> None:
+    x, U = nasty_rows(), table()
+    squares, nothing = np.zeros(FEATURES, np.float32), np.zeros((len(x), WIDTH), np.float32)
+    *_, moved, sums = check_threads(kernels.adagrad_table, *transpose(x), nothing, U, squares, 0.1)
+    np.testing.assert_array_equal(moved, U)
+    np.testing.assert_array_equal(sums, 0)
+
+
+def by_word(z: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Postings of every word, absent ones too."""
+    m = z.csr().tocsc()
+    return m.indptr.astype(np.int64), m.indices.astype(np.int32), m.data.astype(np.float32)
+
+
+def test_match() -> None:
+    s, z = nasty_rows(), nasty_rows(5)
+    D = np.random.default_rng(3).random(FEATURES, np.float32)
+    before = np.random.default_rng(4).random((len(s), len(z)), np.float32)
+    found = check_threads(kernels.match, s.indptr, s.indices, s.values, *by_word(z), D, before)[-1]
+    wanted = before + s.csr().toarray() @ np.diag(D) @ z.csr().toarray().T
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found[0], before[0])
+
+
+def test_match_gradient() -> None:
+    s, z = nasty_rows(), nasty_rows(5)
+    G = np.random.default_rng(3).standard_normal((len(s), len(z))).astype(np.float32)
+    touched, *rest = transpose(s)
+    out = np.full(len(touched), np.nan, np.float32)
+    found = check_threads(kernels.match_gradient, touched, *rest, *by_word(z), G, out)[-1]
+    full = np.einsum("ic,iw,cw->w", G, s.csr().toarray(), z.csr().toarray())
+    np.testing.assert_allclose(found, full[touched], rtol=1e-4, atol=1e-5)
+
+
+def ragged(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """indptr and values, int64."""
+    indptr = np.cumsum([0, *map(len, lists)]).astype(np.int64)
+    return indptr, np.array([x for row in lists for x in row], np.int64)
+
+
+def softmax_loss(row: np.ndarray, positives: list[int], masked: list[int]) -> float:
+    """Σ_p |P|^−½ · −log(e^{f(p)} / (e^{f(p)} + Σ_{n not masked} e^{f(n)})), float64."""
+    negatives = [c for c in range(len(row)) if c not in masked]
+    total = 0.0
+    for p in positives:
+        scores = np.append(row[negatives], row[p]).astype(np.float64)
+        top = scores.max()
+        total += top + np.log(np.exp(scores - top).sum()) - row[p]
+    return float(total / np.sqrt(len(positives)))
+
+
+POSITIVES = [[2], [0, 3, 5], [1], [0, 1, 2, 3, 4, 5], [4]]
+MASKED = [[2], [0, 3, 5, -1, 1], [1, -1], [0, 1, 2, 3, 4, 5], [4, 0]]
+
+
+def test_softmax_gradient_by_finite_differences() -> None:
+    """∂L/∂f of every score; masked scores, the known positives and the query itself, get none as negatives."""
+    rng = np.random.default_rng(6)
+    S = (rng.standard_normal((5, 6)) * 3).astype(np.float32)
+    losses = np.empty(5, np.float32)
+    G, *_, found = check_threads(
+        kernels.softmax_gradient, S, *ragged(POSITIVES), *ragged(MASKED), losses
+    )
+    step = 1e-5
+    for i, (positives, masked) in enumerate(zip(POSITIVES, MASKED, strict=True)):
+        row = S[i].astype(np.float64)
+        wanted = np.zeros(6)
+        for c in range(6):
+            up, down = row.copy(), row.copy()
+            up[c] += step
+            down[c] -= step
+            wanted[c] = (
+                softmax_loss(up, positives, masked) - softmax_loss(down, positives, masked)
+            ) / (2 * step)
+        np.testing.assert_allclose(G[i], wanted, rtol=1e-4, atol=1e-6)
+        mean = softmax_loss(row, positives, masked) / np.sqrt(len(positives))
+        assert found[i] == pytest.approx(mean, rel=1e-4, abs=1e-5)
+    assert G[4, 0] == 0
+    assert (G[3] == 0).all()  # everything is relevant: nothing to learn
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])
+def test_softmax_gradient_of_extreme_scores_is_finite(shift: float) -> None:
+    S = np.array([[0, 80, -80, 3, 0, 0]], np.float32) + np.float32(shift)
+    losses = np.empty(1, np.float32)
+    kernels.softmax_gradient(S, *ragged([[2]]), *ragged([[2]]), losses)
+    assert np.isfinite(S).all()
+    assert np.isfinite(losses).all()
+    assert S[0, 2] == pytest.approx(-1)
+    assert S.sum() == pytest.approx(0, abs=1e-6)

@@ -1,0 +1,274 @@
+"""The softmax loss: its gradient held by finite differences of a plain float64 twin, parameter by parameter.
+
+AdaGrad divides by the root of its sum of squares. Starting that sum at 10⁶ with a rate of 10³ makes one step the
+gradient itself, to six figures: what moved is what the code believes ∂L/∂θ to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank.features import Rows
+from tests.planted import write_planted, write_planted_links
+from trainer.collection import read_collection
+from trainer.features.corpus import count_collection
+from trainer.features.data import Features, build_features
+from trainer.recipes.settings import ModelSettings, TrainSettings
+from trainer.systems.linear import kernels, softmax
+from trainer.systems.linear.parameters import Parameters, start
+
+SETTINGS = ModelSettings(
+    latent="learned", dimension=4, diagonal="learned", bias=True, match="bm25", phrases=True,
+    trigrams="on",
+)  # fmt: skip
+TRAIN = TrainSettings(
+    loss="softmax", word_dropout=0.0, candidates=1000, batch=7, rate=1.0, layer_rate=1.0
+)
+SQUARES, RATE = 1e6, 1e3
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "asked": {},
+    "linked": {},
+    "tied": {"tied": True},
+    "towers": {"layers": (5, 3), "cosine": 6.0},
+    "paper": {"layers": (3,), "cosine": 6.0, "trigrams": "only", "phi": "counts"},
+    "skip tied": {"tied": True, "layers": (3, 4), "skip": True},
+}
+
+
+@pytest.fixture(scope="module", params=VARIANTS, ids=lambda name: name.replace(" ", "-"))
+def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Features:
+    """Queries with relevant documents; documents as queries; the same with one matrix; layers above them."""
+    folder = tmp_path_factory.mktemp("softmax")
+    write = write_planted_links if request.param in ("linked", "tied") else write_planted
+    corpus = count_collection(read_collection(write(folder)), processes=1)
+    return build_features(corpus, replace(SETTINGS, **VARIANTS[request.param]))
+
+
+def state_of(features: Features) -> softmax.State:
+    """Random parameters, AdaGrad's sums so large that a step is the gradient."""
+    rng = np.random.default_rng(1)
+    p = start(features, replace(TRAIN, init=0.5), rng)
+    p.D *= rng.random(p.D.shape, np.float32)
+    p.bias += rng.standard_normal(p.bias.shape, np.float32)
+    state = softmax.start_state(features, TRAIN, p)
+    for tower in (p.query, p.document):
+        for _, array in tower.arrays():
+            array += rng.standard_normal(array.shape, np.float32) / 3
+    for name, array in state.arrays():
+        if name not in ("start", "scale"):
+            array[...] = 1e30 if name == "squares_scale" else SQUARES
+    p.D /= state.start[:, None]
+    state.start[:] = 1
+    return state
+
+
+class Twin:
+    """The loss over all documents, in float64 and densely. Arrays of a tied side go by the query's names."""
+
+    def __init__(self, features: Features, queries: np.ndarray) -> None:
+        self.settings = features.settings
+
+        def dense(rows: Rows) -> np.ndarray:
+            return rows.csr().toarray().astype(np.float64)
+
+        self.queries, self.pairs = queries, features.pairs.relevant
+        self.mates = features.mates
+        self.xq, self.xd = dense(features.xq)[queries], dense(features.xd)
+        self.s, self.z = dense(features.s)[queries], [dense(z) for z in features.z]
+
+    def side(self, x: np.ndarray, table: np.ndarray, values: dict[str, np.ndarray]) -> np.ndarray:
+        """u or v, γ left out."""
+        y = a = x @ table
+        depth = len(self.settings.layers) + 1 if self.settings.layers else 0
+        for i in range(depth):
+            p = (y @ values[f"W{i}"] if i else a) + values[f"b{i}"]
+            y = p if self.settings.skip and i == depth - 1 else np.tanh(p)
+        y = a + y if self.settings.skip else y
+        if self.settings.cosine:
+            y = y / np.linalg.norm(y, axis=1, keepdims=True)
+        return y
+
+    def losses(self, values: dict[str, np.ndarray]) -> list[list[float]]:
+        """−log P(p) of each judged document of each query."""
+        sides = []
+        for x, table, prefix in ((self.xq, "U", "query."), (self.xd, "V", "document.")):
+            tied = table not in values
+            prefix = "query." if tied else prefix
+            above = {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+            sides.append(self.side(x, values["U" if tied else table], above))
+        S = (self.settings.cosine or 1) * sides[0] @ sides[1].T + values["bias"]
+        for z, diagonal in zip(self.z, values["D"], strict=True):
+            S = S + self.s @ np.diag(diagonal) @ z.T
+        found = []
+        for row, q in zip(S, self.queries.tolist(), strict=True):
+            known = self.pairs[q].tolist()
+            masked = {*known, int(self.mates[q])}
+            negatives = np.array([f for n, f in enumerate(row) if n not in masked])
+            found.append([float(np.log(np.exp(negatives - row[p]).sum() + 1)) for p in known])
+        return found
+
+    def loss(self, values: dict[str, np.ndarray]) -> float:
+        """L: the sum over a query's documents over √|P|, the mean over queries."""
+        return float(np.mean([np.sum(x) / np.sqrt(len(x)) for x in self.losses(values)]))
+
+
+def as_float64(p: Parameters) -> dict[str, np.ndarray]:
+    return {name: array.astype(np.float64) for name, array in p.arrays()}
+
+
+def one_step(features: Features, state: softmax.State, train: TrainSettings) -> Twin:
+    """A step on every fourth query; returns the twin of its loss."""
+    queries = features.pairs.queries[::4]
+    twin = Twin(features, queries)
+    losses = twin.losses(as_float64(state.parameters))
+    found = softmax._step(features, train, state, np.random.default_rng(0), queries, RATE)
+    assert found == pytest.approx(np.mean([np.mean(x) for x in losses]), rel=1e-4)
+    return twin
+
+
+STEEP = replace(TRAIN, diagonal_rate=RATE, bias_rate=RATE)
+
+
+def test_gradient_by_finite_differences(features: Features) -> None:
+    """Of the whole loss with respect to every array there is."""
+    state = state_of(features)
+    before = as_float64(state.parameters)
+    twin = one_step(features, state, STEEP)
+    for name, array in state.parameters.arrays():
+        check_slopes(twin, before, name, before[name] - array)
+
+
+def check_slopes(
+    twin: Twin, before: dict[str, np.ndarray], name: str, gradient: np.ndarray
+) -> None:
+    """Along random directions and of single entries."""
+    assert np.count_nonzero(gradient) > 2, name
+
+    def slope(direction: np.ndarray, step: float = 1e-5) -> float:
+        ends = [
+            twin.loss({**before, name: before[name] + sign * step * direction}) for sign in (1, -1)
+        ]
+        return (ends[0] - ends[1]) / (2 * step)
+
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        direction = rng.standard_normal(before[name].shape)
+        assert float((gradient * direction).sum()) == pytest.approx(slope(direction), rel=2e-3)
+    places = np.argwhere(np.abs(gradient) > np.abs(gradient).max() / 10)
+    for place in rng.permutation(places)[:8]:
+        direction = np.zeros(before[name].shape)
+        direction[tuple(place)] = 1
+        assert gradient[tuple(place)] == pytest.approx(slope(direction), rel=1e-2, abs=1e-6)
+
+
+def test_gradient_of_a_fields_shared_factor(features: Features) -> None:
+    """D_f = e^{a_f} M_f: the step on a_f is ∂L/∂a_f = Σ_w ∂L/∂D_w D_w, and moves the whole diagonal."""
+    state = state_of(features)
+    state.squares_D[:] = 1e30
+    state.squares_scale[:] = SQUARES
+    before = as_float64(state.parameters)
+    twin = one_step(features, state, STEEP)
+    for f in range(len(features.z)):
+        values = []
+        for a in (1e-5, -1e-5):
+            D = before["D"].copy()
+            D[f] *= np.exp(a)
+            values.append(twin.loss({**before, "D": D}))
+        slope = (values[0] - values[1]) / 2e-5
+        assert -state.scale[f] == pytest.approx(slope, rel=1e-3, abs=1e-6)
+        np.testing.assert_allclose(
+            state.parameters.D[f], before["D"][f] * np.exp(state.scale[f]), rtol=1e-5
+        )
+
+
+def test_what_is_not_to_be_learned_stays(features: Features) -> None:
+    settings = replace(features.settings, diagonal="identity", bias=False)
+    fixed = replace(features, settings=settings)
+    state = state_of(fixed)
+    state.parameters.bias[:] = 0
+    before = state.parameters.copy()
+    softmax._step(fixed, STEEP, state, np.random.default_rng(0), features.pairs.queries[:5], RATE)
+    np.testing.assert_array_equal(state.parameters.D, before.D)
+    np.testing.assert_array_equal(state.parameters.bias, before.bias)
+    assert (state.parameters.V != before.V).any()
+
+
+def test_start_scales_each_field_of_a_judged_pair(features: Features) -> None:
+    """A judged pair that matches in a field scores ``start`` there on average."""
+    p = start(features, TRAIN, np.random.default_rng(0))
+    softmax.start_state(features, replace(TRAIN, start=3.0), p)
+    queries = features.pairs.queries
+    first = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
+    for z, D in zip(features.z, p.D, strict=True):
+        t = z.take(first).csr().toarray() * D
+        scores = (features.s.take(queries).csr().toarray() * t).sum(axis=1)
+        if (scores > 0).any():
+            assert scores[scores > 0].mean() == pytest.approx(3.0, rel=1e-4)
+        else:
+            assert (np.ptp(D), D[0]) == (0, 1)
+
+
+def test_dropout_keeps_the_expected_product(features: Features) -> None:
+    rows = features.xd
+    assert softmax.dropped(rows, 0.0, np.random.default_rng(0)) is rows
+    rng = np.random.default_rng(0)
+    kept = [softmax.dropped(rows, 0.4, rng).values / rows.values for _ in range(200)]
+    assert set(np.unique(np.round(kept, 4))) == {0.0, np.round(np.float32(0.6**-0.5), 4)}
+    assert np.mean(np.square(kept)) == pytest.approx(1, abs=0.02)
+
+
+def test_epoch_takes_every_query_once_while_the_rate_falls(
+    features: Features, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    rates: list[float] = []
+
+    def record(*args: object) -> float:
+        queries, rate = args[-2:]
+        assert isinstance(queries, np.ndarray)
+        assert isinstance(rate, float)
+        seen.extend(queries.tolist())
+        rates.append(rate)
+        return 1.0
+
+    monkeypatch.setattr(softmax, "_step", record)
+    state = state_of(features)
+    for epoch in range(2):
+        reports = list(
+            softmax.epoch(features, TRAIN, state, np.random.default_rng(0), epoch / 2, 0.5)
+        )
+        assert sum(count for count, _ in reports) == len(features.pairs.queries)
+    assert sorted(seen) == sorted([*features.pairs.queries.tolist()] * 2)
+    assert rates[0] == 1
+    assert (np.diff(rates) < 0).all()
+    assert rates[-1] == pytest.approx(0.1, rel=0.5)
+
+
+def test_few_candidates_are_all_judged_documents_and_some_others(
+    features: Features, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every judged document of the batch is there however small ``candidates`` is."""
+    shapes = []
+    kernel = kernels.softmax_gradient
+
+    def record(S: np.ndarray, *rest: np.ndarray) -> None:
+        shapes.append(S.shape)
+        kernel(S, *rest)
+
+    monkeypatch.setattr(kernels, "softmax_gradient", record)
+    queries = features.pairs.queries[:2]
+    judged = len(np.unique(np.concatenate([features.pairs.relevant[q] for q in queries.tolist()])))
+    for candidates in (2, judged + 5):
+        train = replace(TRAIN, candidates=candidates)
+        loss = softmax._step(
+            features, train, state_of(features), np.random.default_rng(0), queries, 0.1
+        )
+        assert np.isfinite(loss)
+    assert shapes[0] == (2, judged)
+    assert judged < shapes[1][1] <= judged + 5

@@ -1,0 +1,171 @@
+"""S2Net's loss against a plain twin and finite differences; its learner on planted data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fullrank.encoding import Float64
+from fullrank.errors import TrainingError
+from tests.planted import write_planted, write_planted_links
+from trainer.collection import read_collection
+from trainer.features.corpus import Corpus, Pairs, count_collection
+from trainer.features.data import Features, build_features
+from trainer.recipes.recipe import Recipe, load_recipe
+from trainer.systems.projections.components import lsa, space_of
+from trainer.systems.projections.s2net import S2NetLearner, embedded, loss_and_gradient
+from trainer.training.validation import validation
+
+QUERIES = np.array([0, 1, 2, 2])
+CANDIDATES = np.array([[4, 5, 6], [5, 6, 4], [7, 4, 8], [6, 8, 5]])
+"""Text 3 is nobody's, text 8 has no known word; text 2 asks twice."""
+
+
+def texts(scale: float = 1.0) -> Float64:
+    Y = np.random.default_rng(0).standard_normal((9, 5)) * scale
+    Y[8] = 0
+    return Y
+
+
+def cosine(a: Float64, b: Float64) -> float:
+    size = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / size if size else 0.0
+
+
+def plain_loss(Y: Float64, gamma: float) -> float:
+    """log(1 + exp(−γΔ)), written as it reads; mean over triples."""
+    losses = []
+    for q, (positive, *negatives) in zip(QUERIES, CANDIDATES.tolist(), strict=True):
+        for negative in negatives:
+            delta = cosine(Y[q], Y[positive]) - cosine(Y[q], Y[negative])
+            losses.append(np.log1p(np.exp(-gamma * delta)))
+    return float(np.mean(losses))
+
+
+@pytest.mark.parametrize("gamma", [1.0, 10.0])
+def test_gradient_by_finite_differences(gamma: float) -> None:
+    Y = texts()
+    loss, gradient = loss_and_gradient(Y.astype(np.float32), QUERIES, CANDIDATES, gamma)
+    assert loss == pytest.approx(plain_loss(Y, gamma), rel=1e-5)
+    step, wanted = 1e-6, np.zeros_like(Y)
+    for place in np.ndindex(8, 5):
+        up, down = Y.copy(), Y.copy()
+        up[place] += step
+        down[place] -= step
+        wanted[place] = (plain_loss(up, gamma) - plain_loss(down, gamma)) / (2 * step)
+    np.testing.assert_allclose(gradient[:8], wanted[:8], rtol=1e-3, atol=1e-6)
+    assert (gradient[[3, 8]] == 0).all()
+    # A cosine does not see length: no text is pulled along itself.
+    np.testing.assert_allclose(np.sum(gradient * Y, axis=1), 0, atol=1e-6)
+
+
+def test_gradient_in_the_papers_form() -> None:
+    """∂cos/∂A = bc(x gᵀ + y fᵀ) − a b³c x fᵀ − a b c³ y gᵀ, with f = Aᵀx, g = Aᵀy, a = f·g, b = 1/‖f‖, c = 1/‖g‖."""
+    rng = np.random.default_rng(1)
+    A, X = rng.standard_normal((6, 3)), rng.random((3, 6))
+    gamma = 10.0
+
+    def of(x: Float64, y: Float64) -> tuple[float, Float64]:
+        f, g = A.T @ x, A.T @ y
+        a, b, c = f @ g, 1 / np.linalg.norm(f), 1 / np.linalg.norm(g)
+        slope = b * c * (np.outer(x, g) + np.outer(y, f))
+        slope -= a * b**3 * c * np.outer(x, f) + a * b * c**3 * np.outer(y, g)
+        return float(a * b * c), slope
+
+    (near, up), (far, down) = of(X[0], X[1]), of(X[0], X[2])
+    wanted = -gamma / (1 + np.exp(gamma * (near - far))) * (up - down)
+    _, G = loss_and_gradient(
+        (X @ A).astype(np.float32), np.array([0]), np.array([[1, 2]]), gamma
+    )  # fmt: skip
+    np.testing.assert_allclose(X.T @ G, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_extreme_scales_stay_finite() -> None:
+    for scale, gamma in ((1e-15, 10.0), (1e15, 10.0), (1.0, 1000.0)):
+        loss, gradient = loss_and_gradient(
+            texts(scale).astype(np.float32), QUERIES, CANDIDATES, gamma
+        )
+        assert np.isfinite(loss)
+        assert np.isfinite(gradient).all()
+
+
+@pytest.fixture(scope="module", params=["asked", "linked"])
+def corpus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    write = write_planted if request.param == "asked" else write_planted_links
+    return count_collection(read_collection(write(tmp_path_factory.mktemp("s2net"))), processes=1)
+
+
+def learner_of(corpus: Corpus, *overrides: str) -> S2NetLearner:
+    recipe: Recipe = load_recipe("s2net").override(["dimension=6", *overrides])
+    features = build_features(corpus, recipe.model)
+    return S2NetLearner(features, space_of(features), recipe, np.random.default_rng(1), 1)
+
+
+def features_of(corpus: Corpus) -> Features:
+    return build_features(corpus, load_recipe("s2net").override(["dimension=6"]).model)
+
+
+def test_starts_from_lsa(corpus: Corpus) -> None:
+    learner = learner_of(corpus)
+    start = lsa(learner.space, 6, 1)
+    np.testing.assert_allclose(learner.A / learner.A[0, 0], start / start[0, 0], rtol=1e-3)
+    assert np.mean(np.sum(learner.A**2, axis=1)) == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize("optimiser", ["lbfgs", "adagrad"])
+@pytest.mark.parametrize("tied", ["true", "false"])
+def test_learns(corpus: Corpus, optimiser: str, tied: str) -> None:
+    """The loss falls, and validation MAP rises, whichever way and over one or two vocabularies."""
+    learner = learner_of(
+        corpus, f"optimiser={optimiser}", f"tied={tied}", "batch=32", "train.rate=0.3"
+    )
+    valid = validation(corpus, 0)
+    assert valid is not None
+    before = learner.measure(valid)
+    learner.prepare()
+    losses = []
+    for epoch in range(6):
+        counted, loss = zip(*learner.steps(epoch / 6, 1 / 6), strict=True)
+        assert sum(counted) == learner.per_epoch
+        losses.append(float(np.average(loss, weights=counted)))
+    after = learner.measure(valid)
+    assert after > 0.9
+    if (
+        tied == "true"
+    ):  # with two vocabularies it starts from pairs, and planted ones leave little to learn
+        assert losses[-1] < losses[0]
+        assert after > before
+
+
+def test_negatives_are_no_known_documents(corpus: Corpus) -> None:
+    """Neither judged relevant, nor the query itself."""
+    learner = learner_of(corpus, "others=30")
+    space = learner.space
+    queries = space.query_of[learner.pairs]
+    drawn = learner._negatives(queries)
+    assert drawn.shape == (len(queries), 30)
+    for q, rows in zip(queries.tolist(), drawn, strict=True):
+        own = {int(space.mates[q]), *space.document_of[space.query_of == q].tolist()}
+        assert own.isdisjoint(rows.tolist())
+    assert len(np.unique(drawn)) == learner.features.documents
+
+
+def test_nothing_to_learn_from_is_refused(corpus: Corpus) -> None:
+    features, recipe = features_of(corpus), load_recipe("s2net").override(["dimension=6"])
+    rng = np.random.default_rng(1)
+    everything = np.arange(features.documents)
+    asked = features.pairs.queries
+    full = replace(features, pairs=Pairs(asked, dict.fromkeys(asked.tolist(), everything)))
+    with pytest.raises(TrainingError, match="no pair has a negative"):
+        S2NetLearner(full, space_of(full), recipe, rng, 1)
+    none = replace(features, pairs=Pairs(asked[:0], {}))
+    with pytest.raises(TrainingError, match="no pair"):
+        S2NetLearner(none, space_of(none), recipe, rng, 1)
+
+
+def test_embedded_is_the_product(corpus: Corpus) -> None:
+    learner = learner_of(corpus)
+    wanted = learner.texts.csr().toarray() @ learner.A
+    np.testing.assert_allclose(embedded(learner.texts, learner.A), wanted, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,101 @@
+"""Checkpoints: whole or absent, and only of the run that asks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.errors import TrainingError
+from trainer.training.checkpoint import Checkpoint, load, save
+
+FACTS = {"identity": "me", "epoch": 3, "best_map": 0.25, "history": [{"loss": 1.5}], "none": None}
+
+
+def example() -> Checkpoint:
+    """Every dtype that a fit has, and an empty array."""
+    arrays = {
+        "now.U": np.arange(12, dtype=np.float32).reshape(3, 4),
+        "state.scale": np.array([1e-300, np.pi]),
+        "now.V": np.zeros((0, 0), np.float32),
+    }
+    return Checkpoint(FACTS, arrays)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "0.npz"
+    save(path, example())
+    found = load(path, identity="me")
+    assert found is not None
+    assert found.facts == FACTS
+    assert found.arrays.keys() == example().arrays.keys()
+    for name, array in example().arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+        assert found.arrays[name].dtype == array.dtype
+    assert [item.name for item in path.parent.iterdir()] == ["0.npz"]
+
+
+def test_absent_is_none(tmp_path: Path) -> None:
+    assert load(tmp_path / "0.npz", identity="me") is None
+
+
+def test_another_run_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "0.npz", example())
+    with pytest.raises(TrainingError, match="another recipe, seed or collection; train without"):
+        load(tmp_path / "0.npz", identity="you")
+
+
+def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "0.npz"
+    save(path, example())
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        save(path, Checkpoint({"identity": "new"}, {}))
+    assert load(path, identity="me") is not None
+
+
+def damaged(whole: bytes) -> list[bytes]:
+    """Ways a file can be broken."""
+    middle = len(whole) // 2
+    flipped = bytearray(whole)
+    flipped[whole.index(b"NUMPY") + 200] ^= 0xFF
+    return [
+        b"",
+        b"PK",
+        whole[:middle],
+        whole[:-10],
+        bytes(flipped),
+        b"not a zip file at all",
+        b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (0,), }".ljust(
+            127
+        )
+        + b"\n",
+    ]
+
+
+@pytest.mark.parametrize("kind", range(7))
+def test_damage_is_refused_by_name(tmp_path: Path, kind: int) -> None:
+    path = tmp_path / "0.npz"
+    save(path, example())
+    path.write_bytes(damaged(path.read_bytes())[kind])
+    with pytest.raises(TrainingError, match=r"checkpoint .*0\.npz cannot be read"):
+        load(path, identity="me")
+
+
+@pytest.mark.parametrize("facts", [b"[1]", b"{", b"\xff", b""])
+def test_unreadable_facts_are_refused(tmp_path: Path, facts: bytes) -> None:
+    path = tmp_path / "0.npz"
+    with path.open("wb") as file:
+        np.savez(file, facts=np.frombuffer(facts, np.uint8))
+    with pytest.raises(TrainingError, match=r"0\.npz cannot be read"):
+        load(path, identity="me")
+    with path.open("wb") as file:
+        np.savez(file, other=np.zeros(3))
+    with pytest.raises(TrainingError, match=r"0\.npz cannot be read"):
+        load(path, identity="me")

@@ -1,0 +1,357 @@
+"""The fitting loop: the best epoch is kept, an interruption costs nothing, what cannot be learned from is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+
+from fullrank.errors import TrainingError
+from tests.planted import write_planted
+from trainer.collection import read_collection
+from trainer.features.corpus import Corpus, Pairs, count_collection
+from trainer.features.data import Features, build_features
+from trainer.progress import Reporter
+from trainer.recipes.recipe import Recipe, load_recipe
+from trainer.systems.linear import learner as learner_module
+from trainer.systems.linear import softmax
+from trainer.systems.linear.parameters import Parameters
+from trainer.systems.linear.system import learner_of
+from trainer.training import loop as module
+from trainer.training.checkpoint import load
+from trainer.training.loop import Interrupted, Run, identity_of
+from trainer.training.validation import Validation, validation
+
+SMALL = ["dimension=6", "epochs=5", "patience=5", "valid_queries=0"]
+RECIPES = {
+    "softmax": load_recipe("fielded").override([*SMALL, "batch=32", "candidates=30", "rate=0.1"]),
+    "softmax-tied": load_recipe("ssi-tied").override([*SMALL, "loss=softmax", "candidates=30"]),
+    "margin": load_recipe("ssi-diagonal").override([*SMALL, "rates=0.01,0.1", "trial=200"]),
+    "margin-tied": load_recipe("ssi-tied").override([*SMALL, "rates=0.01,0.1", "trial=200"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    yield
+    numba.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    folder = write_planted(tmp_path_factory.mktemp("fit"))
+    return count_collection(read_collection(folder), processes=1)
+
+
+@pytest.fixture(scope="module")
+def valid(corpus: Corpus) -> Validation:
+    found = validation(corpus, 0)
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def features(corpus: Corpus) -> Callable[[Recipe], Features]:
+    made: dict[Any, Features] = {}
+
+    def build(recipe: Recipe) -> Features:
+        if recipe.model not in made:
+            made[recipe.model] = build_features(corpus, recipe.model)
+        return made[recipe.model]
+
+    return build
+
+
+class Watching(Reporter):
+    """A reporter that keeps what it was told, and calls back on every epoch."""
+
+    def __init__(self, on_epoch: Callable[[int], None] | None = None) -> None:
+        super().__init__(io.StringIO())
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self._on_epoch = on_epoch
+
+    def say(self, event: str, **figures: Any) -> None:
+        self.events.append((event, figures))
+        if event == "epoch" and self._on_epoch is not None:
+            self._on_epoch(figures["epoch"])
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a fit left behind."""
+
+    parameters: Parameters
+    epoch: int
+    valid_map: float | None
+    history: list[dict[str, Any]]
+
+
+def run(
+    features: Features, recipe: Recipe, valid: Validation | None, path: Path, **changes: Any
+) -> Outcome:
+    """One fit with the usual arguments."""
+    usual: dict[str, Any] = {
+        "seed": 1, "fingerprint": "data", "reporter": Reporter(quiet=True), "path": path,
+        "resume": False,
+    }  # fmt: skip
+    given = Run(recipe, valid, **{**usual, **changes})
+    learner = learner_of(features, recipe, np.random.default_rng(given.seed))
+    facts = given.learn(learner)
+    best = facts["best_epoch"]
+    history = facts["history"]
+    return Outcome(learner.values, best, history[best - 1]["valid_map"], history)
+
+
+def assert_same(a: Outcome, b: Outcome) -> None:
+    """Bit for bit, history apart from its seconds."""
+    for (name, array), (_, other) in zip(a.parameters.arrays(), b.parameters.arrays(), strict=True):
+        np.testing.assert_array_equal(array, other, err_msg=name)
+    assert (a.epoch, a.valid_map) == (b.epoch, b.valid_map)
+    assert [{**line, "seconds": 0} for line in a.history] == [
+        {**line, "seconds": 0} for line in b.history
+    ]
+
+
+def interrupt(at: int) -> Callable[[int], None]:
+    """Ctrl-C, by a real signal, at the end of an epoch."""
+
+    def press(epoch: int) -> None:
+        if epoch == at:
+            signal.raise_signal(signal.SIGINT)
+
+    return press
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_resuming_equals_never_stopping(
+    name: str, features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    """Ctrl-C twice on the way, each time resumed: the same bits as one run."""
+    recipe = RECIPES[name]
+    data, path = features(recipe), tmp_path / "0.npz"
+    whole = run(data, recipe, valid, tmp_path / "whole.npz")
+    assert len(whole.history) == 5
+    handler = signal.getsignal(signal.SIGINT)
+    for at in (2, 3):
+        with pytest.raises(
+            Interrupted, match=rf"in epoch {at + 1}; --resume goes on after epoch {at} \(.*0\.npz\)"
+        ):
+            run(data, recipe, valid, path, resume=at > 2, reporter=Watching(interrupt(at)))
+        stored = load(path, identity=identity_of(recipe, 1, "data"))
+        assert stored is not None
+        assert stored.facts["epoch"] == at
+    assert signal.getsignal(signal.SIGINT) is handler
+    reporter = Watching()
+    resumed = run(data, recipe, valid, path, resume=True, reporter=reporter)
+    assert reporter.events[0] == ("resumed", {"after_epoch": 3, "finished": False})
+    assert_same(whole, resumed)
+    if recipe.model.tied:
+        assert resumed.parameters.U is resumed.parameters.V
+
+
+def test_a_finished_run_resumes_to_its_answer(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe = RECIPES["margin"]
+    whole = run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    assert_same(whole, run(features(recipe), recipe, valid, tmp_path / "0.npz", resume=True))
+
+
+def test_ctrl_c_within_an_epoch_goes_back_to_the_checkpoint(
+    features: Callable[[Recipe], Features],
+    valid: Validation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = RECIPES["softmax"]
+    path, data = tmp_path / "0.npz", features(recipe)
+    whole = run(data, recipe, valid, tmp_path / "whole.npz")
+    monkeypatch.setattr(module, "_CHECKPOINT_EVERY_S", 0.0)
+    steps = softmax.epoch
+    begun = []
+
+    def pressed_in_the_third(*args: Any) -> Iterator[tuple[int, float]]:
+        begun.append(1)
+        for i, step in enumerate(steps(*args)):
+            if len(begun) == 3 and i == 1:
+                signal.raise_signal(signal.SIGINT)
+            yield step
+
+    with monkeypatch.context() as patch:
+        patch.setattr("trainer.systems.linear.softmax.epoch", pressed_in_the_third)
+        with pytest.raises(Interrupted, match="in epoch 3; --resume goes on after epoch 2"):
+            run(data, recipe, valid, path)
+    assert_same(whole, run(data, recipe, valid, path, resume=True))
+
+
+def test_ctrl_c_before_any_checkpoint_says_so(
+    features: Callable[[Recipe], Features],
+    valid: Validation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = RECIPES["softmax"]
+
+    def pressed(*_: Any) -> Iterator[tuple[int, float]]:
+        signal.raise_signal(signal.SIGINT)
+        yield 1, 1.0
+
+    monkeypatch.setattr("trainer.systems.linear.softmax.epoch", pressed)
+    with pytest.raises(Interrupted, match="in epoch 1; nothing to resume yet"):
+        run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    assert not (tmp_path / "0.npz").exists()
+
+
+def test_the_best_epoch_is_kept_and_staleness_stops(
+    features: Callable[[Recipe], Features],
+    valid: Validation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = RECIPES["margin"].override(["epochs=9", "patience=3"])
+    maps = iter([0.2, 0.5, 0.5, 0.4, 0.1, 0.9])
+    seen = []
+
+    def measured(fitting: Any, _: Any) -> float:
+        seen.append(fitting.values.copy())
+        return next(maps)
+
+    monkeypatch.setattr(module, "_measure", measured)
+    fitted = run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    assert (fitted.epoch, fitted.valid_map, len(fitted.history)) == (2, 0.5, 5)
+    np.testing.assert_array_equal(fitted.parameters.V, seen[1].V)
+    assert (seen[1].V != seen[4].V).any()
+
+
+def test_without_validation_the_last_epoch_is_kept(
+    features: Callable[[Recipe], Features], tmp_path: Path
+) -> None:
+    recipe = RECIPES["margin"].override(["patience=1"])
+    fitted = run(features(recipe), recipe, None, tmp_path / "0.npz")
+    assert (fitted.epoch, fitted.valid_map, len(fitted.history)) == (5, None, 5)
+
+
+def test_validation_map_is_of_the_kept_parameters(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    """Training is seen to learn: loss falls, MAP rises to the known best answer's neighbourhood."""
+    recipe = RECIPES["softmax"].override(["epochs=8"])
+    fitted = run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    maps = [line["valid_map"] for line in fitted.history]
+    assert fitted.valid_map == max(maps) > 0.9
+    assert maps.index(max(maps)) + 1 == fitted.epoch
+    assert fitted.history[-1]["loss"] < fitted.history[0]["loss"]
+
+
+def test_seconds_stop_between_epochs(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe = RECIPES["softmax"].override(["epochs=1000", "train.seconds=0.000001"])
+    assert len(run(features(recipe), recipe, valid, tmp_path / "0.npz").history) == 1
+
+
+def test_time_to_spare_does_not_change_the_bits(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe = RECIPES["softmax"]
+    whole = run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    timed = recipe.override(["train.seconds=10000"])
+    assert_same(whole, run(features(recipe), timed, valid, tmp_path / "1.npz"))
+
+
+@pytest.mark.parametrize(
+    ("change", "seed", "data"),
+    [
+        ("rate=0.2", 1, "data"),
+        ("dimension=7", 1, "data"),
+        ("epochs=5", 2, "data"),
+        ("epochs=5", 1, "other"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(
+    change: str,
+    seed: int,
+    data: str,
+    features: Callable[[Recipe], Features],
+    valid: Validation,
+    tmp_path: Path,
+) -> None:
+    recipe, path = RECIPES["softmax"], tmp_path / "0.npz"
+    run(features(recipe), recipe.override(["epochs=1"]).override(["epochs=5"]), valid, path)
+    other = recipe.override([change])
+    with pytest.raises(TrainingError, match="another recipe, seed or collection"):
+        run(features(other), other, valid, path, resume=True, seed=seed, fingerprint=data)
+    # The budget of time is no part of what a run is.
+    longer = recipe.override(["train.seconds=99"])
+    run(features(recipe), longer, valid, path, resume=True)
+
+
+def test_a_damaged_checkpoint_is_refused(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe, path = RECIPES["margin"], tmp_path / "0.npz"
+    run(features(recipe), recipe, valid, path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(TrainingError, match="cannot be read"):
+        run(features(recipe), recipe, valid, path, resume=True)
+    run(features(recipe), recipe, valid, path)  # without --resume it is written anew
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_divergence_is_refused(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe = RECIPES["margin"].override(["rates=1000", "init=100"])
+    with pytest.raises(TrainingError, match=r"diverged.*lower the rate"):
+        run(features(recipe), recipe, valid, tmp_path / "0.npz")
+    assert not (tmp_path / "0.npz").exists()
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", ["U", "V", "D", "bias"])
+def test_one_value_that_is_not_finite_is_divergence(
+    name: str,
+    features: Callable[[Recipe], Features],
+    valid: Validation,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe, begin = RECIPES["softmax"], learner_module.start
+
+    def broken(*args: Any) -> Any:
+        parameters = begin(*args)
+        getattr(parameters, name).flat[-1] = np.inf
+        return parameters
+
+    monkeypatch.setattr(learner_module, "start", broken)
+    with pytest.raises(TrainingError, match="diverged"):
+        run(features(recipe), recipe, valid, tmp_path / "0.npz")
+
+
+def test_no_judged_pair_is_refused(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe = RECIPES["softmax"]
+    empty = replace(features(recipe), pairs=Pairs(np.zeros(0, np.int64), {}))
+    with pytest.raises(TrainingError, match="training split has no judged pair"):
+        run(empty, recipe, valid, tmp_path / "0.npz")
+
+
+def test_progress_is_json_lines(
+    features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
+) -> None:
+    recipe, stream = RECIPES["margin"], io.StringIO()
+    run(features(recipe), recipe, valid, tmp_path / "0.npz", reporter=Reporter(stream))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["epoch"] for line in lines if line["event"] == "epoch"] == [1, 2, 3, 4, 5]
+    assert all(line.keys() >= {"loss", "valid_map", "seconds"} for line in lines)

@@ -1,0 +1,293 @@
+"""Evaluation: rank every candidate through the code that serves, then measure.
+
+    evaluate()            a bundle on a split of a collection, whole corpus as candidates
+    judge()               which queries a split asks, what is relevant, what is no candidate
+    measure_rankings()    the same measures for any Retriever, before there is a bundle
+
+A query's mate (the document that it is, or describes in another language) is no candidate for it. On every collection
+the documents that the excluded splits call relevant for a query are no candidates for it: a model
+that has learned them should neither gain nor lose by them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.bundle.catalog import Bundle
+from fullrank.encoding import Encoded
+from fullrank.errors import CollectionError
+from fullrank.measures import (
+    MEASURES,
+    RANKING_MEASURES,
+    Estimate,
+    Float64,
+    Int64,
+    estimates,
+    rank_loss,
+    ranking_measures,
+)
+from fullrank.model import Model
+from fullrank.retrieval import Ranking, Retriever
+from trainer.collection import Collection, Qrels, relevant
+from trainer.evaluation.trec import RunWriter
+from trainer.progress import Reporter
+
+DEPTH = 1000
+"""Documents per query in a run, by TREC's convention."""
+
+_BATCH_CELLS = 1 << 23  # scores held at once: 32 MiB of float32
+_ENCODE_QUERIES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """What a split says about one query, in rows of the ranked documents.
+
+    relevant  int64 (R,), ascending, R > 0, none of them excluded
+    grades    int64 (R,), above zero
+    excluded  int64 (E,), ascending: rows that are no candidates
+    """
+
+    query: str
+    relevant: Int64
+    grades: Int64
+    excluded: Int64
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Measures of one bundle on one split.
+
+    queries   number of queries averaged: those with a relevant candidate
+    left_out  queries of the split whose relevant documents are all excluded or ungraded
+    per_query measure → float64 (queries,), in the order of query_ids
+    """
+
+    split: str
+    excluded_splits: tuple[str, ...]
+    documents: int
+    queries: int
+    left_out: int
+    depth: int
+    seconds: float
+    measures: dict[str, Estimate]
+    query_ids: list[str]
+    per_query: dict[str, Float64]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `fullrank evaluate --json` prints; JSON values only."""
+        return {
+            "split": self.split,
+            "excluded_splits": list(self.excluded_splits),
+            "documents": self.documents,
+            "queries": self.queries,
+            "queries_left_out": self.left_out,
+            "depth": self.depth,
+            "seconds": round(self.seconds, 3),
+            "measures": {name: value.as_dict() for name, value in self.measures.items()},
+        }
+
+
+def judge(
+    collection: Collection,
+    split: str,
+    exclude_splits: Sequence[str] = (),
+    *,
+    rows: Mapping[str, int] | None = None,
+) -> tuple[list[Judgement], int]:
+    """The queries of a split with a relevant candidate, in order, and how many have none.
+
+    rows    document id → row of the ranked documents; default the collection's own rows
+    Raises CollectionError for an unknown split, a split that excludes itself, a document without a
+    row, or a split with nothing to measure.
+    """
+    if split in exclude_splits:
+        raise CollectionError(f"split {split!r} cannot be both measured and excluded")
+    qrels = collection.qrels(split)
+    excluded = [collection.qrels(name) for name in exclude_splits]
+    if rows is None:
+        rows = {document.id: row for row, document in enumerate(collection.documents)}
+    judgements = []
+    for query in _query_ids(collection):
+        if query in qrels:
+            judgement = _judge_query(collection, query, qrels, excluded, rows)
+            if len(judgement.relevant):
+                judgements.append(judgement)
+    if not judgements:
+        raise CollectionError(
+            f"{collection.path}: split {split!r} has no query with a relevant candidate"
+        )
+    return judgements, len(qrels) - len(judgements)
+
+
+def _query_ids(collection: Collection) -> list[str]:
+    return [item.id for item in collection.queries or collection.documents]
+
+
+def _judge_query(
+    collection: Collection,
+    query: str,
+    qrels: Qrels,
+    excluded_qrels: Sequence[Qrels],
+    rows: Mapping[str, int],
+) -> Judgement:
+    excluded = {name for other in excluded_qrels for name in relevant(other.get(query, {}))}
+    if collection.have_mates:
+        excluded.add(query)
+    graded = {
+        _row(rows, document): grade
+        for document, grade in qrels[query].items()
+        if grade > 0 and document not in excluded
+    }
+    ordered = sorted(graded)
+    return Judgement(
+        query,
+        np.array(ordered, np.int64),
+        np.array([graded[row] for row in ordered], np.int64),
+        np.array(sorted(_row(rows, document) for document in excluded), np.int64),
+    )
+
+
+def _row(rows: Mapping[str, int], document: str) -> int:
+    try:
+        return rows[document]
+    except KeyError:
+        raise CollectionError(f"document {document!r} is judged but not in the bundle") from None
+
+
+def query_texts(collection: Collection, model: Model, ids: Sequence[str]) -> list[str]:
+    """The texts of queries by id; documents that are queries speak through model.query_text()."""
+    if collection.queries is not None:
+        by_id = {query.id: query.text for query in collection.queries}
+        return [by_id[id] for id in ids]
+    fields = {document.id: document.fields for document in collection.documents}
+    return [model.query_text(fields[id]) for id in ids]
+
+
+def measure_rankings(
+    retriever: Retriever,
+    queries: Encoded,
+    judgements: Sequence[Judgement],
+    *,
+    documents: int,
+    depth: int = DEPTH,
+    with_rank_loss: bool = True,
+    on_ranking: Callable[[Judgement, Ranking], None] | None = None,
+) -> dict[str, Float64]:
+    """Per-query measures, float64 (B,) each, in the order of the judgements.
+
+    queries         B encoded queries, one per judgement
+    documents       number of documents that the retriever ranks
+    with_rank_loss  False leaves out rank_loss, which alone needs every score
+    on_ranking      told each ranking, in order
+    """
+    if len(queries) != len(judgements):
+        raise ValueError(f"{len(queries)} queries, {len(judgements)} judgements")
+    names = MEASURES if with_rank_loss else RANKING_MEASURES
+    values = {name: np.zeros(len(judgements)) for name in names}
+    step = max(1, min(256, _BATCH_CELLS // max(1, documents)))
+    for start in range(0, len(judgements), step):
+        batch = judgements[start : start + step]
+        encoded = queries.slice(start, start + len(batch))
+        deleted = _mask(batch, documents)
+        scores = retriever.scores(encoded)
+        rankings = retriever.search(encoded, depth, deleted=deleted, scanned=scores)
+        for i, (judgement, ranking) in enumerate(zip(batch, rankings, strict=True)):
+            grades = _ranked_grades(ranking.rows[:depth], judgement)
+            for name, value in ranking_measures(grades, judgement.grades).items():
+                values[name][start + i] = value
+            if with_rank_loss:
+                candidates = None if deleted is None else ~deleted[i]
+                values["rank_loss"][start + i] = rank_loss(
+                    scores[i], judgement.relevant, candidates
+                )
+            if on_ranking is not None:
+                on_ranking(judgement, ranking)
+    return values
+
+
+def _mask(batch: Sequence[Judgement], documents: int) -> npt.NDArray[np.bool_] | None:
+    """bool (len(batch), documents), True = no candidate; None where all documents are."""
+    if not any(len(judgement.excluded) for judgement in batch):
+        return None
+    mask = np.zeros((len(batch), documents), np.bool_)
+    for line, judgement in zip(mask, batch, strict=True):
+        line[judgement.excluded] = True
+    return mask
+
+
+def _ranked_grades(rows: Int64, judgement: Judgement) -> Int64:
+    """The grade at every rank, zero where not relevant."""
+    place = np.searchsorted(judgement.relevant, rows)
+    place[place == len(judgement.relevant)] = 0
+    return np.where(judgement.relevant[place] == rows, judgement.grades[place], 0)
+
+
+def evaluate(
+    bundle: Bundle,
+    collection: Collection,
+    split: str,
+    exclude_splits: Sequence[str] = (),
+    run: str | Path | None = None,
+    depth: int = DEPTH,
+    progress: Reporter | None = None,
+) -> Evaluation:
+    """Measure a bundle on a split of a collection.
+
+    run       writes the rankings there as a TREC run; ir-measures and trec_eval find the same
+              measures in it, given the split's qrels
+    depth     documents ranked per query
+    progress  shows the queries measured so far
+    Raises CollectionError as judge() does.
+    """
+    started = time.perf_counter()
+    ids = list(bundle.documents.ids)
+    rows = {id: row for row, id in enumerate(ids)}
+    judgements, left_out = judge(collection, split, exclude_splits, rows=rows)
+    texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
+    parts: list[dict[str, Float64]] = []
+    reporter = progress or Reporter(quiet=True)
+    with (
+        RunWriter(run, bundle.version) if run is not None else nullcontext() as writer,
+        reporter.stage("evaluate", len(judgements)) as stage,
+    ):
+
+        def write(judgement: Judgement, ranking: Ranking) -> None:
+            if writer is not None:
+                documents = [ids[row] for row in ranking.rows]
+                writer.write(judgement.query, documents, ranking.scores)
+
+        for start in range(0, len(judgements), _ENCODE_QUERIES):
+            stop = min(start + _ENCODE_QUERIES, len(judgements))
+            parts.append(
+                measure_rankings(
+                    bundle.retriever,
+                    bundle.model.encode_queries(texts[start:stop]),
+                    judgements[start:stop],
+                    documents=len(ids),
+                    depth=depth,
+                    on_ranking=write,
+                )
+            )
+            stage.advance(stop - start)
+    per_query = {name: np.concatenate([part[name] for part in parts]) for name in MEASURES}
+    return Evaluation(
+        split=split,
+        excluded_splits=tuple(exclude_splits),
+        documents=len(ids),
+        queries=len(judgements),
+        left_out=left_out,
+        depth=depth,
+        seconds=time.perf_counter() - started,
+        measures=estimates(per_query),
+        query_ids=[judgement.query for judgement in judgements],
+        per_query=per_query,
+    )

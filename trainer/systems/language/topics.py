@@ -1,0 +1,187 @@
+"""Topic models over pairs of texts by expectation maximisation: PLSA, BLTM and BLTM-PR (Gao, Toutanova, Yih 2011).
+
+A pair, a query and a document that was chosen for it, shares one topic vector θ ~ Dirichlet(α); each of the Z topics
+has a word distribution per side, φ^q_z and φ^d_z ~ Dirichlet(β), or one for both (``merged``). EM climbs the MAP
+objective, Σ_pairs Σ_w n_w ln Σ_z φ_wz θ_z + (α − 1) Σ ln θ + (β − 1) Σ ln φ:
+
+    E   p(z|w) ∝ φ_wz θ_z                              N(w, z) = n_w p(z|w)
+    M   θ_z ∝ Σ_{q∈Q} N(q, z) + Σ_{d∈D} N(d, z) + α − 1
+        φ^q_wz ∝ Σ_pairs N(w, z) + β − 1               over the words that side has
+
+PLSA has pairs without a query. With posterior regularisation (``projection_steps`` above zero) the E-step's posteriors
+are projected, pair by pair, to the nearest that give each topic the same share of both texts; em says how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.encoding import Float64, Int32, Int64
+from fullrank.features import Rows
+from trainer.recipes.settings import LanguageSettings
+from trainer.systems.language import em
+from trainer.training.loop import Arrays, InPlace
+from trainer.training.validation import Validation
+
+_STEP = 4096  # pairs between two looks at Ctrl-C
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Word counts of one text of each pair, by pair and by word.
+
+    indptr, words, counts   the rows
+    starts, pairs, entries  for word w, entries starts[w]..starts[w + 1]: the pairs that hold it, and where in ``words``
+    shares                  float64 (entries,): n_w / s_w of the last E-step
+    """
+
+    indptr: Int64
+    words: Int32
+    counts: Float64
+    starts: Int64
+    pairs: Int64
+    entries: Int64
+    shares: Float64
+
+    @classmethod
+    def of(cls, rows: Rows) -> Side:
+        """The rows, and their transpose."""
+        entries = np.argsort(rows.indices, kind="stable")
+        starts = np.searchsorted(rows.indices[entries], np.arange(rows.width + 1))
+        pairs = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))[entries]
+        counts = rows.values.astype(np.float64)
+        return cls(
+            rows.indptr,
+            rows.indices,
+            counts,
+            starts.astype(np.int64),
+            pairs,
+            entries,
+            np.zeros_like(counts),
+        )
+
+    @property
+    def present(self) -> np.ndarray:
+        """bool (words,): the words that some text of this side holds."""
+        return np.diff(self.starts) > 0
+
+
+class TopicLearner(InPlace):
+    """EM over pairs; an epoch is one iteration.
+
+    query, document   (pairs, words) counts over one vocabulary; pair i is row i of both
+    phi_q, phi_d      float64 (words, Z), one array where merged; zero for words that the side has not
+    theta             float64 (pairs, Z)
+    multipliers       float64 (pairs, Z): λ of each pair's projection, from which the next iteration's starts
+    evaluations       float64 (epochs, 3): means over pairs of the dual's evaluations, of its gradients, and of the gap
+                      left in the constraint, per iteration
+    objective         the MAP objective before the last iteration (less the pairs' distance to their projection)
+
+    Memory: 32 bytes a pair and topic, and 40 bytes a distinct word of a text.
+    """
+
+    def __init__(
+        self,
+        query: Rows,
+        document: Rows,
+        settings: LanguageSettings,
+        *,
+        topics: int,
+        epochs: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.rng, self.per_epoch = rng, len(document)
+        self.settings = settings
+        self.query, self.document = Side.of(query), Side.of(document)
+        self._of_query, self._of_document = self.query.present, self.document.present
+        if settings.merged:
+            self._of_query = self._of_document = self._of_query | self._of_document
+        self.phi_d = self._start(self._of_document, topics)
+        self.phi_q = self.phi_d if settings.merged else self._start(self._of_query, topics)
+        pairs = len(document)
+        self.theta = np.full((pairs, topics), 1 / topics)
+        self.multipliers = np.zeros((pairs, topics))
+        self._tilted_q, self._tilted_d = np.empty((pairs, topics)), np.empty((pairs, topics))
+        self.evaluations = np.zeros((epochs, 3))
+        self._iteration = np.zeros(1, np.int64)
+        self.objective = np.zeros(1)
+
+    def _start(self, present: np.ndarray, topics: int) -> Float64:
+        """Each φ_z ~ Dirichlet(1) over the words there are: from equal topics EM would hardly leave."""
+        drawn = self.rng.standard_exponential((len(present), topics)) * present[:, None]
+        return _columns_to_one(drawn)
+
+    def prepare(self) -> None:
+        """Nothing to choose."""
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """One iteration; yields (pairs, minus the objective per pair, as it was before the iteration)."""
+        prior = self._prior()
+        found = np.zeros((self.per_epoch, 4))
+        for start in range(0, self.per_epoch, _STEP):
+            stop = min(start + _STEP, self.per_epoch)
+            self._pairs(start, stop, found)
+            yield stop - start, -float(found[start:stop, 0].mean() + prior / self.per_epoch)
+        self.objective[0] = found[:, 0].sum() + prior
+        self.evaluations[self._iteration[0]] = found[:, 1:].mean(axis=0)
+        self._iteration += 1
+        self._words()
+
+    def _prior(self) -> float:
+        """(α − 1) Σ ln θ + (β − 1) Σ ln φ."""
+        alpha, beta = self.settings.topic_prior - 1, self.settings.word_prior - 1
+        total = alpha * np.log(self.theta).sum() if alpha else 0.0
+        if beta:
+            total += beta * np.log(self.phi_d[self._of_document]).sum()
+            if not self.settings.merged:
+                total += beta * np.log(self.phi_q[self._of_query]).sum()
+        return float(total)
+
+    def _pairs(self, start: int, stop: int, found: Float64) -> None:
+        q, d, settings = self.query, self.document, self.settings
+        em.pairs_step(
+            start, stop, q.indptr, q.words, q.counts, d.indptr, d.words, d.counts, self.phi_q, self.phi_d,
+            self.theta, self.multipliers, settings.topic_prior - 1, settings.projection_steps,
+            settings.projection_tolerance, self._tilted_q, self._tilted_d, q.shares, d.shares, found,
+        )  # fmt: skip
+
+    def _words(self) -> None:
+        """The M-step of φ, in place."""
+        q, d = self.query, self.document
+        of_q, of_d = np.zeros_like(self.phi_q), np.zeros_like(self.phi_d)
+        into = of_d if self.settings.merged else of_q
+        em.words_step(q.starts, q.pairs, q.entries, q.shares, self._tilted_q, self.phi_q, into)
+        em.words_step(d.starts, d.pairs, d.entries, d.shares, self._tilted_d, self.phi_d, of_d)
+        beta = self.settings.word_prior - 1
+        self.phi_d[...] = _columns_to_one(of_d + beta * self._of_document[:, None])
+        if not self.settings.merged:
+            self.phi_q[...] = _columns_to_one(of_q + beta * self._of_query[:, None])
+
+    def measure(self, valid: Validation) -> float:
+        """The objective: EM is run to the end, no iteration is preferred to a later one."""
+        return float(self.objective[0])
+
+    def parameters(self) -> Arrays:
+        """φ of both sides, once where merged."""
+        found = {"document": self.phi_d}
+        return found if self.settings.merged else {**found, "query": self.phi_q}
+
+    def state(self) -> Arrays:
+        """What the next iteration needs beside φ."""
+        return {
+            "theta": self.theta,
+            "multipliers": self.multipliers,
+            "evaluations": self.evaluations,
+            "iteration": self._iteration,
+            "objective": self.objective,
+        }
+
+
+def _columns_to_one(counts: Float64) -> Float64:
+    """Each column over its sum; one that is all zero stays so."""
+    total = counts.sum(axis=0)
+    total[total == 0] = 1
+    return np.asarray(counts / total)

@@ -1,0 +1,177 @@
+"""The margin loss, as the papers give it: one random negative per judged pair, hinge at 1, a fixed rate.
+
+    L = Σ max(0, 1 − f(q, d⁺) + f(q, d⁻))            Bai et al. 2009, eq. 8
+
+The rate is the one of ``rates`` with the smallest training error over a trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from logging import getLogger
+from typing import Protocol
+
+import numba
+import numpy as np
+
+from fullrank.encoding import Float32, Int64
+from fullrank.errors import TrainingError
+from fullrank.features import Rows
+from trainer.features.corpus import Pairs
+from trainer.features.data import Features
+from trainer.recipes.settings import TrainSettings
+from trainer.systems.linear import kernels
+from trainer.systems.linear.learner import LinearLearner
+from trainer.systems.linear.parameters import Parameters
+from trainer.training.loop import Arrays
+
+_STEP = 5_000  # triples between two reports of progress
+
+log = getLogger(__name__)
+
+
+Triples = tuple[Int64, Int64, Int64]
+"""Rows of queries, of documents judged relevant to them, of others."""
+
+
+class Judged(Protocol):
+    """What negatives are drawn from."""
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+
+    @property
+    def mates(self) -> Int64:
+        """int64 (queries,): the document that a query is and never finds; -1: none."""
+
+
+class MarginLearner(LinearLearner):
+    """The linear family under the hinge."""
+
+    def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
+        super().__init__(features, train, rng)
+        self.per_epoch = train.triples or len(features.pairs)
+        self._rate = np.array(train.rates[:1])
+
+    def stepped(self) -> tuple[Features, Parameters]:
+        """What the kernel steps on."""
+        return self.features, self.values
+
+    def draw(self, count: int) -> Triples:
+        """Triples to step on, ``count`` of them."""
+        return sample(self.features.pairs, self.features, count, self.rng)
+
+    def prepare(self) -> None:
+        """Try every rate from the same start on the same triples; keep the one with the least error."""
+        rates, (features, parameters) = self.train.rates, self.stepped()
+        if len(rates) > 1:
+            triples = self.draw(self.train.trial)
+            self._rate[0] = best_rate(
+                rates, lambda rate: run(features, parameters.copy(), triples, rate)
+            )
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """One pass over the triples; the rate is fixed."""
+        return one_pass(*self.stepped(), self.draw(self.per_epoch), float(self._rate[0]))
+
+    def state(self) -> Arrays:
+        """The chosen rate."""
+        return {"rate": self._rate}
+
+
+def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> float:
+    """The rate whose losses, one per step of a trial, are least over the later half of it."""
+    if len(rates) == 1:
+        return rates[0]
+    best = (np.inf, rates[0])
+    for rate in rates:
+        losses = losses_of(rate)
+        error = float(losses[len(losses) // 2 :].mean())
+        log.info("rate %g: training error %.4f", rate, error)
+        if np.isfinite(error) and error < best[0]:
+            best = (error, rate)
+    return best[1]
+
+
+def sample(pairs: Pairs, features: Judged, count: int, rng: np.random.Generator) -> Triples:
+    """``count`` triples: a judged pair drawn at random, and a random document that is not judged, nor the mate.
+
+    Raises TrainingError where every query's judged documents are the whole collection.
+    """
+    mates = features.mates
+    usable = [
+        q
+        for q in pairs.queries.tolist()
+        if len(pairs.relevant[q]) + (mates[q] >= 0) < features.documents
+    ]
+    if not usable:
+        raise TrainingError("every document is relevant to every query; there is no negative")
+    queries = np.repeat(np.array(usable), [len(pairs.relevant[q]) for q in usable])
+    documents = np.concatenate([pairs.relevant[q] for q in usable])
+    drawn = rng.permutation(len(queries))
+    if count > len(drawn):
+        drawn = np.concatenate([drawn, rng.integers(0, len(queries), count - len(drawn))])
+    drawn = drawn[:count]
+    q, positive = queries[drawn], documents[drawn]
+    negative = rng.integers(0, features.documents, count)
+    for t in range(count):
+        known = pairs.relevant[int(q[t])]
+        while _holds(known, negative[t]) or negative[t] == mates[q[t]]:
+            negative[t] = rng.integers(0, features.documents)
+    return q, positive, negative
+
+
+def _holds(ascending: Int64, row: int) -> bool:
+    place = int(np.searchsorted(ascending, row))
+    return place < len(ascending) and bool(ascending[place] == row)
+
+
+def one_pass(
+    features: Features, parameters: Parameters, triples: Triples, rate: float
+) -> Iterator[tuple[int, float]]:
+    """Steps on all triples in turn; yields (triples, mean hinge) every few thousand."""
+    for start in range(0, len(triples[0]), _STEP):
+        part = tuple(column[start : start + _STEP] for column in triples)
+        losses = run(features, parameters, part, rate)
+        yield len(losses), float(losses.mean())
+
+
+def run(
+    features: Features,
+    parameters: Parameters,
+    triples: tuple[Int64, ...],
+    rate: float,
+    *,
+    update: bool = True,
+) -> Float32:
+    """Take the steps of some triples, in place; returns each hinge before its step."""
+    queries, positives, negatives = triples
+    losses = np.zeros(len(queries), np.float32)
+    kernels.margin_sgd(
+        queries,
+        positives,
+        negatives,
+        min(numba.get_num_threads(), max(1, len(queries))),
+        _csr(features.xq),
+        _csr(features.xd),
+        _csr(features.s),
+        tuple(z.indptr for z in features.z),
+        tuple(z.indices for z in features.z),
+        tuple(z.values for z in features.z),
+        parameters.U,
+        parameters.V,
+        parameters.D,
+        parameters.bias,
+        bool(len(parameters.V)),
+        features.settings.diagonal == "learned",
+        features.settings.bias,
+        rate,
+        losses,
+        update,
+    )
+    return losses
+
+
+def _csr(rows: Rows) -> tuple[Int64, np.ndarray, Float32]:
+    return rows.indptr, rows.indices, rows.values

@@ -1,0 +1,125 @@
+"""What training learns, and how it becomes a model that serves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fullrank.encoding import Encoded, Float32
+from fullrank.features import Counts, Vocabulary
+from fullrank.linear import LinearModel
+from fullrank.models.linear.towers import Tower
+from trainer.features.data import Features
+from trainer.recipes.settings import TrainSettings
+from trainer.systems.linear.towers import start_table, start_tower
+
+
+@dataclass(eq=False)
+class Parameters:
+    """f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d
+
+    U, V   float32 (features, N): the trained rows that words are made of; one array when tied
+    D      float32 (fields, F): words and buckets, then phrases; the phrases' own field last
+    bias   float32 (documents,)
+    query, document   the layers above U and V; one tower when tied
+    """
+
+    U: Float32
+    V: Float32
+    D: Float32
+    bias: Float32
+    query: Tower = field(default_factory=Tower)
+    document: Tower = field(default_factory=Tower)
+
+    @property
+    def tied(self) -> bool:
+        """Whether V is U."""
+        return self.V is self.U
+
+    def arrays(self) -> Iterator[tuple[str, Float32]]:
+        """Every array under its name, live; what both sides share once."""
+        yield "U", self.U
+        if not self.tied:
+            yield "V", self.V
+        yield "D", self.D
+        yield "bias", self.bias
+        for name, array in self.query.arrays():
+            yield f"query.{name}", array
+        if not self.tied:
+            for name, array in self.document.arrays():
+                yield f"document.{name}", array
+
+    def copy(self) -> Parameters:
+        """An independent copy; a tied pair stays one array."""
+        U, query = self.U.copy(), self.query.copy()
+        V, document = (U, query) if self.tied else (self.V.copy(), self.document.copy())
+        return Parameters(U, V, self.D.copy(), self.bias.copy(), query, document)
+
+
+def start(features: Features, train: TrainSettings, rng: np.random.Generator) -> Parameters:
+    """U, V ~ Normal(0, init²), equal rows for words that both sides know; D = 1; b = 0.
+
+    Layers as trainer.systems.linear.towers says, alike on both sides. With init = 0 U and V are uniform by their
+    size, and the two sides are drawn apart.
+    """
+    settings = features.settings
+    fields, width = len(features.z), features.s.width
+    D = np.ones((fields, width), np.float32)
+    bias = np.zeros(features.documents, np.float32)
+    if settings.latent != "learned" or train.loss == "none":
+        nothing = np.zeros((0, 0), np.float32)
+        return Parameters(nothing, nothing, D, bias)
+    sizes = (settings.dimension, *settings.layers) if settings.layers else ()
+    V = start_table(features.xd.width, settings.dimension, train.init, rng)
+    if settings.tied:
+        tower = start_tower(sizes, settings.skip, rng)
+        return Parameters(V, V, D, bias, tower, tower)
+    U = start_table(features.xq.width, settings.dimension, train.init, rng)
+    towers = [start_tower(sizes, settings.skip, rng) for _ in range(2)]
+    if train.loss == "softmax" and train.init:
+        # Shared words start alike: UᵀV is then close to a multiple of I, and learning adds to it.
+        of_query, of_document = features.rows_q.labels, features.rows_d.labels
+        rows = Vocabulary(of_document).rows(of_query)
+        shared = np.flatnonzero(rows >= 0)
+        U[shared] = V[rows[shared]]
+        U[len(of_query) :] = V[len(of_document) :]
+        towers[1] = towers[0].copy()
+    return Parameters(U, V, D, bias, *towers)
+
+
+def compile_model(features: Features, parameters: Parameters) -> LinearModel:
+    """The model of some parameters: trained rows folded into words, diagonals into documents."""
+    model = features.model
+    fields = len(features.counted)
+    words = len(model.sparse.words)
+    sparse = replace(model.sparse, D=np.ascontiguousarray(parameters.D[:fields, :words]))
+    if len(model.sparse.phrases):
+        P = parameters.D[fields, words:] * features.phrase_idf
+        sparse = replace(sparse, P=P.astype(np.float32))
+    query, document = model.query, model.document
+    if features.settings.latent == "learned":
+        query = features.rows_q.folded(query, parameters.U)
+        document = features.rows_d.folded(document, parameters.V)
+        query = replace(query, tower=parameters.query)
+        document = replace(document, tower=parameters.document)
+    settings = {**model.settings}
+    if features.settings.cosine:
+        settings |= {"unit": True, "dense_scale": features.settings.cosine}
+    settings["bias"] = float(np.median(parameters.bias)) if features.settings.bias else 0.0
+    return LinearModel(settings, query, document, sparse)
+
+
+def encode_corpus(features: Features, model: LinearModel, parameters: Parameters) -> Encoded:
+    """The corpus as the model encodes it, with the learned biases."""
+    counts = Counts(features.words, features.counted)
+    encoded = model.encode_document_counts(counts, features.own)
+    return replace(encoded, bias=parameters.bias) if features.settings.bias else encoded
+
+
+def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> Encoded:
+    """Queries of the collection, by row, as the model encodes them."""
+    return model.encode_query_counts(
+        features.words, features.query_counts.take(rows), features.query_phrases.take(rows)
+    )

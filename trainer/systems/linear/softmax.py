@@ -1,0 +1,270 @@
+"""The softmax loss: each judged document against every other candidate of its batch.
+
+    L = − Σ_p |P|^−½ log( e^{f(q,p)} / ( e^{f(q,p)} + Σ_{n ∉ P} e^{f(q,n)} ) )      mean over queries q, P its documents
+
+    ∂L/∂f(q,n) = |P|^−½ e^{f(q,n)} Σ_p 1/Z_p          ∂L/∂f(q,p) = |P|^−½ (e^{f(q,p)}/Z_p − 1)
+
+Candidates are the judged documents of the whole batch and as many sampled ones as fit. Known positives of a query are
+masked among its negatives, and so is its mate, the document that it is or describes. Every touched row of U and V,
+every layer above them, every touched diagonal entry and every bias takes an AdaGrad step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Float32, Int32, Int64
+from fullrank.features import Rows
+from trainer.features.data import Features
+from trainer.recipes.settings import TrainSettings
+from trainer.systems.linear import kernels
+from trainer.systems.linear.learner import LinearLearner
+from trainer.systems.linear.parameters import Parameters
+from trainer.systems.linear.towers import Encoder, transpose
+from trainer.training.loop import Arrays
+
+Float64 = npt.NDArray[np.float64]
+
+_POSITIVES = 64  # judged documents of one query in one step, at most
+
+
+class SoftmaxLearner(LinearLearner):
+    """The linear family under the softmax loss."""
+
+    def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
+        super().__init__(features, train, rng)
+        self.per_epoch = len(features.pairs.queries)
+        self._state = start_state(features, train, self.values)
+
+    def prepare(self) -> None:
+        """Nothing: the rate is given."""
+
+    def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
+        """One pass over the training queries."""
+        return epoch(self.features, self.train, self._state, self.rng, done, share)
+
+    def state(self) -> Arrays:
+        """AdaGrad's sums of squares and the diagonals' factors."""
+        return dict(self._state.arrays())
+
+
+@dataclass(eq=False)
+class State:
+    """Parameters and AdaGrad's sums of squares; all of it is in a checkpoint.
+
+    query, document   U and V with what stands above them; one encoder when tied
+    start             float32 (fields,): what D was multiplied by
+    scale             float64 (fields,): log of the factor that a field's whole diagonal shares
+    """
+
+    parameters: Parameters
+    query: Encoder
+    document: Encoder
+    start: Float32
+    squares_D: Float32
+    squares_bias: Float32
+    scale: Float64
+    squares_scale: Float64
+
+    def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Every array beside the parameters, live; what both sides share once."""
+        for name in ("start", "squares_D", "squares_bias", "scale", "squares_scale"):
+            yield name, getattr(self, name)
+        sides = {"query": self.query, "document": self.document}
+        if self.query is self.document:
+            del sides["document"]
+        for side, encoder in sides.items():
+            yield from ((f"{side}.{name}", array) for name, array in encoder.state())
+
+
+def start_state(features: Features, train: TrainSettings, parameters: Parameters) -> State:
+    """AdaGrad at rest; diagonals scaled so that a judged pair scores ``start`` per field."""
+    level = np.array(_levels(features, train.start), np.float32)
+    parameters.D *= level[:, None]
+    query = document = Encoder(parameters.V, parameters.document)
+    if not parameters.tied:
+        query = Encoder(parameters.U, parameters.query)
+    return State(
+        parameters,
+        query,
+        document,
+        level,
+        np.zeros_like(parameters.D),
+        np.zeros_like(parameters.bias),
+        np.zeros(len(level)),
+        np.zeros(len(level)),
+    )
+
+
+def _levels(features: Features, wanted: float) -> list[float]:
+    """The factor of each field that gives a sample of judged pairs a mean score of ``wanted`` where they match."""
+    queries = features.pairs.queries[:: max(1, len(features.pairs.queries) // 1000)]
+    documents = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
+    s = features.s.take(queries).csr()
+    levels = []
+    for z in features.fields(documents, queries):
+        scores: Float32 = np.asarray(s.multiply(z.csr()).sum(axis=1)).ravel()
+        scores = scores[scores > 0]
+        levels.append(float(wanted / scores.mean()) if len(scores) else 1.0)
+    return levels
+
+
+def dropped(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
+    """Each entry left out with probability ``share``, the others scaled by (1 − share)^−½."""
+    if not share:
+        return rows
+    keep = rng.random(len(rows.values), np.float32) >= share
+    return rows.with_values(rows.values * keep * np.float32((1 - share) ** -0.5))
+
+
+def epoch(
+    features: Features,
+    train: TrainSettings,
+    state: State,
+    rng: np.random.Generator,
+    done: float,
+    share: float,
+) -> Iterator[tuple[int, float]]:
+    """One pass over the training queries; yields (queries, mean loss) after each step.
+
+    done, share   how much of the whole training is behind, and how much this epoch is of it: the
+                  rates of U, V and their layers fall linearly to a tenth over the whole
+    """
+    order = rng.permutation(features.pairs.queries)
+    steps = max(1, -(-len(order) // train.batch))
+    for k in range(steps):
+        factor = 1 - 0.9 * min(1.0, done + share * k / steps)
+        queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
+        yield len(queries), _step(features, train, state, rng, queries, factor)
+
+
+def _step(
+    features: Features,
+    train: TrainSettings,
+    state: State,
+    rng: np.random.Generator,
+    queries: Int64,
+    factor: float,
+) -> float:
+    p, gamma = state.parameters, features.settings.cosine
+    pairs, n_documents = features.pairs.relevant, features.documents
+    known = [pairs[q] for q in queries.tolist()]
+    positives = [
+        k if len(k) <= _POSITIVES else np.sort(rng.choice(k, _POSITIVES, replace=False))
+        for k in known
+    ]
+    candidates = np.unique(np.concatenate(positives))
+    missing = min(train.candidates, n_documents) - len(candidates)
+    if missing > 0:
+        sampled = rng.choice(n_documents, min(missing, n_documents), replace=False)
+        candidates = np.union1d(candidates, sampled)
+    place = np.full(n_documents, -1, np.int64)
+    place[candidates] = np.arange(len(candidates))
+    masked = [
+        np.append(place[k], place[mate]) if mate >= 0 else place[k]
+        for k, mate in zip(known, features.mates[queries].tolist(), strict=True)
+    ]
+
+    s = dropped(features.s.take(queries), train.word_dropout, rng)
+    S = np.zeros((len(queries), len(candidates)), np.float32)
+    latent = bool(len(p.V))
+    if latent:
+        xq = dropped(features.xq.take(queries), train.word_dropout, rng)
+        xd = dropped(features.xd.take(candidates), train.document_dropout, rng)
+        asked = state.query.forward(xq, gamma)
+        found = state.document.forward(xd, 1.0 if gamma else 0.0)
+        np.matmul(asked.u, found.u.T, out=S)
+    postings = [_postings(z) for z in features.fields(candidates, queries)]
+    for by_word, D in zip(postings, p.D, strict=True):
+        kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
+    if features.settings.bias:
+        S += p.bias[candidates]
+
+    if train.negatives:
+        _draw(S, train.negatives, masked, rng)
+
+    losses = np.empty(len(queries), np.float32)
+    kernels.softmax_gradient(S, *_ragged([place[x] for x in positives]), *_ragged(masked), losses)
+    G = S  # the kernel turned scores into ∂L/∂f
+    G /= len(queries)
+
+    if features.settings.diagonal == "learned":
+        by_query_word = transpose(s)
+        for f, by_word in enumerate(postings):
+            _step_diagonal(state, f, by_query_word, by_word, G, train.diagonal_rate)
+    if features.settings.bias:
+        g = G.sum(axis=0)
+        state.squares_bias[candidates] += g * g
+        scale = np.sqrt(state.squares_bias[candidates] + np.float32(1e-12))
+        p.bias[candidates] -= np.float32(train.bias_rate) * g / scale
+    if latent:
+        of_query = state.query.backward(asked, G @ found.u)
+        of_document = state.document.backward(found, G.T @ asked.u)
+        rates = train.rate * factor, train.layer_rate * factor
+        if p.tied:
+            state.query.step([of_query, of_document], *rates)
+        else:
+            state.query.step([of_query], *rates)
+            state.document.step([of_document], *rates)
+    return float(losses.mean())
+
+
+def _draw(S: Float32, count: int, masked: list[Int64], rng: np.random.Generator) -> None:
+    """Leave each query ``count`` negatives drawn from the candidates, and its known positives: −∞ elsewhere."""
+    lot = rng.random(S.shape, np.float32)
+    for row, known in zip(lot, masked, strict=True):
+        row[known[known >= 0]] = np.inf
+    if count < S.shape[1]:
+        last = np.partition(lot, count - 1, axis=1)[:, count - 1 : count]
+        S[(lot > last) & np.isfinite(lot)] = -np.inf
+
+
+def _step_diagonal(
+    state: State,
+    f: int,
+    by_query_word: tuple[Int32, Int64, Int32, Float32],
+    by_word: tuple[Int64, Int32, Float32],
+    G: Float32,
+    rate: float,
+) -> None:
+    """D_f = e^{a_f} M_f: AdaGrad on the shared log factor a_f and on each touched entry of M_f."""
+    D = state.parameters.D[f]
+    touched = by_query_word[0]
+    g = np.empty(len(touched), np.float32)
+    kernels.match_gradient(*by_query_word, *by_word, G, g)
+    factor = np.exp(state.scale[f])
+    # ∂L/∂a = Σ_w ∂L/∂D_w D_w;  ∂L/∂M_w = ∂L/∂D_w e^a
+    shared = float(np.dot(g.astype(np.float64), D[touched]))
+    state.squares_scale[f] += shared * shared
+    if state.squares_scale[f] > 0:
+        step = rate * shared / np.sqrt(state.squares_scale[f])
+        state.scale[f] -= step
+        D *= np.float32(np.exp(-step))
+    g *= np.float32(factor)
+    squares = state.squares_D[f]
+    squares[touched] += g * g
+    moved = squares[touched] > 0
+    rows = touched[moved]
+    factor = np.exp(state.scale[f])
+    D[rows] -= np.float32(rate * state.start[f] * factor) * g[moved] / np.sqrt(squares[rows])
+
+
+def _postings(z: Rows) -> tuple[Int64, Int32, Float32]:
+    """(starts, candidate places, weights) by word."""
+    by_word = z.csr().tocsc()
+    return (
+        by_word.indptr.astype(np.int64),
+        by_word.indices.astype(np.int32),
+        by_word.data.astype(np.float32),
+    )
+
+
+def _ragged(lists: list[Int64]) -> tuple[Int64, Int64]:
+    indptr = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(x) for x in lists], out=indptr[1:])
+    return indptr, np.concatenate(lists).astype(np.int64)

@@ -1,0 +1,192 @@
+"""Training the dense side of a text: a table, the layers above it, unit length; values forward, gradients back.
+
+    a = Xᵀφ,  y = tower(a),  u = γ y / ‖y‖ where the score is a cosine               fullrank.models.linear.towers
+
+A text without known features has u = 0 and moves nothing. With no layers and no unit length this is the plain linear
+table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+
+from fullrank.encoding import Float32, Int32, Int64
+from fullrank.features import Rows
+from fullrank.models.linear.towers import Tower
+from trainer.systems.linear import kernels
+
+
+@dataclass(frozen=True, eq=False)
+class Tape:
+    """B texts on their way up, as ``backward`` needs them.
+
+    x         φ
+    present   float32 (B, 1): 1 where a text has features, else 0
+    h         h₁ … hₙ₊₁ (the last one before its skip), each (B, Nᵢ)
+    u         the result, (B, N)
+    scale     float32 (B, 1): γ / ‖y‖, or 1
+    gamma     γ; 0: no unit length
+    """
+
+    x: Rows
+    present: Float32
+    h: list[Float32]
+    u: Float32
+    scale: Float32
+    gamma: float
+
+
+def forward(x: Rows, table: Float32, tower: Tower, gamma: float) -> Tape:
+    """u of every row of φ.
+
+    table  float32 (features, N₀)
+    gamma  γ; 0: no unit length
+    """
+    a = np.empty((len(x), table.shape[1]), np.float32)
+    kernels.embed(x.indptr, x.indices, x.values, table, a)
+    present = (np.diff(x.indptr) > 0).astype(np.float32)[:, None]
+    y, h = layers(tower, a)
+    scale = np.ones((len(x), 1), np.float32)
+    if gamma:
+        norm = np.sqrt(np.add.reduce(np.square(y), axis=1, keepdims=True))
+        norm[norm == 0] = np.inf
+        scale = np.asarray(gamma / norm, np.float32)
+    return Tape(x, present, h, y * (scale * present), scale, gamma)
+
+
+def layers(tower: Tower, a: Float32) -> tuple[Float32, list[Float32]]:
+    """(y, [h₁, …]) of a batch by matrix products: the values of ``Tower.apply`` up to rounding."""
+    if not tower:
+        return a, []
+    h = [np.tanh(a + tower.biases[0])]
+    last = len(tower.weights) - 1
+    for i, (weight, bias) in enumerate(zip(tower.weights, tower.biases[1:], strict=True)):
+        p = h[-1] @ weight + bias
+        h.append(p if tower.skip and i == last else np.tanh(p))
+    return (a + h[-1] if tower.skip else h[-1]), h
+
+
+@dataclass(frozen=True, eq=False)
+class Gradient:
+    """∂L/∂ of one batch of one side: of a, of every weight and of every bias."""
+
+    x: Rows
+    a: Float32
+    weights: list[Float32]
+    biases: list[Float32]
+
+
+@dataclass(eq=False)
+class Encoder:
+    """One side while it is trained; a tied pair of sides is one encoder.
+
+    table, tower   changed in place by ``step`` and by nothing else
+    squares        AdaGrad's sums for the table, float32 (features,): one per row
+    sums           and for the layers: one per entry, weights before biases
+    """
+
+    table: Float32
+    tower: Tower = field(default_factory=Tower)
+    squares: Float32 = field(init=False)
+    sums: list[Float32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.squares = np.zeros(len(self.table), np.float32)
+        self.sums = [np.zeros_like(array) for _, array in self.tower.arrays()]
+
+    def forward(self, x: Rows, gamma: float) -> Tape:
+        """u of every row of φ, with the parameters as they are."""
+        return forward(x, self.table, self.tower, gamma)
+
+    def backward(self, tape: Tape, g: Float32) -> Gradient:
+        """∂L/∂ of everything, given g = ∂L/∂u; the parameters must be those of ``forward`` still.
+
+        unit length:  ∂L/∂y = γ/‖y‖ (g − û (û·g)),  û = u/γ
+        layers:       ∂L/∂pᵢ = ∂L/∂hᵢ₊₁ ∘ (1 − hᵢ₊₁²)   with pᵢ = Wᵢᵀhᵢ + bᵢ, hᵢ₊₁ = tanh pᵢ
+                      ∂L/∂Wᵢ = hᵢ (∂L/∂pᵢ)ᵀ,  ∂L/∂bᵢ = ∂L/∂pᵢ,  ∂L/∂hᵢ = Wᵢ ∂L/∂pᵢ     summed over texts
+        """
+        g = np.asarray(g * tape.present, np.float32)
+        if tape.gamma:
+            along = np.add.reduce(tape.u * g, axis=1, keepdims=True) / np.float32(tape.gamma**2)
+            g = np.asarray(tape.scale * (g - tape.u * along), np.float32)
+        tower = self.tower
+        if not tower:
+            return Gradient(tape.x, np.ascontiguousarray(g), [], [])
+        weights: list[Float32] = []
+        biases: list[Float32] = []
+        p = g if tower.skip else g * (1 - np.square(tape.h[-1]))
+        for weight, h in zip(reversed(tower.weights), reversed(tape.h[:-1]), strict=True):
+            weights.append(h.T @ p)
+            biases.append(p.sum(axis=0))
+            p = (p @ weight.T) * (1 - np.square(h))
+        biases.append(p.sum(axis=0))
+        a = p + g if tower.skip else p
+        return Gradient(tape.x, np.ascontiguousarray(a), weights[::-1], biases[::-1])
+
+    def step(self, gradients: Sequence[Gradient], rate: float, layer_rate: float) -> None:
+        """AdaGrad on every touched row of the table and on every entry of the layers.
+
+        gradients   one, or those of two sides that share this encoder; layers take one step on their
+                    sum, the table one on each
+        """
+        for gradient in gradients:
+            kernels.adagrad_table(
+                *transpose(gradient.x), gradient.a, self.table, self.squares, rate
+            )
+        of_layers = [[*gradient.weights, *gradient.biases] for gradient in gradients]
+        for i, (_, array) in enumerate(self.tower.arrays()):
+            adagrad(array, self.sums[i], np.sum([g[i] for g in of_layers], axis=0), layer_rate)
+
+    def state(self) -> Iterator[tuple[str, Float32]]:
+        """AdaGrad's sums, live, under the names of what they belong to."""
+        yield "table", self.squares
+        for (name, _), total in zip(self.tower.arrays(), self.sums, strict=True):
+            yield name, total
+
+
+def adagrad(array: Float32, squares: Float32, gradient: Float32, rate: float) -> None:
+    """h ← h + g²,  θ ← θ − rate · g / √h, entry by entry."""
+    squares += gradient * gradient
+    array -= np.float32(rate) * gradient / np.sqrt(squares + np.float32(1e-20))
+
+
+def transpose(rows: Rows) -> tuple[Int32, Int64, Int32, Float32]:
+    """(touched columns, indptr, rows, values): a batch by feature, only features that occur."""
+    by_column = rows.csr().tocsc()
+    touched = np.flatnonzero(np.diff(by_column.indptr))
+    indptr = np.append(by_column.indptr[touched], by_column.indptr[-1]).astype(np.int64)
+    return (
+        touched.astype(np.int32),
+        indptr,
+        by_column.indices.astype(np.int32),
+        by_column.data.astype(np.float32),
+    )
+
+
+def start_table(rows: int, width: int, deviation: float, rng: np.random.Generator) -> Float32:
+    """Normal(0, deviation²); with 0 uniform(±√(6/(rows + width)))."""
+    if deviation:
+        return rng.standard_normal((rows, width), np.float32) * np.float32(deviation)
+    return _uniform(rows, width, rng)
+
+
+def start_tower(sizes: Sequence[int], skip: bool, rng: np.random.Generator) -> Tower:
+    """Layers as wide as ``sizes``, the table's width first: uniform(±√(6/(in + out))), biases 0.
+
+    With ``skip`` the last layer starts at 0, so that training starts from the table alone.
+    """
+    if not sizes:
+        return Tower()
+    weights = [_uniform(before, after, rng) for before, after in pairwise(sizes)]
+    if skip:
+        weights[-1][:] = 0
+    return Tower(weights, [np.zeros(size, np.float32) for size in sizes], skip)
+
+
+def _uniform(rows: int, columns: int, rng: np.random.Generator) -> Float32:
+    bound = np.sqrt(6 / (rows + columns))
+    return rng.uniform(-bound, bound, (rows, columns)).astype(np.float32)
