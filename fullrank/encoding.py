@@ -1,12 +1,16 @@
-"""What every model turns a text into: a dense vector, a sparse vector and a bias.
+"""The encoded form of texts that text, models and retrieval share.
 
-score(q, d) = u·v + s·t + b
+Rows     B sparse rows: counts of words, weights, or the sparse part of encoded texts
+Encoded  B encoded texts: a dense vector, a sparse vector and a bias each
+
+    score(q, d) = u·v + s·t + b        u, v: dense; s, t: sparse; b: the document's bias
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,62 +21,262 @@ Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
+_ZERO = np.zeros(1, np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """B sparse rows of F columns.
+
+    Many methods have a faster path for a single row, a query. It gives the same bits as the path for many rows.
+
+    Attributes:
+        indptr: int64 (B + 1,); row i has the entries indptr[i]:indptr[i + 1].
+        indices: int32 (nnz,), ascending and distinct inside a row, each below `width`.
+        values: float32 (nnz,).
+        width: F, the number of columns.
+    """
+
+    indptr: Int64
+    indices: Int32
+    values: Float32
+    width: int
+
+    def __len__(self) -> int:
+        return len(self.indptr) - 1
+
+    @staticmethod
+    def empty(count: int, width: int) -> Rows:
+        """Make `count` rows without an entry."""
+        nothing = np.zeros(0, np.float32)
+        return Rows(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), nothing, width)
+
+    @staticmethod
+    def from_lists(rows: Sequence[tuple[Sequence[int], Sequence[float]]], width: int) -> Rows:
+        """Make rows of (indices, values) in any order inside a row; equal indices are added up."""
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
+        indices = np.fromiter((i for row in rows for i in row[0]), np.int32, int(indptr[-1]))
+        values = np.fromiter((v for row in rows for v in row[1]), np.float32, int(indptr[-1]))
+        matrix = sp.csr_array((values, indices, indptr), shape=(len(rows), width))
+        matrix.sum_duplicates()
+        return Rows.from_csr(matrix)
+
+    @staticmethod
+    def from_csr(matrix: sp.csr_array[np.float32]) -> Rows:
+        """Make rows of a scipy matrix, whose entries are sorted in place."""
+        matrix.sort_indices()
+        return Rows(
+            matrix.indptr.astype(np.int64, copy=False),
+            matrix.indices.astype(np.int32, copy=False),
+            matrix.data.astype(np.float32, copy=False),
+            matrix.shape[1],
+        )
+
+    @staticmethod
+    def add(parts: Sequence[Rows]) -> Rows:
+        """Add matrices of one shape."""
+        if len(parts) == 1:
+            return parts[0]
+        return Rows.from_csr(sp.csr_array(sum((p.csr() for p in parts[1:]), parts[0].csr())))
+
+    @staticmethod
+    def hstack(*parts: Rows) -> Rows:
+        """Put the columns of matrices of as many rows side by side."""
+        width = sum(part.width for part in parts)
+        first = parts[0]
+        if not any(len(part.indices) for part in parts[1:]):
+            return Rows(first.indptr, first.indices, first.values, width)
+        if len(first) == 1:
+            offsets = np.cumsum([0] + [part.width for part in parts[:-1]], dtype=np.int32)
+            indices = [part.indices + offset for part, offset in zip(parts, offsets, strict=True)]
+            values = np.concatenate([part.values for part in parts])
+            return Rows(np.array([0, len(values)]), np.concatenate(indices), values, width)
+        return Rows.from_csr(sp.csr_array(sp.hstack([part.csr() for part in parts], format="csr")))
+
+    @staticmethod
+    def vstack(parts: Sequence[Rows]) -> Rows:
+        """Put matrices of one width below each other."""
+        offsets = np.cumsum([0] + [int(part.indptr[-1]) for part in parts])
+        tails = [part.indptr[1:] + offset for part, offset in zip(parts, offsets, strict=False)]
+        return Rows(
+            np.concatenate([np.zeros(1, np.int64), *tails]),
+            np.concatenate([part.indices for part in parts]),
+            np.concatenate([part.values for part in parts]),
+            parts[0].width,
+        )
+
+    def csr(self) -> sp.csr_array[np.float32]:
+        """View the rows as a (B, F) matrix over the same memory."""
+        return sp.csr_array((self.values, self.indices, self.indptr), shape=(len(self), self.width))
+
+    def with_values(self, values: Float32) -> Rows:
+        """Give the same entries other values."""
+        return Rows(self.indptr, self.indices, values.astype(np.float32, copy=False), self.width)
+
+    def row(self, i: int) -> tuple[Int32, Float32]:
+        """Return (indices, values) of row i as views."""
+        start, stop = self.indptr[i], self.indptr[i + 1]
+        return self.indices[start:stop], self.values[start:stop]
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """View rows start..stop; `indptr` is rebased to zero."""
+        first, last = self.indptr[start], self.indptr[stop]
+        return Rows(
+            self.indptr[start : stop + 1] - first,
+            self.indices[first:last],
+            self.values[first:last],
+            self.width,
+        )
+
+    def take(self, rows: Int64) -> Rows:
+        """Copy the given rows, in the given order."""
+        sizes = self.indptr[rows + 1] - self.indptr[rows]
+        indptr = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(sizes, out=indptr[1:])
+        place = np.arange(indptr[-1]) + np.repeat(self.indptr[rows] - indptr[:-1], sizes)
+        return Rows(indptr, self.indices[place], self.values[place], self.width)
+
+    def columns(self, first: int, last: int) -> Rows:
+        """Copy columns first..last, renumbered from zero."""
+        if (first, last) == (0, self.width):
+            return self
+        kept = (self.indices >= first) & (self.indices < last)
+        before = np.zeros(len(kept) + 1, np.int64)
+        np.cumsum(kept, out=before[1:])
+        indices = (self.indices[kept] - first).astype(np.int32, copy=False)
+        return Rows(before[self.indptr], indices, self.values[kept], last - first)
+
+    def remap_columns(self, target: Int32, width: int) -> Rows:
+        """Move column j to target[j]; -1 drops it, columns with one target are added up."""
+        place = target[self.indices]
+        known = place >= 0
+        keys, values = place[known], self.values[known]
+        if len(self) > 1:
+            owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))[known]
+            keys = owner * np.int64(width) + keys
+        if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+            order = np.argsort(keys, kind="stable")
+            keys, values = keys[order], values[order]
+            first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
+            keys, values = keys[first], np.add.reduceat(values, first)
+        if len(self) == 1:
+            return Rows(np.array([0, len(keys)]), keys, values, width)
+        indptr = np.searchsorted(keys, np.arange(len(self) + 1) * np.int64(width))
+        return Rows(indptr.astype(np.int64), (keys % max(width, 1)).astype(np.int32), values, width)
+
+    def top_entries(self, keep: int) -> Rows:
+        """Keep the `keep` entries of each row with the largest absolute value, ties by index; 0 keeps all."""
+        if keep == 0 or len(self.values) <= keep:
+            return self
+        sizes = np.diff(self.indptr)
+        long = np.flatnonzero(sizes > keep)
+        if len(long) == 0:
+            return self
+        kept = np.ones(len(self.values), np.bool_)
+        size = np.abs(self.values)
+        for row in long.tolist():
+            start, stop = self.indptr[row], self.indptr[row + 1]
+            order = np.argsort(-size[start:stop], kind="stable")
+            kept[start + order[keep:]] = False
+        indptr = np.zeros(len(self) + 1, np.int64)
+        np.cumsum(np.minimum(sizes, keep), out=indptr[1:])
+        return Rows(indptr, self.indices[kept], self.values[kept], self.width)
+
+    def sums(self, values: Float32 | None = None) -> Float32:
+        """Add up each row in float64, float32 (B,); of `values` in place of the rows' own where given."""
+        data = self.values if values is None else values
+        if len(self) == 1:
+            # One after another, as bincount adds; a plain sum takes another order.
+            return np.cumsum(data, dtype=np.float64)[-1:].astype(np.float32) if len(data) else _ZERO
+        owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        return np.bincount(owner, weights=data, minlength=len(self)).astype(np.float32)
+
+    def spread(self, values: Float32) -> Float32:
+        """Repeat one value per row for each entry of the row: (B,) to (nnz,)."""
+        return np.repeat(values, np.diff(self.indptr))
+
+    def matmul(self, table: Float32) -> Float32:
+        """Multiply by a table, float32 (F, N) → (B, N); the products of a row are added in entry order."""
+        if len(self) == 1 and table.shape[1] > 1:
+            products = table[self.indices]
+            products *= self.values[:, None]
+            return np.add.reduce(products, axis=0, keepdims=True, initial=np.float32(0))
+        return np.asarray(self.csr() @ table)
+
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
     """B encoded texts, queries or documents.
 
-    dense    float32 (B, N), C-contiguous; N may be 0
-    indptr   int64 (B + 1,): row i's sparse entries are indices[indptr[i]:indptr[i + 1]]
-    indices  int32 (nnz,), ascending and distinct inside a row, each < width
-    weights  float32 (nnz,)
-    width    F, the number of sparse features
-    bias     float32 (B,); zero for queries
+    Attributes:
+        dense: float32 (B, N), C-contiguous; N may be 0.
+        sparse: B rows of F features.
+        bias: float32 (B,); zero for queries.
     """
 
     dense: Float32
-    indptr: Int64
-    indices: Int32
-    weights: Float32
-    width: int
+    sparse: Rows
     bias: Float32
 
+    @staticmethod
+    def from_rows(
+        sparse: Rows, dense: Float32 | None = None, bias: Float32 | float = 0.0
+    ) -> Encoded:
+        """Make encoded texts of their sparse parts; without `dense` they have no dense part.
+
+        Args:
+            sparse: B rows.
+            dense: (B, N); copied where it is not contiguous float32.
+            bias: (B,), or one number for all texts.
+        """
+        count = len(sparse)
+        if dense is None:
+            dense = np.zeros((count, 0), np.float32)
+        biases = np.full(count, bias, np.float32)
+        return Encoded(np.ascontiguousarray(dense, np.float32), sparse, biases)
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, npt.NDArray[Any]], width: int) -> Encoded:
+        """Make encoded texts of `arrays()`; `width` is F."""
+        sparse = Rows(arrays["indptr"], arrays["indices"], arrays["weights"], width)
+        return Encoded(arrays["dense"], sparse, arrays["bias"])
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the five arrays under the names that a bundle stores them by."""
+        sparse = self.sparse
+        return {
+            "dense": self.dense,
+            "indptr": sparse.indptr,
+            "indices": sparse.indices,
+            "weights": sparse.values,
+            "bias": self.bias,
+        }
+
     def __len__(self) -> int:
-        return len(self.indptr) - 1
+        return len(self.bias)
 
     def row(self, i: int) -> tuple[Float32, Int32, Float32, float]:
-        """Text i as (dense (N,), sparse indices, sparse weights, bias)."""
-        start, stop = self.indptr[i], self.indptr[i + 1]
-        return self.dense[i], self.indices[start:stop], self.weights[start:stop], self.bias[i]
+        """Return text i as (dense (N,), sparse indices, sparse values, bias)."""
+        return self.dense[i], *self.sparse.row(i), self.bias[i]
 
     def slice(self, start: int, stop: int) -> Encoded:
-        """Texts start..stop as views, indptr rebased to zero."""
-        first, last = self.indptr[start], self.indptr[stop]
+        """View texts start..stop."""
+        if start == 0 and stop == len(self):
+            return self  # a query is sliced twice on its way to its score
         return Encoded(
-            self.dense[start:stop],
-            self.indptr[start : stop + 1] - first,
-            self.indices[first:last],
-            self.weights[first:last],
-            self.width,
-            self.bias[start:stop],
+            self.dense[start:stop], self.sparse.slice(start, stop), self.bias[start:stop]
         )
 
-    def csr(self) -> sp.csr_array[np.float32]:
-        """The sparse part as a (B, F) matrix over the same memory."""
-        return sp.csr_array(
-            (self.weights, self.indices, self.indptr), shape=(len(self), self.width)
-        )
+    def take(self, rows: Int64) -> Encoded:
+        """Copy the given texts, in the given order."""
+        return Encoded(self.dense[rows], self.sparse.take(rows), self.bias[rows])
 
 
 def concatenate(batches: Sequence[Encoded]) -> Encoded:
-    """Encoded texts of several batches, in order; all must share N and F."""
-    offsets = np.cumsum([0] + [int(batch.indptr[-1]) for batch in batches])
-    tails = [batch.indptr[1:] + offset for batch, offset in zip(batches, offsets, strict=False)]
+    """Put batches of encoded texts of one N and F one after another."""
     return Encoded(
         np.concatenate([batch.dense for batch in batches]),
-        np.concatenate([np.zeros(1, np.int64), *tails]),
-        np.concatenate([batch.indices for batch in batches]),
-        np.concatenate([batch.weights for batch in batches]),
-        batches[0].width,
+        Rows.vstack([batch.sparse for batch in batches]),
         np.concatenate([batch.bias for batch in batches]),
     )

@@ -1,12 +1,12 @@
-"""Every error that Fullrank raises on purpose.
+"""The errors that Fullrank raises, as a tree.
 
     FullrankError
-    ├── CollectionError      a corpus, queries or qrels file is not what it should be
-    ├── RecipeError          a recipe or an override is not understood
-    ├── TrainingError        training cannot start, go on or be resumed
-    ├── DocumentRefused      a live document cannot be taken by a model
-    ├── QueryError           a query cannot be answered as asked
-    │   └── FilterError      a filter or a facet asks for what there is not
+    ├── CollectionError      a corpus, queries or qrels file cannot be read
+    ├── RecipeError          a recipe or an override is invalid
+    ├── TrainingError        training cannot start, continue or resume
+    ├── DocumentRefused      a model cannot accept a live document
+    ├── QueryError           a query cannot be answered
+    │   └── FilterError      a filter or a facet does not fit the stored fields
     └── BundleError          a bundle is missing a file, damaged or of another format
         └── BundleNotFound   no bundle of that name or version
 
@@ -31,18 +31,19 @@ class TrainingError(FullrankError):
 
 
 class DocumentRefused(FullrankError):
-    """A live document cannot be taken; the message says which, by what and why."""
+    """A model cannot accept a live document; the message names the field and the reason."""
 
 
 class QueryError(FullrankError):
-    """A query cannot be answered as asked."""
+    """A query cannot be answered; the message names the reason."""
 
 
 class FilterError(QueryError):
     """A filter or a facet is malformed or does not fit the stored fields.
 
-    path     where in the request, "filter.or.1.year.gte"
-    reason   what is wrong there
+    Attributes:
+        path: Position in the request: "filter.or.1.year.gte".
+        reason: What is wrong there.
     """
 
     def __init__(self, path: str, reason: str) -> None:

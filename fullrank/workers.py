@@ -1,47 +1,119 @@
-"""Worker processes: a fresh interpreter that imports one module, and a connection to it.
+"""Worker processes that share a computation: a fresh interpreter runs one function, over a pipe to its starter.
 
-Not multiprocessing: a fork after OpenMP has run may hang, and its spawn would import the caller's
-main module, which costs a worker more time than a small corpus takes, and hangs a script without a
-main guard.
+Not multiprocessing: a fork after OpenMP has run may hang, and a spawned process imports the caller's main module, which
+takes longer than a small corpus and never ends in a script without a main guard.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing.connection import Connection, Pipe
+from typing import Any
+
+from fullrank.errors import FullrankError
+
+# How long a process whose pipe is closed may take to end, seconds.
+_EXIT_S = 5
 
 
-@dataclass(frozen=True, eq=False)
 class Worker:
-    """A process and this process's end of a pipe to it; the worker ends when that end is closed."""
+    """A process that runs one function, and a pipe to it. The process ends when the pipe is closed.
 
-    connection: Connection
-    process: subprocess.Popen[bytes]
+    Args:
+        target: "module:function". The function gets its end of the pipe (a Connection); when the starter closes the
+            other end, EOFError or OSError ends it silently.
+        task: what the process does, for errors: "counts words".
 
-    @classmethod
-    def start(cls, module: str) -> Worker:
-        """A process that calls ``work(descriptor)`` of a module with the number of its end."""
-        here, there = Pipe()
+    Example:
+        with Worker("trainer.indexing.encoders:encode", "encodes documents") as worker:
+            worker.send(texts)
+            encoded = worker.receive()
+    """
+
+    def __init__(self, target: str, task: str) -> None:
+        self.task = task
+        self._connection, theirs = Pipe()
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-        program = f"import sys; from {module} import work; work(int(sys.argv[1]))"
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, str(there.fileno())],
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                "from fullrank.workers import main; main()",
+                target,
+                str(theirs.fileno()),
+            ],
             stdin=subprocess.DEVNULL,
-            pass_fds=[there.fileno()],
-            # Not what happens to lie in the working directory, where -c would look first.
+            pass_fds=[theirs.fileno()],
+            # Imports come from where this process finds them. With -c alone Python would look into the working
+            # directory first.
             env=os.environ
             | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1"},
-            # Ctrl-C is this process's to answer.
+            # Ctrl-C interrupts only this process, which then stops its workers.
             start_new_session=True,
         )
-        # With the other end held by the worker alone, its death shows as an end of file.
-        there.close()
-        return cls(here, process)
+        # Only the worker has the other end now, so its death reads as an end of file.
+        theirs.close()
+
+    def send(self, message: object) -> None:
+        """Send a message, pickled. Raises FullrankError if the process has died."""
+        try:
+            self._connection.send(message)
+        except OSError as error:
+            raise self._death() from error
+
+    def receive(self) -> Any:
+        """Wait for a message. Raises FullrankError if the process has died, and an exception that it sent."""
+        try:
+            message = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise self._death() from error
+        if isinstance(message, Exception):
+            raise message
+        return message
 
     def kill(self) -> None:
-        """End the process, whatever it does."""
+        """End the process at once."""
         self.process.kill()
         self.process.wait()
+
+    def close(self) -> None:
+        """End the process at once and close the pipe."""
+        self.kill()
+        self._connection.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _death(self) -> FullrankError:
+        try:
+            ending = describe_exit(self.process.wait(_EXIT_S))
+        except subprocess.TimeoutExpired:
+            ending = "closed its pipe"
+        return FullrankError(
+            f"the process that {self.task} (pid {self.process.pid}) {ending}; is there enough memory?"
+        )
+
+
+def describe_exit(code: int) -> str:
+    """Say how a process ended, given subprocess's return code: "exited with code 1", "was killed by SIGKILL"."""
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def main() -> None:
+    """Run the function named on the command line; called in the worker process."""
+    module, _, function = sys.argv[1].partition(":")
+    with suppress(EOFError, OSError), Connection(int(sys.argv[2])) as connection:
+        getattr(import_module(module), function)(connection)

@@ -1,0 +1,32 @@
+"""Bundles: the only thing that passes from trainer to service. The format is docs/bundle.md.
+
+<root>/<name>/<version>/manifest.json ...
+
+write.py     write_bundle, stream_bundle: a model and its documents become a folder, all or nothing
+bundle.py    Bundle: search, explain, encode, evaluate
+open.py      open_bundle, open_model: verify, map, replay the golden queries
+catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offers
+"""
+
+from fullrank.bundle.bundle import Bundle, Hit, SearchResult
+from fullrank.bundle.catalog import BundleInfo, find_bundle, list_bundles, log_position_of
+from fullrank.bundle.manifest import Manifest
+from fullrank.bundle.open import open_bundle, open_model, read_manifest, verify_bundle
+from fullrank.bundle.write import stream_bundle, write_bundle
+
+__all__ = [
+    "Bundle",
+    "BundleInfo",
+    "Hit",
+    "Manifest",
+    "SearchResult",
+    "find_bundle",
+    "list_bundles",
+    "log_position_of",
+    "open_bundle",
+    "open_model",
+    "read_manifest",
+    "stream_bundle",
+    "verify_bundle",
+    "write_bundle",
+]

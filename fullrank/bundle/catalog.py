@@ -1,15 +1,4 @@
-"""Bundles: the only thing that passes from trainer to service. The format is docs/bundle.md.
-
-<root>/<name>/<version>/manifest.json ...
-
-write_bundle    publish.py    a model and its documents become a folder, all or nothing
-stream_bundle   publish.py    the same from batches of documents, of any number
-open_bundle     loading.py    verify, map, replay the golden queries
-open_model      loading.py    its model alone
-list_bundles    here          what a root folder offers
-find_bundle     here          the newest version of a name, or one version
-live_in         here          which live documents a corpus has that was exported from a bundle
-"""
+"""List the bundles of a folder, and find one by name or version."""
 
 from __future__ import annotations
 
@@ -19,32 +8,16 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from fullrank.bundle.manifest import LogPosition, Manifest, is_name
-from fullrank.bundle.open import Bundle, open_bundle, open_model, read_manifest, verify_bundle
-from fullrank.bundle.write import stream_bundle, write_bundle
+from fullrank.bundle.manifest import LogPosition, is_name
+from fullrank.bundle.open import read_manifest
 from fullrank.errors import BundleError, BundleNotFound
-
-__all__ = [
-    "Bundle",
-    "BundleInfo",
-    "Manifest",
-    "find_bundle",
-    "list_bundles",
-    "live_in",
-    "open_bundle",
-    "open_model",
-    "read_manifest",
-    "stream_bundle",
-    "verify_bundle",
-    "write_bundle",
-]
 
 _log = getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class BundleInfo:
-    """What the manifest of one bundle says, without opening the rest of it."""
+    """The facts of one bundle's manifest."""
 
     name: str
     version: str
@@ -55,11 +28,13 @@ class BundleInfo:
 
 
 def list_bundles(root: Path) -> list[BundleInfo]:
-    """Every bundle under a root folder, newest first; equal times by version.
+    """List every bundle under a root folder, newest first; equal times by version.
 
-    Only <root>/<name>/<version>/ whose manifest says the same name and version counts. What else
-    lies there (temporary folders, copies under another name, damaged manifests) is logged and left
-    out. Raises BundleNotFound when the root is not a folder.
+    A bundle is a folder <root>/<name>/<version> whose manifest has the same name and version. Other folders (copies
+    under another name, damaged manifests) are logged and skipped.
+
+    Raises:
+        BundleNotFound: The root is not a folder.
     """
     root = Path(root)
     if not root.is_dir():
@@ -69,9 +44,10 @@ def list_bundles(root: Path) -> list[BundleInfo]:
 
 
 def find_bundle(root: Path, name_or_version: str) -> Path:
-    """The folder of a version, or of the newest version of a name.
+    """Find the folder of a version, or of the newest version of a name.
 
-    Raises BundleNotFound, saying what was looked for, when there is neither.
+    Raises:
+        BundleNotFound: The root has neither such a version nor such a name.
     """
     root = Path(root)
     if is_name(name_or_version):
@@ -85,11 +61,14 @@ def find_bundle(root: Path, name_or_version: str) -> Path:
     raise BundleNotFound(f"{root}: no bundle and no version named {name_or_version!r}")
 
 
-def live_in(bundle: Path, name: str) -> LogPosition | None:
-    """Up to where a corpus that was exported from a bundle has the live documents of a name; None: it has none.
+def log_position_of(bundle: Path, name: str) -> LogPosition | None:
+    """Return the log position that a corpus exported from a bundle contains, for a new bundle of this name.
 
-    Live documents belong to the name of the bundle that they were written to: under another name they are documents
-    like all others. Raises BundleError where the manifest cannot be read.
+    Live documents belong to the name that they were written under. Under another name they are ordinary documents, so
+    the result is None, as it is for a bundle without live documents.
+
+    Raises:
+        BundleError: The manifest cannot be read.
     """
     manifest = read_manifest(bundle)
     return manifest.log_position if manifest.name == name else None
@@ -105,17 +84,17 @@ def _versions(root: Path, name: str) -> Iterator[BundleInfo]:
     try:
         folders = [f for f in sorted((root / name).iterdir()) if is_name(f.name) and f.is_dir()]
     except OSError as error:
-        # Removed since it was seen, as by a writer that failed, or not for us to read.
-        _log.warning("left out %s: %s", root / name, error.strerror)
+        # A failed writer has removed it since, or it is not readable.
+        _log.warning("skipped %s: %s", root / name, error.strerror)
         return
     for folder in folders:
         try:
             manifest = read_manifest(folder)
         except BundleError as error:
-            _log.warning("left out %s: %s", folder, error)
+            _log.warning("skipped %s: %s", folder, error)
             continue
         if (manifest.name, manifest.version) != (name, folder.name):
-            _log.warning("left out %s: it says it is %s", folder, manifest.version)
+            _log.warning("skipped %s: its manifest names %s", folder, manifest.version)
             continue
         yield BundleInfo(
             name=manifest.name,

@@ -1,23 +1,23 @@
-"""Golden queries: what a bundle answered when it was written, replayed when it is loaded.
+"""Golden queries: answers recorded when a bundle is written, replayed when it is loaded.
 
-The replay proves that featuriser, model and retrieval of this release still give the answers that
-were evaluated, and it warms the mapped pages.
+The replay proves that featuriser, model and retrieval of this release still give the answers that were evaluated. It
+also loads the mapped pages that a search needs.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fullrank.bundle.manifest import GOLDEN, canonical_json
 from fullrank.errors import BundleError
-from fullrank.model import Model
+from fullrank.models.contract import Model
 from fullrank.retrieval import Retriever
+from fullrank.storage import strict_json
 
 DEPTH = 10
-# Another CPU sums float32 products in another order, so a loaded bundle may differ in the last
-# digits of a score. Anything larger is a different model. On one machine replay is exact.
+# Another CPU sums float32 products in another order, which changes the last digits of a score. A larger difference
+# means a different model. On one machine the replay is exact.
 TOLERANCE = 1e-5
 
 
@@ -33,7 +33,7 @@ class Answer:
 def answer(
     model: Model, retriever: Retriever, ids: Sequence[str], queries: Sequence[str]
 ) -> list[Answer]:
-    """The top 10 of every query."""
+    """Answer every query with its top 10."""
     if not queries:
         return []
     rankings = retriever.search(model.encode_queries(queries), DEPTH)
@@ -48,7 +48,7 @@ def answer(
 
 
 def dump(answers: Sequence[Answer]) -> str:
-    """golden.jsonl: one line a query, doubles in their shortest exact spelling."""
+    """Format golden.jsonl: one line a query, floats with their shortest exact digits."""
     return "".join(
         canonical_json({"query": a.query, "ids": list(a.ids), "scores": list(a.scores)}) + "\n"
         for a in answers
@@ -56,15 +56,15 @@ def dump(answers: Sequence[Answer]) -> str:
 
 
 def parse(text: str) -> list[Answer]:
-    """Read golden.jsonl. Raises BundleError with the line."""
+    """Parse golden.jsonl. Raises BundleError naming the line."""
     answers = []
-    # Not splitlines(): that would also break at U+2028 and its kin inside a query.
+    # splitlines() would also split at U+2028 inside a query.
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
-            value = json.loads(line)
+            value = strict_json.parse(line)
             query, ids, scores = value["query"], value["ids"], value["scores"]
             read = Answer(str(query), tuple(map(str, ids)), tuple(map(float, scores)))
-        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError) as error:
             raise BundleError(f"{GOLDEN}: line {number}: {error}") from error
         if len(read.ids) != len(read.scores):
             raise BundleError(f"{GOLDEN}: line {number}: ids and scores differ in number")
@@ -73,10 +73,13 @@ def parse(text: str) -> list[Answer]:
 
 
 def compare(expected: Sequence[Answer], found: Sequence[Answer], tolerance: float) -> None:
-    """Raise BundleError at the first query whose answer differs.
+    """Compare answers.
 
-    A score may differ by tolerance·max(1, |score|). An id may stand elsewhere only among results
-    whose expected scores are that close, or drop out at the end against an equal.
+    A score may differ by tolerance·max(1, |score|). An id may change its rank only among results whose expected scores
+    are that close, or be replaced at the end by one of an equal score.
+
+    Raises:
+        BundleError: An answer differs; the message names the query and the rank.
     """
     for want, have in zip(expected, found, strict=True):
         if len(want.ids) != len(have.ids):

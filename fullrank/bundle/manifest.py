@@ -1,4 +1,4 @@
-"""The manifest of a bundle: which files it has, what they hold, and what the bundle is called."""
+"""The manifest of a bundle: its name, its model, and the hash, dtype and shape of each of its files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from datetime import datetime
 from typing import Any
 
 from fullrank.errors import BundleError
+from fullrank.storage.strict_json import JsonError, parse_object
 
 FORMAT_VERSION = 2
 READABLE = (1, 2)
 MANIFEST = "manifest.json"
 GOLDEN = "golden.jsonl"
 CELLS = "index/cells.faiss"
-# Of format 1; nothing reads it.
+# Written by format 1; not read.
 FAISS_INDEX = "index.faiss"
 IDS = "documents/ids"
 FIELDS = "documents/fields"
-# What may stand beside the documents, each in a folder of its own and under a field of the manifest.
+# Optional parts of a bundle: each has its own folder and its own field of the manifest.
 SECTIONS = ("index", "columns")
-# The arrays of an Encoded, and what each must be.
+# The arrays of an Encoded and their dtypes.
 ENCODED = {
     "dense": "<f4",
     "indptr": "<i8",
@@ -35,27 +36,31 @@ ENCODED = {
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# Plain little-endian numbers, the same on every machine; nothing that can hold an object.
+# Little-endian numbers, the same on every machine; no dtype that holds objects.
 _DTYPES = frozenset(("<f4", "<f8", "<i2", "<i4", "<i8", "<u2", "<u4", "<u8", "|i1", "|u1", "|b1"))
 
 
 def is_name(text: str) -> bool:
-    """Whether a text may name a bundle or a version (and so a folder)."""
+    """Check whether a text can name a bundle or a version, and so a folder."""
     return _NAME.fullmatch(text) is not None
 
 
 def is_part(text: str) -> bool:
-    """Whether a text may name an array or a string table of a model (and so a file)."""
+    """Check whether a text can name an array or a string table of a model, and so a file."""
     return _PART.fullmatch(text) is not None
 
 
 def is_dtype(text: str) -> bool:
-    """Whether an array of this dtype (numpy's short form, "<f4") may stand in a bundle."""
+    """Check whether bundles allow arrays of this dtype, given in numpy's short form: "<f4"."""
     return text in _DTYPES
 
 
 def canonical_json(value: Any) -> str:
-    """JSON with sorted keys and one spelling. Raises BundleError where a value has no JSON form."""
+    """Format JSON with sorted keys and no spaces, so that equal values give equal text.
+
+    Raises:
+        BundleError: A value has no JSON form.
+    """
     try:
         text = json.dumps(
             value, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
@@ -68,7 +73,7 @@ def canonical_json(value: Any) -> str:
 
 @dataclass(frozen=True)
 class FileEntry:
-    """What the manifest says of one file; dtype and shape are set for .npy files only."""
+    """The manifest's entry of one file; only .npy files have dtype and shape."""
 
     sha256: str
     bytes: int
@@ -84,7 +89,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class LogPosition:
-    """All operations on the collection up to number ``seq`` of the log of this name are in the bundle's documents."""
+    """The bundle's documents contain all operations of the log named ``log`` up to number ``seq``."""
 
     log: str
     seq: int
@@ -92,10 +97,12 @@ class LogPosition:
 
 @dataclass(frozen=True)
 class Manifest:
-    """manifest.json, field by field; see docs/bundle.md.
+    """The fields of manifest.json; see docs/bundle.md.
 
-    index, columns  facts about the files of index/ and columns/; None where there are none
-    log_position    which live documents the bundle contains; None: none
+    Attributes:
+        index: Facts about the files of index/; None: the bundle has no index.
+        columns: Facts about the files of columns/; None: the bundle has no columns.
+        log_position: Which live documents the bundle contains; None: no live documents.
     """
 
     name: str
@@ -111,7 +118,7 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     def dump(self) -> str:
-        """The text of manifest.json: sorted keys, indented for people."""
+        """Format manifest.json, indented, with sorted keys."""
         value = {
             "format_version": self.format_version,
             "name": self.name,
@@ -129,44 +136,48 @@ class Manifest:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
     def sections(self) -> dict[str, Mapping[str, Any] | None]:
-        """index and columns by name."""
+        """Return the optional sections by name; None for a missing one."""
         return {"index": self.index, "columns": self.columns}
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files, the manifest left out."""
+        """Bytes of all files except the manifest."""
         return sum(entry.bytes for entry in self.files.values())
 
 
 def bundle_id(files: Mapping[str, FileEntry], model: Mapping[str, Any]) -> str:
-    """sha256 (hex) of what the bundle computes with: every file's path and hash, and the config.
+    """Return the sha256 (hex) of every file's path and hash and the model's config.
 
-    Neither name, time nor card enters, so the same training twice gives the same id.
+    Name, time and card are left out, so the same training twice gives the same id.
     """
     hashes = {path: entry.sha256 for path, entry in files.items()}
     return hashlib.sha256(canonical_json([hashes, model]).encode()).hexdigest()
 
 
 def _checksum(value: Mapping[str, Any]) -> str:
-    """sha256 (hex) of everything that the manifest says: what is in no other file has no other guard."""
+    """Return the sha256 (hex) of the manifest's values, most of which no other file can confirm."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def version_of(name: str, created: datetime, bundle_id: str) -> str:
-    """<name>-<UTC yyyymmddThhmmssZ>-<8 hex of the bundle id>, unique over all names.
+    """Return <name>-<UTC yyyymmddthhmmssz>-<first 8 hex digits of the bundle id>, unique over all names.
 
-    Lower case throughout, so that a version is also a name.
+    All letters are lower case, so that a version is also a name.
     """
     return f"{name}-{created:%Y%m%dt%H%M%Sz}-{bundle_id[:8]}"
 
 
 def parse_manifest(text: str) -> Manifest:
-    """Read manifest.json strictly: every field there, of its type, and no other.
+    """Parse manifest.json strictly: every field is present and of its type, and there is no other field.
 
-    Raises BundleError with the field and the reason; an unknown format version is named first,
-    because nothing else can be said about such a file.
+    Raises:
+        BundleError: The message names the field and the reason. An unknown format version is reported first, because
+            it decides which fields there are.
     """
-    value = _loads(text)
+    try:
+        value = parse_object(text)
+    except JsonError as error:
+        raise _refused(str(error)) from error
     format_version = value.get("format_version")
     if format_version not in READABLE or not _is_size(format_version):
         reads = " and ".join(map(str, READABLE))
@@ -205,10 +216,10 @@ def parse_manifest(text: str) -> Manifest:
     for path in sorted(files):
         folder, _, inside = path.partition("/")
         if folder in SECTIONS and inside and folder not in value:
-            raise _refused(f"{path}: there is no field {folder!r}")
-    said = value.pop("checksum", None)
-    if said is not None and said != _checksum(value):
-        raise _refused("checksum differs: a value is not what was written")
+            raise _refused(f"{path}: the field {folder!r} is missing")
+    checksum = value.pop("checksum", None)
+    if checksum is not None and checksum != _checksum(value):
+        raise _refused("checksum differs: a value was changed after writing")
     return Manifest(
         name=value["name"],
         version=value["version"],
@@ -228,38 +239,12 @@ def _position(value: dict[str, Any]) -> LogPosition:
     if value.keys() != {"log", "seq"}:
         raise _refused("log_position: expected log and seq")
     if not isinstance(value["log"], str) or not _is_size(value["seq"]):
-        raise _refused("log_position: log is no text, or seq no number")
+        raise _refused("log_position: log is not text, or seq is not a number")
     return LogPosition(value["log"], value["seq"])
 
 
 def _refused(reason: str) -> BundleError:
     return BundleError(f"{MANIFEST}: {reason}")
-
-
-def _loads(text: str) -> dict[str, Any]:
-    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) != len(pairs):
-            raise ValueError("a key appears twice")
-        return dict(pairs)
-
-    def constant(name: str) -> Any:
-        raise ValueError(f"{name} is not a JSON number")
-
-    def integer(digits: str) -> int:
-        # What others who read it as JSON can hold, the answers of the service among them.
-        if not -(2**63) <= (number := int(digits)) < 2**64:
-            raise ValueError(f"{digits} is an integer beyond 64 bits")
-        return number
-
-    try:
-        value = json.loads(
-            text, object_pairs_hook=distinct, parse_constant=constant, parse_int=integer
-        )
-    except (ValueError, RecursionError) as error:
-        raise _refused(f"not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise _refused("not a JSON object")
-    return value
 
 
 def _entry(path: str, entry: Any) -> FileEntry:

@@ -1,18 +1,17 @@
-"""Opening a bundle: verify first, then map. Nothing is served from a folder that was refused."""
+"""Open a bundle: verify its files, map them, replay its golden queries."""
 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 from fullrank.bundle import golden
+from fullrank.bundle.bundle import Bundle, Section
 from fullrank.bundle.manifest import (
     CELLS,
     ENCODED,
@@ -24,90 +23,32 @@ from fullrank.bundle.manifest import (
     Manifest,
     parse_manifest,
 )
-from fullrank.columns import Columns, columns_of, open_columns
+from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
-from fullrank.model import Model, Parts
+from fullrank.models.contract import Model, Parts
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import check_index, open_index
-from fullrank.storage.documents import DocumentStore
-from fullrank.storage.strings import StringTable
-from fullrank.unseen import OpenModel, live_model
-from fullrank.verify import (
-    advise,
+from fullrank.storage.checks import (
     check_finite,
-    check_folder,
-    check_hash,
     check_ids,
     check_shapes,
     check_strings,
     check_values,
-    map_array,
-    map_bytes,
 )
+from fullrank.storage.documents import DocumentStore
+from fullrank.storage.strings import StringTable
 
 _MODEL = "model/"
-
-
-@dataclass(frozen=True, eq=False)
-class Section:
-    """What stands beside the documents in one folder: its facts, arrays and string tables by name."""
-
-    facts: Mapping[str, Any]
-    arrays: Mapping[str, npt.NDArray[Any]]
-    strings: Mapping[str, Sequence[str]]
-
-
-@dataclass(frozen=True, eq=False)
-class Bundle:
-    """An opened bundle: the model, the encoded documents (mapped), their fields, and retrieval.
-
-    sections  what the bundle holds beside the documents, "index" and "columns", where it does
-    """
-
-    path: Path
-    manifest: Manifest
-    model: Model
-    encoded: Encoded
-    documents: DocumentStore
-    retriever: Retriever
-    sections: Mapping[str, Section]
-
-    @property
-    def name(self) -> str:
-        return self.manifest.name
-
-    @property
-    def version(self) -> str:
-        return self.manifest.version
-
-    @property
-    def bundle_id(self) -> str:
-        return self.manifest.bundle_id
-
-    @property
-    def card(self) -> Mapping[str, Any]:
-        return self.manifest.card
-
-    @cached_property
-    def live_model(self) -> OpenModel | None:
-        """The model with rows for words that it does not know; None where it takes no live documents."""
-        return live_model(self.model)
-
-    @cached_property
-    def columns(self) -> Columns:
-        """The stored fields as columns: mapped, or where the bundle has none built when first asked for."""
-        stored = self.sections.get("columns")
-        if stored is None:
-            return columns_of(map(self.documents.fields, range(len(self.documents))))
-        return _columns(stored, len(self.documents), verify=False)
 
 
 def read_manifest(path: Path) -> Manifest:
     """Read the manifest of a bundle folder.
 
-    Raises BundleNotFound where there is none, BundleError where it is not one of this format.
+    Raises:
+        BundleNotFound: The folder has no manifest.
+        BundleError: The manifest is damaged or of another format.
     """
     try:
         text = (path / MANIFEST).read_text(encoding="utf-8")
@@ -123,21 +64,31 @@ def read_manifest(path: Path) -> Manifest:
 def open_bundle(path: Path, *, verify: bool = True) -> Bundle:
     """Open a bundle folder.
 
-    The manifest, the list of files, their sizes and every array's dtype and shape are always held
-    against each other. verify=True (the default) also reads everything: sha256 of each file,
-    finite numbers, row pointers, ids, and the golden queries. Pass False only for a folder that
-    was verified before, by this process or another.
+    The manifest, the list of files, their sizes and every array's dtype and shape are always checked.
 
-    Raises BundleNotFound where there is no manifest; BundleError naming file and reason otherwise.
+    Args:
+        path: The version's folder.
+        verify: Also read every file: its sha256, finite numbers, row pointers, ids, and replay the golden queries.
+            Pass False only for a folder that was verified before, by this process or another.
+
+    Returns:
+        The bundle; its arrays are memory maps.
+
+    Raises:
+        BundleNotFound: The folder has no manifest.
+        BundleError: A file is missing, damaged or of another format; the message names file and reason.
+
+    Example:
+        bundle = open_bundle(Path("bundles/shop/shop-20260102t030405z-67f0c4f4"))
     """
     path = Path(path)
-    with _named(path):
+    with _errors_named(path):
         return _open(path, golden.TOLERANCE if verify else None)
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Errors say which bundle they are about."""
+def _errors_named(path: Path) -> Iterator[None]:
+    """Turn every error of the block into one that names the bundle."""
     try:
         yield
     except BundleNotFound:
@@ -147,18 +98,20 @@ def _named(path: Path) -> Iterator[None]:
     except OSError as error:
         raise BundleError(f"{error.filename or path}: {error.strerror}") from error
     except Exception as error:
-        # Every file may be what the manifest says, and yet describe a model that fails in any way when it is asked.
+        # Files can agree with the manifest and still describe a model that fails in any way.
         raise BundleError(f"{path}: {type(error).__name__}: {error}") from error
 
 
 def open_model(path: Path) -> tuple[Manifest, Model]:
-    """The manifest and the model of a bundle, the hashes and numbers of the model's files checked.
+    """Open only the manifest and the model of a bundle, and verify the model's files.
 
-    The documents are not looked at, so this costs the same however many there are. Raises as
-    ``open_bundle``.
+    The time does not depend on the number of documents.
+
+    Raises:
+        BundleNotFound, BundleError: As ``open_bundle``.
     """
     path = Path(path)
-    with _named(path):
+    with _errors_named(path):
         manifest = read_manifest(path)
         check_folder(path, manifest)
         for name, entry in sorted(manifest.files.items()):
@@ -168,12 +121,12 @@ def open_model(path: Path) -> tuple[Manifest, Model]:
 
 
 def verify_bundle(path: Path) -> None:
-    """Raise BundleError unless the bundle passes every check of open_bundle."""
+    """Run every check of ``open_bundle``. Raises BundleError naming file and reason."""
     open_bundle(path)
 
 
 def replay(bundle: Bundle, tolerance: float) -> None:
-    """Ask the golden queries again. Raises BundleError at the first answer that differs."""
+    """Answer the golden queries again. Raises BundleError at the first answer that differs."""
     try:
         text = (bundle.path / GOLDEN).read_bytes().decode()
     except UnicodeDecodeError as error:
@@ -186,7 +139,7 @@ def replay(bundle: Bundle, tolerance: float) -> None:
 
 
 def _open(path: Path, tolerance: float | None) -> Bundle:
-    """tolerance: of the golden replay; None leaves out all checks that read the files in full."""
+    """Open a bundle; tolerance is that of the golden replay, None skips all checks that read whole files."""
     verify = tolerance is not None
     manifest = read_manifest(path)
     check_folder(path, manifest)
@@ -207,10 +160,10 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
         raise BundleError(f"{GOLDEN}: missing")
     known = files.used | {GOLDEN, CELLS, FAISS_INDEX}
     for name in sorted(manifest.files.keys() - known):
-        raise BundleError(f"{name}: no part of this format")
+        raise BundleError(f"{name}: not a file of this format")
 
     model = _load(manifest, arrays, strings)
-    encoded = Encoded(**encoded_arrays, width=model.n_sparse)
+    encoded = Encoded.from_arrays(encoded_arrays, model.n_sparse)
     check_shapes(encoded, len(ids), model.n_dense, model.n_sparse)
     if len(lines) != len(ids):
         raise BundleError(f"{FIELDS}.jsonl: {len(lines)} lines for {len(ids)} ids")
@@ -218,7 +171,7 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
         check_values(encoded)
         check_ids(f"{IDS}.txt", ids)
     if "columns" in sections:
-        _columns(sections["columns"], len(ids), verify=verify)
+        sections["columns"].columns(len(ids), verify=verify)
     index = None
     if "index" in sections:
         cells = path / CELLS if CELLS in manifest.files else None
@@ -228,13 +181,13 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     retriever = Retriever(encoded, model.scorer(encoded), index)
     store = DocumentStore(ids, lines)
     bundle = Bundle(path, manifest, model, encoded, store, retriever, sections)
-    # Here and there a row is read: reading ahead would fetch its neighbours, which nobody asks for.
+    # Searches read single rows; reading ahead would load neighbours that no search needs.
     advise(lines.blob, mmap.MADV_RANDOM)
     if index is not None:
-        for array in (encoded.dense, encoded.indices, encoded.weights):
+        for array in (encoded.dense, encoded.sparse.indices, encoded.sparse.values):
             advise(array, mmap.MADV_RANDOM)
     if tolerance is not None:
-        # What the checks have read need not stay; the golden queries bring back what a search reads.
+        # Unmap what the checks read; the golden queries load again what a search needs.
         files.release()
         replay(bundle, tolerance)
     return bundle
@@ -249,16 +202,12 @@ def _load(
         return load_model(Parts(dict(manifest.model), arrays, strings))
     except FullrankError:
         raise
-    except Exception as error:  # a model kind may fail on damaged parts in any way
+    except Exception as error:  # a model may fail in any way on damaged parts
         raise BundleError(f"model: {type(error).__name__}: {error}") from error
 
 
-def _columns(stored: Section, documents: int, *, verify: bool) -> Columns:
-    return open_columns(documents, stored.facts, stored.arrays, stored.strings, verify=verify)
-
-
 class _Files:
-    """The files of one bundle, mapped on request; used is what was asked for."""
+    """Maps the files of one bundle; ``used`` has the names of those that were mapped."""
 
     def __init__(self, path: Path, manifest: Manifest, verify: bool) -> None:
         self._path = path
@@ -283,7 +232,7 @@ class _Files:
         self.used.add(stem + suffix)
         offsets = self.array(stem + ".offsets.npy")
         if offsets.dtype.str != "<i8" or offsets.ndim != 1:
-            raise BundleError(f"{stem}.offsets.npy: not a row of int64")
+            raise BundleError(f"{stem}.offsets.npy: not one row of int64")
         text = map_bytes(self._path, stem + suffix)
         self._mapped.append(text)
         table = StringTable(text, offsets)
@@ -292,12 +241,12 @@ class _Files:
         return table
 
     def release(self) -> None:
-        """Unmap the pages read so far; they come back when they are read again."""
+        """Drop the mapped pages from memory; they load again when they are read."""
         for array in self._mapped:
             advise(array, mmap.MADV_DONTNEED)
 
     def within(self, folder: str) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Sequence[str]]]:
-        """The arrays and string tables of a folder, "model/", each by its name."""
+        """Map the arrays and string tables of a folder such as "model/", by name."""
         own = [name for name in self._files if name.startswith(folder)]
         stems = [name.removesuffix(".txt") for name in own if name.endswith(".txt")]
         strings: dict[str, Sequence[str]] = {

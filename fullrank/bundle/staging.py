@@ -1,15 +1,14 @@
-"""A folder that is filled file by file and gets its name at the end, or never was there.
+"""Fill a folder file by file, then publish it under its name: readers find all of it or nothing.
 
-It is written under a temporary name beside its final place. Every file is synced when it ends and
-hashed by reading it once more in chunks, so what is written may be larger than memory. The folder
-is renamed when all is in it, and the parent synced. Whatever fails on the way, it is removed; after
-a power cut it may remain under its temporary name, which no reader takes for a bundle.
+The folder is written next to its final place, under a temporary name that no reader takes for a bundle. Every file is
+synced when it is finished, and hashed in chunks, so a file may be larger than memory. Publishing renames the folder and
+syncs its parent. After a failure the folder is removed; after a power cut it may remain under its temporary name.
 
-    bytes, text, array   what is in memory
-    strings              a string table from an iterator
-    written              what a library writes by itself
-    create               an .npy file of known shape, to be filled through its memory map
-    rows, table          an .npy file and a string table that grow, their length not known beforehand
+    write_bytes, write_text, write_array   content that is in memory
+    write_strings                          a string table from an iterator
+    write_with                             a file that a library writes by its path
+    create_array                           an .npy file of known shape, to be filled through its memory map
+    growing_array, growing_strings         an .npy file and a string table of unknown length
 """
 
 from __future__ import annotations
@@ -30,20 +29,21 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle.manifest import FileEntry, is_dtype
+from fullrank.bundle.verify import map_array, map_bytes
 from fullrank.errors import BundleError
 from fullrank.storage.files import sync_folder
-from fullrank.verify import map_array, map_bytes
 
 TEMPORARY = ".tmp-"
 
-_STRINGS = 4096  # strings encoded in one step
+_STRINGS_PER_CHUNK = 4096
 
 
-class Folder:
-    """A new folder under ``parent``. On leaving its block it is removed unless it was published.
+class StagingFolder:
+    """A new folder under ``parent``; leaving its block removes it unless it was published.
 
-    path   where it is being written
-    files  what the manifest says of each file that has ended
+    Attributes:
+        path: Where it is being written.
+        files: The manifest's entry of each finished file.
     """
 
     def __init__(self, parent: Path) -> None:
@@ -54,7 +54,7 @@ class Folder:
         self._open = contextlib.ExitStack()
         self._published = False
 
-    def __enter__(self) -> Folder:
+    def __enter__(self) -> StagingFolder:
         try:
             self.path.mkdir(parents=True)
         except BaseException:
@@ -68,60 +68,62 @@ class Folder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # Of files that did not end: a full disk may refuse even what is still buffered.
+        # Unfinished files are still buffered, and a full disk refuses even that.
         with contextlib.suppress(OSError):
             self._open.close()
         if not self._published:
             self._discard()
 
-    def bytes(self, name: str, content: bytes | memoryview) -> None:
-        """A file of the given content."""
+    def write_bytes(self, name: str, content: bytes | memoryview) -> None:
+        """Write a file of the given content."""
         file = self._file(name)
         file.write(content)
-        self._end(name, file)
+        self._finish(name, file)
 
-    def written(self, name: str, write: Callable[[Path], None]) -> None:
-        """A file that a library writes by its path."""
+    def write_with(self, name: str, write: Callable[[Path], None]) -> None:
+        """Write a file with a function that takes its path."""
         self._file(name).close()
         write(self.path / name)
         with (self.path / name).open("rb") as file:
             os.fsync(file.fileno())
         self._record(name, None, None)
 
-    def text(self, name: str, content: str) -> None:
-        """A file of UTF-8."""
-        self.bytes(name, content.encode())
+    def write_text(self, name: str, content: str) -> None:
+        """Write a UTF-8 file."""
+        self.write_bytes(name, content.encode())
 
-    def array(self, name: str, array: npt.NDArray[Any]) -> None:
-        """An .npy file. Raises BundleError for a dtype that no bundle may hold."""
-        array = np.ascontiguousarray(array)  # also of no axes: one then
-        rows = self.rows(name, array.dtype, array.shape[1:])
+    def write_array(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Write an .npy file. Raises BundleError for a dtype that bundles do not allow."""
+        array = np.ascontiguousarray(array)  # gives a scalar one axis
+        rows = self.growing_array(name, array.dtype, array.shape[1:])
         rows.append(array)
-        rows.end()
+        rows.finish()
 
-    def strings(self, stem: str, suffix: str, strings: Iterable[str]) -> None:
-        """A string table. Raises UnicodeEncodeError on a lone surrogate."""
-        table = self.table(stem, suffix)
+    def write_strings(self, stem: str, suffix: str, strings: Iterable[str]) -> None:
+        """Write a string table. Raises UnicodeEncodeError on a lone surrogate."""
+        table = self.growing_strings(stem, suffix)
         table.extend(strings)
-        table.end()
+        table.finish()
 
-    def create(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An .npy file of zeros as a writable memory map; it ends with ``finish``.
+    def create_array(
+        self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike
+    ) -> npt.NDArray[Any]:
+        """Create an .npy file of zeros as a writable memory map; ``finish_arrays`` finishes it.
 
-        The room is taken on the disk at once: a full one is an OSError here, not a signal later.
+        The disk space is allocated at once, so that a full disk is an OSError here and not a signal later.
         """
-        kind = _plain(name, dtype)
+        kind = _storable_dtype(name, dtype)
         file = self._file(name)
-        _header(file, kind, shape)
-        begin = file.tell()
-        os.posix_fallocate(file.fileno(), 0, begin + kind.itemsize * int(np.prod(shape)))
+        _write_header(file, kind, shape)
+        data_start = file.tell()
+        os.posix_fallocate(file.fileno(), 0, data_start + kind.itemsize * int(np.prod(shape)))
         file.close()
-        mapped = np.memmap(self.path / name, kind, "r+", begin, shape)
+        mapped = np.memmap(self.path / name, kind, "r+", data_start, shape)
         self._created[name] = mapped
         return mapped.view(np.ndarray)
 
-    def finish(self) -> None:
-        """End every array that ``create`` gave; nothing may be written to them afterwards."""
+    def finish_arrays(self) -> None:
+        """Sync and hash every array of ``create_array``; write nothing to them afterwards."""
         for name, mapped in self._created.items():
             mapped.flush()
             with (self.path / name).open("rb") as file:
@@ -129,32 +131,35 @@ class Folder:
             self._record(name, mapped.dtype, mapped.shape)
         self._created.clear()
 
-    def rows(self, name: str, dtype: npt.DTypeLike, tail: tuple[int, ...] = ()) -> GrowingArray:
-        """An .npy file of shape (?, *tail)."""
-        kind = _plain(name, dtype)
+    def growing_array(
+        self, name: str, dtype: npt.DTypeLike, tail: tuple[int, ...] = ()
+    ) -> GrowingArray:
+        """Open an .npy file of shape (unknown, *tail)."""
+        kind = _storable_dtype(name, dtype)
         return GrowingArray(self, name, self._file(name), kind, tail)
 
-    def table(self, stem: str, suffix: str) -> GrowingStrings:
-        """A string table of any number of strings."""
+    def growing_strings(self, stem: str, suffix: str) -> GrowingStrings:
+        """Open a string table of unknown length."""
         text = self._file(stem + suffix)
-        return GrowingStrings(self, stem + suffix, text, self.rows(f"{stem}.offsets.npy", np.int64))
+        offsets = self.growing_array(f"{stem}.offsets.npy", np.int64)
+        return GrowingStrings(self, stem + suffix, text, offsets)
 
     def map_array(self, name: str) -> npt.NDArray[Any]:
-        """An .npy file that has ended, mapped read-only."""
+        """Map a finished .npy file read-only."""
         return map_array(self.path, name, self.files[name])
 
     def map_bytes(self, name: str) -> npt.NDArray[np.uint8]:
-        """A file that has ended, mapped read-only."""
+        """Map a finished file read-only."""
         return map_bytes(self.path, name)
 
     def sync(self) -> None:
-        """Sync the folders: their files are synced already."""
+        """Sync the folders; finished files are synced already."""
         for folder in {(self.path / name).parent for name in self.files} | {self.path}:
             sync_folder(folder)
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Of all that are written under the same parent one at a time, where the file system has locks."""
+    def locked(self) -> Iterator[None]:
+        """Exclude other writers under the same parent while the block runs, if the file system has locks."""
         descriptor = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with contextlib.suppress(OSError):
@@ -164,7 +169,7 @@ class Folder:
             os.close(descriptor)
 
     def publish(self, target: Path) -> None:
-        """Give the folder its name."""
+        """Rename the folder to its final name; it stays."""
         self.path.rename(target)
         self._published = True
         sync_folder(target.parent)
@@ -172,7 +177,7 @@ class Folder:
 
     def _file(self, name: str) -> _File:
         if name.lower() in self._names:
-            raise BundleError(f"{name}: two parts of the model want this file")
+            raise BundleError(f"{name}: two parts of the model use this file name")
         self._names.add(name.lower())
         path = self.path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,7 +185,7 @@ class Folder:
         self._open.callback(file.close)
         return file
 
-    def _end(
+    def _finish(
         self,
         name: str,
         file: _File,
@@ -201,65 +206,72 @@ class Folder:
 
     def _discard(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # other versions live there
+        with contextlib.suppress(OSError):  # the parent holds other versions
             self.path.parent.rmdir()
 
 
 class GrowingArray:
-    """An .npy file (?, *tail) that grows by rows; the header gets the number of rows at the end."""
+    """An .npy file that grows by rows; its header gets the number of rows when it is finished."""
 
     def __init__(
-        self, folder: Folder, name: str, file: _File, dtype: np.dtype[Any], tail: tuple[int, ...]
+        self,
+        folder: StagingFolder,
+        name: str,
+        file: _File,
+        dtype: np.dtype[Any],
+        tail: tuple[int, ...],
     ) -> None:
         self._folder, self._name, self._file = folder, name, file
         self._dtype, self._tail, self._rows = dtype, tail, 0
-        _header(file, dtype, (0, *tail))
-        self._begin = file.tell()
+        _write_header(file, dtype, (0, *tail))
+        self._data_start = file.tell()
 
     def append(self, rows: npt.NDArray[Any]) -> None:
-        """More rows, of the file's dtype and (?, *tail)."""
+        """Append rows of the file's dtype and shape (any, *tail)."""
         if rows.dtype != self._dtype or rows.shape[1:] != self._tail:
             raise BundleError(f"{self._name}: rows of {rows.dtype} {rows.shape[1:]} do not fit")
         if rows.size:
             self._file.write(np.ascontiguousarray(rows).data.cast("B"))
         self._rows += len(rows)
 
-    def end(self) -> None:
-        """Nothing more comes."""
+    def finish(self) -> None:
+        """Write the header, sync and hash."""
         shape = (self._rows, *self._tail)
         self._file.seek(0)
-        _header(self._file, self._dtype, shape)
-        # The format leaves room in a header for the first axis to grow.
-        if self._file.tell() != self._begin:
+        _write_header(self._file, self._dtype, shape)
+        # The header is padded so that the first axis can grow; a longer one would overwrite rows.
+        if self._file.tell() != self._data_start:
             raise BundleError(f"{self._name}: its header grew")
-        self._folder._end(self._name, self._file, self._dtype, shape)
+        self._folder._finish(self._name, self._file, self._dtype, shape)
 
 
 class GrowingStrings:
-    """A string table that grows by strings, their bytes and their offsets."""
+    """A string table that grows by strings."""
 
-    def __init__(self, folder: Folder, name: str, file: _File, offsets: GrowingArray) -> None:
+    def __init__(
+        self, folder: StagingFolder, name: str, file: _File, offsets: GrowingArray
+    ) -> None:
         self._folder, self._name, self._file, self._offsets = folder, name, file, offsets
         self._bytes = 0
         offsets.append(np.zeros(1, np.int64))
 
     def extend(self, strings: Iterable[str]) -> None:
-        """More strings. Raises UnicodeEncodeError on a lone surrogate."""
+        """Append strings. Raises UnicodeEncodeError on a lone surrogate."""
         rest = iter(strings)
-        while encoded := [string.encode() for string in islice(rest, _STRINGS)]:
+        while encoded := [string.encode() for string in islice(rest, _STRINGS_PER_CHUNK)]:
             ends = self._bytes + np.cumsum([len(string) for string in encoded], dtype=np.int64)
             self._file.write(b"".join(encoded))
             self._offsets.append(ends)
             self._bytes = int(ends[-1])
 
-    def end(self) -> None:
-        """Nothing more comes."""
-        self._folder._end(self._name, self._file)
-        self._offsets.end()
+    def finish(self) -> None:
+        """Sync and hash both files."""
+        self._folder._finish(self._name, self._file)
+        self._offsets.finish()
 
 
 class _File:
-    """A new file; everything that a folder writes goes through ``write``, but for memory maps."""
+    """A new file. All writes go through ``write``, except those to memory maps."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb")
@@ -274,15 +286,15 @@ class _File:
         os.fsync(self._file.fileno())
 
 
-def _plain(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
+def _storable_dtype(name: str, dtype: npt.DTypeLike) -> np.dtype[Any]:
     found = np.dtype(dtype)
     if not is_dtype(found.str):
         raise BundleError(f"{name}: dtype {found} cannot be stored")
     return found
 
 
-def _header(file: _File, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """The head of an .npy file, as numpy itself writes it."""
+def _write_header(file: _File, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Write the header of an .npy file as numpy itself does."""
     header = {
         "descr": np.lib.format.dtype_to_descr(dtype),
         "fortran_order": False,

@@ -1,12 +1,11 @@
-"""Writing a bundle so that a reader finds either all of it or none of it.
+"""Write a bundle so that a reader finds all of it or nothing.
 
-The folder of folder.py is filled in this order: the model, the documents batch by batch as they
-come, what is built beside them, the golden answers, and last the manifest. The result is opened as
-a reader would and has to answer as it was written before it gets its name.
+A staging folder is filled in this order: the model, the documents batch by batch, columns and index, the golden
+answers, and last the manifest. Before it is published it is opened as a reader would open it and must give the golden
+answers again, bit for bit.
 
-Nothing is held that grows with the documents but what retrieval itself holds to answer the golden
-queries, and what columns are made of (at most 12 bytes a short value, each different text once): the
-documents are read back through memory maps.
+Memory grows with the documents only by what retrieval needs for the golden queries and what columns are built from (at
+most 12 bytes a short value, and each different text once). Documents are read back through memory maps.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ from fullrank.bundle.manifest import (
     version_of,
 )
 from fullrank.bundle.open import open_bundle, replay
-from fullrank.bundle.staging import Folder
-from fullrank.columns import build_columns
+from fullrank.bundle.staging import StagingFolder
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.index import Index
-from fullrank.model import Model, Parts
+from fullrank.filters.columns import build_columns
+from fullrank.models.contract import Model, Parts
 from fullrank.progress import Progress, silent
 from fullrank.retrieval import Retriever
+from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.build import CELL_OF, INDEXED_FROM, build_index
 from fullrank.retrieval.tune import tune
+from fullrank.storage.checks import check_finite, check_ids, check_shapes, check_values
 from fullrank.storage.documents import Document, fields_line
 from fullrank.storage.strings import StringTable
-from fullrank.verify import check_finite, check_ids, check_shapes, check_values
 
 Batch = tuple[Sequence[Document], Encoded]
-"""Some documents, and as the model encodes them."""
+"""Documents and their encoding."""
 
 
 def write_bundle(
@@ -69,10 +68,24 @@ def write_bundle(
     log_position: LogPosition | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write <root>/<name>/<version>/ and return that path; ``stream_bundle`` with one batch.
+    """Write a bundle from documents in memory: ``stream_bundle`` with one batch.
 
-    encoded    the documents as the model encodes them, row i being documents[i]
-    documents  in ascending id order, distinct
+    Args:
+        root: StagingFolder of bundles.
+        name: Name of the model.
+        model: See ``stream_bundle``, as for the arguments not listed here.
+        encoded: The documents as the model encodes them; row i is documents[i].
+        documents: In ascending id order, distinct.
+
+    Returns:
+        <root>/<name>/<version>.
+
+    Raises:
+        BundleError: See ``stream_bundle``.
+
+    Example:
+        path = write_bundle(root, "shop", model=model, encoded=model.encode_documents(texts),
+                            documents=documents, golden_queries=["red shoes"], card={})
     """
     return stream_bundle(
         root,
@@ -101,20 +114,27 @@ def stream_bundle(
     log_position: LogPosition | None = None,
     progress: Progress = silent,
 ) -> Path:
-    """Write <root>/<name>/<version>/ and return that path.
+    """Write a bundle from batches of documents.
 
-    model           goes through model.parts(); what was written is loaded again and must answer
-                    the golden queries with equal bits before the folder gets its name
-    batches         documents in ascending id order over all batches, distinct, each batch with its
-                    encoding; taken one at a time, so the bundle does not depend on where they are cut
-    golden_queries  asked now, replayed at every load; a few dozen is plenty
-    card            free JSON about the training; not part of the bundle id
-    sample_queries  what the fast mode is tuned with; should not have been trained on
-    created         UTC time of creation, now by default
-    log_position    which live documents the batches contain; None: none
-    progress        told of each part as it begins, and of the long ones how far they are
+    Args:
+        root: StagingFolder of bundles.
+        name: Name of the model.
+        model: Stored by its ``parts()``. It is loaded again from the files and must give the golden answers bit for
+            bit before the folder is published.
+        batches: Distinct documents with their encodings, in ascending id order over all batches. The bundle does not
+            depend on where the batches are cut.
+        golden_queries: Answered now and replayed at every load; a few dozen are enough.
+        card: Any JSON about the training; not part of the bundle id.
+        sample_queries: Queries that tune the fast mode; they should not have been trained on.
+        created: UTC time of creation; default: now.
+        log_position: The position in the log of live documents that the batches contain; None: no live documents.
+        progress: Called at the start of each part, and during long parts.
 
-    Raises BundleError when the parts do not fit each other or cannot be written.
+    Returns:
+        <root>/<name>/<version>.
+
+    Raises:
+        BundleError: The parts do not fit each other, or the folder cannot be written.
     """
     if not is_name(name):
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
@@ -123,7 +143,7 @@ def stream_bundle(
         raise BundleError(f"{name!r} is too long to name a bundle: at most 74 characters")
     canonical_json(card)
     parts = model.parts()
-    folder = Folder(Path(root) / name)
+    folder = StagingFolder(Path(root) / name)
     try:
         with folder:
             progress("model", 0, 0)
@@ -131,20 +151,21 @@ def stream_bundle(
             progress("documents", 0, 0)
             encoded, ids, lines = _write_documents(folder, model, batches)
             progress("columns", 0, 0)
-            beside = {"columns": _write_columns(folder, lines)}
-            retriever = Retriever(encoded, model.scorer(encoded))
-            if retriever.scorer is None and len(encoded) >= INDEXED_FROM:
+            sections = {"columns": _write_columns(folder, lines)}
+            scorer = model.scorer(encoded)
+            retriever = Retriever(encoded, scorer)
+            if scorer is None and len(encoded) >= INDEXED_FROM:
                 retriever = Retriever(encoded, None, _write_index(folder, encoded, progress))
-                beside["index"] = {}
+                sections["index"] = {}
                 if sample_queries:
                     queries = model.encode_queries(sample_queries)
-                    beside["index"]["fast"] = _tuned(retriever, queries, progress)
-            folder.finish()
+                    sections["index"]["fast"] = _tuned_effort(retriever, queries, progress)
+            folder.finish_arrays()
             progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)
-            folder.text(GOLDEN, golden.dump(answers))
-            with folder.turn():
-                target = _finish(folder, name, created, parts.config, card, beside, log_position)
+            folder.write_text(GOLDEN, golden.dump(answers))
+            with folder.locked():
+                target = _finish(folder, name, created, parts.config, card, sections, log_position)
     except OSError as error:
         raise BundleError(
             f"cannot write {error.filename or folder.path}: {error.strerror}"
@@ -152,104 +173,108 @@ def stream_bundle(
     return target
 
 
-def _write_model(folder: Folder, parts: Parts) -> None:
+def _write_model(folder: StagingFolder, parts: Parts) -> None:
     for name, array in sorted(parts.arrays.items()):
         if not is_part(name):
             raise BundleError(f"model array {name!r} cannot name a file")
         check_finite(f"model/{name}", array)
-        folder.array(f"model/{name}.npy", array)
+        folder.write_array(f"model/{name}.npy", array)
     for name, strings in sorted(parts.strings.items()):
         if not is_part(name):
             raise BundleError(f"model strings {name!r} cannot name a file")
-        folder.strings(f"model/{name}", ".txt", strings)
+        folder.write_strings(f"model/{name}", ".txt", strings)
 
 
 def _write_documents(
-    folder: Folder, model: Model, batches: Iterable[Batch]
+    folder: StagingFolder, model: Model, batches: Iterable[Batch]
 ) -> tuple[Encoded, StringTable, StringTable]:
-    """The documents as they lie on disk, mapped: encoded, their ids, the lines of their fields."""
+    """Write the documents and map them again: their encoding, their ids, the lines of their fields."""
     tails = {"dense": (model.n_dense,)}
     rows = {
-        name: folder.rows(f"documents/{name}.npy", dtype, tails.get(name, ()))
+        name: folder.growing_array(f"documents/{name}.npy", dtype, tails.get(name, ()))
         for name, dtype in ENCODED.items()
     }
-    ids, lines = folder.table(IDS, ".txt"), folder.table(FIELDS, ".jsonl")
+    ids, lines = folder.growing_strings(IDS, ".txt"), folder.growing_strings(FIELDS, ".jsonl")
     rows["indptr"].append(np.zeros(1, np.int64))
-    entries, done, last = 0, 0, None
+    n_entries, n_documents, last_id = 0, 0, None
     for documents, encoded in batches:
         check_shapes(encoded, len(documents), model.n_dense, model.n_sparse)
         check_values(encoded)
-        last = check_ids("documents", (document.id for document in documents), done, last)
+        last_id = check_ids(
+            "documents", (document.id for document in documents), n_documents, last_id
+        )
+        arrays = encoded.arrays()
         for name in ("dense", "indices", "weights", "bias"):
-            rows[name].append(getattr(encoded, name))
-        rows["indptr"].append(entries + encoded.indptr[1:])
+            rows[name].append(arrays[name])
+        rows["indptr"].append(n_entries + arrays["indptr"][1:])
         try:
             ids.extend(document.id for document in documents)
         except UnicodeEncodeError as error:
             raise BundleError(f"document id {error.object!r} has no utf-8 form") from error
         lines.extend(map(fields_line, documents))
-        entries, done = entries + int(encoded.indptr[-1]), done + len(documents)
+        n_entries += int(encoded.sparse.indptr[-1])
+        n_documents += len(documents)
     for array in rows.values():
-        array.end()
-    ids.end()
-    lines.end()
+        array.finish()
+    ids.finish()
+    lines.finish()
     arrays = {name: folder.map_array(f"documents/{name}.npy") for name in ENCODED}
     return (
-        Encoded(**arrays, width=model.n_sparse),
+        Encoded.from_arrays(arrays, model.n_sparse),
         _mapped(folder, IDS, ".txt"),
         _mapped(folder, FIELDS, ".jsonl"),
     )
 
 
-def _mapped(folder: Folder, stem: str, suffix: str) -> StringTable:
+def _mapped(folder: StagingFolder, stem: str, suffix: str) -> StringTable:
     return StringTable(folder.map_bytes(stem + suffix), folder.map_array(f"{stem}.offsets.npy"))
 
 
-def _write_columns(folder: Folder, lines: StringTable) -> dict[str, Any]:
-    """columns/: the stored fields as columns."""
+def _write_columns(folder: StagingFolder, lines: StringTable) -> dict[str, Any]:
+    """Write columns/ from the stored fields."""
     return build_columns(
         lines,
-        lambda name, shape, dtype: folder.create(f"columns/{name}.npy", shape, dtype),
-        lambda name, texts: folder.strings(f"columns/{name}", ".txt", texts),
+        lambda name, shape, dtype: folder.create_array(f"columns/{name}.npy", shape, dtype),
+        lambda name, texts: folder.write_strings(f"columns/{name}", ".txt", texts),
     )
 
 
-def _write_index(folder: Folder, documents: Encoded, progress: Progress) -> Index:
-    """index/: what is scanned in place of the documents."""
+def _write_index(folder: StagingFolder, documents: Encoded, progress: Progress) -> Index:
+    """Write index/, which a search scans instead of the documents."""
     # Imported here: a bundle without an index is written without faiss.
-    from fullrank.retrieval.index.cells import LONGEST, build_cells, open_cells
+    from fullrank.retrieval.index.cells import MAX_LENGTH, build_cells, open_cells
 
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        return folder.create(f"index/{name}.npy", shape, dtype)
+        return folder.create_array(f"index/{name}.npy", shape, dtype)
 
     index = build_index(documents, create, progress)
-    if documents.dense.shape[1] and index.codes.length < LONGEST:
-        of = create(CELL_OF, (len(documents),), np.uint16)
-        folder.written(CELLS, lambda path: build_cells(documents.dense, path, of, progress))
-        index = replace(index, cells=open_cells(folder.path / CELLS, of))
+    if documents.dense.shape[1] and index.codes.length < MAX_LENGTH:
+        cell_of = create(CELL_OF, (len(documents),), np.uint16)
+        folder.write_with(CELLS, lambda path: build_cells(documents.dense, path, cell_of, progress))
+        index = replace(index, cells=open_cells(folder.path / CELLS, cell_of))
     return index
 
 
-def _tuned(retriever: Retriever, queries: Encoded, progress: Progress) -> dict[str, Any]:
-    """What the manifest says of the fast mode; without an effort there is none."""
+def _tuned_effort(retriever: Retriever, queries: Encoded, progress: Progress) -> dict[str, Any]:
+    """Return the manifest's facts about the fast mode; without "effort" the bundle has no fast mode."""
     effort, measured = tune(retriever, queries, progress)
     return measured if effort is None else {**measured, "effort": asdict(effort)}
 
 
 def _finish(
-    folder: Folder,
+    folder: StagingFolder,
     name: str,
     created: datetime,
     config: Mapping[str, Any],
     card: Mapping[str, Any],
-    beside: Mapping[str, Mapping[str, Any]],
+    sections: Mapping[str, Mapping[str, Any]],
     log_position: LogPosition | None,
 ) -> Path:
-    """Manifest, check of what was written, rename; in the folder's turn, so that nobody else takes the version."""
+    """Write the manifest, check the folder as a reader would, and publish it. The caller holds the folder's lock."""
     parent = folder.path.parent
     identity = bundle_id(folder.files, config)
     while (parent / version_of(name, created, identity)).exists():
-        # The same training published twice within a second: the later one waits its turn.
+        # The same training was published twice within a second: the later one gets a later time.
         created += timedelta(seconds=1)
     manifest = Manifest(
         name=name,
@@ -259,13 +284,13 @@ def _finish(
         model=config,
         card=card,
         files=dict(folder.files),
-        index=beside.get("index"),
-        columns=beside.get("columns"),
+        index=sections.get("index"),
+        columns=sections.get("columns"),
         log_position=log_position,
     )
-    folder.text(MANIFEST, manifest.dump())
+    folder.write_text(MANIFEST, manifest.dump())
     folder.sync()
-    # What a reader will compute, not what memory holds, has to answer as expected: bit for bit.
+    # Answer from the files, as a reader will, not from memory.
     replay(open_bundle(folder.path, verify=False), 0.0)
     target = parent / manifest.version
     folder.publish(target)

@@ -1,72 +1,102 @@
-"""The command line: the one place that puts trainer and service together.
+"""The root of the command line: the app, the commands that need only fullrank, and main().
 
-Results go to stdout, diagnostics to stderr. Exit codes: 0 done, 1 a FullrankError (one line says
-what), 2 wrong usage, 130 interrupted. Trainer and service are imported by the commands that need
-them, so that each works where only its own extra is installed.
+Results go to stdout, diagnostics to stderr. Exit codes: 0 done, 1 a FullrankError or an OSError (one line
+names the problem), 2 wrong usage, 130 interrupted.
+
+trainer and service bring their own commands as entry points of the group "fullrank.commands". This package
+never imports them, and starting it imports no numerical library: a command imports its packages when it runs.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import NoReturn
+from contextlib import suppress
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
 
 import typer
 
-from fullrank.cli import export as exporting
-from fullrank.cli import serving, training
+from fullrank import __version__
+from fullrank.cli import bundles, commands, export, search
 from fullrank.errors import FullrankError
-from service.commands import activate as swapping
-from service.commands import compact as compacting
-from service.commands import keys as access
-from trainer.commands import index as indexing
 
-app = typer.Typer(
-    name="fullrank",
-    help="Learned and exact matching in one score: train a ranker, measure it, serve it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-bundles_app = typer.Typer(
-    help="List, verify, show, activate, compact or export bundles.", no_args_is_help=True
-)
-app.add_typer(bundles_app, name="bundles")
-keys_app = typer.Typer(help="Make, list or revoke the keys of the service.", no_args_is_help=True)
-app.add_typer(keys_app, name="keys")
-for _command in (
-    training.train,
-    indexing.index,
-    training.evaluate,
-    training.related,
-    training.recipes,
-    serving.search,
-    serving.serve,
-    training.demo,
-):
-    app.command()(_command)
-bundles_app.command("list")(serving.list_)
-bundles_app.command()(serving.verify)
-bundles_app.command()(serving.show)
-bundles_app.command()(swapping.activate)
-bundles_app.command()(swapping.rollback)
-bundles_app.command()(compacting.compact)
-bundles_app.command()(exporting.export)
-keys_app.command()(access.create)
-keys_app.command("list")(access.list_)
-keys_app.command()(access.revoke)
+
+def build_app() -> typer.Typer:
+    """Make the root app with every command: fullrank's own and those of installed entry points."""
+    app = typer.Typer(
+        name="fullrank",
+        help="Learned and exact matching in one score: train a ranker, measure it, serve it.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help=app.info.help)(_root)
+    bundles_app = typer.Typer(
+        help="List, verify, show, export, activate or compact bundles.", no_args_is_help=True
+    )
+    app.add_typer(bundles_app, name="bundles")
+    app.command()(search.search)
+    bundles_app.command("list")(bundles.list_)
+    bundles_app.command()(bundles.verify)
+    bundles_app.command()(bundles.show)
+    bundles_app.command()(export.export)
+    commands.add_installed(app, {"bundles": bundles_app})
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fullrank {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take the options before a command."""
 
 
 def main() -> NoReturn:
-    """The console script: runs the command and exits with a code that means something."""
+    """Run the command that the arguments name, and exit with its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A title that the terminal's encoding lacks is printed escaped instead of failing.
+            stream.reconfigure(errors="backslashreplace")
+    code = _run()
     try:
-        app()
-    except FullrankError as error:
-        _fail(str(error))
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except OSError as error:
-        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
-    sys.exit(0)
+        # The interpreter flushes stdout again at exit, which would print a traceback: write to /dev/null instead.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = 1 if isinstance(error, BrokenPipeError) else _fail(_reason(error))
+    sys.exit(code)
 
 
-def _fail(message: str) -> NoReturn:
-    typer.echo(f"fullrank: {' '.join(message.split())}", err=True)
-    sys.exit(1)
+def _run() -> int:
+    try:
+        build_app()()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except FullrankError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(_reason(error))
+    return 0
+
+
+def _reason(error: OSError) -> str:
+    reason = error.strerror or str(error)
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
+def _fail(message: str) -> int:
+    with suppress(OSError):
+        typer.echo(f"fullrank: {' '.join(message.split())}", err=True)
+    return 1

@@ -1,18 +1,17 @@
-"""Filters: which documents may be returned at all, decided exactly over the columns before anything is ranked.
+"""Filters: conditions on stored fields, evaluated exactly over the columns before anything is ranked.
 
-    {"section": "net"}                          the field holds this value; of a list, one of its values is it
-    {"section": {"in": ["net", "mail"]}}        ... one of these
-    {"year": {"gte": 1999, "lt": 2005}}         ... between: gt, gte, lt, lte, on numbers and on text by code point
-    {"year": {"exists": true}}                  ... any value at all; false: none
+    {"section": "net"}                          the field has this value; of a list, one value is equal to it
+    {"section": {"in": ["net", "mail"]}}        one of these values
+    {"year": {"gte": 1999, "lt": 2005}}         between bounds: gt, gte, lt, lte, on numbers and on text by code point
+    {"year": {"exists": true}}                  any value; false: no value
     {"and": [f, …]}  {"or": [f, …]}  {"not": f}
 
-Several keys in one object mean and, so {} lets everything through, as {"and": []} does; {"or": []} and {"in": []} let
-nothing through. A document without a value in a field matches no question about it, and therefore does match its
-``not``. Values keep their kind: 5, "5" and true are three values, 5 and 5.0 one. Fields named and, or and not cannot be
-asked about.
+Several keys in one object mean "and", so {} matches every document, as {"and": []} does; {"or": []} and {"in": []}
+match none. A document without a value in a field matches no condition on it, and therefore matches its "not". Kinds are
+never mixed: 5, "5" and true are three values, 5 and 5.0 are one. Fields named and, or and not cannot be filtered on.
 
-    parse_filter(value)         JSON → a small closed tree; what is wrong in form is said with its path
-    matching(filter, columns)   bool (n,); fields that are not there, or hold other kinds, are said with their path
+    parse_filter(value)         JSON → a small closed tree; raises FilterError with the path of a malformed part
+    matching(filter, columns)   bool (n,); raises FilterError for an unknown field or a value of another kind
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
-from fullrank.columns import Column, Columns, Kind, Part
 from fullrank.errors import FilterError
-from fullrank.filters.columns.build import LARGEST_INTEGER, MAX_BYTES
+from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
+from fullrank.filters.columns.build import MAX_INTEGER, MAX_KEYWORD_BYTES
 from fullrank.filters.columns.table import KINDS, Mask
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256
 MAX_VALUES = 10_000
-# Fields that an error lists before it says how many more there are.
-_LISTED = 20
+_MAX_LISTED_FIELDS = 20  # in an error on an unknown field
 _BOUNDS = ("gt", "gte", "lt", "lte")
 _OPERATORS = ("in", *_BOUNDS, "exists")
 _NAMES: dict[Kind, str] = {"boolean": "true or false", "number": "numbers", "keyword": "text"}
@@ -43,28 +41,28 @@ Value: TypeAlias = bool | float | str
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of them; of none: every document."""
+    """All conditions hold; without conditions: every document."""
 
     parts: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of them; of none: no document."""
+    """Any condition holds; without conditions: no document."""
 
     parts: tuple[Filter, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Every document but those."""
+    """The condition does not hold."""
 
     part: Filter
 
 
 @dataclass(frozen=True, slots=True)
-class Among:
-    """A value of the field is one of these, each with its kind."""
+class AnyOf:
+    """The field has one of these values, each with its kind."""
 
     field: str
     values: tuple[tuple[Kind, Value], ...]
@@ -72,19 +70,25 @@ class Among:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
-    """A value of the field lies between the bounds, which are of one kind.
+class InRange:
+    """The field has a value between two bounds of one kind.
 
-    lower, upper   None: without bound
-    above, below   that bound itself is out
+    Attributes:
+        field: Field name.
+        kind: Kind of both bounds.
+        lower: None for no bound.
+        upper: None for no bound.
+        exclude_lower: The lower bound itself does not match.
+        exclude_upper: The upper bound itself does not match.
+        path: Place in the request, for errors.
     """
 
     field: str
     kind: Kind
     lower: Value | None
     upper: Value | None
-    above: bool
-    below: bool
+    exclude_lower: bool
+    exclude_upper: bool
     path: str
 
 
@@ -96,23 +100,35 @@ class Exists:
     path: str
 
 
-Filter: TypeAlias = And | Or | Not | Among | Between | Exists
+Filter: TypeAlias = And | Or | Not | AnyOf | InRange | Exists
 
 
-# -- from JSON -----------------------------------------------------------------------------------
+# -- parsing JSON ----------------------------------------------------------------------------------
 
 
 def parse_filter(value: object, path: str = "filter") -> Filter:
-    """The filter that a JSON value spells.
+    """Parse a filter.
 
-    path   what the value is called in errors
-    Raises FilterError where it is none, nests deeper than 16, or has more than 256 conditions or 10,000 values.
+    Args:
+        value: A JSON value.
+        path: Place of the value in the request, for errors.
+
+    Returns:
+        The filter as a tree.
+
+    Raises:
+        FilterError: The value is not a filter, is nested deeper than 16 levels, or has more than 256 conditions or
+            10,000 values.
+
+    Example:
+        >>> parse_filter({"section": "net"})
+        AnyOf(field='section', values=(('keyword', 'net'),), path='filter.section')
     """
     return _Parser().filter(value, path, 1)
 
 
 class _Parser:
-    """Counts what it has seen: the size of a filter is bounded before anything is evaluated."""
+    """Parses one filter and counts conditions and values, so that its size is bounded before evaluation."""
 
     def __init__(self) -> None:
         self._conditions = 0
@@ -120,17 +136,17 @@ class _Parser:
 
     def filter(self, value: object, path: str, depth: int) -> Filter:
         if not isinstance(value, dict):
-            raise FilterError(path, "a filter is an object")
+            raise FilterError(path, "a filter must be an object")
         if depth > MAX_DEPTH:
-            raise FilterError(path, f"nests deeper than {MAX_DEPTH}")
+            raise FilterError(path, f"is nested deeper than {MAX_DEPTH} levels")
         self._conditions += max(1, len(value))
         if self._conditions > MAX_CONDITIONS:
             raise FilterError(path, f"has more than {MAX_CONDITIONS} conditions")
         return _all([self._member(key, inner, path, depth) for key, inner in value.items()])
 
     def _member(self, name: str, value: object, path: str, depth: int) -> Filter:
-        if len(_text(name, path)) > MAX_BYTES:
-            raise FilterError(path, f"no field has a name of more than {MAX_BYTES} characters")
+        if len(_text(name, path)) > MAX_KEYWORD_BYTES:
+            raise FilterError(path, f"field names have at most {MAX_KEYWORD_BYTES} characters")
         path = f"{path}.{name}"
         match name:
             case "and":
@@ -142,16 +158,16 @@ class _Parser:
             case _ if isinstance(value, dict):
                 return self._operators(name, value, path)
             case _:
-                return Among(name, (self._value(value, path),), path)
+                return AnyOf(name, (self._value(value, path),), path)
 
     def _filters(self, value: object, path: str, depth: int) -> tuple[Filter, ...]:
         if not isinstance(value, list):
-            raise FilterError(path, "takes a list of filters")
+            raise FilterError(path, "must be a list of filters")
         return tuple(self.filter(inner, f"{path}.{i}", depth + 1) for i, inner in enumerate(value))
 
     def _operators(self, field: str, asked: Mapping[str, object], path: str) -> Filter:
         if not asked or any(name not in _OPERATORS for name in asked):
-            raise FilterError(path, f"takes a value, or an object of {', '.join(_OPERATORS)}")
+            raise FilterError(path, f"must be a value or an object with {', '.join(_OPERATORS)}")
         parts: list[Filter] = []
         if "in" in asked:
             parts.append(self._among(field, asked["in"], f"{path}.in"))
@@ -164,30 +180,34 @@ class _Parser:
 
     def _among(self, field: str, values: object, path: str) -> Filter:
         if not isinstance(values, list):
-            raise FilterError(path, "takes a list of values")
+            raise FilterError(path, "must be a list of values")
         found = (self._value(value, f"{path}.{i}") for i, value in enumerate(values))
-        return Among(field, tuple(found), path)
+        return AnyOf(field, tuple(found), path)
 
     def _between(self, field: str, bounds: Mapping[str, object], path: str) -> Filter:
         for one, other in (("gt", "gte"), ("lt", "lte")):
             if one in bounds and other in bounds:
-                raise FilterError(path, f"{one} and {other} exclude each other")
+                raise FilterError(path, f"has both {one} and {other}; give one of them")
         kinds: set[Kind] = set()
         values: dict[str, Value] = {}
         for name, bound in bounds.items():
             kind, values[name] = self._value(bound, f"{path}.{name}")
             if kind == "boolean":
-                raise FilterError(f"{path}.{name}", "true and false have no order")
+                raise FilterError(
+                    f"{path}.{name}", "must be a number or text; true and false have no order"
+                )
             kinds.add(kind)
         if len(kinds) > 1:
-            raise FilterError(path, "one bound is a number, the other text")
-        return Between(
+            raise FilterError(
+                path, "one bound is a number, the other is text; give both of one kind"
+            )
+        return InRange(
             field,
             kinds.pop(),
             lower=values.get("gt", values.get("gte")),
             upper=values.get("lt", values.get("lte")),
-            above="gt" in values,
-            below="lt" in values,
+            exclude_lower="gt" in values,
+            exclude_upper="lt" in values,
             path=path,
         )
 
@@ -198,47 +218,63 @@ class _Parser:
         match value:
             case bool():
                 return "boolean", value
-            case int() if abs(value) > LARGEST_INTEGER:
-                raise FilterError(path, "is an integer beyond 2^53")
+            case int() if abs(value) > MAX_INTEGER:
+                raise FilterError(
+                    path, "is an integer beyond 2^53; such integers are not stored as numbers"
+                )
             case float() if not isfinite(value):
-                raise FilterError(path, "is not finite")
+                raise FilterError(path, "must be finite")
             case int() | float():
                 return "number", float(value)
             case str():
                 return "keyword", _text(value, path)
             case None:
-                raise FilterError(path, 'null is no value; ask {"exists": false}')
+                raise FilterError(path, 'cannot be null; use {"exists": false}')
             case list():
-                raise FilterError(path, 'is a list; ask {"in": […]}')
-        raise FilterError(path, "is no value: text, a number, true or false")
+                raise FilterError(path, 'cannot be a list; use {"in": […]}')
+        raise FilterError(path, "must be text, a number, true or false")
 
 
 def _all(parts: list[Filter]) -> Filter:
+    """Join conditions by "and"."""
     return parts[0] if len(parts) == 1 else And(tuple(parts))
 
 
 def _exists(field: str, value: object, path: str) -> Filter:
     if not isinstance(value, bool):
-        raise FilterError(path, "takes true or false")
+        raise FilterError(path, "must be true or false")
     return Exists(field, path) if value else Not(Exists(field, path))
 
 
 def _text(text: str, path: str) -> str:
-    # JSON can spell half of a surrogate pair; no column holds one, and no answer could.
+    """Return a text that UTF-8 can encode."""
+    # JSON can contain half of a surrogate pair, which UTF-8 cannot encode: no column has one.
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise FilterError(path, "holds a lone surrogate") from None
+        raise FilterError(path, "contains half of a surrogate pair") from None
     return text
 
 
-# -- over the columns ----------------------------------------------------------------------------
+# -- evaluation ------------------------------------------------------------------------------------
 
 
 def matching(condition: Filter, columns: Columns) -> Mask:
-    """bool (n,): the documents that the filter lets through.
+    """Evaluate a filter.
 
-    Raises FilterError where a field is unknown, is no column, or holds no value of the kind that is asked for.
+    Args:
+        condition: As ``parse_filter`` returned it.
+        columns: Columns of n documents.
+
+    Returns:
+        bool (n,), the matching documents.
+
+    Raises:
+        FilterError: A field is unknown, cannot be a column, or has no value of the condition's kind.
+
+    Example:
+        >>> matching(parse_filter({"year": {"gte": 2000}}), columns_of([{"year": 1999}, {"year": 2001}]))
+        array([False,  True])
     """
     match condition:
         case And(parts):
@@ -253,48 +289,69 @@ def matching(condition: Filter, columns: Columns) -> Mask:
             return found
         case Not(part):
             return np.logical_not(matching(part, columns))
-        case Among(field, values, path):
-            return _among(column_of(columns, field, path), values, path)
-        case Between():
-            return _between(column_of(columns, condition.field, condition.path), condition)
+        case AnyOf(field, values, path):
+            return _any_of(column_of(columns, field, path), values, path)
+        case InRange():
+            return _in_range(column_of(columns, condition.field, condition.path), condition)
         case Exists(field, path):
-            return column_of(columns, field, path).present()
+            return column_of(columns, field, path).has_value()
     assert_never(condition)
 
 
 def column_of(columns: Columns, field: str, path: str) -> Column:
-    """The column of a field. Raises FilterError, saying why the field is none or which ones there are."""
+    """Return the column of a field.
+
+    Args:
+        columns: The columns to look in.
+        field: Field name.
+        path: Place of the field in the request, for errors.
+
+    Returns:
+        The column.
+
+    Raises:
+        FilterError: The field is unknown or cannot be a column; the message says why, or names the known fields.
+    """
     if field in columns:
         return columns[field]
     if field in columns.refused:
         raise FilterError(path, f"this field cannot be filtered on: {columns.refused[field]}")
     names = sorted(columns.by_name)
-    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    listed = ", ".join(names[:_LISTED]) + more if names else "none"
-    raise FilterError(path, f"no such field; there are: {listed}")
+    if not names:
+        raise FilterError(path, "unknown field; the documents have no fields to filter on")
+    more = len(names) - _MAX_LISTED_FIELDS
+    listed = ", ".join(names[:_MAX_LISTED_FIELDS]) + (f" and {more} more" if more > 0 else "")
+    raise FilterError(path, f"unknown field; known fields: {listed}")
 
 
-def _among(column: Column, values: tuple[tuple[Kind, Value], ...], path: str) -> Mask:
+def _any_of(column: Column, values: tuple[tuple[Kind, Value], ...], path: str) -> Mask:
     found = np.zeros(column.documents, np.bool_)
     for kind in {kind for kind, _ in values}:
         part = _part(column, kind, path)
         if part is not None:
-            found |= part.holding([part.equal(value) for of, value in values if of == kind])
+            found |= part.documents_with(
+                [part.codes_of(value) for of, value in values if of == kind]
+            )
     return found
 
 
-def _between(column: Column, asked: Between) -> Mask:
+def _in_range(column: Column, asked: InRange) -> Mask:
     part = _part(column, asked.kind, asked.path)
     if part is None:
         return np.zeros(column.documents, np.bool_)
-    span = part.between(asked.lower, asked.upper, above=asked.above, below=asked.below)
-    return part.holding([span])
+    span = part.codes_between(
+        asked.lower,
+        asked.upper,
+        exclude_lower=asked.exclude_lower,
+        exclude_upper=asked.exclude_upper,
+    )
+    return part.documents_with([span])
 
 
-def _part(column: Column, kind: Kind, path: str) -> Part | None:
-    """The values of that kind; None where no document here has one, and the field may."""
-    kinds = column.parts.keys() | column.elsewhere
+def _part(column: Column, kind: Kind, path: str) -> ColumnPart | None:
+    """Return the values of a kind; None if no document here has one but the condition is valid."""
+    kinds = column.parts.keys() | column.kinds_elsewhere
     if kind in kinds or not kinds:
         return column.parts.get(kind)
-    held = " and ".join(_NAMES[kind] for kind in KINDS if kind in kinds)
-    raise FilterError(path, f"this field holds {held}, not {_NAMES[kind]}")
+    found = " and ".join(_NAMES[kind] for kind in KINDS if kind in kinds)
+    raise FilterError(path, f"this field has {found}, not {_NAMES[kind]}")

@@ -1,37 +1,36 @@
-"""Live documents: added, replaced and deleted while a bundle serves, without touching it.
+"""Live documents: added, replaced and deleted while a bundle serves, without changing the bundle.
 
-    view = View.of(bundle)                  what the bundle holds
-    view = view.apply(operations)           ... and what was written since
-    view.search(query, 10)                  over both, as if they were one
+    view = View.of(bundle)                  the bundle's documents
+    view = view.apply(operations)           and the writes since
+    view.search(query, 10)                  ranks both as one collection
 
 Operation   operation.py   one write: a document by its id, or its deletion
-View        view.py        one bundle and its live documents at one position of the log; never changes
-Part        part.py        some documents and how they are searched: the bundle's, or those of one segment
-segments    segments.py    added documents in few immutable pieces, merged as they grow
+View        view.py        immutable: one bundle and its live documents up to one position of the log
+Part        part.py        documents that are searched together: the bundle's, or those of one segment
+segments    segments.py    immutable segments of added documents, merged as they grow
 
-Words that the model does not know have rows of their own: fullrank.unseen.
+Words that the model does not know have rows of their own: fullrank.models.unseen.
 
-A request takes its View once, and its answer is wholly of that one. ``apply`` returns a new View that shares what has
-not changed: it costs what the new documents cost, and now and then a merge of segments of their size.
+Each request takes one View and is answered from it alone. ``apply`` returns a new View that shares all unchanged parts:
+it costs the encoding of the new documents and now and then a merge of segments.
 
-For whom keeps the log:
+For the keeper of the log:
 
-    View.of(bundle, seq)    seq: the last operation that the bundle itself contains (0 where it was trained)
-    view.seq                the last operation that is in it
-    view.check(id, fields)  raises DocumentRefused, in words for the caller, where this bundle cannot take a document;
-                            every bundle of the collection that is loaded should be asked before a write is accepted
-    view.apply(operations)  in the order of seq; those up to view.seq are passed over, so replaying is harmless.
-                            A document that was accepted under another model is taken as well as it goes and never
-                            stops the log; where the model takes none at all (check), DocumentRefused
-    view.bundle             unchanged over all of its views
+    View.of(bundle, seq)    seq: the last operation that the bundle itself contains (0 for a trained bundle)
+    view.seq                the last operation in the view
+    view.check(id, fields)  raises DocumentRefused if this bundle cannot accept a document. Call it on every loaded
+                            bundle before a write
+    view.apply(operations)  in the order of seq. Operations up to view.seq are skipped, so a replay changes nothing.
+                            A document that was accepted under another model never stops the log: what this model can
+                            use of it is used. Raises DocumentRefused if the model supports no live documents at all
+    view.bundle             the same for all views of a bundle
 
 For compaction:
 
-    view.encoder            the model of the new bundle: its kind is "open", its sparse width F + R
-    view.batches(size)      (documents, encoded) in ascending id order, base rows copied as they are: what
-                            ``stream_bundle`` takes. Words that the model does not know stand in the R columns from F
-                            on. Opened again, the bundle's model is the same OpenModel, so compacting it once more
-                            keeps its width.
+    view.encoder            the model of the new bundle: of kind "open", with sparse width F + R
+    view.batches(size)      (documents, encoded) in ascending id order, as ``stream_bundle`` takes them; rows of the
+                            bundle are copied unchanged. Unseen words have the R columns from F on. The opened bundle
+                            has the same OpenModel, so compacting it again keeps the width
 """
 
 from fullrank.live.operation import Operation

@@ -1,4 +1,4 @@
-"""One write."""
+"""One write of the log."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """The document of an id is now this one; fields None: there is none any more.
+    """A write to one document.
 
-    seq  where it stands in the log, ascending from 1
+    Attributes:
+        seq: Position in the log, ascending from 1.
+        id: The document's id.
+        fields: All fields of the document from now on; None deletes it.
     """
 
     seq: int

@@ -1,4 +1,4 @@
-"""Some documents of a view and how they are searched: those of the bundle, or of one segment of added ones."""
+"""Documents of a view that are searched together: those of the bundle, or of one segment."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.bundle.catalog import Bundle
-from fullrank.columns import Columns
-from fullrank.encoding import Encoded, Int32
-from fullrank.explain import Explanation, explain
-from fullrank.model import TermShare
+from fullrank.bundle import Bundle
+from fullrank.encoding import Encoded, Int32, Rows
+from fullrank.filters.columns import Columns
+from fullrank.models.unseen import without_unseen
 from fullrank.retrieval import Mask, Ranking, Retriever
+from fullrank.retrieval.explain import Explanation, explain
+from fullrank.scoring import TermShare
 from fullrank.storage.documents import DocumentStore
-from fullrank.unseen.columns import known
 
-# Up to so many documents that are gone are searched with the others.
-_FEW = 64
+# A mask is as long as all documents, so up to this many removed ones are ranked too and left out afterwards.
+_MAX_EXTRA_HITS = 64
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Documents in ascending id order, some of them gone.
+    """Documents in ascending id order, some of them removed.
 
-    key        what is remembered of these documents elsewhere, a filter's bitmap, is remembered under
-    store      ids and stored fields
-    retriever  over the documents
-    features   int32, ascending: the sparse feature that each column of the retriever stands for, so that a segment of
-               few documents is not as wide as the model; None where they are the model's own
-    removed    bool (n,): replaced or deleted since; None where none is
-    fields     the stored fields of a segment as columns, or the bundle whose documents these are
+    Attributes:
+        key: Cache key of the documents, e.g. for bitmaps of filters.
+        store: Ids and stored fields.
+        retriever: Searches the documents.
+        fields: Columns of the stored fields, or the bundle that has them.
+        features: int32, ascending: the model's feature of each sparse column, so that a small segment is not as wide as
+            the model. None if the columns are the model's.
+        removed: bool (n,), True for documents replaced or deleted later; None if there are no such documents.
     """
 
     key: str
@@ -43,38 +44,38 @@ class Part:
 
     @classmethod
     def of(cls, bundle: Bundle) -> Part:
-        """The documents of a bundle, all of them."""
+        """Return a part with all documents of a bundle."""
         return cls(bundle.bundle_id, bundle.documents, bundle.retriever, bundle)
 
     def __len__(self) -> int:
-        """Documents, those that are gone among them."""
+        """Number of documents, with those removed."""
         return len(self.store)
 
     @cached_property
-    def gone(self) -> int:
-        """Documents that are."""
+    def n_removed(self) -> int:
+        """Number of removed documents."""
         return 0 if self.removed is None else int(np.count_nonzero(self.removed))
 
     @property
-    def live(self) -> int:
-        """Documents that are not gone."""
-        return len(self) - self.gone
+    def n_live(self) -> int:
+        """Number of documents that can be found."""
+        return len(self) - self.n_removed
 
     @property
     def columns(self) -> Columns:
-        """The stored fields as columns."""
+        """The stored fields as columns; those of a bundle are opened on first use."""
         return self.fields if isinstance(self.fields, Columns) else self.fields.columns
 
     def row(self, id: str) -> int | None:
-        """The row of a document; None where it is not here, or gone."""
+        """Return the row of a document; None if it is not in this part or removed."""
         try:
             row = self.store.row(id)
         except KeyError:
             return None
         return None if self.removed is not None and self.removed[row] else row
 
-    def without(self, rows: Sequence[int]) -> Part:
-        """The same documents with some more of them gone."""
+    def remove(self, rows: Sequence[int]) -> Part:
+        """Return this part with more documents removed."""
         if not rows:
             return self
         removed = np.zeros(len(self), np.bool_) if self.removed is None else self.removed.copy()
@@ -84,44 +85,67 @@ class Part:
     def search(
         self, query: Encoded, limit: int, *, offset: int, deleted: Mask | None, mode: str
     ) -> Ranking:
-        """``Retriever.search`` of one query. deleted: True is never returned; ``removed`` belongs in it."""
-        query = self.query(query)
-        if deleted is None or deleted is not self.removed or self.gone > _FEW:
+        """Rank the documents for one query.
+
+        Args:
+            query: One query, in the features of the model.
+            limit: Maximum number of documents, at least 1.
+            offset: First place of the ranking to return.
+            deleted: bool (n,), True for documents to leave out; must include ``removed``.
+            mode: As for ``Retriever.search``.
+
+        Returns:
+            The ranking, rows of this part.
+        """
+        query = self.project(query)
+        if deleted is None or deleted is not self.removed or self.n_removed > _MAX_EXTRA_HITS:
             [found] = self.retriever.search(query, limit, offset=offset, deleted=deleted, mode=mode)
             return found
-        # So many more than are wanted, and those that are gone left out: a mask is as long as there are documents.
-        [found] = self.retriever.search(query, offset + limit + self.gone, mode=mode)
+        [found] = self.retriever.search(query, offset + limit + self.n_removed, mode=mode)
         kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
         return Ranking(
             found.rows[kept],
             found.scores[kept],
-            found.learned[kept],
-            found.exact[kept],
+            found.dense[kept],
+            found.lexical[kept],
             found.bias[kept],
             found.certified,
-            found.total - self.gone,
+            found.total - self.n_removed,
         )
 
-    def query(self, query: Encoded) -> Encoded:
-        """One query in the columns of these documents."""
-        width = self.retriever.documents.width
+    def project(self, query: Encoded) -> Encoded:
+        """Return a query in the sparse columns of these documents."""
+        width = self.retriever.documents.sparse.width
         if self.features is None:
-            return known(query, width)
-        place = np.searchsorted(self.features, query.indices)
-        place[place == width] = 0
-        kept = np.flatnonzero(self.features[place] == query.indices) if width else place[:0]
-        return _with_entries(query, place[kept].astype(np.int32), query.weights[kept], width)
+            return without_unseen(query, width)
+        columns = np.searchsorted(self.features, query.sparse.indices)
+        columns[columns == width] = 0
+        known = self.features[columns] == query.sparse.indices if width else np.zeros(0, np.bool_)
+        kept = np.flatnonzero(known)
+        return _with_sparse(query, columns[kept].astype(np.int32), query.sparse.values[kept], width)
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:
-        """Why one of the documents was returned."""
+        """Split the score of one document.
+
+        Args:
+            terms: The query's terms, as the model's ``query_terms`` returns them.
+            query: The same query, encoded in the features of the model.
+            row: Row of the document in this part.
+
+        Returns:
+            The parts of the score and the words with the largest shares.
+        """
         if self.features is None:
-            return explain(terms, self.retriever, self.query(query), row)
-        one = self.retriever.documents.slice(row, row + 1)
-        one = _with_entries(one, self.features[one.indices], one.weights, query.width)
-        return explain(terms, Retriever(one), query, 0)
+            return explain(terms, self.retriever, self.project(query), row)
+        document = self.retriever.documents.slice(row, row + 1)
+        sparse = document.sparse
+        document = _with_sparse(
+            document, self.features[sparse.indices], sparse.values, query.sparse.width
+        )
+        return explain(terms, Retriever(document), query, 0)
 
 
-def _with_entries(text: Encoded, indices: Int32, weights: np.ndarray, width: int) -> Encoded:
-    """One encoded text with other sparse entries."""
+def _with_sparse(text: Encoded, indices: Int32, weights: np.ndarray, width: int) -> Encoded:
+    """Return one encoded text with other sparse entries."""
     indptr = np.array([0, len(indices)], np.int64)
-    return replace(text, indptr=indptr, indices=indices, weights=weights, width=width)
+    return replace(text, sparse=Rows(indptr, indices, weights, width))

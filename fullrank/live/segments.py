@@ -1,8 +1,8 @@
-"""Added documents in few immutable pieces.
+"""Segments: added documents in few immutable pieces.
 
-A new document becomes a segment of its own, and segments that are no longer much larger than what came after them are
-merged with it: as in a log-structured merge tree, a document is copied a few times on its way up, and there are few
-segments to search, each several times as large as the next, and beyond them full ones that are left alone.
+New documents become a segment of their own. Older segments that are not much larger than all later ones together are
+merged with them, as in a log-structured merge tree: a document is copied only a few times, there are few segments to
+search, each several times as large as the next, and full segments are never merged.
 """
 
 from __future__ import annotations
@@ -15,132 +15,151 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.columns import columns_of
-from fullrank.encoding import Encoded, Int64, concatenate
+from fullrank.encoding import Encoded, concatenate
+from fullrank.filters.columns import columns_of
 from fullrank.live.part import Part
-from fullrank.model import Model
+from fullrank.models.contract import Model
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.documents import Document, DocumentStore, fields_line
 
-# A segment stays as it is while it is so many times as large as all that came after it.
-_RATIO = 4
-# Smaller ones are merged at once: that costs less than to search one more.
-_SMALL = 256
-# Larger ones are left alone: a merge must not hold up what was just written.
-_LARGE = 8_192
-# Below so many a scan of the documents themselves is as quick.
-_INDEXED_FROM = 4_096
-_numbers = count(1)
+# A segment is merged unless it is this many times as large as all later segments together.
+_SIZE_RATIO = 4
+# Merging smaller segments costs less than searching one more.
+_MIN_DOCUMENTS = 256
+# Larger segments are not merged: a merge must not delay the newest documents.
+_MAX_MERGED_DOCUMENTS = 8_192
+# With fewer documents a scan is as fast as an index.
+_MIN_INDEXED_DOCUMENTS = 4_096
+_segment_numbers = count(1)
 
 
-def segment(
-    model: Model, documents: Mapping[str, Mapping[str, Any]], before: Sequence[Part]
+def build_segment(
+    model: Model, documents: Mapping[str, Mapping[str, Any]], earlier: Sequence[Part]
 ) -> Part:
-    """New documents, fields by id, encoded by the model. before: the parts of the view that they come to."""
+    """Encode new documents as a segment.
+
+    Args:
+        model: Encodes the documents.
+        documents: Fields by id.
+        earlier: The other parts of the view.
+
+    Returns:
+        The segment.
+    """
     ids = sorted(documents)
     encoded = model.encode_documents([documents[id] for id in ids])
     lines = [fields_line(Document(id, documents[id])) for id in ids]
-    return _part(model, ids, lines, encoded, before)
+    return _make_part(model, ids, lines, encoded, earlier)
 
 
-def settled(model: Model, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Segments, oldest first, with those merged that are due; without those that are all gone."""
-    alive = [part for part in parts if part.live]
+def merge_due_segments(model: Model, segments: Sequence[Part]) -> tuple[Part, ...]:
+    """Merge the segments that are due and drop empty ones.
+
+    Args:
+        model: The model that encoded the segments.
+        segments: Oldest first.
+
+    Returns:
+        The segments of the next view, oldest first.
+    """
+    alive = [part for part in segments if part.n_live]
     if not alive:
         return ()
-    first, size = len(alive) - 1, alive[-1].live
-    while first and alive[first - 1].live < min(max(_RATIO * size, _SMALL), _LARGE):
+    first, size = len(alive) - 1, alive[-1].n_live
+    while first and alive[first - 1].n_live < min(
+        max(_SIZE_RATIO * size, _MIN_DOCUMENTS), _MAX_MERGED_DOCUMENTS
+    ):
         first -= 1
-        size += alive[first].live
+        size += alive[first].n_live
     groups = [[part] for part in alive[:first]] + [alive[first:]]
-    # What is mostly gone is written anew without it.
     return tuple(
-        group[0] if len(group) == 1 and 2 * group[0].live >= len(group[0]) else merged(model, group)
+        group[0] if len(group) == 1 and not _is_mostly_removed(group[0]) else _merge(model, group)
         for group in groups
     )
 
 
-def merged(model: Model, parts: Sequence[Part]) -> Part:
-    """The live documents of some segments as one."""
-    places = list(merged_rows(parts))
-    encoded = gathered([in_model(part, model.n_sparse) for part in parts], places)
-    lines = [parts[number].store.line(row) for _, number, row in places]
-    return _part(model, [id for id, _, _ in places], lines, encoded, parts)
+def _is_mostly_removed(part: Part) -> bool:
+    """Return whether a copy without the removed documents saves more than half of the memory."""
+    return 2 * part.n_live < len(part)
 
 
-def merged_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
-    """(id, number of the part, row) of every live document, ids ascending."""
+def _merge(model: Model, segments: Sequence[Part]) -> Part:
+    """Copy the live documents of some segments into one."""
+    rows = list(live_rows(segments))
+    encoded = gather([in_model_features(part, model.n_sparse) for part in segments], rows)
+    lines = [segments[number].store.line(row) for _, number, row in rows]
+    return _make_part(model, [id for id, _, _ in rows], lines, encoded, segments)
 
-    def live(number: int, part: Part) -> Iterator[tuple[str, int, int]]:
-        gone = part.removed
+
+def live_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
+    """Yield (id, index of the part, row) of every live document, ids ascending."""
+
+    def rows_of(number: int, part: Part) -> Iterator[tuple[str, int, int]]:
+        removed = part.removed
         for row, id in enumerate(part.store.ids):
-            if gone is None or not gone[row]:
+            if removed is None or not removed[row]:
                 yield id, number, row
 
-    return merge(*(live(number, part) for number, part in enumerate(parts)))
+    return merge(*(rows_of(number, part) for number, part in enumerate(parts)))
 
 
-def gathered(parts: Sequence[Encoded], places: Sequence[tuple[str, int, int]]) -> Encoded:
-    """The encodings of documents of several parts, in the order of ``places`` (as ``merged_rows`` gives them)."""
-    number = np.array([number for _, number, _ in places])
-    row = np.array([row for _, _, row in places])
-    pieces, order = [], np.empty(len(places), np.int64)
+def gather(parts: Sequence[Encoded], rows: Sequence[tuple[str, int, int]]) -> Encoded:
+    """Copy encoded documents from several parts.
+
+    Args:
+        parts: The encoded documents of each part, of one width.
+        rows: (id, index of the part, row) of each document, as ``live_rows`` yields them.
+
+    Returns:
+        The encoded documents in the order of rows.
+    """
+    number = np.array([number for _, number, _ in rows])
+    row = np.array([row for _, _, row in rows])
+    pieces, order = [], np.empty(len(rows), np.int64)
     done = 0
     for i, part in enumerate(parts):
         here = np.flatnonzero(number == i)
         order[here] = np.arange(done, done + len(here))
-        pieces.append(_taken(part, row[here]))
+        pieces.append(part.take(row[here]))
         done += len(here)
-    return _taken(concatenate(pieces), order)
+    return concatenate(pieces).take(order)
 
 
-def in_model(part: Part, width: int) -> Encoded:
-    """The documents of a part among the sparse features of the model."""
+def in_model_features(part: Part, width: int) -> Encoded:
+    """Return the encoded documents of a part with the sparse columns of the model, width of them."""
     documents = part.retriever.documents
-    indices = documents.indices if part.features is None else part.features[documents.indices]
-    return replace(documents, indices=indices, width=width)
+    indices = documents.sparse.indices
+    if part.features is not None:
+        indices = part.features[indices]
+    return replace(documents, sparse=replace(documents.sparse, indices=indices, width=width))
 
 
-def _taken(documents: Encoded, rows: Int64) -> Encoded:
-    """The given rows, in the given order."""
-    sizes = documents.indptr[rows + 1] - documents.indptr[rows]
-    indptr = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum(sizes, out=indptr[1:])
-    place = np.arange(indptr[-1]) + np.repeat(documents.indptr[rows] - indptr[:-1], sizes)
-    return Encoded(
-        documents.dense[rows],
-        indptr,
-        documents.indices[place],
-        documents.weights[place],
-        documents.width,
-        documents.bias[rows],
-    )
-
-
-def _part(
+def _make_part(
     model: Model,
     ids: Sequence[str],
     lines: Sequence[str],
     encoded: Encoded,
-    before: Sequence[Part],
+    earlier: Sequence[Part],
 ) -> Part:
-    store, key = DocumentStore(ids, lines), f"live-{next(_numbers)}"
-    # There are only so many columns: a field that others have comes before new ones, or filters would pass over these.
+    """Build the columns, the index and the caches of a segment."""
+    store, key = DocumentStore(ids, lines), f"live-{next(_segment_numbers)}"
+    # The number of columns is limited. Fields of earlier parts come first, or filters would miss these documents.
     known: dict[str, Any] = dict.fromkeys(
-        name for part in before for name in (*part.columns.by_name, *part.columns.refused)
+        name for part in earlier for name in (*part.columns.by_name, *part.columns.refused)
     )
     first, *others = range(len(store))
     columns = columns_of(chain([known | store.fields(first)], map(store.fields, others)))
     scorer = model.scorer(encoded)
     if scorer is not None:
-        # It knows words by the model's numbers.
+        # A scorer needs the model's own feature numbers.
         part = Part(key, store, Retriever(encoded, scorer), columns)
     else:
-        features, place = np.unique(encoded.indices, return_inverse=True)
-        own = replace(encoded, indices=place.astype(np.int32), width=len(features))
-        index = index_in_memory(own) if len(own) >= _INDEXED_FROM else None
+        features, columns_used = np.unique(encoded.sparse.indices, return_inverse=True)
+        local = replace(encoded.sparse, indices=columns_used.astype(np.int32), width=len(features))
+        own = replace(encoded, sparse=local)
+        index = index_in_memory(own) if len(own) >= _MIN_INDEXED_DOCUMENTS else None
         part = Part(key, store, Retriever(own, None, index), columns, features)
-    # What a first request would have to build.
+    # Builds caches now, so that the first request does not wait for them.
     part.retriever.warm()
     return part

@@ -1,4 +1,4 @@
-"""One bundle and its live documents at one position of the log."""
+"""A bundle and its live documents up to one position of the log."""
 
 from __future__ import annotations
 
@@ -11,52 +11,68 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle.catalog import Bundle
+from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
-from fullrank.columns import Columns, aligned
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, DocumentRefused
+from fullrank.filters.columns import Columns, aligned
 from fullrank.filters.columns.build import ColumnsBuilder
 from fullrank.live.operation import Operation
 from fullrank.live.part import Part
-from fullrank.live.segments import gathered, in_model, merged_rows, segment, settled
-from fullrank.model import Model
+from fullrank.live.segments import (
+    build_segment,
+    gather,
+    in_model_features,
+    live_rows,
+    merge_due_segments,
+)
+from fullrank.models.contract import Model
 from fullrank.retrieval import Mask
-from fullrank.storage.documents import Document, fields_line
+from fullrank.storage.documents import Document, fields_line, has_text
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
-    """One document of an answer: where it is, and its score = learned + exact + bias."""
+class LiveHit:
+    """One document of an answer: its part and row, and its score = dense + lexical + bias."""
 
     part: Part
     row: int
     id: str
     score: float
-    learned: float
-    exact: float
+    dense: float
+    lexical: float
     bias: float
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """An answer, best first, ties by id.
+class Hits:
+    """An answer.
 
-    certified: provably the top of the full ranking; total: documents that could have been returned.
+    Attributes:
+        hits: Best first, ties by id.
+        certified: Whether the hits are provably the top of the full ranking.
+        total: Number of documents that match.
     """
 
-    hits: list[Hit]
+    hits: list[LiveHit]
     certified: bool
     total: int
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A bundle with what was added, replaced and deleted since. Never changes: ``apply`` makes another.
+    """A bundle with the documents added, replaced and deleted since. Immutable: ``apply`` returns another view.
 
-    seq    the last operation that is in it
-    base   the bundle's documents
-    added  segments, oldest first
+    Attributes:
+        bundle: The bundle.
+        seq: The last operation in the view.
+        base: The bundle's documents.
+        added: Segments of added documents, oldest first.
+
+    Example:
+        >>> view = View.of(open_bundle("bundles/docs/docs-1"))
+        >>> view = view.apply([Operation(1, "ls", {"title": "ls", "text": "List files"})])
+        >>> hits = view.search(view.model.encode_queries(["list files"]), 10).hits
     """
 
     bundle: Bundle
@@ -66,73 +82,111 @@ class View:
 
     @classmethod
     def of(cls, bundle: Bundle, seq: int = 0) -> View:
-        """What the bundle holds. seq: the last operation of the log that it contains."""
+        """Return the view of a bundle without later writes.
+
+        Args:
+            bundle: An open bundle.
+            seq: The last operation of the log that the bundle itself contains.
+
+        Returns:
+            The view.
+        """
         return cls(bundle, seq, Part.of(bundle))
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Everything there is to search."""
+        """The bundle's documents and the segments."""
         return (self.base, *self.added)
 
     @property
     def encoder(self) -> Model:
-        """What added documents are encoded by: the bundle's model with rows for words that it does not know."""
+        """The model that encodes added documents: the bundle's, with rows for unseen words."""
         return self.bundle.live_model or self.bundle.model
 
     @property
     def model(self) -> Model:
-        """What a query is encoded by: without added documents the bundle's own model."""
+        """The model that encodes queries: the bundle's own if there are no added documents."""
         return self.encoder if self.added else self.bundle.model
 
     @cached_property
     def columns(self) -> list[Columns]:
-        """The stored fields of each part as columns that take the same questions."""
+        """The columns of each part, aligned so that a filter is valid for all or for none."""
         return aligned([part.columns for part in self.parts]) if self.added else [self.base.columns]
 
     @cached_property
     def keys(self) -> list[str]:
-        """What a filter's bitmap over each part is remembered under."""
+        """The cache key of each part, for bitmaps of filters."""
         if not self.added:
             return [self.base.key]
-        # Which questions are lawful depends on all parts.
-        held = {
-            name: sorted(column.elsewhere)
+        # A part's bitmaps depend on the other parts too: their fields decide which filters are valid.
+        kinds = {
+            name: sorted(column.kinds_elsewhere)
             for name, column in sorted(self.columns[0].by_name.items())
         }
-        asked = blake2b(repr(held).encode(), digest_size=8).hexdigest()
-        return [f"{part.key}/{asked}" for part in self.parts]
+        fingerprint = blake2b(repr(kinds).encode(), digest_size=8).hexdigest()
+        return [f"{part.key}/{fingerprint}" for part in self.parts]
 
     def __len__(self) -> int:
-        """Documents that can be found."""
-        return sum(part.live for part in self.parts)
+        """Number of documents that can be found."""
+        return sum(part.n_live for part in self.parts)
 
     def check(self, id: str, fields: Mapping[str, Any]) -> None:
-        """Raise DocumentRefused, saying why, where this bundle cannot take a document."""
+        """Check that this bundle can take a document.
+
+        Args:
+            id: The document's id.
+            fields: Its stored fields, JSON values by name.
+
+        Raises:
+            DocumentRefused: The model takes no live documents; a text field is not text; no text field has any text, so
+                that no search would find the document; a value nests too deep; or a value would take its field from
+                the filters of all other documents.
+        """
         model = self.bundle.live_model
         if model is None:
             raise DocumentRefused(
-                f"The model of {self.bundle.version} takes no live documents: each of them would change "
-                "the score of others"
+                f"The model of {self.bundle.version} supports no live documents: each would change the "
+                "scores of others"
             )
         texts = {name for column in model.rule.columns for name in column}
         for name in sorted(texts):
             value = fields.get(name)
             if value is not None and not isinstance(value, str):
                 raise DocumentRefused(f"Field {name!r} is {type(value).__name__}, not text")
+        if not has_text(fields, texts):
+            raise DocumentRefused(
+                f"No text to search for: fill one of the fields {', '.join(map(repr, sorted(texts)))}"
+            )
         try:
             fields_line(Document(id, fields))
         except BundleError as error:
             raise DocumentRefused(str(error)) from error
-        # One that does not fit would take the field from the filters of all others.
-        builder, asked = ColumnsBuilder(), self.columns[0]
-        builder.add({n: value for n, value in fields.items() if n in asked and n not in texts})
-        for name, why in builder.refused.items():
-            raise DocumentRefused(f"Filters ask about field {name!r}, and {why}")
+        self._check_columns({n: v for n, v in fields.items() if n not in texts})
+
+    def _check_columns(self, fields: Mapping[str, Any]) -> None:
+        """Refuse values that would take a field from the filters, or its numbers from ranges."""
+        builder, filterable = ColumnsBuilder(), self.columns[0]
+        builder.add({name: value for name, value in fields.items() if name in filterable})
+        for name, reason in builder.refused.items():
+            raise DocumentRefused(f"Field {name!r} is used in filters, but {reason}")
+        for name, kinds in builder.kinds.items():
+            column = self.base.columns.by_name.get(name)
+            if column is not None and set(column.parts) == {"number"} and kinds - {"number"}:
+                raise DocumentRefused(
+                    f"Field {name!r} holds only numbers in {self.bundle.version}: send numbers or null"
+                )
 
     def apply(self, operations: Iterable[Operation]) -> View:
-        """The view after some operations, ascending by seq; those that are in it already change nothing.
+        """Return the view after some operations.
 
-        Raises DocumentRefused where the model takes no live documents and there is one.
+        Args:
+            operations: Ascending by seq; those up to ``self.seq`` are skipped.
+
+        Returns:
+            A new view, or this one if there is nothing new.
+
+        Raises:
+            DocumentRefused: There is a document, and the model supports no live documents.
         """
         seq, latest = self.seq, dict[str, Mapping[str, Any] | None]()
         for operation in operations:
@@ -142,19 +196,23 @@ class View:
         if seq == self.seq:
             return self
         base, *added = [
-            part.without([row for id in latest if (row := part.row(id)) is not None])
+            part.remove([row for id in latest if (row := part.row(id)) is not None])
             for part in self.parts
         ]
         new = {id: fields for id, fields in latest.items() if fields is not None}
         if new:
             if self.bundle.live_model is None:
                 self.check("", {})
-            added.append(segment(self.encoder, new, [base, *added]))
-        return replace(self, seq=seq, base=base, added=settled(self.encoder, added))
+            added.append(build_segment(self.encoder, new, [base, *added]))
+        return replace(self, seq=seq, base=base, added=merge_due_segments(self.encoder, added))
 
     def find(self, id: str) -> tuple[Part, int]:
-        """Where a document is. Raises KeyError if there is none."""
-        # The newest first: what was written of late is asked for.
+        """Return the part and the row of a document.
+
+        Raises:
+            KeyError: There is no document with this id.
+        """
+        # Newest first: recently written documents are read most often.
         for part in reversed(self.parts):
             row = part.row(id)
             if row is not None:
@@ -162,27 +220,42 @@ class View:
         raise KeyError(id)
 
     def fields(self, id: str) -> dict[str, Any]:
-        """The stored fields of a document. Raises KeyError if there is none."""
+        """Return the stored fields of a document.
+
+        Raises:
+            KeyError: There is no document with this id.
+        """
         part, row = self.find(id)
         return part.store.fields(row)
 
     def batches(self, size: int = 4096) -> Iterator[Batch]:
-        """All documents in ascending id order with their encodings, a batch at a time, as ``stream_bundle`` takes them.
+        """Yield all documents with their encodings, in ascending id order, as ``stream_bundle`` takes them.
 
-        The bundle's rows are copied as they are.
+        Rows of the bundle are copied unchanged.
+
+        Args:
+            size: Maximum number of documents in a batch.
         """
-        wholes = [in_model(part, self.encoder.n_sparse) for part in self.parts]
-        rest = merged_rows(self.parts)
-        while places := list(islice(rest, size)):
+        encoded = [in_model_features(part, self.encoder.n_sparse) for part in self.parts]
+        remaining = live_rows(self.parts)
+        while rows := list(islice(remaining, size)):
             documents = [
-                Document(id, self.parts[number].store.fields(row)) for id, number, row in places
+                Document(id, self.parts[number].store.fields(row)) for id, number, row in rows
             ]
-            yield documents, gathered(wholes, places)
+            yield documents, gather(encoded, rows)
 
     def deleted(
         self, matching: Sequence[Mask] | None = None, exclude: Collection[str] = ()
     ) -> list[Mask | None]:
-        """What must not be returned of each part: what is gone, what no filter lets through, and the excluded ids."""
+        """Return for each part the documents to leave out of a ranking.
+
+        Args:
+            matching: bool (n,) for each part, the documents that match a filter; None without a filter.
+            exclude: Ids to leave out.
+
+        Returns:
+            bool (n,) for each part, True for removed, not matching and excluded documents; None if all are ranked.
+        """
         masks: list[Mask | None] = []
         for i, part in enumerate(self.parts):
             mask = part.removed
@@ -211,35 +284,32 @@ class View:
         offset: int = 0,
         deleted: Sequence[Mask | None] | None = None,
         mode: str = "exact",
-    ) -> Found:
-        """The places offset..offset + limit of the ranking of all documents for one query.
+    ) -> Hits:
+        """Return the places offset..offset + limit of the ranking of all documents for one query.
 
-        query    as ``model`` encodes it
-        deleted  what ``deleted`` returned; by default what is gone
-        mode     as Retriever.search takes it; added documents are always searched exactly
+        Args:
+            query: One query, encoded by ``self.model``.
+            limit: Maximum number of hits, at least 1.
+            offset: First place to return.
+            deleted: As ``self.deleted`` returned it; default: removed documents only.
+            mode: "exact" or "fast". Added documents are always searched exactly.
+
+        Returns:
+            The hits, best first.
         """
         deleted = self.deleted() if deleted is None else deleted
         if not self.added:
             wanted, first = limit, offset
         else:
             wanted, first = offset + limit, 0
-        hits: list[Hit] = []
+        hits: list[LiveHit] = []
         certified, total = True, 0
         for part, mask in zip(self.parts, deleted, strict=True):
             found = part.search(query, wanted, offset=first, deleted=mask, mode=mode)
             certified, total = certified and found.certified, total + found.total
-            rows = found.rows.tolist()
-            hits += map(
-                Hit,
-                [part] * len(rows),
-                rows,
-                [part.store.ids[row] for row in rows],
-                found.scores.tolist(),
-                found.learned.tolist(),
-                found.exact.tolist(),
-                found.bias.tolist(),
-            )
+            ids = part.store.ids
+            hits += [LiveHit(part, row, ids[row], *scores) for row, *scores in found.places()]
         if self.added:
             hits.sort(key=lambda hit: (-hit.score, hit.id))
             hits = hits[offset : offset + limit]
-        return Found(hits, certified, total)
+        return Hits(hits, certified, total)

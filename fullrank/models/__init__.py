@@ -1,0 +1,12 @@
+"""The models that a bundle can hold.
+
+contract.py     Model: what every family implements; Parts: what a bundle stores of it
+registry.py     load_model: from the kind in a bundle to its family
+linear/         qᵀWd with W = UᵀV + D: tf-idf, BM25, LSI, SSI, fielded models, towers
+pairs.py        qᵀWd with one weight per pair of words
+expansion.py    a linear model whose queries are expanded by blind feedback
+language.py     query likelihood: unigram, topics, word translation
+translation.py  word translation before a linear model
+mixed.py        a weighted sum of models
+unseen/         features for words that a model does not know
+"""

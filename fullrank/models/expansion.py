@@ -1,11 +1,11 @@
-"""Query expansion by blind feedback: search, add what was found to the query, search again.
+"""Query expansion by blind feedback: search, add the words of the results to the query, search again.
 
     r₁, r₂, …  documents by s·t                        s: the query's weights, t: a document's
     f(q, d) = (s + β/E Σ_{i ≤ E} t_{r_i}) · t_d         the mean vector of the E best, β times
 
-The first search is over all documents that the scorer was made with, so the expanded query does not depend on which of
-them are asked for. Documents that share nothing with the query are never taken: where fewer than E share something, the
-mean is over those. A query that is itself a document of the collection finds itself first.
+The first search is over all documents of the scorer, so the expanded query does not depend on which documents are
+scored. Documents that share no word with the query are never used: if fewer than E share one, the mean is over those. A
+query that is itself a document of the collection finds itself first.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float64, Int64
-from fullrank.linear import LinearModel
-from fullrank.model import Parts, TermShare, WordScore
+from fullrank.models.contract import Parts
+from fullrank.models.linear import LinearModel
+from fullrank.scoring import TermShare, WordScore
 
 KIND = "expansion"
 
 
 @dataclass(frozen=True, eq=False)
 class ExpansionModel:
-    """A linear model without a latent part, its queries expanded.
+    """A linear model without a dense part, whose queries are expanded.
 
-    beta      β, not negative; 0 leaves the query as it is
-    feedback  E, the documents that are added
+    Attributes:
+        beta: β, not negative; 0 leaves the query unchanged.
+        feedback: E, the number of documents to add.
     """
 
     base: LinearModel
@@ -50,77 +52,79 @@ class ExpansionModel:
 
     @property
     def n_sparse(self) -> int:
-        """F."""
+        """F, the number of sparse features."""
         return self.base.n_sparse
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """s of each text, before it is expanded."""
+        """Encode queries: s before expansion."""
         return self.base.encode_queries(texts)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """t of each document."""
+        """Encode documents: t."""
         return self.base.encode_documents(documents)
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
-        """A document read as a query."""
+        """Return the text of a document used as a query."""
         return self.base.query_text(fields)
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """The query's own words; what was added to it is the scorer's to explain."""
+        """Split a query into its own words; the scorer explains the added ones."""
         return self.base.query_terms(text)
 
     def scorer(self, documents: Encoded) -> ExpansionScorer:
-        """Both searches over these documents."""
+        """Return the scorer that runs both searches over these documents."""
         return ExpansionScorer(self, documents)
 
     def feature_name(self, feature: int) -> str:
-        """The word or “phrase” of a feature."""
+        """Return the word or “phrase” of a feature."""
         words, phrases = self.base.sparse.words.words, self.base.sparse.phrases.phrases
         if feature < len(words):
             return words[feature]
         return f"“{phrases[feature - len(words)]}”"
 
     def parts(self) -> Parts:
-        """What a bundle stores."""
+        """Return the stored form of the model."""
         parts = self.base.parts()
         return Parts(self.config, parts.arrays, parts.strings)
 
     @classmethod
     def from_parts(cls, parts: Parts) -> ExpansionModel:
-        """The inverse of ``parts``. Raises ValueError when the parts do not fit together."""
+        """Load what `parts` returned. Raises ValueError when the parts do not fit together."""
         config = dict(parts.config)
         beta, feedback = config.pop("beta"), config.pop("feedback")
         base = LinearModel.from_parts(Parts(config, parts.arrays, parts.strings))
         if base.n_dense or base.sparse.words.buckets:
-            raise ValueError("queries are expanded by words; a latent part or buckets have none")
+            raise ValueError(
+                "expansion needs a model without a dense part and without hash buckets"
+            )
         if not beta >= 0 or feedback < 1:
             raise ValueError(f"beta {beta} or feedback {feedback} is out of range")
         return cls(base, beta, feedback)
 
 
 class ExpansionScorer:
-    """Scores of expanded queries: exact is s·t of the query's own words, learned what was added to it."""
+    """Scores of expanded queries: lexical is s·t of the query's own words, dense is s·t of the added ones."""
 
     def __init__(self, model: ExpansionModel, documents: Encoded) -> None:
         self.model, self.documents = model, documents
 
     @cached_property
     def _rows(self) -> sp.csr_array[np.float64]:
-        """t: document → words, (n, F)."""
-        return sp.csr_array(self.documents.csr().astype(np.float64))
+        """t: document → features, (n, F)."""
+        return sp.csr_array(self.documents.sparse.csr().astype(np.float64))
 
     def _own(self, query: Encoded) -> Float64:
-        """s, float64 (F,)."""
+        """Return s, float64 (F,)."""
         _, indices, weights, _ = query.row(0)
-        dense = np.zeros(self.documents.width)
+        dense = np.zeros(self.documents.sparse.width)
         dense[indices] = weights
         return dense
 
     def _added(self, first: Float64) -> Float64:
-        """β/E Σ t of the E best of the first search, float64 (F,); ties by row."""
+        """Return β/E Σ t of the E best documents of the first search, float64 (F,); ties by row."""
         count = min(self.model.feedback, len(first))
         if count == 0:
-            return np.zeros(self.documents.width)
+            return np.zeros(self.documents.sparse.width)
         least = np.partition(first, len(first) - count)[len(first) - count]
         rows = np.flatnonzero((first >= least) & (first > 0))
         rows = rows[np.lexsort((rows, -first[rows]))[:count]]
@@ -128,28 +132,28 @@ class ExpansionScorer:
         return total * (self.model.beta / max(1, len(rows)))
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """(learned, exact) of one encoded query for the given documents, float64 (rows,) each."""
-        # A row of a sparse product is a sum in the order of its own entries, whatever stands beside it.
-        exact = np.asarray(self._rows @ self._own(query))
-        learned = np.asarray(self._rows @ self._added(exact))
-        return learned[rows], exact[rows]
+        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
+        # A sparse product sums each row in the order of its entries, so its bits do not depend on other rows.
+        lexical = np.asarray(self._rows @ self._own(query))
+        dense = np.asarray(self._rows @ self._added(lexical))
+        return dense[rows], lexical[rows]
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """The query's own words, then the words that both the added documents and this one hold."""
+        """Return the query's own words, then the words of the added documents that this document has too."""
         own = self._own(query)
         added = self._added(np.asarray(self._rows @ own))
         _, indices, weights, _ = self.documents.row(row)
-        brought = {
+        added_shares = {
             feature: added[feature] * weight
             for feature, weight in zip(indices.tolist(), weights.tolist(), strict=True)
         }
-        held = dict(zip(indices.tolist(), weights.tolist(), strict=True))
+        weight_of = dict(zip(indices.tolist(), weights.tolist(), strict=True))
         found = []
         for term in terms:
             feature = int(term.feature)
-            learned = float(brought.pop(feature, 0.0))
-            exact = float(own[feature] * held.get(feature, 0.0)) if feature >= 0 else 0.0
-            found.append(WordScore(term.term, learned, exact))
+            dense = float(added_shares.pop(feature, 0.0))
+            lexical = float(own[feature] * weight_of.get(feature, 0.0)) if feature >= 0 else 0.0
+            found.append(WordScore(term.term, dense, lexical))
         name = self.model.feature_name
-        found += [WordScore(name(f), float(x), 0.0) for f, x in brought.items() if x]
+        found += [WordScore(name(f), float(x), 0.0) for f, x in added_shares.items() if x]
         return found

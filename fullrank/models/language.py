@@ -2,15 +2,15 @@
 
     P(Q|D) = Π_q P(q|D)^n(q)        P(q|D) = λ₁ P(q|C) + (1 − λ₁) [ λ₂ P_ml(q|D) + (1 − λ₂) P_x(q|D) ]
 
-P_ml is the share of a word in the document, P(q|C) its share in the collection, and P_x what smooths the document:
+P_ml is the share of a word in the document, P(q|C) its share in the collection, and P_x smooths the document:
 
     none          nothing: with λ₂ = 1 the unigram model with Jelinek-Mercer smoothing
     topics        Σ_z P(q|φ^q_z) P(z|θ^D), θ^D found by folding the document in
     translation   Σ_w P(q|w) P_ml(w|D)
 
-The score is log P(Q|D) less what it is for a document that shares nothing with the query, Σ n(q) log(λ₁ P(q|C)). That
+The score is log P(Q|D) minus its value for a document that shares nothing with the query, Σ n(q) log(λ₁ P(q|C)). That
 is a constant of the query, so the order is that of P(Q|D), and a query without known words scores 0 everywhere. Words
-outside of the vocabulary say nothing. This is no inner product: a ``LanguageScorer`` computes it exactly.
+outside the vocabulary are ignored. This is no inner product: a `LanguageScorer` computes it.
 """
 
 from __future__ import annotations
@@ -24,25 +24,31 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-from fullrank.features import Rows, Vocabulary, count_corpus, moved, row_sums
-from fullrank.model import Parts, TermShare, WordScore, field_text
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
+from fullrank.models.contract import Parts, field_text
+from fullrank.scoring import TermShare, WordScore
+from fullrank.text.features import Vocabulary, count_corpus
 
 KIND = "language"
 LATENT = ("none", "topics", "translation")
 
-# Rows of θ looked at together: they stay in the processor's cache.
+# Rows of θ per block, which then stays in the processor's cache.
 _BLOCK_ROWS = 1024
-# Words of a query looked at together.
+# Words of a query per block.
 _BLOCK_WORDS = 16
 
 
 def fold_in(counts: Rows, table: Float32, *, iterations: int, prior: float) -> Float32:
-    """θ of each text by EM from uniform, with the word distributions fixed, float32 (B, Z).
+    """Estimate θ of each text by EM from the uniform distribution, with fixed word distributions.
 
-    counts  over the words of ``table``; words whose row is all zero are unknown to the topics
-    table   float32 (W, Z): P(w|φ^d_z)
-    prior   α − 1:  θ_z ← Σ_w n_w p(z|w) + α − 1, over its sum; a text without known words is uniform
+    Args:
+        counts: B texts over the words of `table`; a word whose row is all zero is unknown to the topics.
+        table: float32 (W, Z), P(w|φ^d_z).
+        iterations: Steps of EM.
+        prior: α − 1 in θ_z ← Σ_w n_w p(z|w) + α − 1, divided by the sum over z.
+
+    Returns:
+        float32 (B, Z), uniform for a text without known words.
     """
     topics = table.shape[1]
     theta = np.full((len(counts), topics), 1 / max(1, topics), np.float32)
@@ -50,15 +56,15 @@ def fold_in(counts: Rows, table: Float32, *, iterations: int, prior: float) -> F
         return theta
     known = np.asarray(table.any(axis=1))
     for i in range(len(counts)):
-        start, stop = counts.indptr[i], counts.indptr[i + 1]
-        inside = known[counts.indices[start:stop]]
+        words, values = counts.row(i)
+        inside = known[words]
         if not inside.any():
             continue
-        n = counts.values[start:stop][inside].astype(np.float64)
-        phi = table[counts.indices[start:stop][inside]].astype(np.float64)
+        n = values[inside].astype(np.float64)
+        phi = table[words[inside]].astype(np.float64)
         found = np.full(topics, 1 / topics)
         for _ in range(iterations):
-            # Not a product of BLAS, whose bits may depend on its threads.
+            # No BLAS product: its bits may depend on its threads.
             shares = n / np.einsum("wz,z->w", phi, found)
             found = found * np.einsum("w,wz->z", shares, phi) + prior
             found /= found.sum()
@@ -68,21 +74,17 @@ def fold_in(counts: Rows, table: Float32, *, iterations: int, prior: float) -> F
 
 @dataclass(frozen=True, eq=False)
 class LanguageModel:
-    """A compiled language model. ``settings`` is JSON:
+    """A compiled language model.
 
-    latent        "none", "topics" or "translation": what P_x is
-    lambda1       λ₁, above 0 and at most 1
-    lambda2       λ₂, from 0 to 1
-    iterations    of EM when a document is folded in
-    prior         α − 1 of θ
-    fields        the source fields of a document, joined
-    query_fields  how a document reads as a query
-
-    words        one vocabulary for queries and documents
-    background   float32 (W,): P(w|C)
-    query        float32 (W, Z): P(w|φ^q_z); a word that no topic knows from queries is all zero
-    document     float32 (W, Z): P(w|φ^d_z), likewise
-    translation  float32 (W, W): P(q|w), the row is the query's word
+    Attributes:
+        settings: JSON. `latent` says what P_x is: "none", "topics" or "translation"; `lambda1` is λ₁, above 0 and at
+            most 1; `lambda2` is λ₂, from 0 to 1; `iterations` of EM and `prior`, α − 1, fold a document in; `fields`
+            are the source fields of a document, `query_fields` those of a document used as a query.
+        words: One vocabulary for queries and documents.
+        background: float32 (W,), P(w|C).
+        query: float32 (W, Z), P(w|φ^q_z); all zero for a word that no topic has in queries.
+        document: float32 (W, Z), P(w|φ^d_z), likewise.
+        translation: float32 (W, W), P(q|w); a row is a word of the query.
     """
 
     settings: dict[str, Any]
@@ -108,39 +110,39 @@ class LanguageModel:
         return {"kind": KIND, **self.settings}
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """s: how often each known word occurs; u = Σ_q n(q) φ^q_q, so that u·v = Σ_q n(q) P_x(q|D) of a topic model."""
+        """Encode queries: s counts the known words; u = Σ_q n(q) φ^q_q, so that u·v = Σ_q n(q) P_x(q|D) for topics."""
         counts = count_corpus([texts])
         return self.encode_query_counts(counts.words, counts.columns[0])
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
-        """As ``encode_queries``, from texts already counted."""
-        found = moved(counts, self.words.rows(words), len(self.words))
-        return _encoded(np.asarray(found.csr() @ self.query), found)
+        """Encode queries from their counts."""
+        found = counts.remap_columns(self.words.rows(words), len(self.words))
+        return Encoded.from_rows(found, np.asarray(found.csr() @ self.query))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """v: θ of each document; t: P_ml of its known words, over the length of the whole text."""
+        """Encode documents: v is θ; t is P_ml of the known words, over the length of the whole text."""
         texts = [field_text(document, self.settings["fields"]) for document in documents]
         counts = count_corpus([texts])
         return self.encode_document_counts(counts.words, counts.columns[0])
 
     def encode_document_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
-        """As ``encode_documents``, from texts already counted, all fields together."""
-        found = moved(counts, self.words.rows(words), len(self.words))
-        length = np.repeat(row_sums(counts), np.diff(found.indptr))
+        """Encode documents from their counts, all fields together."""
+        found = counts.remap_columns(self.words.rows(words), len(self.words))
+        length = np.repeat(counts.sums(), np.diff(found.indptr))
         theta = fold_in(
             found,
             self.document,
             iterations=self.settings["iterations"],
             prior=self.settings["prior"],
         )
-        return _encoded(theta, found.with_values(found.values / length))
+        return Encoded.from_rows(found.with_values(found.values / length), theta)
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
-        """A document read as a query."""
+        """Return the text of a document used as a query."""
         return field_text(fields, self.settings["query_fields"])
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Each word with its share of u, its row and how often it occurs."""
+        """Split a query: each word with its share of u, its row and its count."""
         counts = count_corpus([[text]])
         rows = self.words.rows(counts.words).tolist()
         nothing = np.zeros(self.n_dense, np.float32)
@@ -152,11 +154,11 @@ class LanguageModel:
         ]
 
     def scorer(self, documents: Encoded) -> LanguageScorer:
-        """The likelihood of a query under these documents."""
+        """Return the scorer of the query likelihood under these documents."""
         return LanguageScorer(self, documents)
 
     def parts(self) -> Parts:
-        """What a bundle stores."""
+        """Return the stored form of the model."""
         arrays: dict[str, npt.NDArray[Any]] = {
             "background": self.background,
             "query.topics": self.query,
@@ -169,7 +171,7 @@ class LanguageModel:
 
     @classmethod
     def from_parts(cls, parts: Parts) -> LanguageModel:
-        """The inverse of ``parts``. Raises ValueError when shapes do not fit together."""
+        """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
         settings = {key: value for key, value in parts.config.items() if key != "kind"}
         words = Vocabulary(list(parts.strings["words"]))
         arrays, size = parts.arrays, len(words)
@@ -181,7 +183,7 @@ class LanguageModel:
         if settings["latent"] not in LATENT:
             raise ValueError(f"latent is {settings['latent']!r}")
         if not 0 < settings["lambda1"] <= 1 or not 0 <= settings["lambda2"] <= 1:
-            raise ValueError("lambda1 or lambda2 is no share")
+            raise ValueError("lambda1 and lambda2 must be between 0 and 1")
         triple = [arrays[f"translation.{name}"] for name in ("values", "indices", "indptr")]
         translation = sp.csr_array(tuple(triple), shape=(size, size))
         translation.check_format()
@@ -190,22 +192,16 @@ class LanguageModel:
 
 
 def no_translation(words: int) -> sp.csr_array[np.float32]:
-    """A translation table that says nothing."""
+    """Return an empty translation table."""
     nothing = np.zeros(0, np.float32)
     return sp.csr_array((nothing, ([], [])), shape=(words, words))
 
 
-def _encoded(dense: Float32, rows: Rows) -> Encoded:
-    dense = np.ascontiguousarray(dense, np.float32)
-    nothing = np.zeros(len(rows), np.float32)
-    return Encoded(dense, rows.indptr, rows.indices, rows.values, rows.width, nothing)
-
-
 class LanguageScorer:
-    """log P(Q|D) for one set of documents, float64; a document's bits depend on the query and on it alone.
+    """log P(Q|D) for one set of documents, float64. The bits of a score depend on the query and on the document alone.
 
-    exact    the score with P_x left out: Σ n(q) log(1 + c λ₂ P_ml / P_C),   c = (1 − λ₁) / λ₁
-    learned  what P_x adds to it, never below zero: Σ n(q) log(1 + c [λ₂ P_ml + (1 − λ₂) P_x] / P_C) − exact
+    lexical  the score with P_x left out: Σ n(q) log(1 + c λ₂ P_ml / P_C),   c = (1 − λ₁) / λ₁
+    dense    the part that P_x adds, never below zero: Σ n(q) log(1 + c [λ₂ P_ml + (1 − λ₂) P_x] / P_C) − lexical
     """
 
     def __init__(self, model: LanguageModel, documents: Encoded) -> None:
@@ -215,15 +211,15 @@ class LanguageScorer:
     @cached_property
     def _rows(self) -> sp.csr_array[np.float64]:
         """P_ml: document → words, (n, W)."""
-        return self.documents.csr().astype(np.float64)
+        return self.documents.sparse.csr().astype(np.float64)
 
     @cached_property
     def _postings(self) -> sp.csr_array[np.float32]:
         """P_ml: word → documents, (W, n)."""
-        return sp.csr_array(self.documents.csr().T.tocsr())
+        return sp.csr_array(self.documents.sparse.csr().T.tocsr())
 
     def ratios(self, words: Int32, rows: Int64) -> Iterator[tuple[Float64, Float64]]:
-        """Of each word in turn: P_ml / P_C and P_x / P_C in the given documents, float64 (rows,) each."""
+        """Yield P_ml / P_C and P_x / P_C of each word in the given documents, float64 (rows,) each."""
         for start in range(0, len(words), _BLOCK_WORDS):
             block = words[start : start + _BLOCK_WORDS]
             background = self._background[block]
@@ -232,7 +228,7 @@ class LanguageScorer:
                 yield self._matched(word)[rows] / share, line / share
 
     def _matched(self, word: int) -> Float64:
-        """P_ml(word | every document)."""
+        """Return P_ml(word | document) of every document, float64 (n,)."""
         found = np.zeros(len(self.documents))
         postings = self._postings
         start, stop = postings.indptr[word], postings.indptr[word + 1]
@@ -240,7 +236,7 @@ class LanguageScorer:
         return found
 
     def _latent(self, words: Int32, rows: Int64) -> Float64:
-        """P_x(word | document), (words, rows)."""
+        """Return P_x(word | document), float64 (words, rows)."""
         kind = self.model.settings["latent"]
         out = np.zeros((len(words), len(rows)))
         if kind == "topics":
@@ -249,39 +245,39 @@ class LanguageScorer:
                 part = rows[start : start + _BLOCK_ROWS]
                 theta = self.documents.dense[part].astype(np.float64)
                 for line, row in zip(out, phi, strict=True):
-                    # Row by row the same sum whichever rows stand beside it, which BLAS does not promise.
+                    # einsum sums each row in the same order for any other rows; BLAS does not guarantee that.
                     np.einsum("nz,z->n", theta, row, out=line[start : start + len(part)])
         elif kind == "translation":
             table = self.model.translation[words].astype(np.float64).toarray()
             everything = np.array_equal(rows, np.arange(len(self.documents)))
-            held = self._rows if everything else self._rows[rows]
-            out[:] = np.asarray(held @ table.T).T
+            matrix = self._rows if everything else self._rows[rows]
+            out[:] = np.asarray(matrix @ table.T).T
         return out
 
     def words_score(
         self, words: Int32, counts: Float32, rows: Int64
     ) -> Iterator[tuple[Float64, Float64]]:
-        """(learned, exact) of each word of a query in turn, float64 (rows,) each."""
+        """Yield (dense, lexical) of each word of a query, float64 (rows,) each."""
         lambda1, lambda2 = self.model.settings["lambda1"], self.model.settings["lambda2"]
         c = (1 - lambda1) / lambda1
         for n, (matched, smoothed) in zip(counts.tolist(), self.ratios(words, rows), strict=True):
-            # Not log1p: its eight times the cost buys digits that no ranking sees.
-            exact = n * np.log(1 + c * lambda2 * matched)
+            # No log1p: it takes eight times as long for digits that no ranking depends on.
+            lexical = n * np.log(1 + c * lambda2 * matched)
             both = n * np.log(1 + c * (lambda2 * matched + (1 - lambda2) * smoothed))
-            yield both - exact, exact
+            yield both - lexical, lexical
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """(learned, exact) of one encoded query for the given documents, float64 (rows,) each."""
+        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         _, words, counts, _ = query.row(0)
-        learned, exact = np.zeros(len(rows)), np.zeros(len(rows))
-        # Word by word: a sum over an axis of a matrix takes another order for one row than for many.
-        for word_learned, word_exact in self.words_score(words, counts, rows):
-            learned += word_learned
-            exact += word_exact
-        return learned, exact
+        dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
+        # Add word by word: numpy sums an axis in another order for one row than for many.
+        for word_dense, word_lexical in self.words_score(words, counts, rows):
+            dense += word_dense
+            lexical += word_lexical
+        return dense, lexical
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """What each word brought to one document's score; they add up to learned and to exact."""
+        """Return the contribution of each word to one document's score; they add up to dense and lexical."""
         _, words, counts, _ = query.row(0)
         parts = self.words_score(words, counts, np.array([row]))
         found = dict(zip(words.tolist(), parts, strict=True))

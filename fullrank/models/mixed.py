@@ -2,8 +2,9 @@
 
     u = [w_1 u_1; w_2 u_2; …]        v = [v_1; v_2; …]        s and t likewise        b = Σ_m w_m b_m
 
-so the sum of inner products is one inner product, and is served like any other. A language model is none, but its score
-too is linear in the weights of the query's words: beside one, a ``MixedScorer`` adds up what each model says.
+The sum of inner products is one inner product, so a mix is served like any other model. A language model is no inner
+product, but its score too is linear in the weights of the query's words: in a mix with one, a `MixedScorer` adds up the
+scores of the models.
 """
 
 from __future__ import annotations
@@ -14,64 +15,61 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float64, Int64
-from fullrank.explain import word_scores
-from fullrank.features import rows_of
-from fullrank.model import Model, Parts, TermShare, WordScore
-from fullrank.retrieval import Retriever
+from fullrank.encoding import Encoded, Float64, Int64, Rows
+from fullrank.models.contract import Model, Parts
+from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
 
 KIND = "mixed"
 
 
 @dataclass(frozen=True, eq=False)
 class MixedModel:
-    """Models and their weights. Each model's score must be linear in its encoded query."""
+    """Models and their weights w_m. The score of each model must be linear in its encoded query."""
 
     models: Sequence[Model]
     weights: Sequence[float]
 
     @property
     def n_dense(self) -> int:
-        """N: those of all models together."""
+        """N of all models together."""
         return sum(model.n_dense for model in self.models)
 
     @property
     def n_sparse(self) -> int:
-        """F: those of all models together."""
+        """F of all models together."""
         return sum(model.n_sparse for model in self.models)
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings: those of each model under ``models``."""
+        """JSON settings; those of each model are under `models`."""
         models = [dict(model.config) for model in self.models]
         return {"kind": KIND, "weights": list(self.weights), "models": models}
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """u and s of each text, weighted."""
+        """Encode queries: weighted u and s."""
         return self.queries([model.encode_queries(texts) for model in self.models])
 
     def queries(self, encoded: Sequence[Encoded]) -> Encoded:
-        """The queries of each model as those of this one."""
-        return beside(encoded, self.weights)
+        """Join the encoded queries of the models, weighted."""
+        return _weighted(encoded, self.weights)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """v, t and the default bias of each document."""
+        """Encode documents: v, t and the default bias."""
         return self.documents([model.encode_documents(documents) for model in self.models])
 
     def documents(self, encoded: Sequence[Encoded]) -> Encoded:
-        """The documents of each model as those of this one."""
+        """Join the encoded documents of the models."""
         pairs = zip(encoded, self.weights, strict=True)
         bias = np.sum([np.float32(weight) * part.bias for part, weight in pairs], axis=0)
-        return replace(beside(encoded, [1.0] * len(encoded)), bias=np.asarray(bias, np.float32))
+        return replace(_weighted(encoded, [1.0] * len(encoded)), bias=np.asarray(bias, np.float32))
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
-        """A document read as a query, as the first model reads it."""
+        """Return the text of a document used as a query, as the first model reads it."""
         return self.models[0].query_text(fields)
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Each term once, with its parts of all models."""
+        """Split a query by word, each word once with its shares of all models."""
         found: dict[str, tuple[np.ndarray, dict[int, float]]] = {}
         dense = sparse = 0
         for model, weight in zip(self.models, self.weights, strict=True):
@@ -92,23 +90,23 @@ class MixedModel:
         return [_term(name, *parts) for name, parts in found.items()]
 
     def scorer(self, documents: Encoded) -> MixedScorer | None:
-        """None where every model is an inner product: then so is the mix."""
-        none = documents.slice(0, 0)
+        """Return a MixedScorer; None if every model is an inner product, because then the mix is one too."""
+        empty = documents.slice(0, 0)
         pairs = zip(self.models, self.places(), strict=True)
-        if all(model.scorer(place.of(none)) is None for model, place in pairs):
+        if all(model.scorer(place.of(empty)) is None for model, place in pairs):
             return None
         return MixedScorer(self, documents)
 
-    def places(self) -> list[Place]:
-        """Where each model's numbers lie among those of the mix."""
+    def places(self) -> list[ModelColumns]:
+        """Return the columns of each model."""
         found, dense, sparse = [], 0, 0
         for model in self.models:
-            found.append(Place(dense, model.n_dense, sparse, model.n_sparse))
+            found.append(ModelColumns(dense, model.n_dense, sparse, model.n_sparse))
             dense, sparse = dense + model.n_dense, sparse + model.n_sparse
         return found
 
     def parts(self) -> Parts:
-        """What a bundle stores: the arrays and strings of each model under its number."""
+        """Return the stored form: the arrays and strings of each model under its number."""
         arrays: dict[str, Any] = {}
         strings: dict[str, Sequence[str]] = {}
         for number, model in enumerate(self.models):
@@ -119,10 +117,7 @@ class MixedModel:
 
     @classmethod
     def from_parts(cls, parts: Parts, load: Callable[[Parts], Model]) -> MixedModel:
-        """The inverse of ``parts``. Raises ValueError where a model is missing.
-
-        load  makes each of the models
-        """
+        """Load what `parts` returned, each model by `load`. Raises ValueError when a model is missing."""
         models = []
         for number, config in enumerate(parts.config["models"]):
             start = f"{number}."
@@ -139,8 +134,8 @@ class MixedModel:
         return cls(models, weights)
 
 
-class Place(NamedTuple):
-    """The columns of one model: ``n_dense`` from ``dense`` on, ``n_sparse`` from ``sparse`` on."""
+class ModelColumns(NamedTuple):
+    """The columns of one model: `n_dense` from `dense` on, `n_sparse` from `sparse` on."""
 
     dense: int
     n_dense: int
@@ -148,14 +143,12 @@ class Place(NamedTuple):
     n_sparse: int
 
     def of(self, texts: Encoded) -> Encoded:
-        """The model's part of encoded texts; no bias, which the mix has as a whole."""
-        rows = rows_of(texts.csr()[:, self.sparse : self.sparse + self.n_sparse])
-        dense = np.ascontiguousarray(texts.dense[:, self.dense : self.dense + self.n_dense])
-        bias = np.zeros(len(texts), np.float32)
-        return Encoded(dense, rows.indptr, rows.indices, rows.values, rows.width, bias)
+        """Return the model's part of encoded texts, without a bias: the mix has one bias."""
+        sparse = texts.sparse.columns(self.sparse, self.sparse + self.n_sparse)
+        return Encoded.from_rows(sparse, texts.dense[:, self.dense : self.dense + self.n_dense])
 
     def share(self, term: TermShare) -> TermShare:
-        """The model's part of a term."""
+        """Return the model's part of a term."""
         features, weights = np.atleast_1d(term.feature), np.atleast_1d(term.weight)
         inside = (features >= self.sparse) & (features < self.sparse + self.n_sparse)
         dense = term.dense[self.dense : self.dense + self.n_dense]
@@ -168,54 +161,53 @@ class Place(NamedTuple):
 
 
 class MixedScorer:
-    """Σ_m w_m f_m for one set of documents, each f_m as its own retrieval would score it, in float64.
+    """Σ_m w_m f_m for one set of documents, each f_m in float64 as its own scorer computes it.
 
-    The weights are in the query already. Each model's part of the documents is copied out once, when it is first
-    needed: a bundle opens in the same time however many documents it has.
+    The encoded query already contains the weights. The first score copies each model's part of the documents, so that
+    opening a bundle does not.
     """
 
     def __init__(self, model: MixedModel, documents: Encoded) -> None:
         self.model, self.documents = model, documents
 
     @cached_property
-    def parts(self) -> list[tuple[Place, Retriever]]:
-        """Where each model's numbers lie, and its own retrieval over its part of the documents."""
+    def parts(self) -> list[tuple[ModelColumns, Scorer]]:
+        """Each model's columns, and its scorer over its part of the documents."""
         found = []
         for model, place in zip(self.model.models, self.model.places(), strict=True):
             own = place.of(self.documents)
-            found.append((place, Retriever(own, model.scorer(own))))
+            found.append((place, model.scorer(own) or InnerProduct(own)))
         return found
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """(learned, exact) of one encoded query for the given documents, float64 (rows,) each."""
-        learned, exact = np.zeros(len(rows)), np.zeros(len(rows))
-        for place, retriever in self.parts:
-            own_learned, own_exact, _ = retriever.exact(place.of(query), 0, rows)
-            learned += own_learned
-            exact += own_exact
-        return learned, exact
+        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
+        dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
+        for place, scorer in self.parts:
+            own_dense, own_lexical = scorer.score(place.of(query), rows)
+            dense += own_dense
+            lexical += own_lexical
+        return dense, lexical
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """Each term's words of all models, added up."""
+        """Add up the contributions of each word over all models."""
         found = [
-            word_scores([place.share(term) for term in terms], retriever, place.of(query), row)
-            for place, retriever in self.parts
+            scorer.explain([place.share(term) for term in terms], place.of(query), row)
+            for place, scorer in self.parts
         ]
         return [
-            WordScore(words[0].word, sum(w.learned for w in words), sum(w.exact for w in words))
+            WordScore(words[0].word, sum(w.dense for w in words), sum(w.lexical for w in words))
             for words in zip(*found, strict=True)
         ]
 
 
-def beside(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
-    """The texts of several models in one space, each model's numbers times its weight; bias as the first's."""
+def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
+    """Join encoded texts of several models, each times its weight; the bias is that of the first."""
     dense = [np.float32(w) * part.dense for part, w in zip(parts, weights, strict=True)]
-    sparse = [part.csr() * np.float32(w) for part, w in zip(parts, weights, strict=True)]
-    rows = rows_of(sp.csr_array(sp.hstack(sparse, format="csr")))
-    return Encoded(
-        np.ascontiguousarray(np.concatenate(dense, axis=1)),
-        rows.indptr, rows.indices, rows.values, rows.width, parts[0].bias,
-    )  # fmt: skip
+    sparse = [
+        part.sparse.with_values(part.sparse.values * np.float32(w))
+        for part, w in zip(parts, weights, strict=True)
+    ]
+    return Encoded(np.concatenate(dense, axis=1), Rows.hstack(*sparse), parts[0].bias)
 
 
 def _term(name: str, share: np.ndarray, features: Mapping[int, float]) -> TermShare:

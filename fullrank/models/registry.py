@@ -1,13 +1,12 @@
-"""The kinds of model there are: ``config["kind"]`` in a bundle names its loader here."""
+"""The kinds of models: `config["kind"]` of a bundle names its loader here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from fullrank import linear, unseen
 from fullrank.errors import BundleError
-from fullrank.model import Model, Parts
-from fullrank.models import expansion, language, mixed, pairs, translation
+from fullrank.models import expansion, language, linear, mixed, pairs, translation, unseen
+from fullrank.models.contract import Model, Parts
 
 KINDS: dict[str, Callable[[Parts], Model]] = {
     expansion.KIND: expansion.ExpansionModel.from_parts,
@@ -21,11 +20,15 @@ KINDS: dict[str, Callable[[Parts], Model]] = {
 
 
 def load_model(parts: Parts) -> Model:
-    """The model of a bundle's parts. Raises BundleError for an unknown kind or unfit parts."""
+    """Load a model from its stored form.
+
+    Raises:
+        BundleError: The kind is unknown, or the parts do not fit together.
+    """
     kind = parts.config.get("kind")
     load = KINDS.get(kind) if isinstance(kind, str) else None
     if load is None:
-        raise BundleError(f"unknown kind of model {kind!r}; known: {', '.join(sorted(KINDS))}")
+        raise BundleError(f"model: unknown kind {kind!r}; known kinds: {', '.join(sorted(KINDS))}")
     try:
         return load(parts)
     except (KeyError, TypeError, ValueError) as error:

@@ -1,8 +1,8 @@
-"""Word translation in front of a linear model: f(q, d) = g(Tᵀq, d).
+"""Word translation before a linear model: f(q, d) = g(Tᵀq, d).
 
-T_fe says how much of the documents' word e a word f of the query counts as: the probability P(e|f) that it translates
-to e, and 1 for e = f where documents hold the very word. The counts that a query is expected to have in the documents'
-language then go through g as any counts would: tf-idf, BM25, or a model that was trained on queries of that language.
+T_fe is how much a query's word f counts as the documents' word e: the probability P(e|f) that f translates to e, and 1
+for e = f if documents contain the same word. The expected counts of the query in the documents' language then go
+through g like any counts: tf-idf, BM25, or a model trained on queries of that language.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32
-from fullrank.features import Counts, Rows, Vocabulary, count_corpus, moved, rows_of
-from fullrank.linear import LinearModel
-from fullrank.model import Parts, TermShare
+from fullrank.encoding import Encoded, Float32, Rows
+from fullrank.models.contract import Parts
+from fullrank.models.linear import LinearModel
+from fullrank.scoring import TermShare
+from fullrank.text.features import Counts, Vocabulary, count_corpus
 
 KIND = "translation"
 _INNER = "translated."
@@ -26,12 +27,13 @@ _INNER = "translated."
 
 @dataclass(frozen=True, eq=False)
 class TranslationModel:
-    """g behind a table.
+    """A translation table and g.
 
-    words    of queries; others count as nothing
-    targets  words of documents
-    table    T, rows of words over targets; no entry below zero
-    model    g
+    Attributes:
+        words: Words of queries; other words are ignored.
+        targets: Words of documents.
+        table: T, one row per word, one column per target; no entry below zero.
+        model: g.
     """
 
     words: Vocabulary
@@ -41,17 +43,17 @@ class TranslationModel:
 
     @property
     def n_dense(self) -> int:
-        """N."""
+        """N, the number of dense dimensions."""
         return self.model.n_dense
 
     @property
     def n_sparse(self) -> int:
-        """F."""
+        """F, the number of sparse features."""
         return self.model.n_sparse
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """JSON settings: g's own under ``translated``."""
+        """JSON settings; those of g are under `translated`."""
         return {"kind": KIND, "translated": self.model.config}
 
     @cached_property
@@ -59,31 +61,31 @@ class TranslationModel:
         return self.table.csr()
 
     def translate(self, words: Sequence[str], counts: Rows) -> Counts:
-        """The expected counts of texts in the documents' words, those that occur; ``counts`` over ``words``."""
-        known = moved(counts, self.words.rows(words), len(self.words))
-        rows = rows_of(sp.csr_array(known.csr() @ self._table))
+        """Return the expected counts of texts in the documents' words; `counts` has one column per entry of `words`."""
+        known = counts.remap_columns(self.words.rows(words), len(self.words))
+        rows = Rows.from_csr(sp.csr_array(known.csr() @ self._table))
         occurring = np.unique(rows.indices)
         place = np.searchsorted(occurring, rows.indices).astype(np.int32)
         found = [self.targets[i] for i in occurring.tolist()]
         return Counts(found, [Rows(rows.indptr, place, rows.values, len(found))])
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """u and s of each text, translated."""
+        """Encode queries: u and s of their translation."""
         counts = count_corpus([texts])
         translated = self.translate(counts.words, counts.columns[0])
         phrases = self.model.sparse.phrases.rows(texts)
         return self.model.encode_query_counts(translated.words, translated.columns[0], phrases)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """v, t and the default bias of each document, as g encodes them."""
+        """Encode documents as g does."""
         return self.model.encode_documents(documents)
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
-        """A document read as a query."""
+        """Return the text of a document used as a query."""
         return self.model.query_text(fields)
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Each word's part of what its translations brought; then the phrases."""
+        """Split a query by word, each with its share of its translations; then the phrases."""
         counts = count_corpus([[text]])
         translated = self.translate(counts.words, counts.columns[0])
         terms = self.model.count_terms(translated, self.model.sparse.phrases.rows([text]))
@@ -94,27 +96,23 @@ class TranslationModel:
         place = {word: i for i, word in enumerate(translated.words)}
         column = counts.columns[0]
         found = []
-        for index, times in zip(column.indices.tolist(), column.values.tolist(), strict=True):
+        for index, tf in zip(column.indices.tolist(), column.values.tolist(), strict=True):
             word = counts.words[index]
             row = self.words.row(word)
             if row >= 0:
-                targets, chances = self._row(row)
+                targets, chances = self.table.row(row)
                 here = np.array([place[self.targets[e]] for e in targets.tolist()], np.int64)
-                share = times * chances / total[here]
+                share = tf * chances / total[here]
                 found.append(
                     _shared(word, [of_target[i] for i in here.tolist()], share, self.n_dense)
                 )
         return [*found, *phrases]
 
-    def _row(self, row: int) -> tuple[np.ndarray, Float32]:
-        start, stop = self.table.indptr[row], self.table.indptr[row + 1]
-        return self.table.indices[start:stop], self.table.values[start:stop]
-
     def scorer(self, documents: Encoded) -> None:
-        """None: the score is the inner product."""
+        """Return None: the score is the inner product."""
 
     def parts(self) -> Parts:
-        """What a bundle stores."""
+        """Return the stored form of the model."""
         inner = self.model.parts()
         arrays = {f"{_INNER}{name}": array for name, array in inner.arrays.items()}
         arrays |= {
@@ -128,7 +126,7 @@ class TranslationModel:
 
     @classmethod
     def from_parts(cls, parts: Parts) -> TranslationModel:
-        """The inverse of ``parts``. Raises ValueError when shapes do not fit together."""
+        """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
 
         def own(table: Mapping[str, Any]) -> dict[str, Any]:
             return {k.removeprefix(_INNER): v for k, v in table.items() if k.startswith(_INNER)}
@@ -145,7 +143,7 @@ class TranslationModel:
 
 
 def _shared(word: str, terms: Sequence[TermShare], share: Float32, n_dense: int) -> TermShare:
-    """One word's part of several words of the documents."""
+    """Add up one word's shares of several words of the documents."""
     dense = np.zeros(n_dense, np.float32)
     weights: dict[int, float] = {}
     for term, part in zip(terms, share.tolist(), strict=True):

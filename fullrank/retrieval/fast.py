@@ -1,13 +1,13 @@
-"""Candidates of both sides, the best of them scored exactly.
+"""Candidates of the fast mode: documents that a cheap estimate puts among the best, to be scored in float64.
 
-The sparse side's are found by reading the beginnings of the query's words' lists; the dense side's come from the cells
-nearest to u. Each is told what the other side thinks of it, as far as that is cheap:
+The sparse side reads the heads of the query words' posting lists; the dense side searches the cells nearest to u. Each
+candidate gets a cheap estimate of its other score part:
 
-    a document that was read    Σ of what was read + HALF · u · (the centre of its cell)       → effort.sparse
-    one of those, or of cells   û·v̂ + Σ of what was read + Σ of what its signature says + b    → effort.exact
+    found on the sparse side    Σ impacts read + ½ · u · (centre of its cell)               the best effort.sparse
+    found on either side        û·v̂ + Σ impacts read + Σ of its signature's words + b       the best effort.rescored
 
-A document that is good on both sides without being among the best on either is missed; how often is measured when a
-bundle is made and stands in its manifest.
+The fast mode misses a document that is good on both sides without being among the best on either. How often that
+happens is measured when a bundle is made, and stored in its manifest.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from __future__ import annotations
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
-from fullrank.index import Effort, Index
-from fullrank.retrieval.index.shortlists import Mark
+from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index.shortlists import SignatureBit
 from fullrank.retrieval.ranking import Mask
 from fullrank.retrieval.scratch import Scratch
 
-# What is known of a document from its cell is half of the truth: between a quarter and all, recall hardly changes.
-_HALF = np.float32(0.5)
-_NOTHING, _NO_VALUES = np.zeros(0, np.int64), np.zeros(0, np.float32)
+# The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
+_CENTRE_WEIGHT = np.float32(0.5)
+_NO_ROWS, _NO_VALUES = np.zeros(0, np.int64), np.zeros(0, np.float32)
 
 
 class Candidates:
-    """Finds candidates of one query, in the room of its thread."""
+    """Finds candidates of one query at a time, in the buffers of its thread."""
 
-    def __init__(self, index: Index, room: Scratch) -> None:
+    def __init__(self, index: Index, scratch: Scratch) -> None:
         assert index.shortlists is not None
         self._index, self._shortlists = index, index.shortlists
-        self._room = room
+        self._scratch = scratch
 
     def find(
         self,
@@ -41,36 +41,38 @@ class Candidates:
         effort: Effort,
         deleted: Mask | None,
     ) -> Int64:
-        """Rows worth an exact score, distinct."""
-        index, scores = self._index, self._room.scores
-        lists, marks = self._shortlists.read(
+        """Return the rows to score in float64, distinct, in no order."""
+        index, scores = self._index, self._scratch.scores
+        lists, bits = self._shortlists.read(
             index.postings, words, weights, effort.depth, effort.floor
         )
-        # Indices are made int64 once: each use of others would.
-        read = np.concatenate([_NOTHING, *(rows for rows, _ in lists)])
+        # Convert the rows to int64 once: numpy would convert them at each use.
+        read = np.concatenate([_NO_ROWS, *(rows for rows, _ in lists)])
         values = np.concatenate([_NO_VALUES, *(values for _, values in lists)])
         try:
             np.add.at(scores, read, values)
             cells = index.cells if u.any() else None
             near = None if cells is None else cells.near(u)
-            pool = self._read(read, near, effort.sparse, deleted)
+            pool = self._best_read(read, near, effort.sparse, deleted)
             if cells is not None and near is not None:
                 found = cells.search(u, near, effort.dense, effort.nprobe, effort.margin)
                 pool = np.concatenate([pool, found])
-            pool = self._once(pool, deleted)
-            if effort.exact < len(pool):
-                pool = pool[_largest(self._estimates(u, pool, marks), effort.exact)]
+            pool = self._distinct(pool, deleted)
+            if effort.rescored < len(pool):
+                pool = pool[_largest(self._estimates(u, pool, bits), effort.rescored)]
             return pool
         finally:
             scores[read] = 0
 
-    def _read(self, read: Int64, near: Float32 | None, limit: int, deleted: Mask | None) -> Int64:
-        """The best of what was read; each as often as it was read."""
+    def _best_read(
+        self, read: Int64, near: Float32 | None, limit: int, deleted: Mask | None
+    ) -> Int64:
+        """Keep about the `limit` best of the rows read; a row read for several words is kept as often."""
         if limit >= len(read):
             return read
-        values = self._room.scores.take(read)
+        values = self._scratch.scores.take(read)
         if self._index.cells is not None and near is not None:
-            values += (near * _HALF).take(self._index.cells.of.take(read))
+            values += (near * _CENTRE_WEIGHT).take(self._index.cells.of.take(read))
         if deleted is not None:
             values[deleted[read]] = -np.inf
         at = len(values) - limit
@@ -78,28 +80,28 @@ class Candidates:
         kept: Int64 = read[values >= least]
         return kept
 
-    def _estimates(self, u: Float32, pool: Int64, marks: list[Mark]) -> Float32:
-        """About the score of each."""
+    def _estimates(self, u: Float32, pool: Int64, bits: list[SignatureBit]) -> Float32:
+        """Estimate the score of each row."""
         values = self._index.codes.of(u, pool)
-        values += self._room.scores.take(pool)
+        values += self._scratch.scores.take(pool)
         values += self._index.bias.take(pool)
-        if marks:
+        if bits:
             signatures = self._shortlists.signatures.take(pool, axis=0)
-            for mark in marks:
-                values += ((signatures[:, mark.byte] & mark.bit) != 0) * mark.value
+            for bit in bits:
+                values += ((signatures[:, bit.byte] & bit.mask) != 0) * bit.value
         return values
 
-    def _once(self, rows: Int64, deleted: Mask | None) -> Int64:
-        """Each of the rows once, those that are deleted not at all."""
-        # The last place that a row is written from stays.
-        last, place = self._room.places, np.arange(len(rows), dtype=np.int32)
+    def _distinct(self, rows: Int64, deleted: Mask | None) -> Int64:
+        """Keep each row once, and no deleted row."""
+        # Of equal rows, the last write stays: only that place is kept.
+        last, place = self._scratch.places, np.arange(len(rows), dtype=np.int32)
         last[rows] = place
-        once: Mask = last.take(rows) == place
+        kept: Mask = last.take(rows) == place
         if deleted is not None:
-            once &= ~deleted[rows]
-        return rows[once]
+            kept &= ~deleted[rows]
+        return rows[kept]
 
 
 def _largest(values: Float32, count: int) -> Int64:
-    """Where the so many largest values are, in no order."""
+    """Return the places of the `count` largest values, in no order."""
     return np.argpartition(values, len(values) - count)[len(values) - count :]

@@ -1,7 +1,7 @@
-"""The scan of an index: û·v̂ + Σ s_w t̂_w + b, and how far from the score it can be.
+"""Approximate scores from an index: û·v̂ + Σ s_w t̂_w + b, and a bound on their error.
 
-Words are added in the order of their plan until what the others could bring is less than what rounding leaves open
-anyway, or a fiftieth of what all could; where too many documents stay candidates, more are added (``Scan.refine``).
+Words are added in the order of their plan. The scan stops when the remaining words could contribute less than the error
+of the codes, or less than a fiftieth of what all words could. If too many candidates remain, `refine` adds more words.
 """
 
 from __future__ import annotations
@@ -9,16 +9,24 @@ from __future__ import annotations
 import numpy as np
 
 from fullrank.encoding import Float32, Int32
-from fullrank.index import Index
+from fullrank.retrieval.full_scan import rounding
+from fullrank.retrieval.index import Index
 from fullrank.retrieval.select import Scanned
-from fullrank.retrieval.truth import rounding
 
-# What words left out may bring in sum, as a share of what all words may bring.
-_LEFT_OUT = 0.02
+# The largest contribution of words left out, as a share of the largest contribution of all words.
+_MAX_LEFT_OUT = 0.02
 
 
-class Scan:
-    """One query against an index. u: float32 (N,); words and weights: its sparse part; scores: room, float32 (n,)."""
+class IndexScan:
+    """The scan of one query over an index.
+
+    Args:
+        index: The index.
+        u: float32 (N,).
+        words: The query's words, int32 (m,).
+        weights: float32 (m,).
+        scores: The buffer to scan into, float32 (n,), zero at the start.
+    """
 
     def __init__(
         self, index: Index, u: Float32, words: Int32, weights: Float32, scores: Float32
@@ -35,11 +43,11 @@ class Scan:
         self._rounding = rounding(len(plan.words) + 8, size)
         self._added = 0
         width = plan.above - plan.below
-        slack = max(2 * self._error, _LEFT_OUT * float(width[0]))
+        slack = max(2 * self._error, _MAX_LEFT_OUT * float(width[0]))
         self._add(int(np.argmax(width <= slack)))
 
     def scanned(self) -> Scanned:
-        """g and its bounds with the words added so far."""
+        """Return g and its bounds with the words added so far."""
         added = slice(None, self._added)
         error = self._error + self._rounding
         error += self._postings.error(self._plan.words[added], self._plan.weights[added])
@@ -47,7 +55,7 @@ class Scan:
         return Scanned(self._scores, error - float(below), error + float(above))
 
     def refine(self) -> bool:
-        """Halve what the words left out can bring; False when there are none."""
+        """Add words until the others can contribute half as much as before; False when all were added."""
         width = self._plan.above - self._plan.below
         if self._added == len(self._plan.words):
             return False

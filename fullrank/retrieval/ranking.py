@@ -1,7 +1,8 @@
-"""One query's answer."""
+"""The result of one query."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,20 +15,26 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """One query's answer, best first. score = learned + exact + bias, all float64 (k,).
+    """The result of one query, best first: score = dense + lexical + bias, all float64 (k,).
 
-    rows       int64 (k,) document rows
-    learned    u·v
-    exact      s·t
-    bias       b
-    certified  the ranking is proven equal to that of all documents' exact scores
-    total      how many documents could have been returned
+    Attributes:
+        rows: int64 (k,), document rows.
+        dense: u·v.
+        lexical: s·t.
+        bias: b.
+        certified: The ranking is proven equal to that of the float64 scores of all documents.
+        total: How many documents the search could have returned.
     """
 
     rows: Int64
     scores: Float64
-    learned: Float64
-    exact: Float64
+    dense: Float64
+    lexical: Float64
     bias: Float64
     certified: bool
     total: int
+
+    def places(self) -> Iterator[tuple[int, float, float, float, float]]:
+        """Yield (row, score, dense, lexical, bias) of each document."""
+        columns = (self.rows, self.scores, self.dense, self.lexical, self.bias)
+        return zip(*(column.tolist() for column in columns), strict=True)

@@ -1,10 +1,10 @@
 """Search over encoded documents: exact with a proof, or fast.
 
-    exact   scan all documents with a bound on the error, score exactly what may be among the best (select.py).
-            The scan reads an index where there is one (compact.py), else the truth in float32 (truth.py).
-    fast    score exactly the candidates of the dense and of the sparse side (fast.py)
+    exact   scan all documents with a bound on the error, score in float64 those that may be in the top k (select.py).
+            The scan reads an index where there is one (index_scan.py), else the encoded documents (full_scan.py).
+    fast    score in float64 the candidates of the dense and of the sparse side (fast.py)
 
-Few documents that may be returned are scored outright, in either mode.
+Both modes score all documents in float64 when a filter leaves few.
 """
 
 from __future__ import annotations
@@ -14,54 +14,57 @@ from functools import partial
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-from fullrank.index import Effort, Index
-from fullrank.model import Scorer
 from fullrank.retrieval.fast import Candidates
-from fullrank.retrieval.index_scan import Scan
+from fullrank.retrieval.full_scan import FullScan
+from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index_scan import IndexScan
 from fullrank.retrieval.ranking import Mask, Ranking
 from fullrank.retrieval.scratch import Scratch
-from fullrank.retrieval.select import Exact, Scanned, candidates, rank
-from fullrank.retrieval.truth import Truth
+from fullrank.retrieval.select import Scanned, ScoreParts, candidates, rank
+from fullrank.scoring import Scorer
 
-# Scores of one block of queries stay below 64 MB.
+# The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
-# Where no more than this part of the documents may be returned they are all scored outright. Of a million
-# documents one in a hundred takes 8 to 10 ms so, a scan 11 (docs/results.md).
-_OUTRIGHT = 80
-# With more candidates than so many times what is wanted, and so many, more words are added.
-_MANY, _MANY_AT_LEAST = 8, 1024
-# A filter that leaves less than this part of the documents empties the lists of the fast mode.
-_FAST_SHARE = 0.3
-# Scoring more than this part of the documents as candidates takes longer than the exact search.
-_FAST_PART = 64
+# If at most one document in 80 may be returned, all of them are scored in float64. For 10,000 of a million this takes
+# 8 to 10 ms, a scan 11 ms (docs/results.md).
+BRUTE_FORCE_DIVISOR = 80
+# The scan adds words while there are more candidates than this per wanted hit, and more than _MIN_REFINED.
+MAX_CANDIDATES_PER_HIT = 8
+_MIN_REFINED = 1024
+# If a filter leaves less than this share of the documents, the lists of the fast mode yield too few: search exactly.
+_MIN_FAST_SHARE = 0.3
+# Scoring more than one document in 64 as candidates takes longer than the exact search.
+_MAX_RESCORED_DIVISOR = 64
 
 
 class Retriever:
     """Search over encoded documents, whose rows ascend by document id.
 
-    scorer  in place of u·v + s·t, where the model is no inner product: the scan is then the exact
-            score itself, rounded
-    index   compact copies of the documents: exact search reads less, and fast search is possible
+    Args:
+        documents: n documents.
+        scorer: Replaces u·v + s·t for a model that is no inner product; such a search reads no index.
+        index: Compact copies of the documents: exact search reads less, and fast search is possible.
     """
 
     def __init__(
         self, documents: Encoded, scorer: Scorer | None = None, index: Index | None = None
     ) -> None:
-        self.documents, self.scorer = documents, scorer
+        self.documents = documents
         self.index = index if scorer is None else None
-        self._truth = Truth(documents, scorer)
+        self._full_scan = FullScan(documents, scorer)
+        self.scorer = self._full_scan.scorer
         self._scratch = None if self.index is None else Scratch(len(documents))
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """What ``search`` takes as its mode, beside falling back from fast to exact."""
+        """The modes that `search` has here."""
         fast = self.index is not None and self.index.effort is not None
         return ("exact", "fast") if fast else ("exact",)
 
     def warm(self) -> None:
-        """Build what the first search would have to."""
+        """Build what the first search would build."""
         if self.index is None:
-            self._truth.warm()
+            self._full_scan.warm()
 
     def search(
         self,
@@ -74,14 +77,19 @@ class Retriever:
         mode: str = "exact",
         effort: Effort | None = None,
     ) -> list[Ranking]:
-        """The places offset..offset + limit of each query's ranking.
+        """Return places offset..offset + limit of each query's ranking.
 
-        limit    at least 1; fewer documents are returned where fewer remain
-        deleted  bool (n,), or (B, n) per query: True is never returned
-        scanned  what ``scores`` found for these queries, where the caller has it already
-        mode     "exact", or "fast" where the index has that mode (else the answer is exact)
-        effort   of the fast mode, in place of the index's own
-        Raises ValueError for another mode.
+        Args:
+            queries: B encoded queries.
+            limit: At least 1; a ranking is shorter where fewer documents remain.
+            offset: How many of the best documents to skip.
+            deleted: bool (n,), or (B, n) per query; True means never return this document.
+            scanned: The result of `scores` for these queries, if the caller has it already.
+            mode: "exact", or "fast" where the index has that mode (otherwise the search is exact).
+            effort: Of the fast mode, in place of the index's own.
+
+        Raises:
+            ValueError: The mode is unknown.
         """
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")
@@ -113,25 +121,25 @@ class Retriever:
         deleted: Mask | None,
         effort: Effort | None,
     ) -> Ranking:
-        """Query i; effort is None for an exact answer."""
+        """Rank for query i; no effort means an exact search."""
         count, wanted = len(self.documents), offset + limit
         total = count if deleted is None else count - int(np.count_nonzero(deleted))
-        exact: Exact = partial(self._truth.exact, queries, i)
+        score_parts: ScoreParts = partial(self._full_scan.score_parts, queries.slice(i, i + 1))
         certified = True
-        if total <= max(wanted, count // _OUTRIGHT):
+        if total <= max(wanted, count // BRUTE_FORCE_DIVISOR):
             rows = np.arange(count) if deleted is None else np.flatnonzero(~deleted)
         elif scan is not None:
-            error = self._truth.error(queries, i, scan)
-            rows = candidates(Scanned(scan, error, error), wanted, exact, deleted)
+            error = self._full_scan.error(queries, i, scan)
+            rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
         else:
             u, words, weights, _ = queries.row(i)
             rows = np.zeros(0, np.int64)
-            if effort is not None and total >= count * _FAST_SHARE:
+            if effort is not None and total >= count * _MIN_FAST_SHARE:
                 rows = self._fast(u, words, weights, wanted, effort, deleted)
             certified = len(rows) < wanted
             if certified:
-                rows = self._scan(u, words, weights, wanted, exact, deleted)
-        return rank(rows, exact, limit, offset, certified=certified, total=total)
+                rows = self._scan(u, words, weights, wanted, score_parts, deleted)
+        return rank(rows, score_parts, limit, offset, certified=certified, total=total)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _scan(
@@ -140,21 +148,21 @@ class Retriever:
         words: Int32,
         weights: Float32,
         wanted: int,
-        exact: Exact,
+        score_parts: ScoreParts,
         deleted: Mask | None,
     ) -> Int64:
-        """Candidates by a scan of the index, with as many words as keep them few."""
+        """Find candidates by a scan of the index, adding words until they are few."""
         assert self.index is not None
         assert self._scratch is not None
-        room = self._scratch
+        scratch = self._scratch
         try:
-            scan = Scan(self.index, u, words, weights, room.scores)
-            rows = candidates(scan.scanned(), wanted, exact, deleted, room.work)
-            while len(rows) > max(_MANY_AT_LEAST, _MANY * wanted) and scan.refine():
-                rows = candidates(scan.scanned(), wanted, exact, deleted, room.work)
+            scan = IndexScan(self.index, u, words, weights, scratch.scores)
+            rows = candidates(scan.scanned(), wanted, score_parts, deleted, scratch.work)
+            while len(rows) > max(_MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted) and scan.refine():
+                rows = candidates(scan.scanned(), wanted, score_parts, deleted, scratch.work)
             return rows
         finally:
-            room.scores.fill(0)
+            scratch.scores.fill(0)
 
     def _fast(
         self,
@@ -165,19 +173,19 @@ class Retriever:
         effort: Effort,
         deleted: Mask | None,
     ) -> Int64:
-        """Candidates of the fast mode; none where the exact one would be quicker."""
+        """Find candidates of the fast mode; none where the exact search would be faster."""
         assert self.index is not None
         assert self._scratch is not None
-        stretched = effort.stretched(len(words), wanted)
-        if stretched.exact > max(effort.exact, len(self.documents) // _FAST_PART):
+        scaled = effort.scaled(len(words), wanted)
+        if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return np.zeros(0, np.int64)
         fast = Candidates(self.index, self._scratch)
-        return fast.find(u, words, weights, stretched, deleted)
+        return fast.find(u, words, weights, scaled, deleted)
 
     def scores(self, queries: Encoded) -> Float32:
-        """The float32 scan of the truth: scores of all documents, (B, n), each within ε of the exact one."""
-        return self._truth.scan(queries)
+        """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""
+        return self._full_scan.scan(queries)
 
-    def exact(self, queries: Encoded, i: int, rows: Int64) -> tuple[Float64, Float64, Float64]:
-        """(learned, exact, bias) of query i for the given documents, in float64."""
-        return self._truth.exact(queries, i, rows)
+    def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
+        """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
+        return self._full_scan.score_parts(query, rows)

@@ -1,4 +1,4 @@
-"""Room for one query over millions of documents, kept: fresh arrays of that size cost a page fault every 4 KB."""
+"""Buffers that each thread keeps between queries: fresh arrays of millions of numbers cost a page fault per 4 KB."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from fullrank.encoding import Float32, Int32
 
 
 class Scratch(threading.local):
-    """Two rows of n numbers that belong to the thread.
+    """Two buffers of one number per document; each thread has its own.
 
-    scores  float32 (n,), zero between queries
-    work    float32 (n,), and the same memory as places, int32 (n,); anything may stand in it
+    Attributes:
+        scores: float32 (n,), zero between queries.
+        work: float32 (n,), with undefined content; `places` is the same memory as int32.
     """
 
     def __init__(self, count: int) -> None:

@@ -1,11 +1,11 @@
-"""From a scan whose error is bounded to the proven top-k.
+"""From approximate scores with an error bound to the proven top k.
 
-Where a document's score f lies in [g − below, g + above] for what the scan says of it, g:
+A scan finds g with: score f in [g − below, g + above]. Let
 
-    θ = the k-th best exact score of the k documents with the largest g ≤ the k-th best score of all
-    a document with g + above < θ is no answer
+    θ = the k-th best f among the k documents with the largest g ≤ the k-th best f of all documents
 
-so the few others are scored exactly, and the best k of these are the best of all.
+A document with g + above < θ cannot be among the top k. The few others are scored in float64, and the best k of them
+are the best of all documents.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ import numpy as np
 from fullrank.encoding import Float32, Float64, Int64
 from fullrank.retrieval.ranking import Mask, Ranking
 
-# (learned, exact, bias) of rows
-Exact = Callable[[Int64], tuple[Float64, Float64, Float64]]
+# (dense, lexical, bias) of the given rows, float64 each.
+ScoreParts = Callable[[Int64], tuple[Float64, Float64, Float64]]
 
 
 class Scanned(NamedTuple):
-    """g of all documents, float32 (n,), and how far below and above it a score may lie: infinity where g overflows."""
+    """Approximate scores g of all documents, float32 (n,), and how far below and above them f may lie.
+
+    The bounds are infinite where g overflows.
+    """
 
     scores: Float32
     below: float
@@ -34,44 +37,50 @@ class Scanned(NamedTuple):
 def candidates(
     scanned: Scanned,
     wanted: int,
-    exact: Exact,
+    score_parts: ScoreParts,
     deleted: Mask | None,
     work: Float32 | None = None,
 ) -> Int64:
-    """The rows that may be among the best ``wanted``, ascending; none can be that is not here.
+    """Return the rows that may be among the top `wanted`, ascending; no other row can be.
 
-    work  room, float32 (n,), where there is some
+    Args:
+        scanned: Approximate scores and their bounds.
+        wanted: k.
+        score_parts: Scores given rows in float64.
+        deleted: bool (n,), rows that must not be returned.
+        work: A buffer, float32 (n,), to use in place of a fresh one.
     """
     scores, kept = scanned.scores, None
     if deleted is not None:
-        # Taken out, not lowered: to select among many equal numbers is slow.
+        # Remove deleted documents instead of lowering their scores: partition is slow among many equal numbers.
         kept = np.flatnonzero(~deleted)
         scores = scores[kept]
     if scanned.above == math.inf:
         return np.arange(len(scores)) if kept is None else kept
+    # Partition needs a copy because it reorders in place.
     work = np.empty_like(scores) if work is None else work[: len(scores)]
     work[:] = scores
     work.partition(len(work) - wanted)
     best = np.flatnonzero(scores >= work[len(work) - wanted])[:wanted]
-    theta = float(np.sum(exact(best if kept is None else kept[best]), axis=0).min())
+    theta = float(np.sum(score_parts(best if kept is None else kept[best]), axis=0).min())
     threshold = theta - scanned.above
-    # The threshold may have been rounded up; the next number below it was not.
+    # float32() may round the threshold up, so compare with the next number below it.
     rows = np.flatnonzero(scores >= np.nextafter(np.float32(threshold), np.float32(-np.inf)))
     return rows if kept is None else kept[rows]
 
 
 def rank(
-    rows: Int64, exact: Exact, limit: int, offset: int, *, certified: bool, total: int
+    rows: Int64, score_parts: ScoreParts, limit: int, offset: int, *, certified: bool, total: int
 ) -> Ranking:
-    """Score rows exactly and keep places offset..offset + limit; ties by row."""
-    learned, match, bias = exact(rows)
-    scores = learned + match + bias
+    """Score rows in float64 and keep places offset..offset + limit; ties by row."""
+    dense, lexical, bias = score_parts(rows)
+    scores = dense + lexical + bias
     order = np.lexsort((rows, -scores))[offset : offset + limit]
     return Ranking(
         rows[order].astype(np.int64),
         scores[order],
-        learned[order],
-        match[order],
+        dense[order],
+        lexical[order],
         bias[order],
         certified=certified,
         total=total,

@@ -1,9 +1,9 @@
-"""How hard the fast mode has to look, chosen for each bundle by measuring it.
+"""Choose the effort of the fast mode for a bundle by measuring its recall.
 
-recall@k of a query is the part of its exact top-k that the fast mode returns. On one half of the queries the first
-rung of a ladder is looked for whose mean reaches AIMED, and then each of its numbers is lowered as far as the mean
-stays there. The mean over the other half is what is reported: it had no part in that choice. Should it be below
-PROMISED, the further rungs are tried as they are until one keeps it on both halves.
+recall@k of a query is the share of its exact top k that the fast mode returns. On one half of the queries, take the
+first step of a ladder of efforts whose mean recall reaches AIMED_RECALL, then lower each of its numbers as far as the
+mean stays there. Report the mean over the other half, which had no part in the choice. If that is below
+PROMISED_RECALL, try the further steps unlowered until one reaches it on both halves.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded
-from fullrank.index import Effort
 from fullrank.progress import Progress, silent
+from fullrank.retrieval.index import Effort
 from fullrank.retrieval.ranking import Ranking
 from fullrank.retrieval.retriever import Retriever
 
 DEPTH = 10
 _SEED = 1
-PROMISED = 0.99
-# What a choice is made by looks better than it is, and the other half differs a little.
-AIMED = 0.994
-# Part of the cells that are looked at, then what Effort has: dense, words, depth, sparse, exact, floor, margin.
+PROMISED_RECALL = 0.99
+# Above the promise, because recall on the queries that chose an effort overstates its recall on others.
+AIMED_RECALL = 0.994
+# The share of the cells to search, then the fields of Effort: dense, words, depth, sparse, rescored, floor, margin.
 _LADDER = (
     (1 / 256, 100, 16, 1024, 100, 48, 0.3, 0.06),
     (1 / 128, 200, 16, 2048, 200, 64, 0.2, 0.06),
@@ -38,22 +38,22 @@ _LADDER = (
     (1 / 2, 3200, 64, 8192, 6400, 1024, 0.02, 0.5),
     (1.0, 6400, 128, 8192, 12800, 2048, 0.0, 0.0),
 )
-# What is lowered, what saves the most first, and to which parts of what it was; the floor is raised.
-_LOWERED = ("margin", "exact", "sparse", "dense", "nprobe", "depth")
-_PARTS = (0.5, 0.7, 0.85)
+# The numbers to lower, in the order of the time they save, and to which shares; the floor is raised.
+_LOWERED = ("margin", "rescored", "sparse", "dense", "nprobe", "depth")
+_SHARES = (0.5, 0.7, 0.85)
 _FLOORS = (0.3, 0.2, 0.15, 0.1)
 
 
 def efforts(cells: int) -> list[Effort]:
-    """From little to much, for an index of so many cells."""
+    """Return the ladder of efforts, least first, for an index with this number of cells."""
     return [
-        Effort(max(1, round(share * cells)), dense, words, depth, sparse, exact, floor, margin)
-        for share, dense, words, depth, sparse, exact, floor, margin in _LADDER
+        Effort(max(1, round(share * cells)), dense, words, depth, sparse, rescored, floor, margin)
+        for share, dense, words, depth, sparse, rescored, floor, margin in _LADDER
     ]
 
 
 def recall(found: Ranking, truth: Ranking) -> float:
-    """Part of the true rows that were found; 1 where there are none. Documents that tie are as good as each other."""
+    """Return the share of the true rows that were found, 1 for none; tied documents are interchangeable."""
     if not len(truth.rows):
         return 1.0
     return float(np.count_nonzero(found.scores >= truth.scores[-1])) / len(truth.rows)
@@ -62,12 +62,14 @@ def recall(found: Ranking, truth: Ranking) -> float:
 def tune(
     retriever: Retriever, queries: Encoded, progress: Progress = silent
 ) -> tuple[Effort | None, dict[str, Any]]:
-    """The effort to serve with, and what it was measured to do (JSON), over the retriever's index.
+    """Choose the effort for a retriever's index.
 
-    None where no effort keeps PROMISED: then there is no fast mode.
+    Returns:
+        The effort and its measured recall as JSON. The effort is missing (None) if no step reaches PROMISED_RECALL;
+        the bundle then has no fast mode.
     """
     truths = [retriever.search(queries.slice(i, i + 1), DEPTH)[0] for i in range(len(queries))]
-    # Not every other one as they come: files have their own order, two kinds of query in turn for instance.
+    # Random halves: a file may alternate two kinds of query.
     drawn = np.random.default_rng(_SEED).permutation(len(queries)).tolist()
 
     def measured(effort: Effort, first: int) -> float:
@@ -78,43 +80,43 @@ def tune(
             )
             for i in drawn[first::2]
         ]
-        # One query alone chooses and leaves none to measure by: what is not measured is not promised.
+        # A single query is used to choose and leaves no other to measure: unmeasured recall counts as zero.
         return float(np.mean(found)) if found else 0.0
 
     index = retriever.index
     ladder = efforts(0 if index is None or index.cells is None else index.cells.count)
     steps = len(ladder) + len(_LOWERED) + 2
-    rung = 0
-    while rung < len(ladder) - 1 and measured(ladder[rung], 0) < AIMED:
-        progress("fast mode", rung, steps)
-        rung += 1
-    chosen = ladder[rung]
+    step = 0
+    while step < len(ladder) - 1 and measured(ladder[step], 0) < AIMED_RECALL:
+        progress("fast mode", step, steps)
+        step += 1
+    chosen = ladder[step]
     for place, name in enumerate(("floor", *_LOWERED)):
         progress("fast mode", len(ladder) + place, steps)
-        for less in _lowered(chosen, name):
-            if measured(less, 0) >= AIMED:
-                chosen = less
+        for lower in _lowered(chosen, name):
+            if measured(lower, 0) >= AIMED_RECALL:
+                chosen = lower
                 break
     reached = measured(chosen, 1)
-    for effort in ladder[rung:]:
-        if reached >= PROMISED:
+    for effort in ladder[step:]:
+        if reached >= PROMISED_RECALL:
             break
-        if measured(effort, 0) >= PROMISED:
+        if measured(effort, 0) >= PROMISED_RECALL:
             chosen, reached = effort, measured(effort, 1)
     progress("fast mode", steps, steps)
     facts = {"recall_at_10": round(reached, 4), "queries": len(range(1, len(queries), 2))}
-    return (chosen if reached >= PROMISED else None), facts
+    return (chosen if reached >= PROMISED_RECALL else None), facts
 
 
 def _lowered(effort: Effort, name: str) -> Iterator[Effort]:
-    """The effort with less of one thing, least first."""
+    """Yield the effort with one number lowered, lowest first."""
     if name == "floor":
         yield from (replace(effort, floor=floor) for floor in _FLOORS if floor > effort.floor)
         return
     if name == "margin":
-        yield from (replace(effort, margin=round(part * effort.margin, 4)) for part in _PARTS)
+        yield from (replace(effort, margin=round(share * effort.margin, 4)) for share in _SHARES)
         return
     now = int(asdict(effort)[name])
-    for part in _PARTS:
-        if max(1, round(part * now)) < now:
-            yield replace(effort, **{name: max(1, round(part * now))})
+    for share in _SHARES:
+        if max(1, round(share * now)) < now:
+            yield replace(effort, **{name: max(1, round(share * now))})

@@ -1,0 +1,1 @@
+"""Files, string tables and document stores on disk."""

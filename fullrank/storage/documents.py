@@ -1,4 +1,4 @@
-"""Documents as they come from a corpus, and the mapped store that a bundle answers hits from."""
+"""Documents of a corpus, and the mapped store from which a bundle returns them."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from typing import Any
 from fullrank.errors import BundleError
 from fullrank.storage.strings import StringTable
 
+# Levels of a document, its outer object included. orjson, which formats responses, refuses more than 254 levels, and
+# the depth that json accepts differs between Python versions.
+MAX_NESTING = 200
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document: its id and every other field of its corpus line (JSON values)."""
+    """One document: its id, and every other field of its corpus line as a JSON value."""
 
     id: str
     fields: Mapping[str, Any]
 
     def texts(self, names: Iterable[str]) -> dict[str, str]:
-        """The named text fields; one that is absent or null is the empty string.
+        """Return the named text fields; a missing or null field is the empty string.
 
-        Raises TypeError when a named field holds something other than text.
+        Raises:
+            TypeError: A named field is not text.
         """
         texts = {}
         for name in names:
@@ -34,10 +39,33 @@ class Document:
         return texts
 
 
-def fields_line(document: Document) -> str:
-    """The stored fields as one JSON line, in the order the corpus gave them.
+def has_text(fields: Mapping[str, Any], names: Iterable[str]) -> bool:
+    """Check that a search can find a document: one of the named text fields is more than white space."""
+    return any(
+        isinstance(value := fields.get(name), str) and not value.isspace() and value != ""
+        for name in names
+    )
 
-    Raises BundleError naming the document when a value has no JSON form (NaN, infinity).
+
+def _depth(value: object) -> int:
+    """Count the levels of lists and objects; stop above MAX_NESTING."""
+    level: list[object] = [value]
+    depth = 0
+    while level and depth <= MAX_NESTING:
+        inner = [item for item in level if isinstance(item, dict | list | tuple)]
+        depth += bool(inner)
+        level = []
+        for item in inner:
+            level.extend(item.values() if isinstance(item, dict) else item)
+    return depth
+
+
+def fields_line(document: Document) -> str:
+    """Format the stored fields as one JSON line, in the order of the corpus.
+
+    Raises:
+        BundleError: A value has no JSON form (NaN, infinity) or nests deeper than MAX_NESTING; the message names the
+            document.
     """
     try:
         line = json.dumps(
@@ -45,29 +73,35 @@ def fields_line(document: Document) -> str:
         )
         line.encode()
     except UnicodeEncodeError:
-        # JSON can spell a lone surrogate that utf-8 cannot hold; escaped it survives the trip.
+        # JSON can escape a lone surrogate, which UTF-8 cannot hold.
         line = json.dumps(document.fields, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise BundleError(f"document {document.id!r} cannot be stored: {error}") from error
+    # Counting brackets is cheap and never too low, so few documents are walked.
+    brackets = line.count("[") + line.count("{")
+    if brackets > MAX_NESTING and _depth(document.fields) > MAX_NESTING:
+        raise BundleError(
+            f"document {document.id!r} cannot be stored: it nests deeper than {MAX_NESTING} levels"
+        )
     return line + "\n"
 
 
 class DocumentStore:
-    """Stored fields by row, rows by id; rows are in ascending id order.
+    """Stored fields by row, and rows by id; rows are in ascending order of id.
 
-    Ids ascend by code point, which is also the order of their utf-8 bytes, so "ties by id" and
-    "ties by row" are the same rule. Finding a row is a binary search over the mapped ids: nothing
-    is built at load and worker processes share the pages.
+    Ids ascend by code point, which is also the order of their UTF-8 bytes, so "ties by id" and "ties by row" are the
+    same rule. A row is found by binary search over the mapped ids: nothing is built at load, and worker processes
+    share the pages.
     """
 
     def __init__(self, ids: Sequence[str], lines: Sequence[str]) -> None:
-        """ids ascending and distinct; lines[row] is the JSON object of that row's fields."""
+        """Take ascending distinct ids, and the JSON object of each row's fields."""
         self._ids = ids
         self._lines = lines
 
     @classmethod
     def of(cls, documents: Sequence[Document]) -> DocumentStore:
-        """A store in memory, for documents already in ascending id order."""
+        """Make a store in memory from documents in ascending order of id."""
         return cls(
             StringTable.of(document.id for document in documents),
             StringTable.of(fields_line(document) for document in documents),
@@ -82,23 +116,23 @@ class DocumentStore:
         return self._ids
 
     def row(self, id: str) -> int:
-        """The row of a document id. Raises KeyError if there is none."""
+        """Find the row of a document. Raises KeyError for an unknown id."""
         row = bisect_left(self._ids, id)
         if row == len(self._ids) or self._ids[row] != id:
             raise KeyError(id)
         return row
 
     def line(self, row: int) -> str:
-        """The stored fields of one row as the JSON line that they are."""
+        """Return the stored fields of one row as JSON."""
         return self._lines[row]
 
     def corpus_line(self, row: int) -> str:
-        """One row as the line of a corpus.jsonl: its id as _id, and its fields."""
+        """Return one row as a line of a corpus.jsonl: its id as _id, then its fields."""
         id, line = json.dumps(self._ids[row], ensure_ascii=False), self._lines[row]
         return f'{{"_id":{id}}}\n' if line.rstrip() == "{}" else f'{{"_id":{id},{line[1:]}'
 
     def fields(self, row: int) -> dict[str, Any]:
-        """The stored fields of one row. Raises IndexError, or BundleError on a damaged line."""
+        """Return the stored fields of one row. Raises IndexError, or BundleError for a damaged line."""
         try:
             fields = json.loads(self._lines[row])
         except ValueError as error:
@@ -108,5 +142,5 @@ class DocumentStore:
         return fields
 
     def document(self, row: int) -> Document:
-        """One row as a Document."""
+        """Return one row as a Document."""
         return Document(self._ids[row], self.fields(row))

@@ -1,4 +1,4 @@
-"""Files that are replaced whole. Only the standard library is imported here."""
+"""Replace files atomically. Only the standard library is imported here."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from typing import IO
 
 
 def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
-    """Let a file hold this text; see ``replacing``."""
+    """Replace a file's content with this text; see ``replacing``."""
     with replacing(path, mode) as file:
         file.write(text)
 
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[str]]:
-    """What is written, in UTF-8, becomes the file: a reader finds the old one or the new one, also after a power cut.
+    """Replace a file with what the block writes; a reader finds the old file or the new one, also after a power cut.
 
-    When the block has ended the new one survives it. It is written beside its place as ``.<name>.<process>.tmp``.
-    Raises OSError; then the old one is there, or the new one that may not survive a power cut.
+    The new file is written as ``.<name>.<process id>.tmp`` in the same folder, synced and renamed.
+
+    Args:
+        path: The file to replace or create.
+        mode: Permissions of the new file.
+
+    Yields:
+        A text file in UTF-8.
+
+    Raises:
+        OSError: The old file is unchanged, or replaced by a new one that a power cut may undo.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
@@ -36,7 +45,7 @@ def replacing(path: Path, mode: int = 0o644) -> Iterator[IO[str]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was made, renamed or removed in it survives a power cut."""
+    """Make creations, renames and deletions in a folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

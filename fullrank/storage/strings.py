@@ -1,10 +1,9 @@
-"""A list of strings as two mappable parts: all their utf-8 bytes, and where each begins.
+"""A list of strings in two arrays that can be mapped: their UTF-8 bytes, and where each string begins.
 
     blob     uint8 (bytes,)   the strings one after another, nothing between them
     offsets  int64 (n + 1,)   string i is blob[offsets[i]:offsets[i + 1]]
 
-A string is decoded when it is asked for, so a table of millions opens at once and worker
-processes share its pages.
+A string is decoded when it is read, so a table of millions opens at once and worker processes share its pages.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PIECE = 1 << 20  # offsets, or bytes, checked in one step
 
 
 class StringTable(Sequence[str]):
-    """Strings over a blob and its offsets; neither is copied."""
+    """A sequence of strings over a blob and its offsets, which are not copied."""
 
     __slots__ = ("_view", "blob", "offsets")
 
@@ -36,7 +35,7 @@ class StringTable(Sequence[str]):
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringTable:
-        """A table in memory. Raises UnicodeEncodeError on a lone surrogate."""
+        """Make a table in memory. Raises UnicodeEncodeError on a lone surrogate."""
         encoded = [string.encode() for string in strings]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(string) for string in encoded], out=offsets[1:])
@@ -60,18 +59,18 @@ class StringTable(Sequence[str]):
         return str(self._view[self.offsets[index] : self.offsets[index + 1]], "utf-8")
 
     def __iter__(self) -> Iterator[str]:
-        # Plain integers a chunk at a time: reading numpy scalars one by one costs four times more.
+        # Offsets become Python integers by the chunk: reading numpy scalars one by one takes four times as long.
         for start in range(0, len(self), _CHUNK):
             bounds = self.offsets[start : start + _CHUNK + 1].tolist()
             for first, last in pairwise(bounds):
                 yield str(self._view[first:last], "utf-8")
 
     def damage(self) -> str | None:
-        """What is wrong with the parts, in words; None if every string can be read."""
+        """Return what is wrong with the table; None if every string can be read."""
         offsets, blob = self.offsets, self.blob
         if len(offsets) == 0 or offsets[0] != 0 or offsets[-1] != len(blob):
             return "its offsets do not span its bytes"
-        # In pieces: a mapped table may be larger than memory.
+        # By the chunk, because a mapped table may be larger than memory.
         for start in range(0, len(offsets), _PIECE):
             part = offsets[start : start + _PIECE + 1]
             if np.any(part[1:] < part[:-1]):
@@ -79,7 +78,7 @@ class StringTable(Sequence[str]):
         for start in range(0, len(offsets), _PIECE):
             starts = offsets[start : start + _PIECE]
             starts = starts[starts < len(blob)]
-            # A string that begins with a continuation byte was cut out of the middle of a character.
+            # A string that begins with a continuation byte begins inside a character.
             if np.any((blob[starts] & 0xC0) == 0x80):
                 return "an offset points inside a character"
         return self._not_utf8()
@@ -87,7 +86,7 @@ class StringTable(Sequence[str]):
     def _not_utf8(self) -> str | None:
         decoder = codecs.getincrementaldecoder("utf-8")()
         for start in range(0, len(self._view), _PIECE):
-            # A character cut by the end of a piece waits in the decoder for its other bytes.
+            # The decoder keeps the first bytes of a character that the chunk cuts.
             waiting = len(decoder.getstate()[0])
             end = start + _PIECE
             try:

@@ -1,0 +1,8 @@
+"""From text to weighted features, the same for training and serving.
+
+words.py      split a text into words; letter trigrams
+counting.py   count words with several processes
+features.py   Vocabulary, count_corpus, tf-idf and BM25 weights
+bigrams.py    known 2-grams as features
+phrases.py    whole titles as features
+"""

@@ -1,7 +1,7 @@
-"""2-grams as features of the latent part: two words that follow one another, known ones only.
+"""Known 2-grams, two consecutive words, as features of the dense part.
 
-A 2-gram is written as its two words and a space, which no word holds, so words and 2-grams share one vocabulary. A line
-end separates words: fields joined by one count what the fields count apart.
+A 2-gram is written as its two words and a space, which no word contains, so words and 2-grams share one vocabulary. A
+line end separates words: fields joined by newlines give the same counts as the fields alone.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from fullrank.text.words import words
 
 
 def is_bigram(feature: str) -> bool:
-    """Whether a word of a vocabulary is a 2-gram."""
+    """Tell whether an entry of a vocabulary is a 2-gram."""
     return " " in feature
 
 
 class Bigrams:
-    """Known 2-grams, and the counter that counts them beside the words of a text."""
+    """Known 2-grams; counts them along with the words of a text."""
 
     def __init__(self, bigrams: Iterable[str]) -> None:
         self._known = {tuple(bigram.split(" ")): bigram for bigram in bigrams}
@@ -28,7 +28,7 @@ class Bigrams:
         return len(self._known)
 
     def count(self, text: str) -> dict[str, int]:
-        """How often each word and each known 2-gram stands in the text; overlapping ones all count."""
+        """Count each word and each known 2-gram of a text, overlapping ones too."""
         counts: Counter[str] = Counter()
         pairs: Counter[tuple[str, str]] = Counter()
         for line in text.split("\n"):
@@ -36,8 +36,8 @@ class Bigrams:
             counts.update(sequence)
             pairs.update(pairwise(sequence))
         known = self._known
-        for pair, times in pairs.items():
+        for pair, count in pairs.items():
             bigram = known.get(pair)
             if bigram is not None:
-                counts[bigram] = times
+                counts[bigram] = count
         return counts

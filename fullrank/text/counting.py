@@ -1,13 +1,13 @@
-"""Counting the words of many texts, on several cores.
+"""Count the words of many texts with several processes.
 
-Kept apart from features.py so that a worker process starts without scipy.
+Apart from features.py so that a worker process starts without scipy.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from threading import Thread
 from typing import NamedTuple
@@ -21,11 +21,12 @@ from fullrank.workers import Worker
 
 
 class Counted(NamedTuple):
-    """Counts of the texts of one chunk; a word stands as its number in the Tally that counted it.
+    """Counts of the texts of one chunk; a word is its number in the Tally that counted it.
 
-    sizes    int64 (texts,): number of distinct words of each text
-    indices  int32 (entries,), in no order inside a text
-    counts   int32 (entries,)
+    Attributes:
+        sizes: int64 (texts,), the number of distinct words of each text.
+        indices: int32 (entries,), in no order inside a text.
+        counts: int32 (entries,).
     """
 
     sizes: npt.NDArray[np.int64]
@@ -34,11 +35,11 @@ class Counted(NamedTuple):
 
 
 TextCounter = Callable[[str], dict[str, int]]
-"""What counts one text; it is pickled on its way to a worker."""
+"""Counts one text; it must pickle, to be sent to a worker."""
 
 
 class Tally:
-    """What one process has counted: its words, numbered as they were met, and its chunks."""
+    """The counts of one process: its words, numbered in the order of their first use, and its chunks."""
 
     def __init__(self, counter: TextCounter) -> None:
         self.counter = counter
@@ -51,7 +52,7 @@ class Tally:
         sizes = np.zeros(len(texts), np.int64)
         indices: list[int] = []
         counts: list[int] = []
-        # Text by text: its words are still in the processor's cache when they are numbered.
+        # Number the words text by text, while they are still in the processor's cache.
         for i, text in enumerate(texts):
             counted = self.counter(text)
             sizes[i] = len(counted)
@@ -69,28 +70,41 @@ def count_chunks(
     progress: Callable[[int], object],
     counter: TextCounter = count_words,
 ) -> list[Tally]:
-    """Count every chunk, in this process and in processes - 1 others; one Tally for each.
+    """Count every chunk, in this process and in processes - 1 workers.
 
-    Workers take chunks from the front, this process from the back until they meet, so nobody waits
-    while the workers start (anew: a fork after OpenMP has run may hang). Raises FullrankError when
-    a worker dies.
+    Workers take chunks from the front and this process takes them from the back, so it does not wait while the workers
+    start. Workers are new processes, because a fork after OpenMP has run may hang.
+
+    Returns:
+        One Tally per process.
+
+    Raises:
+        FullrankError: A worker died.
     """
     waiting: _Chunks = deque(enumerate(chunks))
     own = Tally(counter)
-    workers = [_Worker.start(waiting, counter) for _ in range(processes - 1)]
-    try:
+    with ExitStack() as stack:
+        workers = []
+        for _ in range(processes - 1):
+            worker = Worker("fullrank.text.counting:work", "counts words")
+            stack.callback(worker.close)
+            feeder = Thread(target=_feed, args=(worker, waiting, counter), daemon=True)
+            feeder.start()
+            # The feeder ends when the worker is dead, and the pipe is closed after that.
+            stack.callback(feeder.join)
+            stack.callback(worker.kill)
+            workers.append(worker)
         while (chunk := _take(waiting.pop)) is not None:
             own.count(*chunk)
             progress(len(chunk[1]))
         tallies = [own]
         for worker in workers:
-            tally = worker.result()
+            # Read after counting: each small piece read meanwhile would wait for the interpreter lock.
+            tally = worker.receive()
+            assert isinstance(tally, Tally)
             progress(sum(len(counted.sizes) for counted in tally.chunks.values()))
             tallies.append(tally)
         return tallies
-    finally:
-        for worker in workers:
-            worker.stop()
 
 
 def _take(
@@ -102,59 +116,21 @@ def _take(
         return None
 
 
-@dataclass
-class _Worker:
-    """A process that counts what it is sent, and the thread that sends it."""
-
-    worker: Worker
-    feeder: Thread
-
-    @classmethod
-    def start(cls, waiting: _Chunks, counter: TextCounter) -> _Worker:
-        worker = Worker.start("fullrank.text.counting")
-        feeder = Thread(target=_feed, args=(worker.connection, waiting, counter), daemon=True)
-        feeder.start()
-        return cls(worker, feeder)
-
-    def result(self) -> Tally:
-        # Nothing is read before this process has finished its own part: reading in small pieces
-        # would wait for the interpreter lock at each.
-        try:
-            tally = self.worker.connection.recv()
-        except (EOFError, OSError) as error:
-            raise FullrankError(
-                "a process that counts words died; is there memory left?"
-            ) from error
-        assert isinstance(tally, Tally)
-        return tally
-
-    def stop(self) -> None:
-        self.worker.kill()
-        self.feeder.join()
-        self.worker.connection.close()
-
-
-def _feed(connection: Connection, waiting: _Chunks, counter: TextCounter) -> None:
-    # A socket holds less than a chunk, so a send returns when the worker has begun to take it in: at
-    # most one chunk waits for a worker.
-    try:
-        connection.send(counter)
+def _feed(worker: Worker, waiting: _Chunks, counter: TextCounter) -> None:
+    # The pipe holds less than a chunk, so a send returns when the worker has begun to read it: at most one chunk waits
+    # for a worker.
+    with suppress(FullrankError):  # the worker died; receive() raises it in the main thread
+        worker.send(counter)
         while (chunk := _take(waiting.popleft)) is not None:
-            connection.send(chunk)
-        connection.send(None)
-    except OSError:
-        return  # the worker is gone; result() says so
+            worker.send(chunk)
+        worker.send(None)
 
 
-def work(descriptor: int) -> None:
-    """What a worker process does with its end of the pipe; it ends with its parent."""
-    connection = Connection(descriptor)
-    try:
-        tally = Tally(connection.recv())
-        while (chunk := connection.recv()) is not None:
-            tally.count(*chunk)
-        # Its counter stays: the parent has one.
-        tally.counter = count_words
-        connection.send(tally)
-    except (EOFError, OSError):
-        return
+def work(connection: Connection) -> None:
+    """Count the chunks that arrive, then send the tally; runs in a worker process."""
+    tally = Tally(connection.recv())
+    while (chunk := connection.recv()) is not None:
+        tally.count(*chunk)
+    # The starter has the counter.
+    tally.counter = count_words
+    connection.send(tally)

@@ -1,8 +1,8 @@
-"""Phrases: a document's title, taken whole, as one more exact-match feature.
+"""Phrases: a document's whole title as one more lexical feature.
 
-Whoever links to an article writes its title; that the whole title stands in the query says more than that its words do.
-A phrase is the sequence of words of a short field (1 to ``LONGEST`` words); a query holds it when the same words follow
-one another there.
+A link to an article often contains its title, and the whole title in a query says more than each of its words. A phrase
+is the sequence of words of a short field (1 to `MAX_WORDS` words); a query contains it if the same words follow one
+another there.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.features import Rows, count_corpus
+from fullrank.encoding import Rows
+from fullrank.text.features import count_corpus
 from fullrank.text.words import words
 
-LONGEST = 8
+MAX_WORDS = 8
 
 
 def phrase_of(text: str) -> str:
-    """The phrase a text is, words joined by spaces; "" when it has none or more than ``LONGEST``."""
+    """Join the words of a text by spaces; "" for no words or more than `MAX_WORDS`."""
     found = words(text)
-    return " ".join(found) if len(found) <= LONGEST else ""
+    return " ".join(found) if len(found) <= MAX_WORDS else ""
 
 
 class Phrases:
-    """Known phrases, ascending, each a row."""
+    """Known phrases, ascending; the row of a phrase is its place."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
         self.phrases = phrases
@@ -43,7 +44,7 @@ class Phrases:
 
     @cached_property
     def _lengths(self) -> dict[str, list[int]]:
-        """First word → the numbers of words that phrases starting with it have."""
+        """First word → the lengths of the phrases that start with it."""
         lengths: dict[str, set[int]] = {}
         for phrase in self.phrases:
             parts = phrase.split(" ")
@@ -51,7 +52,7 @@ class Phrases:
         return {word: sorted(found) for word, found in lengths.items()}
 
     def count(self, text: str) -> dict[str, int]:
-        """Phrase → how often it stands in the text; overlapping ones all count."""
+        """Count the known phrases of a text, overlapping ones too."""
         sequence = words(text)
         counts: dict[str, int] = {}
         lengths, index = self._lengths, self.index
@@ -65,23 +66,18 @@ class Phrases:
         return counts
 
     def rows(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
-        """Counts of every phrase in every text, (B, phrases)."""
+        """Count the known phrases of each text, (B, phrases)."""
         if not len(self):
-            return no_phrases(len(texts))
+            return Rows.empty(len(texts), 0)
         counted = count_corpus([texts], processes=processes, counter=self.count)
         place = np.array([self.index[phrase] for phrase in counted.words], np.int32)
         rows = counted.columns[0]
-        # Phrases ascend in both, so rows stay in order.
+        # Phrases ascend in both vocabularies, so the entries of a row stay ascending.
         return Rows(rows.indptr, place[rows.indices], rows.values, len(self))
 
     def own(self, texts: Sequence[str]) -> Rows:
-        """For each text the row of the phrase that it is, value 1."""
+        """Return for each text the phrase that it is, with value 1."""
         found = [self.index.get(phrase_of(text)) for text in texts]
         return Rows.from_lists(
             [([], []) if row is None else ([row], [1.0]) for row in found], len(self)
         )
-
-
-def no_phrases(count: int) -> Rows:
-    """``count`` empty rows of width 0."""
-    return Rows(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 0)

@@ -1,13 +1,12 @@
-"""From text to words: the one segmentation that training and serving share.
+"""Split a text into words; training and serving share this one segmentation.
 
-A text is normalised (NFKC), lowercased and cut into words. A word is a maximal run of letters, marks and digits, not
-of marks alone (a simplification of UAX #29: apostrophes, hyphens and underscores separate, so ``apt_get`` meets
-``apt-get``; variation selectors are left out). Runs of scripts written without spaces, or whose words carry endings no
-space shows (Han, Kana, Hangul, Thai, Lao, Khmer, Myanmar), become overlapping character bigrams, a run of one character
-that character.
+A text is normalised (NFKC), lowercased and cut into words. A word is a maximal run of letters, marks and digits that
+are not all marks. This simplifies UAX #29: apostrophes, hyphens and underscores separate words, so `apt_get` matches
+`apt-get`, and variation selectors are dropped. Runs of scripts without spaces between words or before endings (Han,
+Kana, Hangul, Thai, Lao, Khmer, Myanmar) become overlapping character bigrams; a single character stays one word.
 
-ASCII text never leaves C: one table lookup, one split, one count. Only distinct words with other characters are seen
-one character at a time, and those are remembered.
+ASCII text is handled by three C functions: translate, split, count. Only distinct words with other characters are split
+character by character in Python, and cached.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from itertools import groupby
 _ASCII = bytes(ord(chr(c).lower()) if chr(c).isalnum() else 32 for c in range(128))
 _TABLE = _ASCII + bytes(range(128, 256))
 
-# First and last code point of the blocks cut into bigrams.
+# First and last code points of the blocks that become bigrams.
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
@@ -42,17 +41,17 @@ _UNSPACED = (
     (0x20000, 0x3FFFF),  # Han extensions B and on
 )
 
-# Variation selectors choose a glyph, of an emoji or of a Han character, and say nothing else.
+# Variation selectors choose the glyph of an emoji or a Han character and carry no meaning.
 _VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
 _BREAK, _SPACED, _BIGRAMS = range(3)
-# Words remembered with their parts, at most 1 KB each: what a service sees once must not look like a leak for long.
-_REMEMBERED = 1 << 14
+# Cached words, at most 1 KB each: a cache without a limit would grow with every new word that a service sees.
+_CACHED = 1 << 14
 
 
 @lru_cache(maxsize=1 << 16)
 def _kind(character: str) -> int:
-    """Whether a character breaks words, belongs to a spaced word, or to a run cut into bigrams."""
+    """Tell whether a character separates words, or is part of a word, or of a run of bigrams."""
     if unicodedata.category(character)[0] not in "LMN":
         return _BREAK
     code = ord(character)
@@ -61,13 +60,13 @@ def _kind(character: str) -> int:
     return _SPACED
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHED)
 def _segment(token: str) -> tuple[str, ...]:
-    """The words of a token that holds characters beyond ASCII."""
+    """Split a token with characters beyond ASCII into words."""
     found: list[str] = []
-    # Selectors first: one between a letter and its accent would keep them apart.
+    # Drop selectors before NFKC: one between a letter and its accent keeps them from composing.
     plain = unicodedata.normalize("NFKC", _VARIATIONS.sub("", token)).lower()
-    # Lowercasing can leave marks in another order than theirs: İ becomes i and a dot of its own.
+    # Normalise again because lowercasing can change the order of marks: İ becomes i and a combining dot.
     plain = unicodedata.normalize("NFKC", plain)
     for kind, characters in groupby(plain, _kind):
         run = "".join(characters)
@@ -80,13 +79,13 @@ def _segment(token: str) -> tuple[str, ...]:
 
 
 def _tokens(text: str) -> list[str]:
-    """Runs of ASCII letters and digits, lowercased, and of anything beyond ASCII, as it is."""
+    """Split into runs of ASCII letters and digits, lowercased, together with any character beyond ASCII, unchanged."""
     raw = text.encode("utf-8", "surrogatepass").translate(_TABLE)
     return raw.decode("utf-8", "surrogatepass").split()
 
 
 def words(text: str) -> list[str]:
-    """The words of a text in order."""
+    """Split a text into words, in order."""
     found: list[str] = []
     for token in _tokens(text):
         if token.isascii():
@@ -97,19 +96,19 @@ def words(text: str) -> list[str]:
 
 
 def count_words(text: str) -> dict[str, int]:
-    """How often each word stands in a text: ``Counter(words(text))``, made faster by counting before segmenting."""
+    """Count the words of a text: `Counter(words(text))`, but faster because it counts before it splits tokens."""
     counts: dict[str, int] = Counter(_tokens(text))
     if text.isascii():
         return counts
     for token in [token for token in counts if not token.isascii()]:
-        times = counts.pop(token)
+        count = counts.pop(token)
         for word in _segment(token):
-            counts[word] = counts.get(word, 0) + times
+            counts[word] = counts.get(word, 0) + count
     return counts
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_CACHED)
 def trigrams(word: str) -> tuple[str, ...]:
-    """Letter trigrams of ``#word#`` (DSSM's word hashing), repeats kept: "cat" gives #ca, cat, at#."""
+    """Return the letter trigrams of `#word#` (DSSM's word hashing), with repeats: "cat" gives #ca, cat, at#."""
     marked = f"#{word}#"
     return tuple(marked[i : i + 3] for i in range(len(marked) - 2))

@@ -1,20 +1,18 @@
-"""From stored fields to columns, one document after another.
+"""Build columns from stored fields, one document after another.
 
-A field is a column when every one of its values fits, so that a filter never overlooks a document that it should have
-seen. What fits:
+A field is a column if every one of its values fits, so that a filter never overlooks a document. What fits:
 
     true, false             a boolean
-    a number                finite; an integer of at most 2^53, beyond which float64 would merge neighbours
-    text                    of at most 256 bytes of utf-8: longer text is for searching, not for filtering
-    a list of these         each of its values counts, once
-    null, an empty list     no value, as if the field were not there
+    a number                finite; an integer of at most 2^53, because float64 would merge larger neighbours
+    text                    at most 256 bytes of UTF-8: longer text is for searching, not for filtering
+    a list of these         each distinct value counts once
+    null, an empty list     no value, as if the field were absent
 
-A field may mix kinds; each kind is then a part of its own (see table.py). Anything else (an object, a list in a list)
-refuses the field as a whole, and so do more than 2^22 different keywords. Names that are longer than 256 bytes or have
-no utf-8 form are passed over, and so is a field beyond the first 256.
+A field may mix kinds; each kind is then a separate part (see table.py). Any other value (an object, a list in a list)
+refuses the whole field, and so do more than 2^22 different keywords. Fields are ignored if their name is longer than
+256 bytes or not encodable, or if they come after the first 256.
 
-What is kept of a value while building is its row and a number (12 bytes at most), never an object; and each different
-keyword once.
+Building keeps a row and a number for each value (12 bytes at most), and each different keyword once.
 """
 
 from __future__ import annotations
@@ -30,21 +28,26 @@ import numpy.typing as npt
 
 from fullrank.filters.columns.table import BOOLEANS, Int64, Kind
 
-MAX_BYTES = 256
+MAX_KEYWORD_BYTES = 256
 MAX_KEYWORDS = 1 << 22
 MAX_FIELDS = 256
-LARGEST_INTEGER = 1 << 53
+MAX_INTEGER = 1 << 53
 
-# create(name, shape, dtype) gives an array to be filled, strings(name, texts) stores a string table.
+# create(name, shape, dtype) returns an array to fill; strings(name, texts) stores a string table.
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 Strings = Callable[[str, Iterable[str]], None]
 
 
 def build_columns(lines: Iterable[str], create: Create, strings: Strings) -> dict[str, Any]:
-    """Columns of the stored fields, JSON objects in row order; read once.
+    """Build columns from documents in row order.
 
-    create, strings   where arrays and string tables go; names as in open_columns
-    Returns the facts that open_columns needs, for the manifest.
+    Args:
+        lines: One JSON object with the stored fields a document; read once.
+        create: Makes an array to fill; names as in ``open_columns``.
+        strings: Stores a string table.
+
+    Returns:
+        The facts that ``open_columns`` needs, for the manifest.
     """
     builder = ColumnsBuilder()
     for line in lines:
@@ -53,14 +56,14 @@ def build_columns(lines: Iterable[str], create: Create, strings: Strings) -> dic
 
 
 class ColumnsBuilder:
-    """Takes the stored fields of each document in row order, then writes the columns."""
+    """Collects the stored fields of each document in row order, then writes the columns."""
 
     def __init__(self) -> None:
         self._fields: dict[str, _Field] = {}
         self._documents = 0
 
     def add(self, fields: Mapping[str, Any]) -> None:
-        """The next document's fields, JSON values."""
+        """Add the fields of the next document, JSON values by name."""
         known = self._fields
         for name, value in fields.items():
             field = known.get(name)
@@ -74,13 +77,26 @@ class ColumnsBuilder:
 
     @property
     def refused(self) -> dict[str, str]:
-        """Fields that will be no columns → why, in words."""
+        """The reason by field name, for fields that cannot be columns."""
         return {
             name: field.refused for name, field in self._fields.items() if field.refused is not None
         }
 
+    @property
+    def kinds(self) -> dict[str, set[Kind]]:
+        """The kinds of values added so far, by field name."""
+        return {name: field.kinds for name, field in self._fields.items()}
+
     def finish(self, create: Create, strings: Strings) -> dict[str, Any]:
-        """Write everything; the builder is empty afterwards. Returns the facts."""
+        """Write all columns and empty the builder.
+
+        Args:
+            create: Makes an array to fill; names as in ``open_columns``.
+            strings: Stores a string table.
+
+        Returns:
+            The facts that ``open_columns`` needs.
+        """
         fields: list[dict[str, Any]] = []
         while self._fields:
             name = next(iter(self._fields))
@@ -94,16 +110,17 @@ class ColumnsBuilder:
 
 
 def _fits(text: str) -> bool:
+    """Return whether a text is encodable and short enough for a keyword or a field name."""
     if text.isascii():
-        return len(text) <= MAX_BYTES
+        return len(text) <= MAX_KEYWORD_BYTES
     try:
-        return len(text) <= MAX_BYTES and len(text.encode()) <= MAX_BYTES
+        return len(text) <= MAX_KEYWORD_BYTES and len(text.encode()) <= MAX_KEYWORD_BYTES
     except UnicodeEncodeError:
         return False
 
 
 class _Cells:
-    """The values of one kind as they come: the row and the value (or provisional code) of each."""
+    """The values of one kind in order of arrival: the row and the value (or provisional code) of each."""
 
     def __init__(self, typecode: str) -> None:
         self.rows = array("i")
@@ -115,46 +132,51 @@ class _Cells:
 
 
 class _Field:
-    """One field being read; refused: why it will be no column."""
+    """One field while it is read; refused: why it cannot be a column."""
 
     def __init__(self) -> None:
         self.refused: str | None = None
         self._cells: dict[Kind, _Cells] = {}
         self._keywords: dict[str, int] = {}
 
+    @property
+    def kinds(self) -> set[Kind]:
+        return set(self._cells)
+
     def add(self, row: int, value: Any) -> None:
         for item in value if isinstance(value, list) else (value,):
             if item is None:
                 continue
-            reason = self._take(row, item)
+            reason = self._add_item(row, item)
             if reason is not None:
                 self.refused = reason
                 self._cells, self._keywords = {}, {}
                 return
 
-    def _take(self, row: int, item: Any) -> str | None:
+    def _add_item(self, row: int, item: Any) -> str | None:
+        """Add one value; return why it does not fit, or None."""
         if isinstance(item, str):
             if not _fits(item):
-                return f"it holds text longer than {MAX_BYTES} bytes"
+                return f"it holds text longer than {MAX_KEYWORD_BYTES} bytes"
             code = self._keywords.setdefault(item, len(self._keywords))
             if code >= MAX_KEYWORDS:
                 return f"it holds more than {MAX_KEYWORDS} different texts"
-            self._of("keyword", "i").add(row, code)
+            self._cells_of("keyword", "i").add(row, code)
         elif isinstance(item, bool):
-            self._of("boolean", "b").add(row, item)
+            self._cells_of("boolean", "b").add(row, item)
         elif isinstance(item, int):
-            if abs(item) > LARGEST_INTEGER:
+            if abs(item) > MAX_INTEGER:
                 return "it holds an integer beyond 2^53; store such numbers as text"
-            self._of("number", "d").add(row, item)
+            self._cells_of("number", "d").add(row, item)
         elif isinstance(item, float):
             if not isfinite(item):
                 return "it holds a number that is not finite"
-            self._of("number", "d").add(row, item)
+            self._cells_of("number", "d").add(row, item)
         else:
             return "it holds objects or lists of lists"
         return None
 
-    def _of(self, kind: Kind, typecode: str) -> _Cells:
+    def _cells_of(self, kind: Kind, typecode: str) -> _Cells:
         cells = self._cells.get(kind)
         if cells is None:
             cells = self._cells[kind] = _Cells(typecode)
@@ -163,7 +185,7 @@ class _Field:
     def write(
         self, prefix: str, documents: int, create: Create, strings: Strings
     ) -> dict[Kind, dict[str, Any]]:
-        """Write the parts and say of each how many values it has and whether it holds lists."""
+        """Write the parts; return for each its number of values and whether it has lists."""
         facts: dict[Kind, dict[str, Any]] = {}
         for kind in sorted(self._cells):
             cells = self._cells.pop(kind)
@@ -173,7 +195,7 @@ class _Field:
                 case "boolean":
                     distinct, codes = len(BOOLEANS), raw.astype(np.int64)
                 case "number":
-                    # + 0.0: a negative zero is zero.
+                    # Adding 0.0 turns negative zero into zero, so that both get one code.
                     values, codes = np.unique(raw + 0.0, return_inverse=True)
                     distinct = len(values)
                     create(name + "values", (distinct,), np.float64)[:] = values
@@ -200,7 +222,7 @@ def _write_codes(
     documents: int,
     create: Create,
 ) -> bool:
-    """Codes of the given rows, each once; whether a row holds more than one."""
+    """Write the distinct codes of each row; return whether a row has more than one."""
     dtype = np.min_scalar_type(-max(1, distinct))
     if np.any(rows[1:] == rows[:-1]):
         order = np.lexsort((codes, rows))

@@ -1,7 +1,7 @@
-"""Columns over what a writer stored: mapped arrays and string tables, or the same in memory.
+"""Open stored columns: mapped arrays and string tables, or the same in memory.
 
-facts   {"documents": n, "fields": [field, …]}; a field is {"name", "parts": {kind: {"values", "lists"}}} or, where it
-        is no column, {"name", "refused": why}; its place i in the list names its files
+facts   {"documents": n, "fields": [field, …]}; a field is {"name", "parts": {kind: {"values", "lists"}}} or, if it
+        cannot be a column, {"name", "refused": reason}; its index i in the list names its files
 
 <i>.number.values       float64 (V,), ascending
 <i>.keyword.values      string table, ascending by code point
@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from fullrank.errors import BundleError
 from fullrank.filters.columns.build import ColumnsBuilder
-from fullrank.filters.columns.table import BOOLEANS, KINDS, Column, Columns, Kind, Part
+from fullrank.filters.columns.table import BOOLEANS, KINDS, Column, ColumnPart, Columns, Kind
+from fullrank.storage.checks import check_finite, check_ids, check_rows
 from fullrank.storage.strings import StringTable
-from fullrank.verify import check_finite, check_ids, check_rows
 
 _CODES = frozenset(map(np.dtype, (np.int8, np.int16, np.int32)))
 _FOLDER = "columns/"
@@ -36,42 +36,64 @@ def open_columns(
     *,
     verify: bool = True,
 ) -> Columns:
-    """Columns of n documents over stored parts.
+    """Open the columns of a bundle.
 
-    facts            as build_columns returned them
-    arrays, strings  the parts by name, all of them and no others
-    verify           also look at every value: codes in range, dictionaries and lists ascending
-    Raises BundleError naming the part that is missing or does not fit.
+    Args:
+        documents: Number of documents n.
+        facts: As ``build_columns`` returned them.
+        arrays: Arrays by name; exactly those that the facts describe.
+        strings: String tables by name; exactly those that the facts describe.
+        verify: Also read every value: codes in range, dictionaries and lists ascending.
+
+    Returns:
+        The columns, over the given arrays without a copy.
+
+    Raises:
+        BundleError: A part is missing, unknown or does not match the facts; the message names it.
     """
     by_name: dict[str, Column] = {}
     refused: dict[str, str] = {}
     used: set[str] = set()
     for place, field in enumerate(_fields(facts, documents)):
-        name, parts, reason = _described(field)
+        name, parts, reason = _read_field(field)
         if name in by_name or name in refused:
-            raise BundleError(f"{_FOLDER}: {name!r} is described twice")
+            raise BundleError(f"{_FOLDER}: the manifest describes {name!r} twice")
         if reason is not None:
             refused[name] = reason
             continue
-        opened: dict[Kind, Part] = {}
+        opened: dict[Kind, ColumnPart] = {}
         for kind in KINDS:
             if kind in parts:
                 stem = f"{place}.{kind}."
                 part = _part(stem, kind, parts[kind]["lists"], arrays, strings, used)
                 if len(part.values) != parts[kind]["values"]:
-                    raise BundleError(f"{_FOLDER}{stem}values: not as many as the manifest says")
+                    raise BundleError(
+                        f"{_FOLDER}{stem}values: {len(part.values)} values, the manifest has {parts[kind]['values']}"
+                    )
                 _check_shape(stem, part, documents)
                 if verify:
                     _check_values(stem, part)
                 opened[kind] = part
         by_name[name] = Column(name, opened, documents)
     for name in sorted((arrays.keys() | strings.keys()) - used):
-        raise BundleError(f"{_FOLDER}{name}: no part of this format")
+        raise BundleError(f"{_FOLDER}{name}: not described in the manifest")
     return Columns(documents, by_name, refused)
 
 
 def columns_of(documents: Iterable[Mapping[str, Any]]) -> Columns:
-    """Columns in memory of the stored fields of documents in row order."""
+    """Build columns in memory.
+
+    Args:
+        documents: The stored fields of each document, in row order; JSON values by field name.
+
+    Returns:
+        The columns of these documents.
+
+    Example:
+        >>> columns = columns_of([{"section": "net"}, {"section": "mail"}])
+        >>> matching(parse_filter({"section": "net"}), columns)
+        array([ True, False])
+    """
     builder = ColumnsBuilder()
     for fields in documents:
         builder.add(fields)
@@ -89,26 +111,30 @@ def columns_of(documents: Iterable[Mapping[str, Any]]) -> Columns:
 
 
 def _fields(facts: Mapping[str, Any], documents: int) -> list[Any]:
+    """Return the facts of the fields, checked against the number of documents."""
     match facts:
         case {"documents": int(count), "fields": list(fields), **rest} if not rest:
             if count != documents:
-                raise BundleError(f"{_FOLDER}: of {count} documents, the bundle has {documents}")
+                raise BundleError(
+                    f"{_FOLDER}: the columns have {count} documents, the bundle has {documents}"
+                )
             return fields
-    raise BundleError(f"{_FOLDER}: the manifest does not describe it")
+    raise BundleError(f"{_FOLDER}: the manifest does not describe the columns")
 
 
-def _described(field: Any) -> tuple[str, Mapping[str, Mapping[str, Any]], str | None]:
-    """(name, parts, reason why it is refused) of a field's facts."""
+def _read_field(field: Any) -> tuple[str, Mapping[str, Mapping[str, Any]], str | None]:
+    """Return (name, parts, reason if refused) of a field's facts."""
     match field:
         case {"name": str(name), "refused": str(reason), **rest} if not rest:
             return name, {}, reason
         case {"name": str(name), "parts": dict(parts), **rest} if not rest:
-            if parts.keys() <= set(KINDS) and all(map(_is_described, parts.values())):
+            if parts.keys() <= set(KINDS) and all(map(_is_part, parts.values())):
                 return name, parts, None
     raise BundleError(f"{_FOLDER}: the manifest does not describe a field")
 
 
-def _is_described(part: Any) -> bool:
+def _is_part(part: Any) -> bool:
+    """Return whether these are the facts of a part."""
     match part:
         case {"values": int(), "lists": bool(), **rest}:
             return not rest
@@ -122,8 +148,10 @@ def _part(
     arrays: Mapping[str, npt.NDArray[Any]],
     strings: Mapping[str, Sequence[str]],
     used: set[str],
-) -> Part:
-    def found(parts: Mapping[str, _Stored], name: str) -> _Stored:
+) -> ColumnPart:
+    """Collect the arrays of one part; add their names to used."""
+
+    def find(parts: Mapping[str, _Stored], name: str) -> _Stored:
         if stem + name not in parts:
             raise BundleError(f"{_FOLDER}{stem}{name}: missing")
         used.add(stem + name)
@@ -131,27 +159,29 @@ def _part(
 
     values: Any = BOOLEANS
     if kind == "number":
-        values = found(arrays, "values")
+        values = find(arrays, "values")
         if values.dtype != np.float64 or values.ndim != 1:
-            raise BundleError(f"{_FOLDER}{stem}values: not a row of float64")
+            raise BundleError(f"{_FOLDER}{stem}values: not a one-dimensional float64 array")
     elif kind == "keyword":
-        values = found(strings, "values")
-    return Part(values, found(arrays, "codes"), found(arrays, "indptr") if lists else None)
+        values = find(strings, "values")
+    return ColumnPart(values, find(arrays, "codes"), find(arrays, "indptr") if lists else None)
 
 
-def _check_shape(stem: str, part: Part, documents: int) -> None:
+def _check_shape(stem: str, part: ColumnPart, documents: int) -> None:
     codes, indptr = part.codes, part.indptr
     if codes.dtype not in _CODES or codes.ndim != 1:
-        raise BundleError(f"{_FOLDER}{stem}codes: not a row of codes")
+        raise BundleError(
+            f"{_FOLDER}{stem}codes: not a one-dimensional array of int8, int16 or int32"
+        )
     if len(part.values) > np.iinfo(codes.dtype).max + 1:
         raise BundleError(f"{_FOLDER}{stem}codes: too narrow for {len(part.values)} values")
     if indptr is None and len(codes) != documents:
         raise BundleError(f"{_FOLDER}{stem}codes: {len(codes)} codes for {documents} documents")
     if indptr is not None and (indptr.dtype != np.int64 or indptr.shape != (documents + 1,)):
-        raise BundleError(f"{_FOLDER}{stem}indptr: not int64 ({documents + 1},)")
+        raise BundleError(f"{_FOLDER}{stem}indptr: not an int64 array of shape ({documents + 1},)")
 
 
-def _check_values(stem: str, part: Part) -> None:
+def _check_values(stem: str, part: ColumnPart) -> None:
     values, codes = part.values, part.codes
     stem = _FOLDER + stem
     if isinstance(values, np.ndarray):

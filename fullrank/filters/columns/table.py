@@ -1,20 +1,20 @@
 """Columns: the values of each stored field as codes into a sorted dictionary.
 
-A field has up to three parts side by side, one for each kind of value it holds; a value never changes its kind, so 5,
-"5" and true are three different values.
+A field has up to three parts, one for each kind of value in it. Kinds are never mixed: 5, "5" and true are three
+different values.
 
     boolean   false, true
     number    float64, finite
-    keyword   text of at most 256 bytes, by code point
+    keyword   text of at most 256 bytes, ordered by code point
 
-Code c stands for the c-th smallest value of its part. A question about values (equal to, one of, between) is therefore
-a few ranges of codes, answered by comparing small integers; counting values is counting codes.
+Code c stands for the c-th smallest value of its part. A condition on values (equal to, one of, between) is therefore a
+few ranges of codes, evaluated by comparing small integers; counting values is counting codes.
 
     one value a document    codes (n,), −1 where the document has none
     lists                   indptr int64 (n + 1,), codes (entries,): document i has the distinct, ascending codes
                             codes[indptr[i]:indptr[i + 1]]
 
-Codes are int8, int16 or int32, the smallest that hold their part's values.
+Codes are int8, int16 or int32: the smallest type that fits their part's values.
 """
 
 from __future__ import annotations
@@ -38,68 +38,81 @@ Kind = Literal["boolean", "number", "keyword"]
 KINDS: tuple[Kind, ...] = ("boolean", "number", "keyword")
 BOOLEANS = (False, True)
 
-# Up to so many ranges are compared one by one; beyond, each code is looked up in a table.
-_COMPARED = 8
+# Each comparison reads all codes, so many ranges are faster with one lookup in a table of wanted codes.
+_MAX_COMPARED_RANGES = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ColumnPart:
     """The values of one kind in one field.
 
-    values  ascending and distinct: (False, True), float64 (V,) or a string table
-    codes   (n,) with −1 for none, or (entries,) where indptr is there
-    indptr  int64 (n + 1,) where a document may hold several; else None
+    Attributes:
+        values: Ascending and distinct: (False, True), float64 (V,) or a string table.
+        codes: (n,), −1 for no value; (entries,) if indptr is set.
+        indptr: int64 (n + 1,) if a document may have several values; else None.
     """
 
     values: Sequence[Any] | Float64 | StringTable
     codes: Codes
     indptr: Int64 | None = None
 
-    def equal(self, value: bool | float | str) -> range:
-        """The code of a value of this part's kind, as a range that is empty where there is none."""
-        return self.between(value, value)
+    def codes_of(self, value: bool | float | str) -> range:
+        """Return the code of a value of this part's kind, as a range that is empty for an unknown value."""
+        return self.codes_between(value, value)
 
-    def between(
+    def codes_between(
         self,
         lower: bool | float | str | None,
         upper: bool | float | str | None,
         *,
-        above: bool = False,
-        below: bool = False,
+        exclude_lower: bool = False,
+        exclude_upper: bool = False,
     ) -> range:
-        """The codes of the values from lower to upper; None: without bound.
+        """Return the codes of the values from lower to upper.
 
-        above   leave lower itself out
-        below   leave upper itself out
+        Args:
+            lower: Smallest value, of this part's kind; None for no bound.
+            upper: Largest value; None for no bound.
+            exclude_lower: Leave out lower itself.
+            exclude_upper: Leave out upper itself.
+
+        Returns:
+            A range of codes, empty if no value lies between the bounds.
         """
         values: Any = self.values
-        first = 0 if lower is None else (bisect_right if above else bisect_left)(values, lower)
+        first = (
+            0 if lower is None else (bisect_right if exclude_lower else bisect_left)(values, lower)
+        )
         stop = (
             len(values)
             if upper is None
-            else (bisect_left if below else bisect_right)(values, upper)
+            else (bisect_left if exclude_upper else bisect_right)(values, upper)
         )
         return range(first, max(first, stop))
 
-    def holding(self, spans: Sequence[range]) -> Mask:
-        """bool (n,): the documents that hold a value whose code lies in one of the ranges."""
-        hits = self._hits([span for span in spans if span])
+    def documents_with(self, spans: Sequence[range]) -> Mask:
+        """Return bool (n,): the documents with a value whose code lies in one of the ranges."""
+        hits = self._entries_in([span for span in spans if span])
         if self.indptr is None:
             return hits
-        # How many of the entries before each document's first are hits; a document holds one where that grows.
+        # Matching entries before each document's first: the count grows at a document with a match.
         before = np.zeros(len(hits) + 1, np.int64)
         np.cumsum(hits, out=before[1:])
         before = before[self.indptr]
         return np.asarray(before[1:] > before[:-1])
 
-    def present(self) -> Mask:
-        """bool (n,): the documents that hold any value of this kind."""
+    def has_value(self) -> Mask:
+        """Return bool (n,): the documents with any value of this kind."""
         if self.indptr is None:
             return np.asarray(self.codes >= 0)
         return np.asarray(self.indptr[1:] > self.indptr[:-1])
 
     def counts(self, matching: Mask) -> Int64:
-        """int64 (V,): how many of the matching documents hold each value."""
+        """Return int64 (V,): the number of matching documents with each value.
+
+        Args:
+            matching: bool (n,).
+        """
         if self.indptr is None:
             codes = self.codes[matching]
             codes = codes[codes >= 0]
@@ -107,17 +120,18 @@ class Part:
             codes = self.codes[np.repeat(matching, np.diff(self.indptr))]
         return np.bincount(codes, minlength=len(self.values)).astype(np.int64, copy=False)
 
-    def _hits(self, spans: Sequence[range]) -> Mask:
+    def _entries_in(self, spans: Sequence[range]) -> Mask:
+        """Return, for every entry of codes, whether it lies in one of the ranges."""
         codes = self.codes
-        if len(spans) > _COMPARED:
-            # One place more than there are values: code −1 finds the last, which stays False.
+        if len(spans) > _MAX_COMPARED_RANGES:
+            # Code −1 reads the last entry: one entry more than there are values stays False.
             wanted = np.zeros(len(self.values) + 1, np.bool_)
             for span in spans:
                 wanted[span.start : span.stop] = True
             return wanted[codes]
         hits = np.zeros(len(codes), np.bool_)
         for span in spans:
-            # Codes of a part that has a value fit its dtype, and so do the range's two ends.
+            # The last code of a range fits the dtype of the codes; the end after it may not.
             if len(span) == 1:
                 hits |= codes == span.start
             else:
@@ -127,29 +141,36 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One field: its parts by kind; none where every document leaves it out.
+    """One field of n documents.
 
-    elsewhere  kinds that it holds in documents beside these, so that asking for them is no mistake
+    Attributes:
+        name: The field's name.
+        parts: Its values by kind; empty if no document has a value.
+        documents: Number of documents.
+        kinds_elsewhere: Kinds of the field in the other tables of ``aligned``: conditions on them are valid.
     """
 
     name: str
-    parts: Mapping[Kind, Part]
+    parts: Mapping[Kind, ColumnPart]
     documents: int
-    elsewhere: frozenset[Kind] = frozenset()
+    kinds_elsewhere: frozenset[Kind] = frozenset()
 
-    def present(self) -> Mask:
-        """bool (n,): the documents that hold any value."""
+    def has_value(self) -> Mask:
+        """Return bool (n,): the documents with any value."""
         found = np.zeros(self.documents, np.bool_)
         for part in self.parts.values():
-            found |= part.present()
+            found |= part.has_value()
         return found
 
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns of n documents by field name.
+    """The columns of n documents.
 
-    refused   fields that are no columns → why, in words
+    Attributes:
+        documents: Number of documents.
+        by_name: Column by field name.
+        refused: Reason by field name, for fields that cannot be columns.
     """
 
     documents: int
@@ -164,9 +185,15 @@ class Columns:
 
 
 def aligned(tables: Sequence[Columns]) -> list[Columns]:
-    """The columns of several sets of documents, so that any question is lawful of each that is lawful of their union.
+    """Give several tables the same fields, so that a condition valid for their union is valid for each.
 
-    A field that some do not have is one without values there; one that is refused anywhere is refused everywhere.
+    A field that a table lacks gets a column without values there. A field refused in one table is refused in all.
+
+    Args:
+        tables: The columns of separate sets of documents.
+
+    Returns:
+        The aligned tables, in the same order.
     """
     refused = {name: why for columns in tables for name, why in columns.refused.items()}
     kinds: dict[str, set[Kind]] = {}
@@ -174,12 +201,12 @@ def aligned(tables: Sequence[Columns]) -> list[Columns]:
         for name, column in columns.by_name.items():
             if name not in refused:
                 kinds.setdefault(name, set()).update(column.parts)
-    found = []
+    result = []
     for columns in tables:
         by_name = {}
-        for name, held in kinds.items():
+        for name, found_kinds in kinds.items():
             own = columns.by_name.get(name)
             parts = {} if own is None else own.parts
-            by_name[name] = Column(name, parts, columns.documents, frozenset(held))
-        found.append(Columns(columns.documents, by_name, refused))
-    return found
+            by_name[name] = Column(name, parts, columns.documents, frozenset(found_kinds))
+        result.append(Columns(columns.documents, by_name, refused))
+    return result

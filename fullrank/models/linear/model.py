@@ -1,4 +1,4 @@
-"""A compiled member of the linear family, and what a bundle stores of it."""
+"""A compiled model of the linear family, and its stored form."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32
-from fullrank.features import Counts, Rows, Vocabulary, count_corpus
-from fullrank.model import Parts, TermShare, field_text
+from fullrank.encoding import Encoded, Float32, Rows
+from fullrank.models.contract import Parts, field_text
 from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.sparse import SparseSide
 from fullrank.models.linear.terms import terms
 from fullrank.models.linear.towers import Tower
+from fullrank.scoring import TermShare
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.counting import TextCounter
+from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.phrases import Phrases
 from fullrank.text.words import count_words
 
@@ -26,16 +27,21 @@ KIND = "linear"
 
 @dataclass(frozen=True, eq=False)
 class LinearModel:
-    """A compiled member of the family. ``settings`` is JSON:
+    """A compiled model of the family.
 
-    fields         [[name, [source fields]]]: how a document is cut
-    field_weights  weight of each in φ(d); 0 leaves a field to the exact-match part
-    query_fields   how a document reads as a query
-    phrase_field   the source field whose whole text is a phrase, or ""
-    ngrams         2: known 2-grams count beside words in φ; 1 (or absent): words alone
-    unit           divide u and v by their norms (LSI and other projections)
-    dense_scale    factor on u: α of the mix with tf-idf, γ of a cosine
-    bias           the bias of a document added later
+    Attributes:
+        settings: JSON.
+            fields: [[name, [source fields]]], the fields of a document.
+            field_weights: The weight of each in φ(d); 0 leaves a field to the lexical part.
+            query_fields: The fields of a document used as a query.
+            phrase_field: The source field whose whole text is a phrase, or "".
+            ngrams: 2 counts known 2-grams besides words in φ; 1 (or absent) words alone.
+            unit: Divide u and v by their norms (LSI and other projections).
+            dense_scale: A factor on u: α of the mix with tf-idf, γ of a cosine.
+            bias: The bias of a document added later.
+        query: The dense side of queries.
+        document: The dense side of documents.
+        sparse: The lexical part.
     """
 
     settings: dict[str, Any]
@@ -45,12 +51,12 @@ class LinearModel:
 
     @property
     def n_dense(self) -> int:
-        """N."""
+        """N, the number of dense dimensions."""
         return self.query.width
 
     @property
     def n_sparse(self) -> int:
-        """F."""
+        """F, the number of sparse features."""
         return self.sparse.width
 
     @cached_property
@@ -66,7 +72,7 @@ class LinearModel:
             "buckets": self.sparse.words.buckets,
         }
         dense = {"query_terms": self.query.terms, "document_terms": self.document.terms}
-        # Said only where it is so: bundles of before the towers stay what they were.
+        # Written only if set, so that the settings of bundles from before the towers do not change.
         if self.query.counted:
             dense["counted"] = True
         if self.query.tower.skip:
@@ -75,7 +81,7 @@ class LinearModel:
 
     @cached_property
     def _counter(self) -> TextCounter:
-        """Counts the words of a text, and its 2-grams where the model knows some."""
+        """The function that counts the words of a text, and its 2-grams if the model has any."""
         if self.settings.get("ngrams", 1) == 1:
             return count_words
         known = {*self.query.words.words, *self.document.words.words}
@@ -85,60 +91,58 @@ class LinearModel:
         return count_corpus(columns, counter=self._counter)
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
-        """u and s of each text."""
+        """Encode queries: u and s."""
         counts = self._count([texts])
         phrases = self.sparse.phrases.rows(texts)
         return self.encode_query_counts(counts.words, counts.columns[0], phrases)
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Encoded:
-        """As ``encode_queries``, from texts already counted."""
+        """Encode queries from their counts."""
+        dense = None
         if self.n_dense:
             dense = self._scaled(self.query.embed(words, [counts], [1.0]))
-        else:
-            dense = np.zeros((len(counts), 0), np.float32)
-        return _encoded(dense, self.sparse.query(words, counts, phrases), 0.0)
+        return Encoded.from_rows(self.sparse.query(words, counts, phrases), dense)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """v, t and the default bias of each document."""
+        """Encode documents: v, t and the default bias."""
         counts = self._count(self.columns(documents))
         titles = [field_text(d, [self.settings["phrase_field"]]) for d in documents]
         return self.encode_document_counts(counts, self.sparse.phrases.own(titles))
 
     def encode_document_counts(self, counts: Counts, own: Rows) -> Encoded:
-        """As ``encode_documents``, from one counted column per field."""
+        """Encode documents from one counted column per field; `own` has the phrase of each title."""
         fields = counts.columns[: len(self.settings["fields"])]
+        dense = None
         if self.n_dense:
             weights = self.settings["field_weights"]
             dense = self.finish(self.document.embed(counts.words, fields, weights))
-        else:
-            dense = np.zeros((len(own), 0), np.float32)
         z = [self.sparse.field(counts.words, rows, f) for f, rows in enumerate(fields)]
-        return _encoded(dense, self.sparse.document(z, own), self.settings["bias"])
+        return Encoded.from_rows(self.sparse.document(z, own), dense, self.settings["bias"])
 
     def columns(self, documents: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-        """One column of texts per field."""
+        """Return one column of texts per field."""
         fields = self.settings["fields"]
         return [[field_text(d, sources) for d in documents] for _, sources in fields]
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
-        """A document read as a query."""
+        """Return the text of a document used as a query."""
         return field_text(fields, self.settings["query_fields"])
 
     def query_terms(self, text: str) -> list[TermShare]:
-        """Each word's share of u and its sparse weight; then the phrases."""
+        """Split a query: each word with its share of u and its sparse weight; then the phrases."""
         return self.count_terms(self._count([[text]]), self.sparse.phrases.rows([text]))
 
     def count_terms(self, counts: Counts, phrases: Rows) -> list[TermShare]:
-        """As ``query_terms``, from one text already counted."""
+        """Split a query that is already counted."""
         encoded = self.encode_query_counts(counts.words, counts.columns[0], phrases)
         return terms(self.query, self.sparse, self._scaled, counts, encoded)
 
     def _scaled(self, dense: Float32) -> Float32:
-        """Rows of the query side as they enter the score."""
+        """Scale the rows of the query side by dense_scale."""
         return self.finish(dense) * np.float32(self.settings["dense_scale"])
 
     def finish(self, dense: Float32) -> Float32:
-        """Rows of unit length where the model has them so."""
+        """Divide rows by their norms if the setting `unit` is on."""
         if not self.settings["unit"]:
             return dense
         norm = np.sqrt(np.add.reduce(np.square(dense), axis=1, keepdims=True))
@@ -146,10 +150,10 @@ class LinearModel:
         return np.ascontiguousarray(dense / norm)
 
     def scorer(self, documents: Encoded) -> None:
-        """None: the score is the inner product."""
+        """Return None: the score is the inner product."""
 
     def parts(self) -> Parts:
-        """What a bundle stores."""
+        """Return the stored form of the model."""
         arrays = {
             "sparse.idf": self.sparse.idf,
             "sparse.D": self.sparse.D,
@@ -170,7 +174,7 @@ class LinearModel:
 
     @classmethod
     def from_parts(cls, parts: Parts) -> LinearModel:
-        """The inverse of ``parts``. Raises ValueError when shapes do not fit together."""
+        """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
         settings = {k: v for k, v in parts.config.items() if k not in ("kind", "sparse", "dense")}
         dense, sparse = parts.config["dense"], dict(parts.config["sparse"])
         sides: list[DenseSide] = []
@@ -218,7 +222,7 @@ class LinearModel:
 
 
 def _vocabulary(parts: Parts, name: str, known: list[Vocabulary], buckets: int = 0) -> Vocabulary:
-    """A table of strings as a vocabulary; of equal tables every process holds one, not three."""
+    """Make a vocabulary of a table of strings; equal tables share one, to save memory."""
     words = list(parts.strings[name])
     for other in known:
         if other.words == words:
@@ -230,7 +234,7 @@ def _vocabulary(parts: Parts, name: str, known: list[Vocabulary], buckets: int =
 
 
 def _layers(parts: Parts, name: str, first: int) -> list[Float32]:
-    """The arrays ``name`` followed by first, first + 1, … as far as there are any."""
+    """Return the arrays named `name` + first, first + 1, … up to the first that is missing."""
     found: list[Float32] = []
     while f"{name}{first + len(found)}" in parts.arrays:
         found.append(parts.arrays[f"{name}{first + len(found)}"])
@@ -240,14 +244,3 @@ def _layers(parts: Parts, name: str, first: int) -> list[Float32]:
 def _check(array: Any, rows: int, name: str) -> None:
     if array.shape[0] != rows:
         raise ValueError(f"{name} has {array.shape[0]} rows where {rows} are needed")
-
-
-def _encoded(dense: Float32, rows: Rows, bias: float) -> Encoded:
-    return Encoded(
-        dense,
-        rows.indptr,
-        rows.indices,
-        rows.values,
-        rows.width,
-        np.full(len(rows), bias, np.float32),
-    )

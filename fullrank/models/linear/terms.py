@@ -1,4 +1,4 @@
-"""A query taken apart: what each of its words brings to u and to s."""
+"""Split an encoded query by word: the share of each word in u and s."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32
-from fullrank.features import Counts
-from fullrank.model import TermShare
 from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.sparse import SparseSide
+from fullrank.scoring import TermShare
+from fullrank.text.features import Counts
 
 Finish = Callable[[Float32], Float32]
 
@@ -18,27 +18,30 @@ Finish = Callable[[Float32], Float32]
 def terms(
     dense: DenseSide, sparse: SparseSide, finish: Finish, counts: Counts, encoded: Encoded
 ) -> list[TermShare]:
-    """Each word's share of u and its sparse weight; then the phrases.
+    """Return each word with its share of u and its sparse weight; then the phrases.
 
-    finish   what a model makes of the rows of its dense side
-    counts   of one text
-    encoded  that text
+    Args:
+        dense: The query's dense side.
+        sparse: The lexical part.
+        finish: Scales rows of the dense side as the model does.
+        counts: Of one text.
+        encoded: That text, encoded.
     """
-    weight = dict(zip(encoded.indices.tolist(), encoded.weights.tolist(), strict=True))
+    weight = dict(zip(encoded.sparse.indices.tolist(), encoded.sparse.values.tolist(), strict=True))
     width = encoded.dense.shape[1]
     shares = np.zeros((len(counts.words), width), np.float32)
     if width:
         shares = _shares(dense, finish, counts, encoded.dense[0])
     rows = sparse.words.rows(counts.words)
-    times = np.zeros(len(rows))
-    times[counts.columns[0].indices] = counts.columns[0].values
-    # Words of one bucket are one feature: each has the part of its weight that it occurs.
-    together = np.bincount(rows[rows >= 0], times[rows >= 0], len(sparse.words))
+    tf_of = np.zeros(len(rows))
+    tf_of[counts.columns[0].indices] = counts.columns[0].values
+    # Words of one bucket are one feature: each gets a share of its weight in proportion to its count.
+    bucket_total = np.bincount(rows[rows >= 0], tf_of[rows >= 0], len(sparse.words))
     found = []
     for word, share, row, tf in zip(
-        counts.words, shares, rows.tolist(), times.tolist(), strict=True
+        counts.words, shares, rows.tolist(), tf_of.tolist(), strict=True
     ):
-        part = tf / together[row] if row >= 0 else 0.0
+        part = tf / bucket_total[row] if row >= 0 else 0.0
         found.append(TermShare(word, share, row, weight.get(row, 0.0) * part))
     first = len(sparse.words)
     nothing = np.zeros(width, np.float32)
@@ -49,7 +52,7 @@ def terms(
 
 
 def _shares(side: DenseSide, finish: Finish, counts: Counts, u: Float32) -> Float32:
-    """Row i: the part of u that word i brought; the rows add up to u."""
+    """Return the share of u of each word, one row per word; the rows add up to u."""
     x, unseen = side.features(counts.words, counts.columns, [1.0])
     vectors = side.table[x.indices[x.indices < len(side.words)]]
     if unseen:
@@ -71,10 +74,10 @@ def _shares(side: DenseSide, finish: Finish, counts: Counts, u: Float32) -> Floa
 
 
 def _without_each(side: DenseSide, finish: Finish, parts: Float32, u: Float32) -> Float32:
-    """Shares of u of a query under a tower, given each word's part of the table's sum.
+    """Return the shares of u of a query under a tower, given each word's part of the table's sum.
 
-    δ_i = u − u without word i. They do not add up to u, as u is not linear: what is left over, u − Σ δ, is
-    shared out in proportion to ‖δ_i‖.
+    δ_i = u − (u without word i). The δ_i do not add up to u because u is not linear, so the rest, u − Σ δ, is
+    distributed in proportion to ‖δ_i‖.
     """
     if not len(parts):
         return np.zeros((0, len(u)), np.float32)

@@ -1,10 +1,10 @@
-"""Layers above a table: what turns the weighted sum of word vectors into the dense vector of a text.
+"""Layers above a table: from the weighted sum of word vectors to the dense vector of a text.
 
     a = table · φ                                          the weighted sum, N₀ numbers
     h₁ = tanh(a + b₀),  hᵢ₊₁ = tanh(Wᵢᵀ hᵢ + bᵢ)           Huang et al. 2013, eq. 3; the word hashing is φ
-    y = hₙ₊₁                                               or, with ``skip``: y = a + Wₙᵀ hₙ + bₙ
+    y = hₙ₊₁                                               or, with `skip`: y = a + Wₙᵀ hₙ + bₙ
 
-With ``skip`` the table's sum goes on beside the layers, whose last one is linear: a linear model plus a correction.
+With `skip`, the last layer is linear and the table's sum is added to it: a linear model plus a correction.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from fullrank.encoding import Float32
 
 @dataclass(frozen=True, eq=False)
 class Tower:
-    """The layers of one side; none of them is the identity.
+    """The layers of one side; a tower without layers is the identity.
 
-    weights  n arrays, float32 (Nᵢ₋₁, Nᵢ): W₁ … Wₙ
-    biases   n + 1 arrays, float32 (Nᵢ,): b₀ … bₙ; empty where there are no layers
-    skip     the table's sum beside the layers; then Nₙ = N₀ and n > 0
+    Attributes:
+        weights: n arrays, float32 (Nᵢ₋₁, Nᵢ): W₁ … Wₙ.
+        biases: n + 1 arrays, float32 (Nᵢ,): b₀ … bₙ; empty without layers.
+        skip: Add the table's sum to the last layer; then Nₙ = N₀ and n > 0.
 
-    Raises ValueError when shapes do not fit one another.
+    Raises:
+        ValueError: Shapes do not fit together.
     """
 
     weights: Sequence[Float32] = ()
@@ -46,28 +48,30 @@ class Tower:
             raise ValueError("a tower with skip ends as wide as it starts")
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Tell whether there are layers."""
         return len(self.biases) > 0
 
     def arrays(self) -> Iterator[tuple[str, Float32]]:
-        """Every array under its name: W1, …, b0, …"""
+        """Yield each array with its name: W1, …, b0, …"""
         yield from ((f"W{i}", weight) for i, weight in enumerate(self.weights, 1))
         yield from ((f"b{i}", bias) for i, bias in enumerate(self.biases))
 
     def copy(self) -> Tower:
-        """An independent copy."""
+        """Return an independent copy."""
         return Tower([w.copy() for w in self.weights], [b.copy() for b in self.biases], self.skip)
 
     def width(self, table: int) -> int:
-        """N, above a table of ``table`` columns. Raises ValueError where the two do not fit."""
+        """Return N above a table of `table` columns. Raises ValueError if the two do not fit."""
         if not self:
             return table
         if table != len(self.biases[0]):
-            raise ValueError(f"a tower of {len(self.biases[0])} stands on a table of {table}")
+            raise ValueError(
+                f"tower.b0 has {len(self.biases[0])} numbers where the table has {table} columns"
+            )
         return len(self.biases[-1])
 
     def apply(self, a: Float32) -> Float32:
-        """y of each row of a, float32 (B, N₀) → (B, N). A row's bits depend on that row alone."""
+        """Compute y of each row of a, float32 (B, N₀) → (B, N). The bits of a row depend on that row alone."""
         if not self:
             return a
         out = np.empty((len(a), len(self.biases[-1])), np.float32)
@@ -79,8 +83,8 @@ class Tower:
         last = len(self.weights) - 1
         h: Float32 = np.tanh(a + self.biases[0])
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases[1:], strict=True)):
-            # Products, then a sum down the columns: single additions in the order of the rows,
-            # where a BLAS product's order follows its number of rows, threads and machine.
+            # No BLAS product: its order of additions depends on the number of rows, the threads and the machine.
+            # This sum adds in the order of the rows.
             h = np.add.reduce(h[:, None] * weight, axis=0) + bias
             if not (self.skip and i == last):
                 h = np.tanh(h)

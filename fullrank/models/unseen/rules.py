@@ -1,6 +1,6 @@
-"""Which words a model does not know, and what they weigh.
+"""Which words a model does not know, and their weights, for each kind of model.
 
-A model whose scores depend on more than the query and the document (query expansion) has no rule: it takes no live
+A model whose scores depend on more than the query and the document (query expansion) has no rule: it cannot take live
 documents.
 """
 
@@ -13,39 +13,39 @@ from typing import Protocol
 
 import numpy as np
 
-from fullrank.encoding import Float32
-from fullrank.features import Rows, Vocabulary, bm25, row_sums, saturate, summed, tfidf
-from fullrank.linear import LinearModel
-from fullrank.model import Model
+from fullrank.encoding import Float32, Rows
+from fullrank.models.contract import Model
 from fullrank.models.language import LanguageModel
+from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.translation import TranslationModel
+from fullrank.text.features import Vocabulary, bm25, saturate, tfidf
 
 
 class Rule(Protocol):
-    """Which words a model does not know, and what they weigh.
+    """Which words a model does not know, and their weights.
 
-    Counts and weights are over the W known words and R rows behind them; the weights of the known ones are not used.
+    Counts and weights are over the W known words and the R buckets after them; the weights of known words are not used.
     """
 
     @property
     def words(self) -> Vocabulary:
-        """What the exact part knows, W words."""
+        """The W words of the lexical part."""
 
     @property
     def columns(self) -> Sequence[Sequence[str]]:
         """The source fields of each column of a document's texts."""
 
     def query(self, counts: Rows) -> Rows:
-        """Weights of queries."""
+        """Weigh queries."""
 
     def document(self, columns: Sequence[Rows]) -> Rows:
-        """Weights of documents, given their columns."""
+        """Weigh documents, given their columns."""
 
 
 def rule_of(model: Model) -> Rule | None:
-    """What words mean that a model does not know; None where it takes no live documents."""
+    """Return the rule of a model; None for a model that cannot take live documents."""
     match model:
         case LinearModel():
             return _linear(model)
@@ -54,27 +54,27 @@ def rule_of(model: Model) -> Rule | None:
         case PairModel():
             sources = [names for _, names in model.settings["fields"]]
             words = model.texts.words
-            return Weighed(words, model.texts.idf[: len(words)], sources, [1.0])
+            return LexicalRule(words, model.texts.idf[: len(words)], sources, [1.0])
         case LanguageModel():
-            return Likelihood(model)
+            return LikelihoodRule(model)
         case MixedModel():
             return _mixed(model)
     return None
 
 
 def _linear(model: LinearModel) -> Rule:
-    """As the exact part has it; where a model has none, the cosine of tf-idf vectors on the scale of u·v."""
+    """Weigh as the lexical part does; without one, as the cosine of tf-idf vectors on the scale of u·v."""
     side, fields = model.sparse, [sources for _, sources in model.settings["fields"]]
     words = len(side.words)
-    # Of most words nothing was learned but what all of a field share.
+    # Most words kept the diagonal that all words of a field share, which is the median.
     usual = np.median(side.D, axis=1).tolist() if words else []
     if side.scheme == "none" or max(usual, default=0.0) <= 0:
         everything = [name for sources in fields for name in sources]
         dense = model.document
         scale = abs(float(model.settings["dense_scale"])) or 1.0
-        return Weighed(dense.words, dense.idf[: len(dense.words)], [everything], [scale])
+        return LexicalRule(dense.words, dense.idf[: len(dense.words)], [everything], [scale])
     diagonal = [max(value, 0.0) for value in usual]
-    return Weighed(
+    return LexicalRule(
         side.words,
         side.idf,
         fields,
@@ -88,24 +88,25 @@ def _linear(model: LinearModel) -> Rule:
 
 
 def _mixed(model: MixedModel) -> Rule | None:
-    """As the first model has it whose exact part knows words, times its weight."""
+    """Weigh as the first model with words in its lexical part, times its weight."""
     rules = [rule_of(part) for part in model.models]
     found = [(rule, weight) for rule, weight in zip(rules, model.weights, strict=True) if rule]
     if len(found) < len(rules):
         return None
     best = next((one for one in found if one[1] > 0 and len(one[0].words)), found[0])
-    return Scaled(*best)
+    return ScaledRule(*best)
 
 
 @dataclass(frozen=True, eq=False)
-class Weighed:
-    """Unseen words in the scheme of an exact part: BM25, or unit tf-idf vectors.
+class LexicalRule:
+    """Unknown words in the scheme of a lexical part: BM25, or unit tf-idf vectors.
 
-    words     what the exact part knows
-    idf       float32 (W,)
-    columns   the source fields of each column
-    diagonal  of each column, for a word that nothing was learned of
-    scheme    "bm25" or "tfidf"
+    Attributes:
+        words: The words of the lexical part.
+        idf: float32 (W,).
+        columns: The source fields of each column.
+        diagonal: Of each column, for a word without a trained weight.
+        scheme: "bm25" or "tfidf".
     """
 
     words: Vocabulary
@@ -120,17 +121,17 @@ class Weighed:
 
     @cached_property
     def _idf(self) -> Float32:
-        """idf of each known word, and last of unseen ones: that of a word as rare as any."""
+        """idf of each known word, and last that of unknown words, the highest idf."""
         return np.append(self.idf, np.float32(self.idf.max(initial=0.0) or 1.0)).astype(np.float32)
 
     def query(self, counts: Rows) -> Rows:
-        """Saturated counts, or unit vectors."""
+        """Return saturated counts, or unit vectors."""
         if self.scheme == "bm25":
             return saturate(counts, self.k3)
         return counts.with_values(tfidf(self._clipped(counts), self._idf).values)
 
     def document(self, columns: Sequence[Rows]) -> Rows:
-        """Σ_f D_f z_f; lengths and norms are those of all words of a text."""
+        """Return Σ_f D_f z_f; lengths and norms are those of all words of a text."""
         parts = []
         for f, (counts, diagonal) in enumerate(zip(columns, self.diagonal, strict=True)):
             clipped = self._clipped(counts)
@@ -140,16 +141,16 @@ class Weighed:
             else:
                 z = tfidf(clipped, self._idf)
             parts.append(counts.with_values(z.values * np.float32(diagonal)))
-        return summed(parts)
+        return Rows.add(parts)
 
     def _clipped(self, counts: Rows) -> Rows:
-        """All unseen words as one, for what looks up their idf."""
+        """Map all unknown words to one column, the one with their idf."""
         return replace(counts, indices=np.minimum(counts.indices, len(self.words)))
 
 
 @dataclass(frozen=True, eq=False)
-class Likelihood:
-    """Unseen words of a language model: log(1 + c λ₂ P_ml / P_C) as its scorer has it, P_C that of the rarest word."""
+class LikelihoodRule:
+    """Unknown words of a language model: log(1 + c λ₂ P_ml / P_C) as in its scorer, with P_C of the rarest word."""
 
     model: LanguageModel
 
@@ -162,13 +163,13 @@ class Likelihood:
         return [self.model.settings["fields"]]
 
     def query(self, counts: Rows) -> Rows:
-        """How often each word occurs."""
+        """Return the counts."""
         return counts
 
     def document(self, columns: Sequence[Rows]) -> Rows:
-        """What one occurrence in a query brings."""
+        """Return the contribution of one occurrence in a query."""
         [counts] = columns
-        length = np.repeat(row_sums(counts), np.diff(counts.indptr))
+        length = np.repeat(counts.sums(), np.diff(counts.indptr))
         share = counts.values.astype(np.float64) / length
         return counts.with_values(np.log1p(self._factor * share).astype(np.float32))
 
@@ -177,13 +178,13 @@ class Likelihood:
         lambda1, lambda2 = self.model.settings["lambda1"], self.model.settings["lambda2"]
         c = (1 - lambda1) / lambda1
         seen = self.model.background[self.model.background > 0]
-        # Where the model leaves a document's own words out they are what an unseen word has.
+        # With λ₂ = 0 the model ignores a document's own words, but an unknown word has nothing else: count it fully.
         return (c * lambda2 or c or 1.0) / float(seen.min(initial=1.0))
 
 
 @dataclass(frozen=True, eq=False)
-class Scaled:
-    """A rule whose queries weigh ``weight`` times as much."""
+class ScaledRule:
+    """A rule with query weights multiplied by `weight`."""
 
     rule: Rule
     weight: float

@@ -1,6 +1,6 @@
-"""Make an index from encoded documents, and open what was made.
+"""Build an index from encoded documents; open and check a stored one.
 
-``documents`` may be memory maps of any size: they are read in chunks; what is made is written where ``create`` says.
+The documents may be memory maps of any size: they are read in chunks, and `create` decides where the parts are written.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.index import Effort, Index
 from fullrank.progress import Progress, silent
+from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.codes import Codes, Create, build_codes
 from fullrank.retrieval.index.postings import Postings, build_postings
 from fullrank.retrieval.index.shortlists import Shortlists, build_shortlists, shapes
 
-# Below so many documents a scan of the truth takes a millisecond: there is no index.
+# With fewer documents, a scan without an index takes a millisecond.
 INDEXED_FROM = 20_000
 _POSTINGS = {
     "indptr": "postings.indptr",
@@ -40,18 +40,22 @@ CELL_OF = "cells.of"
 
 
 def build_index(documents: Encoded, create: Create, progress: Progress = silent) -> Index:
-    """The compact copies of the documents."""
+    """Build the index of the documents; `create(name, shape, dtype)` makes each array."""
     codes = build_codes(documents.dense, create, progress)
-    postings = build_postings(documents, create, progress)
+    postings = build_postings(documents.sparse, create, progress)
     shortlists = build_shortlists(postings, len(documents), create)
     largest = float(np.abs(documents.bias).max(initial=0.0))
-    # In a file and not in the manifest, so that a hash guards what certificates rest on.
+    # The bounds are in a file because files have checksums, and certificates depend on these numbers.
     create("bounds", (3,), np.float64)[:] = codes.error, codes.length, largest
     return Index(codes, postings, documents.bias, largest, shortlists)
 
 
 def check_index(index: Index, documents: Encoded) -> None:
-    """Everything an index points to is there. Raises BundleError naming the file."""
+    """Check that every row, word and cell of an index exists.
+
+    Raises:
+        BundleError: One does not; the message names the file.
+    """
     count, lists = len(documents), [("postings", index.postings.indptr, index.postings.rows)]
     if index.shortlists is not None:
         lists.append(("champions", index.shortlists.indptr, index.shortlists.rows))
@@ -62,19 +66,21 @@ def check_index(index: Index, documents: Encoded) -> None:
             raise BundleError(f"index/{name}.rows.npy: a row outside 0..{count - 1}")
     bounds = (index.codes.error, index.codes.length, index.largest_bias)
     if not all(np.isfinite(bound) and bound >= 0 for bound in bounds):
-        raise BundleError("index/bounds.npy: a bound that is none")
+        raise BundleError("index/bounds.npy: a bound is not a finite number above zero")
     if index.shortlists is not None:
         words = index.shortlists.signed
-        if np.any(words[1:] <= words[:-1]) or np.any((words < 0) | (words >= documents.width)):
+        if np.any(words[1:] <= words[:-1]) or np.any(
+            (words < 0) | (words >= documents.sparse.width)
+        ):
             raise BundleError("index/signatures.words.npy: does not ascend among the words")
     if index.cells is not None and int(index.cells.of.max(initial=0)) >= index.cells.count:
-        raise BundleError(f"index/{CELL_OF}.npy: a cell that is none")
-    if index.effort is not None and not index.effort.sound():
-        raise BundleError("index: a fast mode that looks nowhere")
+        raise BundleError(f"index/{CELL_OF}.npy: a cell that does not exist")
+    if index.effort is not None and not index.effort.is_valid():
+        raise BundleError("manifest.json: index.fast.effort: a number is out of range")
 
 
 def index_in_memory(documents: Encoded) -> Index:
-    """The same without files."""
+    """Build the index in memory."""
     return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype))
 
 
@@ -84,11 +90,21 @@ def open_index(
     documents: Encoded,
     cells: Path | None,
 ) -> Index:
-    """The index over mapped arrays. Raises BundleError where they do not fit the documents."""
+    """Open an index over mapped arrays.
+
+    Args:
+        arrays: The arrays of `index/`, by name.
+        facts: The manifest's section "index".
+        documents: The documents of the bundle.
+        cells: The file of the cells, if there is one.
+
+    Raises:
+        BundleError: An array is missing or does not fit the documents.
+    """
     from fullrank.retrieval.index.cells import open_cells
 
-    count, width, entries = len(documents), documents.width, len(documents.indices)
-    # An index of before there were signatures has cells of another kind: nothing there is fast.
+    count, width, entries = len(documents), documents.sparse.width, len(documents.sparse.indices)
+    # An index without signatures has cells of an older kind: it has no fast mode.
     fast = facts.get("fast", {}) if _SHORTLISTS["signatures"] in arrays else None
     try:
         postings = Postings(**{name: arrays[file] for name, file in _POSTINGS.items()})
@@ -98,7 +114,7 @@ def open_index(
         shortlists = effort = None
         if fast is not None:
             shortlists = Shortlists(**{name: arrays[file] for name, file in _SHORTLISTS.items()})
-            effort = Effort(**fast["effort"]) if "effort" in fast else None
+            effort = Effort.from_json(fast["effort"]) if "effort" in fast else None
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"index: {type(error).__name__}: {error}") from error
     wanted: list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]] = [
@@ -112,7 +128,7 @@ def open_index(
     ]
     if shortlists is not None:
         wanted += shapes(shortlists, width, count)
-    # Without an effort nothing would look into the cells, and each process holds its own.
+    # Without an effort no search uses the cells, which take memory in each process.
     opened = None
     if cells is not None and effort is not None:
         if CELL_OF not in arrays:

@@ -1,11 +1,12 @@
-"""A FAISS inner-product index over the dense parts: the dense candidates of the fast mode.
+"""Dense candidates of the fast mode: a FAISS inner-product index over the dense parts.
 
-IndexIVFPQFastScan: about 4 √n cells, and of each document what its cell's centre leaves, two numbers in four bits, 16
-documents to an instruction. Its results are scored in full by the caller, so it can lose a result but never change a
-score. Cells are grown by distance and looked at in the order of u · centre: of what is in a cell, that is the mean.
+IndexIVFPQFastScan with about 4 √n cells. Of each document it stores the residual from the centre of its cell, four bits
+per two numbers, and compares 16 documents per instruction. The caller scores the results in full, so this index can
+lose a result but never change a score. Cells are trained by distance and searched in the order of u · centre, which is
+the mean u·v in the cell.
 
-IVF and not HNSW: the document vectors have no common length, and a graph over unnormalised inner products stays below
-what an IVF finds in the same time. FAISS does not map these lists: each worker holds n (N / 4 + 8) bytes of its own.
+IVF and not HNSW: the document vectors have no common length, and a graph over unnormalised inner products finds less
+than an IVF in the same time. FAISS does not map these lists, so each worker has its own copy: n (N / 4 + 8) bytes.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from fullrank.progress import Progress, silent
 
 UInt16 = npt.NDArray[np.uint16]
 
-# k-means sees at most this many vectors a cell: beyond it the cells hardly move.
+# k-means sees at most this many vectors per cell; with more the centres hardly move.
 _POINTS_PER_CELL = 40
 _ITERATIONS = 10
 _CHUNK = 1 << 16
-_MOST = 1 << 16
-# Of longer vectors squared distances may overflow, which FAISS ends the process over.
-LONGEST = 1e18
-# One query at a time, its results in a reservoir: what FAISS takes by itself for one query is slower.
+_MAX_CELLS = 1 << 16
+# Squared distances of longer vectors may overflow, and FAISS then aborts the process.
+MAX_LENGTH = 1e18
+# One query at a time with a reservoir of results: faster than the variant that FAISS picks for one query.
 _ONE_QUERY = 11
 
 
 class Cells:
-    """Searches the index; many threads may share it.
+    """Searches the index; threads may share it.
 
-    of       uint16 (n,): the cell of each document
-    centres  float32 (cells, N)
+    Attributes:
+        of: uint16 (n,), the cell of each document.
+        centres: float32 (cells, N).
     """
 
     def __init__(self, index: faiss.IndexIVF, of: UInt16) -> None:
@@ -50,20 +52,30 @@ class Cells:
 
     @property
     def count(self) -> int:
-        """How many cells there are."""
+        """The number of cells."""
         return int(self.index.nlist)
 
     def near(self, u: Float32) -> Float32:
-        """u · centre of each cell."""
+        """Return u · centre of each cell, float32 (cells,)."""
         found: Float32 = self.centres @ u
         return found
 
     def search(
         self, u: Float32, near: Float32, limit: int, nprobe: int, margin: float = 0.0
     ) -> Int64:
-        """Rows of about the largest u·v, int64 (at most limit,), among nprobe cells and those little behind.
+        """Find the rows of about the largest u·v.
 
-        A query that lies between many cells has its documents in many; one that a few cells are far ahead for, in few.
+        A query between many cells has its documents in many of them, so it searches every cell within the margin.
+
+        Args:
+            u: float32 (N,).
+            near: The result of `near(u)`.
+            limit: How many rows to return at most.
+            nprobe: How many of the nearest cells to search.
+            margin: Also search cells that score lower by at most this share of ‖u‖ · the mean length of a centre.
+
+        Returns:
+            int64 (at most limit,).
         """
         nprobe = min(nprobe, self.count)
         least = np.partition(near, self.count - nprobe)[self.count - nprobe]
@@ -71,7 +83,7 @@ class Cells:
         cells = np.flatnonzero(near >= least)
         values = near.take(cells)
         found, scores = np.empty(limit, np.int64), np.empty(limit, np.float32)
-        # FAISS would look for the cells itself, a second time.
+        # index.search would compute the nearest cells a second time.
         self.index.search_preassigned_c(  # type: ignore[attr-defined]
             1,
             faiss.swig_ptr(u),
@@ -87,13 +99,16 @@ class Cells:
 
 
 def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = silent) -> None:
-    """Write the index of float32 (n, N) to a file, entry i is document row i; and into ``of`` each document's cell.
+    """Write the index of float32 (n, N) to a file, and each document's cell into `of`.
 
-    One thread, fixed seed: the same vectors give the same bytes, and no OpenMP pool is left behind for a later fork to
-    trip over. Holds n N / 4 bytes. Raises BundleError when the file cannot be written.
+    It runs on one thread with a fixed seed, so equal vectors give equal bytes, and no OpenMP pool stays that would hang
+    a later fork. It holds n N / 4 bytes.
+
+    Raises:
+        BundleError: The file cannot be written.
     """
     count, width = vectors.shape
-    cells = max(1, min(round(4 * count**0.5), count // 8, _MOST))
+    cells = max(1, min(round(4 * count**0.5), count // 8, _MAX_CELLS))
     near = faiss.IndexFlatL2(width)
     parts = width // 2 if width % 2 == 0 else width
     index = faiss.IndexIVFPQFastScan(near, width, cells, parts, 4, faiss.METRIC_INNER_PRODUCT)
@@ -118,7 +133,7 @@ def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = s
             size = lists.list_size(cell)
             if size:
                 of[faiss.rev_swig_ptr(lists.get_ids(cell), size)] = cell
-        # Grown by distance, asked by inner product.
+        # Trained by distance, searched by inner product.
         centres = faiss.IndexFlatIP(width)
         centres.add(near.reconstruct_n(0, cells))
         index.quantizer = centres
@@ -131,7 +146,11 @@ def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = s
 
 
 def open_cells(path: Path, of: UInt16) -> Cells:
-    """Read an index. FAISS trusts what it parses: hash the file first. Raises BundleError when it cannot be read."""
+    """Read an index. FAISS trusts the file, so check its sha256 first.
+
+    Raises:
+        BundleError: The file cannot be read.
+    """
     try:
         index = faiss.read_index(str(path))
     except RuntimeError as error:

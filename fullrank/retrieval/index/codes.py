@@ -1,9 +1,9 @@
-"""v of every document in a quarter of its bytes: int8 codes and one scale a document.
+"""int8 codes of the dense parts, one scale per document: a quarter of the bytes of v.
 
     v̂_d = a_d c_d      a_d = max_j |v_dj| / 127,   c_d = round(v_d / a_d)
 
-A query is coded in the same way, û = a_q c_q, so a scan is integer arithmetic and reads n N bytes. What it may be
-off by follows from Cauchy and Schwarz:
+A query is coded in the same way, û = a_q c_q, so a scan is integer arithmetic over n N bytes. By Cauchy and Schwarz its
+error is at most
 
     |u·v_d − û·v̂_d| ≤ ‖u‖ max_d ‖v_d − v̂_d‖ + ‖u − û‖ max_d ‖v̂_d‖
 """
@@ -26,13 +26,20 @@ Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
 _LEVELS = 127
 _CHUNK = 1 << 16
-# Documents scanned at a time: their products are 64 KB.
+# Documents scanned at a time: their products take 64 KB.
 _BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """codes int8 (n, N), scales float32 (n,); error = max_d ‖v_d − v̂_d‖ and length = max_d ‖v̂_d‖, rounded up."""
+    """Coded vectors.
+
+    Attributes:
+        codes: int8 (n, N).
+        scales: float32 (n,).
+        error: max_d ‖v_d − v̂_d‖, rounded up.
+        length: max_d ‖v̂_d‖, rounded up.
+    """
 
     codes: Int8
     scales: Float32
@@ -40,7 +47,7 @@ class Codes:
     length: float
 
     def of(self, u: Float32, rows: Int64) -> Float32:
-        """û·v̂ of the given documents, float32 (rows,)."""
+        """Return û·v̂ of the given documents, float32 (rows,)."""
         code, scale = _coded(u[None])
         dots = self._dots(code, self.codes.take(rows, axis=0))
         dots *= scale[0]
@@ -48,9 +55,12 @@ class Codes:
         return dots
 
     def scan(self, u: Float32, scores: Float32) -> float:
-        """Write û·v̂_d of all documents into scores, float32 (n,); returns how far from u·v_d any of them may be.
+        """Write û·v̂_d of all documents into `scores`, float32 (n,).
 
-        Block by block: what a product returns is still in the cache when it is scaled.
+        The scan goes block by block so that products are still in the cache when they are scaled.
+
+        Returns:
+            The largest error against u·v_d; infinite where a product may overflow.
         """
         code, scale, error, _ = encode(u[None])
         for start in range(0, len(scores), _BLOCK):
@@ -59,7 +69,7 @@ class Codes:
             dots *= scale[0]
             np.multiply(dots, self.scales[block], out=scores[block])
         size = float(np.linalg.norm(u.astype(np.float64)))
-        # A product is scaled by the query first: what a document's scale would make small again may overflow.
+        # A product is scaled by the query first, and may overflow before the document's scale makes it small.
         if not float(scale[0]) * _LEVELS**2 * len(u) < float(np.finfo(np.float32).max):
             return np.inf
         return size * self.error + error * self.length
@@ -68,14 +78,14 @@ class Codes:
     def _dots(code: Int8, codes: Int8) -> Float32:
         if not codes.size:
             return np.zeros(len(codes), np.float32)
-        # Never with out=: it returns a None that it does not own (6.5), and after thousands Python aborts.
+        # simsimd 6.5 leaks a reference to None with out=, and Python aborts after some thousand calls.
         found = simsimd.cdist(code, codes, "dot", out_dtype="float32")
         dots: Float32 = np.asarray(found).reshape(-1)
         return dots
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
-    """Codes and scales of float32 (B, N), and max ‖v − v̂‖ and max ‖v̂‖ over them."""
+    """Code float32 (B, N): return codes, scales, max ‖v − v̂‖ and max ‖v̂‖."""
     codes, scales = _coded(vectors)
     decoded = codes.astype(np.float64) * scales.astype(np.float64)[:, None]
     off = np.sqrt(np.square(vectors - decoded).sum(axis=1).max(initial=0.0))
@@ -85,7 +95,7 @@ def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
 
 def _coded(vectors: Float32) -> tuple[Int8, Float32]:
     scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(_LEVELS)
-    # A subnormal scale has no inverse in float32: such a vector is as good as zero.
+    # A subnormal scale has no inverse in float32, so such a vector is coded as zero.
     scales[scales < np.finfo(np.float32).tiny] = 0
     safe = np.where(scales > 0, scales, 1).astype(np.float32)
     codes = np.clip(np.rint(vectors / safe[:, None]), -_LEVELS, _LEVELS)
@@ -94,7 +104,7 @@ def _coded(vectors: Float32) -> tuple[Int8, Float32]:
 
 
 def build_codes(vectors: Float32, create: Create, progress: Progress = silent) -> Codes:
-    """The codes of all documents, a chunk at a time."""
+    """Code all documents, a chunk at a time."""
     codes = create("codes", vectors.shape, np.int8)
     scales = create("scales", (len(vectors),), np.float32)
     error = length = 0.0
@@ -109,5 +119,5 @@ def build_codes(vectors: Float32, create: Create, progress: Progress = silent) -
 
 
 def _up(value: float) -> float:
-    """A little more than a computed norm: its own rounding."""
+    """Round a computed norm up by more than its rounding error."""
     return value * (1 + 1e-9)

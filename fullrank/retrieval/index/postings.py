@@ -1,13 +1,13 @@
-"""word → documents, each with an impact of eight bits.
+"""Posting lists: word → documents, each with an 8-bit impact.
 
     rows      ascending inside a word
     t̂_wd     = low_w + step_w · impact        step_w = (high_w − low_w) / 255
 
-low and high are the least and the largest weight of a word among the documents that have it, so a word that weighs the
-same in all of them is exact, and |s_w t_wd − s_w t̂_wd| ≤ |s_w| step_w / 2.
+low and high are the smallest and the largest weight of a word among its documents. A word with equal weights is
+therefore stored without error, and otherwise |s_w t_wd − s_w t̂_wd| ≤ |s_w| step_w / 2.
 
-A word of a long list costs much to add and, when it weighs little, decides little. ``Postings.plan`` puts such words
-last; those never added are bounded by what they could bring, from min(0, s_w low_w) to max(0, s_w high_w) each.
+A word with a long list costs much to add and, if its weight is low, changes little. `Postings.plan` puts such words
+last; a word that is never added contributes between min(0, s_w low_w) and max(0, s_w high_w).
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create
 
 UInt8 = npt.NDArray[np.uint8]
 
 _LEVELS = 255
-# Entries that are moved at a time while building: 12 bytes each, several times over.
+# Entries per chunk while building; each takes several times 12 bytes.
 _CHUNK = 1 << 22
-# float32 arithmetic of one impact: the look-up's three roundings
+# Three roundings of the float32 look-up of an impact, and one to spare.
 _ROUNDING = 4 * 2.0**-24
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The words of one query that have postings, those first that bring the most for what they cost.
+    """The words of one query that have postings, in the order to add them.
 
-    words    int32 (m,)
-    weights  float64 (m,): s_w
-    below, above  float64 (m + 1,): what the words from i on can bring at least and at most; 0 at m
+    Attributes:
+        words: int32 (m,).
+        weights: float64 (m,), s_w.
+        below: float64 (m + 1,), the least that the words from i on can contribute; 0 at m.
+        above: float64 (m + 1,), the most.
     """
 
     words: Int32
@@ -47,7 +49,14 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Postings:
-    """indptr int64 (F + 1,), rows int32 and impacts uint8 (entries,), limits float32 (F, 2): low and high."""
+    """The posting lists of F words.
+
+    Attributes:
+        indptr: int64 (F + 1,).
+        rows: int32 (entries,).
+        impacts: uint8 (entries,).
+        limits: float32 (F, 2), low and high.
+    """
 
     indptr: Int64
     rows: Int32
@@ -55,7 +64,7 @@ class Postings:
     limits: Float32
 
     def plan(self, words: Int32, weights: Float32) -> Plan:
-        """In which order to add a query's words: by the width of what they can bring, for each posting."""
+        """Order a query's words by the width of their possible contribution per posting, widest first."""
         count = self.indptr[words + 1] - self.indptr[words]
         words, weights, count = words[count > 0], weights[count > 0], count[count > 0]
         s = weights.astype(np.float64)
@@ -66,20 +75,20 @@ class Postings:
         return Plan(words[order], s[order], _after(low[order]), _after(high[order]))
 
     def error(self, words: Int32, weights: Float64) -> float:
-        """Σ |s_w| step_w / 2: how far the impacts of these words may be from their weights."""
+        """Return Σ |s_w| step_w / 2, the largest error of the contributions of these words."""
         limits = self.limits[words].astype(np.float64)
         size = np.abs(limits).max(axis=1, initial=0.0)
         step = (limits[:, 1] - limits[:, 0]) / _LEVELS
         return float(np.sum(np.abs(weights) * (step / 2 + _ROUNDING * size)))
 
     def add(self, word: int, weight: float, scores: Float32) -> None:
-        """scores[d] += s_w t̂_wd for the documents of a word."""
+        """Add s_w t̂_wd to scores[d] for the documents of a word."""
         start, stop = self.indptr[word], self.indptr[word + 1]
         values = self._table(word, weight)[self.impacts[start:stop]]
         np.add.at(scores, self.rows[start:stop], values)
 
     def _table(self, word: int, weight: float) -> Float32:
-        """s_w t̂ of each impact, float32 (256,)."""
+        """Return s_w t̂ of each impact, float32 (256,)."""
         low, high = self.limits[word].tolist()
         values = (low + (high - low) / _LEVELS * _STEPS) * weight
         return np.asarray(values, np.float32)
@@ -89,24 +98,24 @@ _STEPS = np.arange(_LEVELS + 1, dtype=np.float64)
 
 
 def _after(values: Float64) -> Float64:
-    """Sums of the values from i on, (m + 1,)."""
+    """Return the sums of the values from i on, (m + 1,)."""
     sums = np.zeros(len(values) + 1)
     sums[:-1] = np.cumsum(values[::-1])[::-1]
     return sums
 
 
-def build_postings(documents: Encoded, create: Create, progress: Progress = silent) -> Postings:
-    """Turn documents → words round, a chunk of documents at a time.
+def build_postings(documents: Rows, create: Create, progress: Progress = silent) -> Postings:
+    """Transpose documents → words, a chunk of documents at a time.
 
-    The entries of a chunk go behind those of earlier documents, word by word, so that rows ascend without a sort of
-    the whole. Twice over the documents: the limits are known before the first impact is written.
+    Each chunk appends its entries to the lists of its words, so rows ascend without a sort of all entries. There are
+    two passes over the documents, because the limits must be known before the first impact is written.
     """
     width, entries = documents.width, len(documents.indices)
     counts = np.zeros(width, np.int64)
     limits = create("limits", (width, 2), np.float32)
     low, high = np.full(width, np.inf, np.float32), np.full(width, -np.inf, np.float32)
     for first, last in _chunks(documents.indptr):
-        words, weights = np.asarray(documents.indices[first:last]), documents.weights[first:last]
+        words, weights = np.asarray(documents.indices[first:last]), documents.values[first:last]
         counts += np.bincount(words, minlength=width)
         np.minimum.at(low, words, weights)
         np.maximum.at(high, words, weights)
@@ -121,7 +130,7 @@ def build_postings(documents: Encoded, create: Create, progress: Progress = sile
     step = np.maximum(limits[:, 1].astype(np.float64) - limits[:, 0], 0) / _LEVELS
     following = np.array(indptr[:-1])
     for first, last in _chunks(documents.indptr):
-        words, weights = np.asarray(documents.indices[first:last]), documents.weights[first:last]
+        words, weights = np.asarray(documents.indices[first:last]), documents.values[first:last]
         owner = np.searchsorted(documents.indptr, np.arange(first, last), side="right") - 1
         order = np.argsort(words, kind="stable")
         words = words[order]
@@ -137,7 +146,7 @@ def build_postings(documents: Encoded, create: Create, progress: Progress = sile
 
 
 def _chunks(indptr: Int64) -> list[tuple[int, int]]:
-    """Bounds of entries, whole documents each, of about _CHUNK entries."""
+    """Cut the entries into chunks of whole documents, about _CHUNK entries each."""
     ends = np.searchsorted(indptr, np.arange(_CHUNK, indptr[-1] + _CHUNK, _CHUNK), side="left")
     bounds = np.unique(np.concatenate([[0], indptr[np.minimum(ends, len(indptr) - 1)]]))
     return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))

@@ -1,13 +1,14 @@
-"""Frequent words: the documents they weigh most in, best first; and for each document which of them it has, a bit each.
+"""Short lists of frequent words, and a signature of each document: one bit per frequent word.
 
-A list of half of all documents costs much to read and tells little. The fast mode reads its beginning, and of a
-document that it came upon in another way it asks here whether the word is in it. If so the word is taken to bring what
-it brings in the mean to the documents behind that beginning:
+A list of half of all documents is slow to read and says little. The fast mode reads only its head, the documents in
+which the word weighs most. For a document found in another way, the signature says whether the word is in it. If so,
+the estimate adds the mean contribution of the word to the documents behind the head:
 
-    rest_w = (Σ impacts of all − Σ impacts read) / (documents − documents read)
+    rest_w = (Σ all impacts − Σ impacts read) / (documents − documents read)
 
-Words have a list here when they are among the SIGNED most frequent (and in more than FEW documents), those of the
-signatures, or in more than LONGEST documents. The postings hold all others' lists, which are short enough to be read.
+A word has a list here if it is in the signatures, or in more than MAX_LIST_LENGTH documents. The signatures hold the
+MAX_SIGNED_WORDS most frequent of the words that are in more than MIN_SIGNED_DOCUMENTS documents. The lists of all other
+words are short enough to be read from the postings.
 """
 
 from __future__ import annotations
@@ -22,28 +23,32 @@ from fullrank.encoding import Float32, Float64, Int32, Int64
 from fullrank.retrieval.index.codes import Create
 from fullrank.retrieval.index.postings import Postings, UInt8
 
-LONGEST = 8192
-SIGNED = 512
-FEW = 1024
+MAX_LIST_LENGTH = 8192
+MAX_SIGNED_WORDS = 512
+MIN_SIGNED_DOCUMENTS = 1024
 _LEVELS = 255
 
 
 @dataclass(frozen=True, eq=False)
-class Mark:
-    """Where the signatures hold a word of the query, and what it brings a document that it was not read of."""
+class SignatureBit:
+    """A word's bit in the signatures, and the contribution to estimate for a document that has it."""
 
     byte: int
-    bit: np.uint8
+    mask: np.uint8
     value: np.float32
 
 
 @dataclass(frozen=True, eq=False)
 class Shortlists:
-    """indptr int64 (F + 1,), rows int32 and impacts uint8 (entries,): by impact, descending, then by row.
+    """Lists by impact, descending, then by row, and signatures.
 
-    signed      int32 (m,), ascending: the words of the signatures
-    means       float32 (m,): the mean impact of each over all its documents
-    signatures  uint8 (n, ⌈m / 8⌉): bit i & 7 of byte i >> 3 says whether a document has the word signed[i]
+    Attributes:
+        indptr: int64 (F + 1,).
+        rows: int32 (entries,).
+        impacts: uint8 (entries,).
+        signed: int32 (m,), ascending, the words of the signatures.
+        means: float32 (m,), the mean impact of each over all its documents.
+        signatures: uint8 (n, ⌈m / 8⌉); bit i & 7 of byte i >> 3 says whether a document has the word signed[i].
     """
 
     indptr: Int64
@@ -56,11 +61,19 @@ class Shortlists:
 
     def read(
         self, postings: Postings, words: Int32, weights: Float32, depth: int, floor: float = 0.0
-    ) -> tuple[list[tuple[Int32, Float32]], list[Mark]]:
-        """Of each word documents, distinct, and what it brings them beyond what its mark would.
+    ) -> tuple[list[tuple[Int32, Float32]], list[SignatureBit]]:
+        """Read the heads of the lists of a query's words.
 
-        depth  so many of a word of the signatures, at least 1; of others the whole list
-        floor  and no more of it where it brings less than this part of the most that a word of the query brings
+        Args:
+            postings: The lists of the other words.
+            words: int32 (m,).
+            weights: float32 (m,).
+            depth: Entries to read of a word of the signatures, at least 1; other lists are read in full.
+            floor: Stop where the word contributes less than this share of the largest contribution of any word.
+
+        Returns:
+            (rows, values) of each word, rows distinct, and the bits of words read in part. A value leaves out what the
+            bit adds, so that a document gets the sum of both.
         """
         rest = self._rest(postings, depth)
         limits = postings.limits.take(words, axis=0).astype(np.float64)
@@ -68,7 +81,7 @@ class Shortlists:
         step = (limits[:, 1] - limits[:, 0]) * weights / _LEVELS
         start, stop = self.indptr.take(words), self.indptr.take(words + 1)
         begin, end = postings.indptr.take(words), postings.indptr.take(words + 1)
-        # Where a word would be among those of the signatures.
+        # The place of each word among those of the signatures.
         place = np.minimum(self.signed.searchsorted(words), max(0, len(self.signed) - 1))
         signed = np.zeros(len(words), np.bool_)
         if len(self.signed):
@@ -79,7 +92,7 @@ class Shortlists:
         value[marked] = low[marked] + step[marked] * rest[place[marked]]
         base = low - value
         least = floor * float((base + _LEVELS * np.maximum(step, 0)).max(initial=0.0))
-        # Only where the list goes from what brings the most to what brings the least.
+        # A floor needs contributions that descend along the list.
         cut = marked & (step > 0) & (limits[:, 1] > 0) & (least > 0)
         found = []
         lines = zip(start.tolist(), stop.tolist(), begin.tolist(), end.tolist(), strict=True)
@@ -96,12 +109,12 @@ class Shortlists:
                 values += np.float32(base[i])
                 found.append((source.rows[first:last], values))
         return found, [
-            Mark(place[i] >> 3, np.uint8(1 << (place[i] & 7)), np.float32(value[i]))
+            SignatureBit(place[i] >> 3, np.uint8(1 << (place[i] & 7)), np.float32(value[i]))
             for i in np.flatnonzero(marked)
         ]
 
     def _rest(self, postings: Postings, depth: int) -> Float64:
-        """rest_w of the words of the signatures."""
+        """Return rest_w of the words of the signatures."""
         known = self._rests.get(depth)
         if known is None:
             known = self.means.astype(np.float64)
@@ -117,13 +130,13 @@ class Shortlists:
 
 
 def build_shortlists(postings: Postings, documents: int, create: Create) -> Shortlists:
-    """The lists and signatures of the words of so many documents."""
+    """Build the lists and the signatures."""
     counts = np.diff(postings.indptr)
-    most = np.argsort(-counts, kind="stable")[:SIGNED]
-    signed = np.sort(most[counts[most] > FEW])
-    listed = np.union1d(signed, np.flatnonzero(counts > LONGEST))
+    most = np.argsort(-counts, kind="stable")[:MAX_SIGNED_WORDS]
+    signed = np.sort(most[counts[most] > MIN_SIGNED_DOCUMENTS])
+    listed = np.union1d(signed, np.flatnonzero(counts > MAX_LIST_LENGTH))
     kept = np.zeros(len(counts), np.int64)
-    kept[listed] = np.minimum(counts[listed], LONGEST)
+    kept[listed] = np.minimum(counts[listed], MAX_LIST_LENGTH)
     indptr = create("champions.indptr", (len(counts) + 1,), np.int64)
     np.cumsum(kept, out=indptr[1:])
     rows = create("champions.rows", (int(kept.sum()),), np.int32)
@@ -132,7 +145,7 @@ def build_shortlists(postings: Postings, documents: int, create: Create) -> Shor
         every = slice(postings.indptr[word], postings.indptr[word + 1])
         at = slice(indptr[word], indptr[word + 1])
         impact = np.asarray(postings.impacts[every])
-        # A word of negative weights excludes rather than finds; by size all the same.
+        # Weights may all be negative: order by absolute value.
         size = impact.astype(np.int16) * (1 if postings.limits[word, 1] > 0 else -1)
         order = np.argsort(-size, kind="stable")[: at.stop - at.start]
         rows[at], impacts[at] = postings.rows[every][order], impact[order]
@@ -151,7 +164,7 @@ def build_shortlists(postings: Postings, documents: int, create: Create) -> Shor
 def shapes(
     lists: Shortlists, width: int, documents: int
 ) -> list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]]:
-    """File, array, dtype and shape of each part, for so many words and documents."""
+    """Return name, array, dtype and shape of each part, for an index of `width` words."""
     kept, signed = len(lists.rows), len(lists.signed)
     return [
         ("champions.indptr", lists.indptr, "<i8", (width + 1,)),

@@ -1,0 +1,271 @@
+"""An opened bundle: search, explain, encode and evaluate in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.bundle.manifest import Manifest
+from fullrank.encoding import Encoded
+from fullrank.filters.columns import Columns, columns_of, open_columns
+from fullrank.filters.query import matching, parse_filter
+from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
+from fullrank.models.contract import Model
+from fullrank.models.unseen import OpenModel, live_model
+from fullrank.retrieval import Mask, Retriever
+from fullrank.retrieval.explain import Explanation, explain
+from fullrank.scoring import WordScore
+from fullrank.storage.documents import DocumentStore
+
+# Documents per query that measures see, by TREC's convention.
+_DEPTH = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One document of a search result: score = dense + lexical + bias.
+
+    Attributes:
+        fields: The stored fields.
+        words: With explain=True, the words of the query that contributed most.
+    """
+
+    id: str
+    score: float
+    dense: float
+    lexical: float
+    bias: float
+    fields: dict[str, Any]
+    words: list[WordScore] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult(Sequence[Hit]):
+    """Hits, best first, ties by id.
+
+    Attributes:
+        certified: The hits are proven to be the top of the full ranking.
+        total: How many documents the search could have returned.
+    """
+
+    hits: list[Hit]
+    certified: bool
+    total: int
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.hits[place]
+
+    def __iter__(self) -> Iterator[Hit]:
+        return iter(self.hits)
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A folder of a bundle besides the documents: its facts, arrays and string tables by name."""
+
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, npt.NDArray[Any]]
+    strings: Mapping[str, Sequence[str]]
+
+    def columns(self, documents: int, *, verify: bool) -> Columns:
+        """Open the section "columns" of a bundle with this number of documents."""
+        return open_columns(documents, self.facts, self.arrays, self.strings, verify=verify)
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """An opened bundle: the model, the encoded documents (mapped), their stored fields, and retrieval.
+
+    Attributes:
+        sections: "index" and "columns", where the bundle has them.
+    """
+
+    path: Path
+    manifest: Manifest
+    model: Model
+    encoded: Encoded
+    documents: DocumentStore
+    retriever: Retriever
+    sections: Mapping[str, Section]
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    @property
+    def version(self) -> str:
+        return self.manifest.version
+
+    @property
+    def bundle_id(self) -> str:
+        return self.manifest.bundle_id
+
+    @property
+    def card(self) -> Mapping[str, Any]:
+        return self.manifest.card
+
+    @cached_property
+    def live_model(self) -> OpenModel | None:
+        """The model with features for unknown words; None for a model that cannot take live documents."""
+        return live_model(self.model)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The stored fields as columns: mapped, or built on first use from a bundle without them."""
+        stored = self.sections.get("columns")
+        if stored is None:
+            return columns_of(map(self.documents.fields, range(len(self.documents))))
+        return stored.columns(len(self.documents), verify=False)
+
+    def search(
+        self,
+        text: str,
+        limit: int = 10,
+        *,
+        offset: int = 0,
+        filter: Mapping[str, Any] | None = None,
+        exclude: Collection[str] = (),
+        mode: str = "exact",
+        explain: bool = False,
+    ) -> SearchResult:
+        """Search the documents.
+
+        Args:
+            text: The query.
+            limit: How many hits, at least 1.
+            offset: How many of the best documents to skip.
+            filter: Which documents may be returned, in the JSON form of docs/api.md.
+            exclude: Ids of documents that must not be returned; unknown ids are ignored.
+            mode: "exact", or "fast" where the bundle has that mode (otherwise the search is exact).
+            explain: Attach to each hit the words that contributed most.
+
+        Raises:
+            FilterError: The filter is malformed or does not fit the stored fields.
+            ValueError: The mode is unknown.
+
+        Example:
+            >>> bundle = open_bundle(path)
+            >>> for hit in bundle.search("red apple", limit=2):
+            ...     print(hit.id, round(hit.score, 2), hit.fields["title"])
+            apple 2.3 Apple
+            ringo 2.1 りんご
+            >>> [hit.id for hit in bundle.search("red apple", filter={"tags": "sweet"})]
+            ['apple-pie']
+        """
+        query = self.encode(text)
+        deleted = self._deleted(filter, exclude)
+        [ranking] = self.retriever.search(query, limit, offset=offset, deleted=deleted, mode=mode)
+        terms = self.model.query_terms(text) if explain else None
+        hits = [
+            Hit(
+                self.documents.ids[row],
+                score,
+                dense,
+                lexical,
+                bias,
+                self.documents.fields(row),
+                None if terms is None else self._explain(terms, query, row).words,
+            )
+            for row, score, dense, lexical, bias in ranking.places()
+        ]
+        return SearchResult(hits, ranking.certified, ranking.total)
+
+    def explain(self, text: str, id: str, limit: int = 8) -> Explanation:
+        """Split the score of one document for a query by part and by word.
+
+        Args:
+            text: The query.
+            id: The document.
+            limit: The number of words to return at most, those with the largest contributions.
+
+        Raises:
+            KeyError: There is no such document.
+
+        Example:
+            >>> bundle = open_bundle(path)
+            >>> why = bundle.explain("red apple", "apple")
+            >>> print(f"{why.dense:.2f} {why.lexical:.2f} {why.bias:.2f}")
+            -0.70 2.75 0.25
+            >>> for word in why.words:
+            ...     print(f"{word.word} {word.dense:.2f} {word.lexical:.2f}")
+            apple 0.45 1.59
+            red -1.15 1.16
+        """
+        terms = self.model.query_terms(text)
+        return self._explain(terms, self.encode(text), self.documents.row(id), limit)
+
+    def encode(self, texts: str | Sequence[str]) -> Encoded:
+        """Encode one query or several: u (dense) and s (sparse) of each.
+
+        Example:
+            >>> bundle = open_bundle(path)
+            >>> bundle.encode(["red apple", "bread"]).dense.shape
+            (2, 4)
+        """
+        return self.model.encode_queries([texts] if isinstance(texts, str) else texts)
+
+    def evaluate(
+        self, queries: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]
+    ) -> dict[str, Estimate]:
+        """Measure the ranking of judged queries: mean and standard error of each ranking measure.
+
+        The measures are those of trec_eval (fullrank.measures) over the first 1,000 documents.
+
+        Args:
+            queries: Query id → text.
+            qrels: Query id → document id → grade; a grade above zero means relevant. Queries without a
+                relevant document are left out.
+
+        Raises:
+            KeyError: A judged query has no text, or a judged document is not in the bundle.
+            ValueError: No query has a relevant document.
+
+        Example:
+            >>> bundle = open_bundle(path)
+            >>> queries = {"q1": "red apple", "q2": "bread"}
+            >>> measures = bundle.evaluate(queries, {"q1": {"apple": 1}, "q2": {"bread": 2}})
+            >>> measures["mrr"].mean
+            0.75
+        """
+        relevant = {
+            query: {self.documents.row(id): grade for id, grade in judged.items() if grade > 0}
+            for query, judged in qrels.items()
+        }
+        judged = [query for query, rows in relevant.items() if rows]
+        if not judged:
+            raise ValueError("qrels: no query has a relevant document")
+        rankings = self.retriever.search(self.encode([queries[query] for query in judged]), _DEPTH)
+        values: dict[str, list[float]] = {name: [] for name in RANKING_MEASURES}
+        for query, ranking in zip(judged, rankings, strict=True):
+            grades = relevant[query]
+            found = np.array([grades.get(row, 0) for row in ranking.rows.tolist()], np.int64)
+            measured = ranking_measures(found, np.array(list(grades.values()), np.int64))
+            for name, value in measured.items():
+                values[name].append(value)
+        return estimates({name: np.array(column) for name, column in values.items()})
+
+    def _explain(self, terms: Any, query: Encoded, row: int, limit: int = 8) -> Explanation:
+        return explain(terms, self.retriever, query, row, limit)
+
+    def _deleted(self, filter: Mapping[str, Any] | None, exclude: Collection[str]) -> Mask | None:
+        """Mark the documents that must not be returned, bool (n,); None where all may be."""
+        if filter is None and not exclude:
+            return None
+        deleted = np.zeros(len(self.documents), np.bool_)
+        if filter is not None:
+            deleted = ~matching(parse_filter(filter), self.columns)
+        for id in exclude:
+            try:
+                deleted[self.documents.row(id)] = True
+            except KeyError:
+                continue
+        return deleted

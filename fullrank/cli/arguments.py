@@ -1,0 +1,89 @@
+"""Arguments that several commands share, and which bundle folder a path means."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fullrank.errors import BundleNotFound
+
+CollectionPath = Annotated[
+    Path, typer.Argument(metavar="COLLECTION", help="Folder with corpus.jsonl and qrels/.")
+]
+BundlePath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="BUNDLE", help="A version's folder, or BUNDLES/NAME for its newest version."
+    ),
+]
+ExportedFrom = Annotated[
+    Path | None,
+    typer.Option(
+        "--exported-from",
+        metavar="BUNDLE",
+        help="The bundle that the corpus was exported from; its live documents are in the corpus.",
+    ),
+]
+BundlesRoot = Annotated[
+    Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles, or one bundle.")
+]
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse judgements of unknown queries or documents."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def resolve(path: Path) -> Path:
+    """Find the bundle that a path means: a version's folder, or the newest version of a name.
+
+    Links are not followed: the folder that holds the link decides the bundle's name and who serves it.
+
+    Args:
+        path: A version's folder, BUNDLES/NAME, or BUNDLES where it holds one name.
+
+    Returns:
+        The absolute path of the version's folder.
+
+    Raises:
+        BundleNotFound: There is no bundle, or there are bundles of several names.
+    """
+    from fullrank.bundle import find_bundle
+    from fullrank.bundle.manifest import MANIFEST
+
+    path = absolute(path)
+    if (path / MANIFEST).is_file():
+        return path
+    if not path.is_dir() or any(path.glob(f"*/{MANIFEST}")):
+        return find_bundle(path.parent, path.name)
+    names = sorted({folder.parent.name for folder in bundle_folders(path)})
+    if len(names) == 1:
+        return find_bundle(path, names[0])
+    raise BundleNotFound(f"{path}: holds several models; add one of: {', '.join(names)}")
+
+
+def absolute(path: Path) -> Path:
+    """Make a path absolute without following links."""
+    return Path(os.path.abspath(path))
+
+
+def bundle_folders(path: Path) -> list[Path]:
+    """List the version folders in a path, damaged ones too; a bundle's own folder lists itself."""
+    from fullrank.bundle.manifest import MANIFEST
+
+    if (path / MANIFEST).is_file():
+        return [path]
+    if not path.is_dir():
+        raise BundleNotFound(f"{path}: no such folder")
+    pattern = "*" if any(path.glob(f"*/{MANIFEST}")) else "*/*"
+    folders = [
+        folder
+        for folder in sorted(path.glob(pattern))
+        if folder.is_dir() and not folder.name.startswith(".")
+    ]
+    if not folders:
+        raise BundleNotFound(f"{path}: no bundles")
+    return folders

@@ -1,0 +1,99 @@
+"""``fullrank bundles list``, ``verify`` and ``show``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fullrank.cli.arguments import BundlePath, BundlesRoot, Json, bundle_folders, resolve
+from fullrank.cli.output import as_json, print_json
+from fullrank.errors import BundleError
+
+
+def list_(root: BundlesRoot, json: Json = False) -> None:
+    """List the bundles of a folder, newest first."""
+    from fullrank.bundle import list_bundles
+
+    found = list_bundles(root)
+    rows = [
+        {
+            "name": info.name,
+            "version": info.version,
+            "created": info.created,
+            "bytes": info.bytes,
+            "path": str(info.path),
+        }
+        for info in found
+    ]
+    if json:
+        print_json(rows)
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "version", "created"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("MB", justify="right")
+    for info in found:
+        table.add_row(info.name, info.version, info.created, f"{info.bytes / 1e6:.1f}")
+    Console().print(table)
+
+
+def verify(root: BundlesRoot, json: Json = False) -> None:
+    """Verify every bundle of a folder, or one: hashes, shapes, numbers, golden queries."""
+    from fullrank.bundle import verify_bundle
+
+    verdicts: list[dict[str, Any]] = []
+    for path in bundle_folders(root):
+        try:
+            verify_bundle(path)
+        except BundleError as error:
+            verdicts.append({"path": str(path), "ok": False, "error": str(error)})
+        else:
+            verdicts.append({"path": str(path), "ok": True, "error": None})
+        if not json:
+            typer.echo(f"{path}: {verdicts[-1]['error'] or 'ok'}")
+    if json:
+        print_json(verdicts)
+    failed = sum(not verdict["ok"] for verdict in verdicts)
+    if failed:
+        raise BundleError(f"{failed} of {len(verdicts)} bundles failed verification")
+
+
+def show(bundle: BundlePath, json: Json = False) -> None:
+    """Show the model card of a bundle."""
+    from fullrank.bundle import read_manifest
+
+    path = resolve(bundle)
+    manifest = read_manifest(path)
+    shown = {
+        "name": manifest.name,
+        "version": manifest.version,
+        "bundle_id": manifest.bundle_id,
+        "created": manifest.created,
+        "bytes": manifest.total_bytes,
+        "path": str(path),
+        "model": manifest.model,
+        "card": manifest.card,
+    }
+    if json:
+        print_json(shown)
+        return
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in _flat(shown):
+        table.add_row(escape(key), escape(value))
+    Console().print(table)
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested mappings as ("card.metrics.mrr", text)."""
+    for key, value in item.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value if isinstance(value, str) else as_json(value)

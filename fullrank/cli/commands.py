@@ -1,0 +1,81 @@
+"""Commands of other packages: found as entry points, loaded without this package importing them.
+
+An entry point of the group "fullrank.commands" is named as the command is typed, with a dot for a subcommand
+("train", "bundles.compact"). Its object is the command's function, or a Typer app for a group of commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import typer
+
+from fullrank.errors import FullrankError
+
+GROUP = "fullrank.commands"
+
+
+def add_installed(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
+    """Add every installed command to the app, or to the group that its name begins with.
+
+    A command whose module cannot be imported is still listed; running it prints which package to install.
+    """
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        group, _, name = point.name.rpartition(".")
+        parent = groups.get(group, app)
+        try:
+            loaded = point.load()
+        except ImportError as error:
+            parent.command(
+                name,
+                help=f"Not available here: needs the extra '{_extra(point)}'.",
+                context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+            )(_unavailable(error, _extra(point)))
+            continue
+        if isinstance(loaded, typer.Typer):
+            parent.add_typer(loaded, name=name)
+        else:
+            parent.command(name)(loaded)
+
+
+def load(name: str) -> Callable[..., Any]:
+    """Return the function of an installed command, so that one command can end in another.
+
+    Raises:
+        FullrankError: The command is not installed.
+    """
+    for point in entry_points(group=GROUP, name=name):
+        with needs(_extra(point)):
+            function: Callable[..., Any] = point.load()
+            return function
+    raise FullrankError(f"no command {name!r} is installed; reinstall fullrank")
+
+
+@contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Turn the import error of a missing optional dependency into one line that names the package to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "fullrank":
+            raise  # Not an extra: this installation is broken.
+        raise FullrankError(_advice(error, extra)) from error
+
+
+def _extra(point: EntryPoint) -> str:
+    """A package's commands need the extra that is named as the package."""
+    return point.module.partition(".")[0]
+
+
+def _advice(error: ImportError, extra: str) -> str:
+    return f"needs {error.name}; install it with: pip install 'fullrank[{extra}]'"
+
+
+def _unavailable(error: ImportError, extra: str) -> Callable[[], None]:
+    def answer() -> None:
+        raise FullrankError(_advice(error, extra)) from error
+
+    return answer

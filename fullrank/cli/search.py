@@ -1,0 +1,101 @@
+"""``fullrank search``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fullrank.cli.arguments import BundlePath, Json, resolve
+from fullrank.cli.output import print_json
+from fullrank.errors import FilterError
+
+if TYPE_CHECKING:
+    from fullrank import Hit
+
+
+def search(
+    bundle: BundlePath,
+    text: Annotated[str, typer.Argument(help="What to look for.")],
+    limit: Annotated[int, typer.Option(help="Number of hits.", min=1, max=1000)] = 10,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the words that pulled each hit up.")
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            "--filter", metavar="JSON", help='Which documents may be found: {"section": "net"}.'
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Search a bundle from the command line."""
+    from fullrank.bundle import open_bundle
+
+    opened = open_bundle(resolve(bundle), verify=False)
+    started = time.perf_counter()
+    condition = None if only is None else _filter(only)
+    found = opened.search(text, limit, filter=condition, explain=explain)
+    answer: dict[str, Any] = {
+        "bundle": opened.version,
+        "query": text,
+        "certified": found.certified,
+        "total": found.total,
+        "hits": [_hit(hit) for hit in found],
+        "took_ms": round(1000 * (time.perf_counter() - started), 3),
+    }
+    if json:
+        print_json(answer)
+        return
+    _print_hits(answer["hits"], explain)
+
+
+def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
+    table = Table(box=None, pad_edge=False)
+    numbers = ("score", "dense", "lexical", "bias")
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    titles = [str(hit["fields"].get("title", "")) for hit in hits]
+    titled = any(title not in ("", hit["id"]) for title, hit in zip(titles, hits, strict=True))
+    for heading, shown in (("id", True), ("title", titled), ("words", explain)):
+        if shown:
+            table.add_column(heading, overflow="fold")
+    for title, hit in zip(titles, hits, strict=True):
+        cells = [hit["id"]]
+        if titled:
+            cells.append(title)
+        if explain:
+            pulls = ((word["word"], word["dense"] + word["lexical"]) for word in hit["words"])
+            cells.append(", ".join(f"{word} {pull:+.2f}" for word, pull in pulls))
+        table.add_row(*(f"{hit[part]:.3f}" for part in numbers), *map(escape, cells))
+    Console().print(table)
+
+
+def _filter(text: str) -> Any:
+    """Parse the JSON of a filter."""
+    from fullrank.filters.query import parse_filter
+    from fullrank.storage.strict_json import JsonError, parse
+
+    try:
+        condition = parse(text)
+    except JsonError as error:
+        raise FilterError(f"filter.{error.field}".rstrip("."), error.reason) from error
+    # Bundle.search reads None as "no filter"; here null is a mistake.
+    parse_filter(condition)
+    return condition
+
+
+def _hit(hit: Hit) -> dict[str, Any]:
+    """Return a hit as JSON values; "words" only if requested."""
+    found = {field.name: getattr(hit, field.name) for field in fields(hit)}
+    if hit.words is None:
+        del found["words"]
+    else:
+        found["words"] = [word._asdict() for word in hit.words]
+    return found

@@ -1,0 +1,185 @@
+"""Facets: how often each value of a field occurs among the matching documents."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, ref
+
+import numpy as np
+
+from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
+from fullrank.filters.columns.build import MAX_INTEGER
+from fullrank.filters.columns.table import KINDS, Int64, Mask
+from fullrank.filters.query import Value, column_of
+
+
+@dataclass(frozen=True, slots=True)
+class ValueCount:
+    """A value and the number of documents with it."""
+
+    value: Value
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """The values of one field among the matching documents.
+
+    Attributes:
+        values: The most frequent values; ties by value: false and true, then numbers, then text by code point.
+        distinct: Number of different values.
+        missing: Number of matching documents without a value.
+        minimum: Smallest number; None without numbers.
+        maximum: Largest number; None without numbers.
+    """
+
+    values: tuple[ValueCount, ...]
+    distinct: int
+    missing: int
+    minimum: float | None
+    maximum: float | None
+
+
+def facet(columns: Columns, field: str, matching: Mask, limit: int, path: str = "facets") -> Facet:
+    """Count the values of a field.
+
+    Args:
+        columns: Columns of n documents.
+        field: Field name.
+        matching: bool (n,), the documents to count; a document with several values counts for each.
+        limit: Maximum number of values to return, at least 1.
+        path: Place of the field in the request, for errors.
+
+    Returns:
+        The facet of the field.
+
+    Raises:
+        FilterError: The field is unknown or cannot be a column.
+
+    Example:
+        >>> columns = columns_of([{"tag": ["a", "b"]}, {"tag": "b"}])
+        >>> facet(columns, "tag", np.array([True, True]), limit=1).values
+        (ValueCount(value='b', count=2),)
+    """
+    return facet_over([(columns, matching)], field, limit, path)
+
+
+def facet_over(
+    parts: Sequence[tuple[Columns, Mask]], field: str, limit: int, path: str = "facets"
+) -> Facet:
+    """Count the values of a field over several sets of documents, as ``facet`` would over their union.
+
+    Args:
+        parts: (columns, matching) of each set, columns as ``aligned`` returns them. Put the largest set first: the
+            values of the others are looked up in its dictionaries.
+        field: Field name.
+        limit: Maximum number of values to return, at least 1.
+        path: Place of the field in the request, for errors.
+
+    Returns:
+        The facet of the field.
+
+    Raises:
+        FilterError: The field is unknown or cannot be a column.
+    """
+    columns = [column_of(columns, field, path) for columns, _ in parts]
+    masks = [matching for _, matching in parts]
+    counts = [_counts(column, mask) for column, mask in zip(columns, masks, strict=True)]
+    first, first_counts = columns[0], counts[0]
+    others: Counter[tuple[int, Value]] = Counter()
+    for column, found in zip(columns[1:], counts[1:], strict=True):
+        for kind, part in column.parts.items():
+            code_in_first = np.full(len(part.values), -1)
+            if kind in first.parts:
+                code_in_first = _codes_in(first.parts[kind], part)
+                known = code_in_first >= 0
+                np.add.at(first_counts[kind], code_in_first[known], found[kind][known])
+            for code in np.flatnonzero((code_in_first < 0) & (found[kind] > 0)).tolist():
+                value = _json_value(kind, part.values[code])
+                others[KINDS.index(kind), value] += int(found[kind][code])
+    all_counts = np.concatenate([*first_counts.values(), np.zeros(0, np.int64)])
+    best = [
+        (int(all_counts[place]), *_value_at(first, place))
+        for place in _largest(all_counts, limit).tolist()
+    ]
+    best += [(count, kind, value) for (kind, value), count in others.items()]
+    best.sort(key=lambda entry: (-entry[0], *entry[1:]))
+    bounds = [
+        bound
+        for column, found in zip(columns, counts, strict=True)
+        for bound in _bounds(column, found)
+    ]
+    return Facet(
+        values=tuple(ValueCount(value, count) for count, _, value in best[:limit]),
+        distinct=int(np.count_nonzero(all_counts)) + len(others),
+        missing=sum(
+            int(np.count_nonzero(mask & ~column.has_value()))
+            for column, mask in zip(columns, masks, strict=True)
+        ),
+        minimum=_json_number(min(bounds)) if bounds else None,
+        maximum=_json_number(max(bounds)) if bounds else None,
+    )
+
+
+# Parts never change, so the translated codes of a segment are kept until the segment or its bundle is unloaded.
+_translated_codes: WeakKeyDictionary[ColumnPart, tuple[ref[ColumnPart], Int64]] = (
+    WeakKeyDictionary()
+)
+
+
+def _codes_in(first: ColumnPart, part: ColumnPart) -> Int64:
+    """Return the code in first of each value of part, int64 (V,); −1 for an unknown value."""
+    cached = _translated_codes.get(part)
+    if cached is not None and cached[0]() is first:
+        return cached[1]
+    spans = [first.codes_of(value) for value in part.values]
+    codes = np.array([span.start if span else -1 for span in spans], np.int64)
+    _translated_codes[part] = ref(first), codes
+    return codes
+
+
+def _counts(column: Column, matching: Mask) -> dict[Kind, Int64]:
+    """Return the number of matching documents with each value, by kind."""
+    return {kind: part.counts(matching) for kind, part in column.parts.items()}
+
+
+def _bounds(column: Column, counts: Mapping[Kind, Int64]) -> list[float]:
+    """Return the smallest and the largest number with a count above zero; empty without one."""
+    if "number" not in counts:
+        return []
+    counted = np.flatnonzero(counts["number"])
+    values = column.parts["number"].values
+    return [float(values[counted[0]]), float(values[counted[-1]])] if len(counted) else []
+
+
+def _largest(counts: Int64, limit: int) -> Int64:
+    """Return the positions of the largest counts above zero, descending, ties by position."""
+    places = np.flatnonzero(counts)
+    if len(places) > limit:
+        found = counts[places]
+        kth = np.partition(found, len(found) - limit)[len(found) - limit]
+        ties = np.flatnonzero(found == kth)[: limit - np.count_nonzero(found > kth)]
+        places = places[np.sort(np.concatenate([np.flatnonzero(found > kth), ties]))]
+    return places[np.argsort(-counts[places], kind="stable")]
+
+
+def _value_at(column: Column, place: int) -> tuple[int, Value]:
+    """Return (index of the kind in KINDS, value) at a position in the concatenated dictionaries of all parts."""
+    for kind, part in column.parts.items():
+        if place < len(part.values):
+            return KINDS.index(kind), _json_value(kind, part.values[place])
+        place -= len(part.values)
+    raise IndexError(place)
+
+
+def _json_value(kind: Kind, value: Value) -> Value:
+    """Return a stored value as it was in the JSON."""
+    return _json_number(float(value)) if kind == "number" else value
+
+
+def _json_number(number: float) -> float:
+    """Return a number as it was in the JSON: 3, not 3.0. Integers beyond 2^53 are never stored."""
+    is_whole = number.is_integer() and abs(number) <= MAX_INTEGER
+    return int(number) if is_whole else number

@@ -1,0 +1,63 @@
+"""The contract of a model: two encoders, score = u·v + s·t + b. The service knows nothing else about a model.
+
+A model that is no inner product also brings a Scorer, which replaces u·v + s·t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from fullrank.encoding import Encoded
+from fullrank.scoring import Scorer, TermShare
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The stored form of a model: JSON settings, arrays and lists of strings, each under a name."""
+
+    config: dict[str, Any]
+    arrays: dict[str, npt.NDArray[Any]]
+    strings: dict[str, Sequence[str]]
+
+
+class Model(Protocol):
+    """Two encoders over one dense width N and one sparse width F."""
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """JSON settings; `kind` names the family."""
+
+    @property
+    def n_dense(self) -> int:
+        """N, the number of dense dimensions."""
+
+    @property
+    def n_sparse(self) -> int:
+        """F, the number of sparse features."""
+
+    def encode_queries(self, texts: Sequence[str]) -> Encoded:
+        """Encode queries: u and s, bias 0. A batch gives the same bits as its texts one by one."""
+
+    def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
+        """Encode documents, given as field → text: v, t and the default bias."""
+
+    def query_text(self, fields: Mapping[str, Any]) -> str:
+        """Return the text of a document used as a query: its fields joined in the model's order."""
+
+    def query_terms(self, text: str) -> list[TermShare]:
+        """Split the encoding of a query by word, for explanations."""
+
+    def scorer(self, documents: Encoded) -> Scorer | None:
+        """Return the scorer of these documents; None for a model whose score is u·v + s·t + b."""
+
+    def parts(self) -> Parts:
+        """Return the stored form of the model."""
+
+
+def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Join the named text fields by newlines; skip fields that are absent or no text."""
+    return "\n".join(value for name in names if isinstance(value := fields.get(name), str))

@@ -1,0 +1,138 @@
+"""Approximate scores of all documents from their encoded form, in float32, with a bound on the error.
+
+The error against the float64 score is at most
+
+    ε = (N + m + 4) · 2⁻²⁴ · (‖u‖ · max‖v‖ + S + max|b| + 2⁻¹²⁶)        (standard forward error of a sum)
+
+    m = min(|s|, max|t|)        S = min(Σ|s_w| · max_d |t_wd|, ‖s‖ · max‖t‖)
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Encoded, Float32, Float64, Int64
+from fullrank.scoring import InnerProduct, Scorer
+
+UNIT_ROUNDOFF = 2.0**-24
+_LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
+# A query with more than one in eight of the features is multiplied document by document, others through postings.
+_DENSE_SHARE = 8
+
+
+def rounding(steps: int, size: float) -> float:
+    """Bound the rounding error of a float32 result.
+
+    Args:
+        steps: How many operations made it.
+        size: The sum of the absolute values of its parts.
+
+    Returns:
+        The bound, infinite where the result may overflow. A step that underflows is as far off as one at the smallest
+        normal number.
+    """
+    if not size < _LARGEST / 4:
+        return math.inf
+    return steps * UNIT_ROUNDOFF * (size + _LEAST)
+
+
+class FullScan:
+    """Scores of encoded documents.
+
+    Args:
+        documents: n documents.
+        scorer: Replaces u·v + s·t. Its scan is the float64 score itself, rounded to float32.
+    """
+
+    def __init__(self, documents: Encoded, scorer: Scorer | None = None) -> None:
+        self.documents, self.scorer = documents, scorer or InnerProduct(documents)
+        self.is_inner_product = scorer is None
+
+    @cached_property
+    def _rows(self) -> sp.csr_array[np.float32]:
+        """Document → features, (n, F)."""
+        return self.documents.sparse.csr()
+
+    @cached_property
+    def _postings(self) -> sp.csr_array[np.float32]:
+        """Feature → documents, (F, n)."""
+        return sp.csr_array(self._rows.T)
+
+    @cached_property
+    def _largest_weight(self) -> Float64:
+        """max_d |t_wd| of each feature."""
+        largest = np.zeros(self.documents.sparse.width)
+        np.maximum.at(largest, self.documents.sparse.indices, np.abs(self.documents.sparse.values))
+        return largest
+
+    @cached_property
+    def _sparse_limits(self) -> tuple[int, float]:
+        """max_d |t_d|, the most sparse entries of a document, and max_d ‖t_d‖."""
+        sizes = np.diff(self.documents.sparse.indptr)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        squares = np.bincount(owner, self.documents.sparse.values.astype(np.float64) ** 2)
+        return int(sizes.max(initial=0)), float(np.sqrt(squares.max(initial=0.0)))
+
+    @cached_property
+    def _largest_norm(self) -> float:
+        """max_d ‖v_d‖."""
+        dense = self.documents.dense
+        if not dense.size:
+            return 0.0
+        return float(np.sqrt(np.einsum("ij,ij->i", dense, dense, dtype=np.float64).max()))
+
+    @cached_property
+    def _largest_bias(self) -> float:
+        """max_d |b_d|."""
+        return float(np.abs(self.documents.bias).max(initial=0.0))
+
+    def warm(self) -> None:
+        """Build the matrices and bounds that the first scan would build."""
+        if self.is_inner_product:
+            _ = self._postings, self._largest_weight, self._sparse_limits, self._largest_norm
+
+    def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
+        """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
+        bias = self.documents.bias.take(rows).astype(np.float64)
+        return *self.scorer.score(query, rows), bias
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def scan(self, queries: Encoded) -> Float32:
+        """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""
+        if not self.is_inner_product:
+            everything = np.arange(len(self.documents))
+            scanned = np.zeros((len(queries), len(self.documents)), np.float32)
+            for i, line in enumerate(scanned):
+                dense, lexical, bias = self.score_parts(queries.slice(i, i + 1), everything)
+                line[:] = dense + lexical + bias
+            return scanned
+        if queries.dense.shape[1]:
+            scanned = queries.dense @ self.documents.dense.T
+        else:
+            scanned = np.zeros((len(queries), len(self.documents)), np.float32)
+        if len(queries.sparse.indices) * _DENSE_SHARE > len(queries) * queries.sparse.width:
+            scanned += (self._rows @ queries.sparse.csr().toarray().T).T
+        else:
+            matched = sp.csr_array(queries.sparse.csr() @ self._postings)
+            for i in range(len(queries)):
+                start, stop = matched.indptr[i], matched.indptr[i + 1]
+                scanned[i, matched.indices[start:stop]] += matched.data[start:stop]
+        scanned += self.documents.bias
+        return scanned
+
+    def error(self, queries: Encoded, i: int, scanned: Float32) -> float:
+        """Return ε of query i. The scan of a scorer is off by its rounding to float32 only."""
+        if not self.is_inner_product:
+            return rounding(1, float(np.abs(scanned).max(initial=0.0)))
+        u, indices, weights, _ = queries.row(i)
+        size = float(np.linalg.norm(u.astype(np.float64))) * self._largest_norm
+        longest, largest = self._sparse_limits
+        # No np.dot: BLAS would start threads for the many features of an expanded query.
+        by_word = float(np.sum(np.abs(weights) * self._largest_weight[indices]))
+        by_norm = float(np.sqrt(np.sum(np.square(weights, dtype=np.float64)))) * largest
+        size += min(by_word, by_norm) + self._largest_bias
+        return rounding(len(u) + min(len(indices), longest) + 4, size)

@@ -1,0 +1,139 @@
+"""Check stored arrays and strings. Each check raises BundleError("file: reason")."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Encoded
+from fullrank.errors import BundleError
+from fullrank.storage.strings import StringTable
+
+# Values checked in one step: a mapped array of gigabytes then needs megabytes.
+_CHUNK = 1 << 22
+
+
+def check_finite(name: str, array: npt.NDArray[Any]) -> None:
+    """Check that floats are finite; other dtypes pass."""
+    if array.dtype.kind != "f":
+        return
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _CHUNK):
+        if not np.isfinite(flat[start : start + _CHUNK]).all():
+            raise BundleError(f"{name}: not finite")
+
+
+def check_strings(name: str, table: StringTable) -> None:
+    """Check that the offsets of a string table fit its bytes and that the bytes are UTF-8."""
+    damage = table.damage()
+    if damage is not None:
+        raise BundleError(f"{name}: {damage}")
+
+
+def check_ids(
+    name: str, ids: Iterable[str], first: int = 0, previous: str | None = None
+) -> str | None:
+    """Check that ids ascend and are distinct.
+
+    Args:
+        name: The file, for the error.
+        ids: Ids in row order.
+        first: Row of the first id.
+        previous: The id before the first one, if there is one.
+
+    Returns:
+        The last id.
+    """
+    for row, text in enumerate(ids, first):
+        if previous is not None and text <= previous:
+            raise BundleError(f"{name}: row {row}, {text!r}, does not come after {previous!r}")
+        previous = text
+    return previous
+
+
+def check_shapes(encoded: Encoded, documents: int, n_dense: int, n_sparse: int) -> None:
+    """Check that the arrays fit each other, the number of documents and the model's two widths."""
+    arrays = encoded.arrays()
+    for name, dtype in (
+        ("dense", np.float32),
+        ("indptr", np.int64),
+        ("indices", np.int32),
+        ("weights", np.float32),
+        ("bias", np.float32),
+    ):
+        array = arrays[name]
+        if array.dtype != dtype:
+            raise BundleError(f"documents/{name}.npy: {array.dtype}, not {np.dtype(dtype)}")
+    nnz = encoded.sparse.indices.shape
+    expected = {
+        "dense": (documents, n_dense),
+        "indptr": (documents + 1,),
+        "weights": nnz if len(nnz) == 1 else (-1,),
+        "bias": (documents,),
+    }
+    for name, shape in expected.items():
+        found = arrays[name].shape
+        if found != shape:
+            raise BundleError(f"documents/{name}.npy: shape {found}, expected {shape}")
+    if encoded.sparse.width != n_sparse:
+        raise BundleError(
+            f"documents/indices.npy: {encoded.sparse.width} sparse features, the model has {n_sparse}"
+        )
+
+
+def check_values(encoded: Encoded) -> None:
+    """Check that numbers are finite, row pointers ascend, and indices ascend in each row below the width."""
+    arrays = encoded.arrays()
+    for name in ("dense", "weights", "bias"):
+        check_finite(f"documents/{name}.npy", arrays[name])
+    check_rows(
+        "documents/indptr.npy",
+        encoded.sparse.indptr,
+        "documents/indices.npy",
+        encoded.sparse.indices,
+        encoded.sparse.width,
+    )
+
+
+def check_rows(
+    pointers: str,
+    indptr: npt.NDArray[np.int64],
+    name: str,
+    indices: npt.NDArray[Any],
+    width: int,
+) -> None:
+    """Check that row pointers ascend from 0 to the number of indices, and that indices ascend in each row.
+
+    Args:
+        pointers: File of the row pointers, for the error.
+        indptr: int64 (rows + 1,).
+        name: File of the indices, for the error.
+        indices: (entries,); every index is below the width.
+        width: Number of columns.
+    """
+    if indptr[0] != 0 or indptr[-1] != len(indices) or not _ascends(indptr):
+        raise BundleError(f"{pointers}: does not ascend from 0 to the number of entries")
+    for start in range(0, len(indices), _CHUNK):
+        # One entry of overlap, so that the step into this chunk is checked too.
+        before = max(start - 1, 0)
+        part = indices[before : start + _CHUNK]
+        if part.min() < 0 or part.max() >= width:
+            raise BundleError(f"{name}: an index outside 0..{width - 1}")
+        rising = part[1:] > part[:-1]
+        # The first index of a row may be lower than the last of the row before it.
+        rows = np.searchsorted(indptr, (before + 1, before + len(part)))
+        rising[indptr[slice(*rows)] - before - 1] = True
+        if not rising.all():
+            raise BundleError(f"{name}: indices of a row do not ascend")
+
+
+def _ascends(numbers: npt.NDArray[Any]) -> bool:
+    return all(
+        bool((part[1:] >= part[:-1]).all())
+        for part in (
+            numbers[start : start + _CHUNK + 1] for start in range(0, len(numbers), _CHUNK)
+        )
+    )

@@ -1,0 +1,208 @@
+"""From words to weighted sparse rows: tf-idf unit vectors, BM25 weights, letter trigrams.
+
+Training and serving share these functions, for a corpus and for a single query, so a model is served with the same
+features, bit for bit, that it was trained with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from zlib import crc32
+
+import numpy as np
+
+from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.text.counting import Counted, TextCounter, count_chunks
+from fullrank.text.words import count_words, trigrams
+
+# With fewer characters, one process is done before another has started.
+_PARALLEL_CHARACTERS = 4_000_000
+_CHUNK_CHARACTERS = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Known words, then `buckets` rows for unknown words; with no buckets, unknown words have no row.
+
+    This is the one place that hashes unknown words. A model uses it twice: with the buckets of its recipe, whose
+    weights are trained, and with the buckets of live documents (fullrank.models.unseen), which are not.
+    """
+
+    words: Sequence[str]
+    buckets: int = 0
+
+    def __len__(self) -> int:
+        return len(self.words) + self.buckets
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Word → row of the known words."""
+        return {word: i for i, word in enumerate(self.words)}
+
+    def row(self, word: str) -> int:
+        """Return the row of a word: its own, that of its bucket, or -1."""
+        found = self.index.get(word)
+        if found is not None:
+            return found
+        return len(self.words) + self.bucket(word) if self.buckets else -1
+
+    def bucket(self, word: str) -> int:
+        """Return the bucket of an unknown word, crc32(word) mod the number of buckets."""
+        return crc32(word.encode("utf-8", "surrogatepass")) % self.buckets
+
+    def rows(self, words: Sequence[str]) -> Int32:
+        """Return the row of each word, int32, -1 where it has none."""
+        return np.fromiter(map(self.row, words), np.int32, len(words))
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """A counted corpus: its distinct words, ascending, and one matrix of counts per column of texts."""
+
+    words: list[str]
+    columns: list[Rows]
+
+    def over(self, vocabulary: Vocabulary) -> list[Rows]:
+        """Return the columns over another vocabulary, without the words that have no row in it."""
+        target = vocabulary.rows(self.words)
+        return [column.remap_columns(target, len(vocabulary)) for column in self.columns]
+
+    def document_frequency(self) -> Int64:
+        """Count the rows in which each word occurs, in any column, int64 (words,)."""
+        total = sum((column.csr() for column in self.columns[1:]), self.columns[0].csr())
+        return np.bincount(total.indices, minlength=len(self.words)).astype(np.int64)
+
+
+def _chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
+    start = size = 0
+    for i, text in enumerate(texts):
+        size += len(text)
+        if size >= _CHUNK_CHARACTERS:
+            yield texts[start : i + 1]
+            start, size = i + 1, 0
+    yield texts[start:]
+
+
+def count_corpus(
+    columns: Sequence[Sequence[str]],
+    *,
+    processes: int = 1,
+    progress: Callable[[int], object] | None = None,
+    counter: TextCounter = count_words,
+) -> Counts:
+    """Count the words of each column of texts in one pass; a large corpus is counted by several processes.
+
+    Args:
+        columns: Texts, e.g. titles and bodies; columns may differ in length.
+        processes: Processes to use, this one among them; the result does not depend on it.
+        progress: Called with the number of texts of each finished chunk.
+        counter: Counts the words, or phrases, of one text.
+    """
+    if len(columns) == 1 and len(columns[0]) == 1 and progress is None:
+        return _count_one(columns[0][0], counter)
+    chunks = [(c, chunk) for c, column in enumerate(columns) for chunk in _chunks(column)]
+    characters = sum(len(text) for column in columns for text in column)
+    if characters < _PARALLEL_CHARACTERS:
+        processes = 1
+    tallies = count_chunks(
+        [chunk for _, chunk in chunks], processes, progress or (lambda texts: None), counter
+    )
+    words = sorted(set().union(*(tally.number for tally in tallies)))
+    index = {word: i for i, word in enumerate(words)}
+    counted: dict[int, Counted] = {}
+    for tally in tallies:
+        number = tally.number
+        place = np.fromiter(map(index.__getitem__, number), np.int32, len(number))
+        for i, chunk in tally.chunks.items():
+            counted[i] = chunk._replace(indices=place[chunk.indices])
+    merged: list[list[Counted]] = [[] for _ in columns]
+    for i, (c, _) in enumerate(chunks):
+        merged[c].append(counted[i])
+    return Counts(words, [_merge(parts, len(words)) for parts in merged])
+
+
+def _count_one(text: str, counter: TextCounter) -> Counts:
+    """Count a single text, a query: the result of count_corpus in less time."""
+    counted = counter(text)
+    words = sorted(counted)
+    size = len(words)
+    values = np.fromiter(map(counted.__getitem__, words), np.float32, size)
+    return Counts(words, [Rows(np.array([0, size]), np.arange(size, dtype=np.int32), values, size)])
+
+
+def _merge(parts: list[Counted], width: int) -> Rows:
+    """Put the rows of all parts one after another, entries ascending inside each."""
+    sizes = np.concatenate([part.sizes for part in parts])
+    indptr = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=indptr[1:])
+    indices = np.concatenate([part.indices for part in parts])
+    counts = np.concatenate([part.counts for part in parts])
+    # Pack (row, index, count) into one integer: sorting integers is many times faster than sorting row by row,
+    # and than argsort.
+    owner = np.repeat(np.arange(len(sizes)) * width, sizes)
+    keys = owner + indices
+    bits = int(counts.max(initial=0)).bit_length()
+    if (len(sizes) * width).bit_length() + bits < 64:
+        packed = np.sort((keys << bits) | counts)
+        counts, keys = packed & ((1 << bits) - 1), packed >> bits
+    else:
+        order = np.argsort(keys)
+        counts, keys = counts[order], keys[order]
+    return Rows(indptr, (keys - owner).astype(np.int32), counts.astype(np.float32), width)
+
+
+def unit(rows: Rows) -> Rows:
+    """Divide each row by its Euclidean norm; an all-zero row stays zero."""
+    norm = np.sqrt(rows.sums(np.square(rows.values)))
+    norm[norm == 0] = 1
+    each: Float32 = norm if len(rows) == 1 else rows.spread(norm)
+    return rows.with_values(rows.values / each)
+
+
+def tfidf(counts: Rows, idf: Float32) -> Rows:
+    """Weigh counts as unit vectors of (1 + ln tf) · idf, the papers' feature map up to the damping of tf.
+
+    A tf below 1 (an expected count of a translation) is not damped.
+    """
+    tf = counts.values
+    damped = (1 + np.log(np.maximum(tf, 1))) * np.minimum(tf, 1)
+    return unit(counts.with_values(damped * idf[counts.indices]))
+
+
+def bm25(counts: Rows, idf: Float32, *, k1: float, b: float, mean_length: float) -> Rows:
+    """Weigh documents as Robertson: idf · tf (k1 + 1) / (tf + k1 (1 − b + b · length / mean length))."""
+    lengths = counts.sums() / np.float32(max(mean_length, 1e-9))
+    scale = counts.spread(k1 * (1 - b + b * lengths)).astype(np.float32)
+    tf = counts.values
+    return counts.with_values(idf[counts.indices] * tf * np.float32(k1 + 1) / (tf + scale))
+
+
+def saturate(counts: Rows, k3: float) -> Rows:
+    """Weigh queries as BM25: tf (k3 + 1) / (tf + k3); k3 = 0 counts each word once, k3 = inf counts it tf times."""
+    tf = counts.values
+    if np.isinf(k3):
+        return counts
+    return counts.with_values(tf * np.float32(k3 + 1) / (tf + np.float32(k3)))
+
+
+def tfidf_idf(document_frequency: Int64, documents: int) -> Float32:
+    """Return idf = 1 + ln((1 + n) / (1 + df)), float32; never zero, so a word of all texts still has some weight."""
+    return (1 + np.log((1 + documents) / (1 + document_frequency))).astype(np.float32)
+
+
+def bm25_idf(document_frequency: Int64, documents: int) -> Float32:
+    """Return idf = ln(1 + (n − df + ½) / (df + ½)), float32, positive."""
+    df = document_frequency
+    return np.log1p((documents - df + 0.5) / (df + 0.5)).astype(np.float32)
+
+
+def trigram_rows(words: Iterable[str], vocabulary: Vocabulary) -> Rows:
+    """Make a row per word: its known letter trigrams, each 1 / √(number of trigrams of the word), repeats added up."""
+    rows = []
+    for word in words:
+        parts = trigrams(word)
+        found = [i for i in map(vocabulary.row, parts) if i >= 0]
+        rows.append((found, [len(parts) ** -0.5] * len(found)))
+    return Rows.from_lists(rows, len(vocabulary))
