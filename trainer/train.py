@@ -1,4 +1,4 @@
-"""From a collection to a bundle: count, fit, compare with the baselines, write."""
+"""Train a bundle from a collection: count, fit, compare with the baselines, write."""
 
 from __future__ import annotations
 
@@ -11,38 +11,44 @@ from typing import Any
 
 import numba
 
-from fullrank.bundle.catalog import find_bundle, live_in, write_bundle
+from fullrank.bundle import find_bundle, log_position_of, write_bundle
 from fullrank.bundle.manifest import LogPosition, is_name
 from fullrank.errors import BundleError, BundleNotFound
+from fullrank.progress import Reporter
 from trainer.collection import Collection, read_collection
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
-from trainer.progress import Reporter
 from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems import fit, system_of
-from trainer.training.fitted import Fitted
-from trainer.training.loop import Run
-from trainer.training.validation import Row, Validation, validation
-from trainer.workshop import Workshop
+from trainer.systems.registry import fit, validate
+from trainer.training.context import TrainingContext
+from trainer.training.fitted import FittedModel
+from trainer.training.loop import TrainingRun
+from trainer.training.validation import ResultRow, Validation, validation
 
-_GOLDEN = 20  # queries replayed at every load
-_GOLDEN_CHARACTERS = 400
-# Queries that tune the fast mode and measure it, half each.
-_TUNING = 400
+_GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
+_TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
+_MAX_QUERY_CHARACTERS = 400
 BASELINES = ("tfidf", "bm25")
 
 
 @dataclass(frozen=True, eq=False)
 class TrainResult:
-    """A written bundle and its table, the model's own line first."""
+    """A written bundle.
+
+    Attributes:
+        path: of the bundle.
+        table: the model's line, then those of the baselines; empty without a validation split.
+        seconds: of the whole training.
+        recipe: the best trial.
+    """
 
     path: Path
-    table: list[Row]
+    table: list[ResultRow]
     seconds: float
     recipe: Recipe
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "bundle": str(self.path),
             "version": self.path.name,
@@ -53,11 +59,11 @@ class TrainResult:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One fitted recipe, measured on validation where there is one."""
+    """One fitted recipe and its measures on validation; None without a validation split."""
 
     recipe: Recipe
-    fitted: Fitted
-    row: Row | None
+    fitted: FittedModel
+    row: ResultRow | None
 
 
 def train(
@@ -70,39 +76,61 @@ def train(
     seed: int = 1,
     threads: int | None = None,
     resume: bool = False,
+    strict: bool = False,
     exported_from: Path | None = None,
     reporter: Reporter | None = None,
 ) -> TrainResult:
-    """Train a recipe on a collection and write out/name/version.
+    """Train a recipe on a collection and write the bundle out/name/version.
 
-    threads   of the numba kernels, and processes that count text; default all cores. One thread and
-              one seed give the same bits twice.
-    resume    continue an interrupted run of the same name, recipe, seed and collection
-    exported_from  the bundle that the corpus was exported from, where it was
+    Args:
+        collection: folder of the collection.
+        out: folder of bundles.
+        name: of the model.
+        recipe: name of a recipe, or path of a .toml file.
+        overrides: "key=value" settings of the recipe.
+        seed: of all random numbers.
+        threads: of the kernels, and processes that count text; by default all cores. One thread and one seed
+            reproduce the same bits.
+        resume: continue an interrupted run of the same name, recipe, seed and collection.
+        strict: refuse judgements of unknown queries or documents; by default they are skipped and counted.
+        exported_from: the bundle that the corpus was exported from, if it was.
+        reporter: receives progress; by default it prints to stderr.
 
-    Raises CollectionError, RecipeError, TrainingError (Interrupted on Ctrl-C), BundleError.
+    Raises:
+        CollectionError: the collection cannot be read.
+        RecipeError: the recipe is unknown or its settings do not go together.
+        TrainingError: there is nothing to learn from, or training diverges. Interrupted: Ctrl-C.
+        BundleError: the bundle cannot be written.
+
+    Example:
+        >>> result = train("shop", "bundles", "shop", overrides=["auto.seconds=60"])
+        >>> result.path
+        PosixPath('bundles/shop/20260102T030405Z-1a2b3c4d')
     """
     began = time.monotonic()
-    # A name or a recipe that cannot work is refused before a collection is read.
+    # Refuse a bad name or recipe before reading the collection, which may take minutes.
     if not is_name(name):
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     chosen = load_recipe(recipe).override(overrides)
-    system_of(chosen)
-    held = None if exported_from is None else live_in(exported_from, name)
-    with reporter or Reporter() as report:
+    validate(chosen)
+    log_position = None if exported_from is None else log_position_of(exported_from, name)
+    with reporter or Reporter() as reporter:
         threads = _set_threads(threads)
-        source = read_collection(collection)
-        report.say("read", **_facts(source))
-        trainer = Trainer(source, report, Path(out), name, seed, threads, resume)
+        source = read_collection(collection, strict=strict)
+        reporter.log("read", **_facts(source))
+        if (skipped := source.report.unknown_remark()) is not None:
+            reporter.log("warning", reason=skipped)
+        trainer = Trainer(source, reporter, Path(out), name, seed, threads, resume)
         best = trainer.search(chosen)
         table = trainer.compare(best)
-        path = trainer.write(best, table, began, held)
-        trainer.forget()
-        report.say("written", version=path.name, seconds=time.monotonic() - began)
+        path = trainer.write(best, table, began, log_position)
+        trainer.remove_checkpoints()
+        reporter.log("written", version=path.name, seconds=time.monotonic() - began)
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
 
 
 def _set_threads(threads: int | None) -> int:
+    """Set the threads of the kernels, at most one a core; return their number."""
     limit: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
     most = min(len(os.sched_getaffinity(0)), limit)
     chosen = min(threads or most, most)
@@ -111,55 +139,56 @@ def _set_threads(threads: int | None) -> int:
 
 
 def _facts(collection: Collection) -> dict[str, Any]:
+    """Return the counts of the "read" progress line."""
     queries = collection.queries
     return {
         "documents": len(collection.documents),
         "queries": len(collection.documents if queries is None else queries),
         "splits": ",".join(collection.splits),
-        **{k: v for k, v in vars(collection.report).items() if isinstance(v, int) and v},
+        **collection.report.counts(),
     }
 
 
 class Trainer:
-    """One training command: a collection counted once, features and trials made from it."""
+    """One training command: it counts the collection once and runs all trials on it."""
 
     def __init__(
         self,
         collection: Collection,
-        report: Reporter,
+        reporter: Reporter,
         out: Path,
         name: str,
         seed: int,
         threads: int,
         resume: bool,
     ) -> None:
-        self.collection, self.report, self.out, self.name = collection, report, out, name
+        self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
         self.seed, self.threads, self.resume = seed, threads, resume
-        self.workshop = Workshop(collection, report, seed, threads)
+        self.context = TrainingContext(collection, reporter, seed, threads)
         self._valid: dict[int, Validation | None] = {}
 
     @property
     def corpus(self) -> Corpus:
-        """The collection, counted."""
-        return self.workshop.corpus
+        """The counted collection."""
+        return self.context.corpus
 
     @property
     def _checkpoints(self) -> Path:
         return self.out / ".training" / self.name
 
     def valid(self, recipe: Recipe) -> Validation | None:
-        """The validation queries a recipe asks for."""
+        """Return the validation queries that a recipe uses; None without a validation split."""
         limit = recipe.train.valid_queries
         if limit not in self._valid:
             self._valid[limit] = validation(self.corpus, limit)
         return self._valid[limit]
 
     def search(self, recipe: Recipe) -> Candidate:
-        """Fit the recipe; where it is a search, every trial in turn, and keep the best."""
+        """Fit a recipe; if it is a search, fit every trial and return the best."""
         if not recipe.auto.trials:
             return self.fit(recipe, 0, 0.0)
         if self.valid(recipe) is None:
-            self.report.say("warning", reason="no split 'valid': the first trial is taken")
+            self.reporter.log("warning", reason="no split 'valid', so only the first trial is run")
             return self.fit(recipe.override(recipe.auto.trials[0].split(",")), 0, 0.0)
         ends = time.monotonic() + recipe.auto.seconds
         best: Candidate | None = None
@@ -170,7 +199,7 @@ class Trainer:
             assert candidate.row is not None
             score = candidate.row.measures["map"].mean
             trials.append({"overrides": overrides, "map": score})
-            self.report.say("trial", overrides=overrides, map=score)
+            self.reporter.log("trial", overrides=overrides, map=score)
             if best is None or best.row is None or score > best.row.measures["map"].mean:
                 best = candidate
         assert best is not None
@@ -178,31 +207,38 @@ class Trainer:
         return replace(best, fitted=replace(best.fitted, facts=facts))
 
     def fit(self, recipe: Recipe, trial: int, seconds: float, label: str = "") -> Candidate:
-        """One model: fitted and measured on validation."""
+        """Fit one model and measure it on validation.
+
+        Args:
+            recipe: what to fit.
+            trial: number of the trial, names its checkpoint.
+            seconds: time limit; 0 keeps the recipe's own.
+            label: prefix of progress messages.
+        """
         if seconds:
             recipe = replace(recipe, train=replace(recipe.train, seconds=seconds))
-        run = Run(
+        run = TrainingRun(
             recipe,
             self.valid(recipe),
             self.seed,
             self.collection.fingerprint,
-            self.report,
+            self.reporter,
             self._checkpoints / f"{trial}.npz",
             self.resume,
             label,
         )
-        fitted = fit(self.workshop, recipe, run)
+        fitted = fit(self.context, recipe, run)
         return Candidate(recipe, fitted, self._row(recipe, fitted))
 
-    def _row(self, recipe: Recipe, fitted: Fitted) -> Row | None:
+    def _row(self, recipe: Recipe, fitted: FittedModel) -> ResultRow | None:
         valid = self.valid(recipe)
         if valid is None:
             return None
         measures = valid.measure_fitted(fitted)
-        return Row(recipe.name, valid.split, len(valid.judgements), measures)
+        return ResultRow(recipe.name, valid.split, len(valid.judgements), measures)
 
-    def compare(self, best: Candidate) -> list[Row]:
-        """The model's line, then tf-idf's and BM25's on the same queries; says when it loses."""
+    def compare(self, best: Candidate) -> list[ResultRow]:
+        """Return the table: the model, tf-idf and BM25 on the same queries. Warn if a baseline is better."""
         if best.row is None:
             return []
         table = [best.row]
@@ -215,21 +251,29 @@ class Trainer:
             if row is not None:
                 table.append(row)
         for row in table:
-            self.report.say("measured", **row.as_dict())
+            self.reporter.log("measured", **row.as_dict())
             if row.measures["map"].mean > table[0].measures["map"].mean:
-                self.report.say(
-                    "warning", reason=f"{best.recipe.name} loses to {row.system} on validation"
+                self.reporter.log(
+                    "warning",
+                    reason=f"{row.system} ranks better than {best.recipe.name} on validation",
                 )
         return table
 
     def write(
         self,
         best: Candidate,
-        table: Sequence[Row],
+        table: Sequence[ResultRow],
         began: float,
-        held: LogPosition | None,
+        log_position: LogPosition | None,
     ) -> Path:
-        """The bundle, with its card; held: which live documents the collection has."""
+        """Write the bundle and its model card.
+
+        Args:
+            best: the model.
+            table: its comparison with the baselines.
+            began: start of the training, by the monotonic clock.
+            log_position: which live documents the collection contains.
+        """
         card = {
             "recipe": best.recipe.as_dict(),
             "seed": self.seed,
@@ -244,43 +288,44 @@ class Trainer:
             "seconds": round(time.monotonic() - began, 1),
             "parent": self._parent(),
         }
-        with self.report.parts() as progress:
+        with self.reporter.callback() as progress:
             return write_bundle(
                 self.out,
                 self.name,
                 model=best.fitted.model,
                 encoded=best.fitted.documents,
                 documents=self.collection.documents,
-                golden_queries=self._golden(best),
-                sample_queries=self._held_out(best),
+                golden_queries=self._golden_queries(best),
+                sample_queries=self._sample_queries(best),
                 card=card,
-                log_position=held,
+                log_position=log_position,
                 progress=progress,
             )
 
     def _parent(self) -> str | None:
-        """The version of this name that the new one follows."""
+        """Return the current version of this name; None if there is none."""
         try:
             return find_bundle(self.out, self.name).name
         except BundleNotFound:
             return None
 
-    def _golden(self, best: Candidate) -> list[str]:
+    def _golden_queries(self, best: Candidate) -> list[str]:
+        """Return queries whose results the bundle stores and checks whenever it is opened."""
         ids = self.corpus.query_ids
-        spread = ids[:: max(1, len(ids) // _GOLDEN)][:_GOLDEN]
+        spread = ids[:: max(1, len(ids) // _GOLDEN_QUERIES)][:_GOLDEN_QUERIES]
         texts = query_texts(self.collection, best.fitted.model, spread)
-        return [text[:_GOLDEN_CHARACTERS] for text in texts]
+        return [text[:_MAX_QUERY_CHARACTERS] for text in texts]
 
-    def _held_out(self, best: Candidate) -> list[str]:
-        """Queries of the validation split, which tune the bundle's fast mode; without it, any."""
+    def _sample_queries(self, best: Candidate) -> list[str]:
+        """Return queries to tune the fast mode with, of the validation split if there is one."""
         valid = self.valid(best.recipe)
         ids = self.corpus.query_ids if valid is None else [j.query for j in valid.judgements]
-        spread = ids[:: max(1, len(ids) // _TUNING)][:_TUNING]
+        spread = ids[:: max(1, len(ids) // _TUNING_QUERIES)][:_TUNING_QUERIES]
         texts = query_texts(self.collection, best.fitted.model, spread)
-        return [text[:_GOLDEN_CHARACTERS] for text in texts]
+        return [text[:_MAX_QUERY_CHARACTERS] for text in texts]
 
-    def forget(self) -> None:
-        """Remove the checkpoints: what they led to is written."""
+    def remove_checkpoints(self) -> None:
+        """Remove the checkpoints; the bundle is written."""
         for path in self._checkpoints.glob("*.npz"):
             path.unlink()
         for folder in (self._checkpoints, self._checkpoints.parent):

@@ -1,12 +1,10 @@
-"""A corpus larger than memory: checked in one pass, then read in ascending id order.
+"""Read a corpus that is larger than memory: check it in one pass, then read it in id order.
 
-    CorpusFile(path).documents()
-
-The first pass reads every line as strictly as a collection is read, and remembers where each
-document's line begins: about a hundred bytes a document for as long as it lasts (every id, to
-refuse one that comes twice), 8 bytes afterwards. Where the ids already ascend, the second pass
-reads the file from front to back; else it jumps. What is gzipped or comes through a pipe is copied into
-a file without a name, which is gone when this process is, however it ends.
+The first pass reads every line as strictly as a collection is read and stores where each document's
+line begins. It needs about 100 bytes a document while it lasts, because it has to refuse an id that
+comes twice, and 8 bytes a document afterwards. If the ids already ascend, the second pass reads the
+file from front to back; otherwise it seeks. Gzipped input and pipes cannot seek, so they are copied
+to an anonymous temporary file, which disappears with the process.
 """
 
 from __future__ import annotations
@@ -21,34 +19,47 @@ from typing import IO
 import numpy as np
 import orjson
 
+from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
-from trainer.collection import Lines, ReadReport, document_of, documents_of, find_corpus
+from trainer.collection.documents import find_corpus, iter_documents, to_document
+from trainer.collection.lines import Lines
+from trainer.collection.report import ReadReport
 
 
 class CorpusFile:
-    """A corpus.jsonl[.gz], or a collection's; a context manager that holds the file open.
+    """An open corpus.jsonl[.gz]; a context manager that closes it.
 
-    report       what was odd about it
-    fingerprint  sha256 of its content, the same for plain and gzipped files
+    Attributes:
+        path: the file.
+        report: counts of irregularities in the collection.
+        fingerprint: sha256 of its content; compression does not change it.
+
+    Example:
+        >>> with CorpusFile("shop") as corpus:
+        ...     ids = [document.id for document in corpus.documents()]
     """
 
     def __init__(self, path: str | Path, *, scratch: Path | None = None) -> None:
         """Read and check the file.
 
-        scratch  where what is gzipped or a pipe is copied to; by default where temporary files go
+        Args:
+            path: a corpus file, or a collection's folder.
+            scratch: folder for the copy of gzipped input and pipes; by default the system's
+                folder of temporary files.
 
-        Raises CollectionError naming file, line and field.
+        Raises:
+            CollectionError: a line is malformed; the message names file, line and field.
         """
         given = Path(path)
         self.path = find_corpus(given) if given.is_dir() else given
         self.report = ReadReport()
-        lines = _Placed(self.path)
+        lines = _PositionedLines(self.path)
         if self.path.suffix == ".gz" or self.path.is_fifo():
             lines.copy = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115
         self._file = lines.copy
         try:
-            self._begins = _ascending(lines, self.report)
+            self._line_starts = _line_starts(lines, self.report)
             self.fingerprint = lines.digest()
             if self._file is None:
                 self._file = self.path.open("rb")
@@ -57,23 +68,27 @@ class CorpusFile:
             raise
 
     def __len__(self) -> int:
-        return len(self._begins)
+        return len(self._line_starts)
 
     def document(self, row: int) -> Document:
-        """The document of a row; rows ascend by id."""
+        """Return the document of a row; rows ascend by id.
+
+        Raises:
+            CollectionError: the file has changed since it was checked.
+        """
         assert self._file is not None
-        self._file.seek(int(self._begins[row]))
+        self._file.seek(int(self._line_starts[row]))
         try:
-            return document_of(orjson.loads(self._file.readline()))
+            return to_document(orjson.loads(self._file.readline()))
         except (orjson.JSONDecodeError, AttributeError, KeyError) as error:
             raise CollectionError(f"{self.path}: changed while it was read") from error
 
     def documents(self) -> Iterator[Document]:
-        """All documents, in ascending id order."""
+        """Iterate over all documents in ascending id order."""
         return map(self.document, range(len(self)))
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -89,31 +104,31 @@ class CorpusFile:
         self.close()
 
 
-class _Placed(Lines):
-    """Lines that say where the last one began, and are copied on the way through where asked to."""
+class _PositionedLines(Lines):
+    """Lines of a file, with the offset of the last one; optionally copy all bytes read."""
 
     copy: IO[bytes] | None = None
-    begin = 0
+    line_start = 0
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         end = 0
         for number, line in super().__iter__():
-            self.begin, end = end, end + len(line)
+            self.line_start, end = end, end + len(line)
             if self.copy is not None:
                 self.copy.write(line)
             yield number, line
 
 
-def _ascending(lines: _Placed, report: ReadReport) -> np.ndarray:
-    """Where each document's line begins, int64 (n,), in ascending order of id."""
+def _line_starts(lines: _PositionedLines, report: ReadReport) -> Int64:
+    """Return where each document's line begins, int64 (documents,), in ascending order of id."""
     ids: list[str] = []
-    begins = array("q")
+    starts = array("q")
     in_order = True
-    for _, document in documents_of(lines, report):
+    for _, document in iter_documents(lines, report):
         in_order = in_order and (not ids or ids[-1] < document.id)
         ids.append(document.id)
-        begins.append(lines.begin)
-    found = np.array(begins, np.int64)
+        starts.append(lines.line_start)
+    found = np.array(starts, np.int64)
     if in_order:
         return found
     return found[sorted(range(len(ids)), key=ids.__getitem__)]

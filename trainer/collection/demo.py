@@ -1,14 +1,14 @@
-"""The demo collection: the docstrings of the installed numpy and scipy, with no download.
+"""Write the demo collection: the docstrings of the installed numpy and scipy, without a download.
 
-    documents   one per distinct docstring of a public function or class; `title` its qualified
+    documents   one for each distinct docstring of a public function or class; `title` is its qualified
                 name, `text` the docstring without its first sentence and its See Also section
-    queries     one per distinct first sentence, e.g. "Convolve two N-dimensional arrays."
-    relevance   grade 2: the docstring (or docstrings) that the sentence was taken from
-                grade 1: what its See Also section names
+    queries     one for each distinct first sentence, e.g. "Convolve two N-dimensional arrays."
+    relevance   grade 2: the docstrings that begin with the sentence
+                grade 1: the functions that their See Also sections name
 
-The first sentence and the See Also section are never indexed, so a query cannot find its answer by
-its own words or by a list of names. Queries are split by a hash of their id, 80 % train, 10 %
-valid, 10 % test: the same versions of numpy and scipy give the same files, byte for byte.
+The first sentence and the See Also section are never indexed, so a query cannot find its answer by its own words or by
+a list of names. A hash of its id puts a query into a split: 80 % train, 10 % valid, 10 % test. The same versions of
+numpy and scipy give the same files, byte for byte.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from types import ModuleType
 
 import orjson
 
-from trainer.collection import QRELS_HEADER, Qrels
+from trainer.collection.judgements import QRELS_HEADER, Qrels
 
 PACKAGES = ("numpy", "scipy")
 OWN_GRADE = 2
 SEE_ALSO_GRADE = 1
 
-# Not the public face of either package: tests, build tools, old names of what lives elsewhere.
+# Not public: tests, build tools, old names of modules that have moved.
 _SKIPPED_MODULES = {
     *("conftest", "core", "cython_special", "distutils", "f2py"),
     *("matlib", "mypy_plugin", "setup", "testing", "tests", "testutils"),
 }
-_MIN_TEXT = 40  # characters left to index; shorter ones say nothing beyond their first sentence
+_MIN_TEXT = 40  # characters left to index; shorter texts only repeat their first sentence
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!e\.g\.)(?<!i\.e\.)(?<!vs\.)\s+(?=[A-Z`\"(\[])")
 _SECTION = re.compile(r"^[^\n]+\n[-=]{3,}[ \t]*$", re.MULTILINE)
@@ -50,13 +50,14 @@ _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 @dataclass(frozen=True)
 class Docstring:
-    """One docstring taken apart.
+    """The parts of one docstring.
 
-    name      qualified name, the shortest under which the object is public
-    aliases   every qualified name under which this docstring was met, `name` among them
-    sentence  first sentence, on one line
-    text      the rest, See Also left out
-    see_also  names as the section writes them
+    Attributes:
+        name: the shortest qualified public name of the object.
+        aliases: every qualified name with this docstring, `name` included.
+        sentence: the first sentence, on one line.
+        text: the rest without See Also.
+        see_also: names as the section writes them.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Docstring:
 
 
 def write_demo_collection(folder: str | Path) -> Path:
-    """Write the demo collection into a folder, made where needed, and return it."""
+    """Write the demo collection into a folder, create it if needed, and return its path."""
     folder = Path(folder)
     docstrings = read_docstrings()
     queries, qrels = _judge(docstrings)
@@ -95,17 +96,17 @@ def write_demo_collection(folder: str | Path) -> Path:
 
 
 def split_of(query_id: str) -> str:
-    """train, valid or test, by a hash of the id alone."""
+    """Return train, valid or test, by a hash of the id."""
     bucket = int.from_bytes(hashlib.sha256(query_id.encode()).digest()[:4], "big") % 10
     return "test" if bucket == 0 else "valid" if bucket == 1 else "train"
 
 
 def read_docstrings() -> list[Docstring]:
-    """Every distinct docstring with something to index, in ascending order of name."""
+    """Return all distinct docstrings with text to index, in ascending order of name."""
     names_of: dict[str, list[str]] = {}
     for name, docstring in _public_docstrings():
         names_of.setdefault(docstring, []).append(name)
-    found = (_take_apart(docstring, names) for docstring, names in names_of.items())
+    found = (_parse_docstring(docstring, names) for docstring, names in names_of.items())
     distinct: dict[str, Docstring] = {}
     for doc in sorted(filter(None, found), key=lambda doc: doc.name):
         distinct.setdefault(doc.text, doc)
@@ -113,11 +114,11 @@ def read_docstrings() -> list[Docstring]:
 
 
 def _public_docstrings() -> Iterator[tuple[str, str]]:
-    """(qualified name, docstring) of every public function and class, every alias of it."""
+    """Iterate over (qualified name, docstring) of public functions and classes, aliases included."""
     with warnings.catch_warnings():
-        # Old namespaces warn when touched; here they are only read.
+        # Deprecated namespaces warn when they are read.
         warnings.simplefilter("ignore")
-        # All imported before any is looked at: importing one adds names to another.
+        # Import all before reading any, because importing one adds names to others.
         modules = [module for package in PACKAGES for module in _public_modules(package)]
         for module in modules:
             for name in sorted(getattr(module, "__all__", None) or dir(module)):
@@ -130,7 +131,7 @@ def _public_docstrings() -> Iterator[tuple[str, str]]:
 
 
 def _public_modules(name: str) -> Iterator[ModuleType]:
-    """A package and the public modules under it; those that cannot be imported are not public."""
+    """Iterate over a package and its public modules; modules that fail to import are skipped."""
     try:
         module = importlib.import_module(name)
     except Exception:
@@ -141,8 +142,8 @@ def _public_modules(name: str) -> Iterator[ModuleType]:
             yield from _public_modules(f"{name}.{child.name}")
 
 
-def _take_apart(docstring: str, names: list[str]) -> Docstring | None:
-    """The parts of a docstring, or None where nothing would be left to index."""
+def _parse_docstring(docstring: str, names: list[str]) -> Docstring | None:
+    """Return the parts of a docstring; None if no text would be left to index."""
     docstring = docstring.strip()
     head, _, body = docstring.partition("\n\n")
     while _SIGNATURE.match(head) and body:
@@ -159,7 +160,7 @@ def _take_apart(docstring: str, names: list[str]) -> Docstring | None:
 
 
 def _without_see_also(body: str) -> tuple[str, tuple[str, ...]]:
-    """A docstring's body without its See Also section, and the names in that section."""
+    """Return a docstring's body without its See Also section, and the names in that section."""
     start = _SEE_ALSO.search(body)
     if start is None:
         return body, ()
@@ -170,7 +171,7 @@ def _without_see_also(body: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _listed_names(section: str) -> Iterator[str]:
-    """Names in a See Also section: `a, b : what they do`, indented lines go on describing."""
+    """Iterate over the names in a See Also section: `a, b : description`, continued on indented lines."""
     for line in section.splitlines():
         if not line or line[0].isspace():
             continue
@@ -181,7 +182,7 @@ def _listed_names(section: str) -> Iterator[str]:
 
 
 def _judge(docstrings: list[Docstring]) -> tuple[dict[str, str], Qrels]:
-    """(query id → text, judgements). Docstrings that share a first sentence share a query."""
+    """Return (query id → text, judgements). Docstrings with the same first sentence share a query."""
     by_alias = {alias: doc.name for doc in reversed(docstrings) for alias in doc.aliases}
     query_of_sentence: dict[str, str] = {}
     queries: dict[str, str] = {}
@@ -200,7 +201,7 @@ def _judge(docstrings: list[Docstring]) -> tuple[dict[str, str], Qrels]:
 
 
 def _resolve(name: str, doc: Docstring, by_alias: dict[str, str]) -> str | None:
-    """The document a See Also name means, looked up from the docstring's own module outwards."""
+    """Find the document that a See Also name means, from the docstring's own module outwards."""
     for alias in doc.aliases:
         module = alias.rpartition(".")[0]
         while module:

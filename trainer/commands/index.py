@@ -9,7 +9,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fullrank.cli.output import BundlePath, ExportedFrom, Json, needs, print_json, resolve
+from fullrank.cli.arguments import BundlePath, ExportedFrom, Json, resolve
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
+from fullrank.progress import Reporter
 
 
 def index(
@@ -18,14 +21,18 @@ def index(
         Path,
         typer.Argument(metavar="CORPUS", help="corpus.jsonl, plain or gzipped, or its folder."),
     ],
-    out: Annotated[Path, typer.Option(help="Folder of bundles to write into.", metavar="BUNDLES")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="BUNDLES", help="Folder of bundles to write into.")
+    ],
     name: Annotated[
         str | None, typer.Option(help="Name of the model; default: as the bundle is named.")
     ] = None,
     queries: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="queries.jsonl to tune the fast mode with; default: titles."
+            "--queries",
+            metavar="FILE",
+            help="queries.jsonl to tune the fast mode with; default: titles.",
         ),
     ] = None,
     batch: Annotated[
@@ -40,7 +47,6 @@ def index(
     """Encode a corpus of any size with a trained model and write it as a new bundle."""
     with needs("trainer"):
         from trainer.indexing.index import index as run_index
-        from trainer.progress import Reporter
 
     result = run_index(
         resolve(bundle),

@@ -1,12 +1,12 @@
-"""Evaluation: rank every candidate through the code that serves, then measure.
+"""Evaluation: rank all candidates by the code that serves, then measure the rankings.
 
-    evaluate()            a bundle on a split of a collection, whole corpus as candidates
-    judge()               which queries a split asks, what is relevant, what is no candidate
-    measure_rankings()    the same measures for any Retriever, before there is a bundle
+    evaluate()            measures a bundle on a split of a collection
+    judge()               collects the queries of a split, their relevant documents and excluded documents
+    measure_rankings()    measures the rankings of any Retriever
 
-A query's mate (the document that it is, or describes in another language) is no candidate for it. On every collection
-the documents that the excluded splits call relevant for a query are no candidates for it: a model
-that has learned them should neither gain nor lose by them.
+A query's mate (the document that it is, or describes in another language) is no candidate for it. Documents that an
+excluded split judges relevant to a query are no candidates for it either, so a model neither gains nor loses by having
+learned them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.bundle.catalog import Bundle
+from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded
 from fullrank.errors import CollectionError
 from fullrank.measures import (
@@ -34,26 +34,28 @@ from fullrank.measures import (
     rank_loss,
     ranking_measures,
 )
-from fullrank.model import Model
+from fullrank.models.contract import Model
+from fullrank.progress import Reporter
 from fullrank.retrieval import Ranking, Retriever
 from trainer.collection import Collection, Qrels, relevant
 from trainer.evaluation.trec import RunWriter
-from trainer.progress import Reporter
 
 DEPTH = 1000
 """Documents per query in a run, by TREC's convention."""
 
-_BATCH_CELLS = 1 << 23  # scores held at once: 32 MiB of float32
+_BATCH_CELLS = 1 << 23  # scores in memory: 32 MiB of float32
 _ENCODE_QUERIES = 512
 
 
 @dataclass(frozen=True, eq=False)
 class Judgement:
-    """What a split says about one query, in rows of the ranked documents.
+    """The judgements of one query, as rows of the ranked documents.
 
-    relevant  int64 (R,), ascending, R > 0, none of them excluded
-    grades    int64 (R,), above zero
-    excluded  int64 (E,), ascending: rows that are no candidates
+    Attributes:
+        query: its id.
+        relevant: int64 (R,), ascending, R > 0, none of them excluded.
+        grades: int64 (R,), above zero.
+        excluded: int64 (E,), ascending, the rows that are no candidates.
     """
 
     query: str
@@ -64,11 +66,19 @@ class Judgement:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Measures of one bundle on one split.
+    """The measures of one bundle on one split.
 
-    queries   number of queries averaged: those with a relevant candidate
-    left_out  queries of the split whose relevant documents are all excluded or ungraded
-    per_query measure → float64 (queries,), in the order of query_ids
+    Attributes:
+        split: the measured split.
+        excluded_splits: whose relevant documents are no candidates.
+        documents: number of documents of the bundle.
+        queries: number of measured queries: those with a relevant candidate.
+        left_out: queries of the split without a relevant candidate.
+        depth: documents ranked per query.
+        seconds: of the evaluation.
+        measures: mean and standard error of each measure.
+        query_ids: of the measured queries.
+        per_query: measure → float64 (queries,), in the order of query_ids.
     """
 
     split: str
@@ -83,7 +93,7 @@ class Evaluation:
     per_query: dict[str, Float64]
 
     def as_dict(self) -> dict[str, Any]:
-        """What `fullrank evaluate --json` prints; JSON values only."""
+        """Return the JSON form that ``fullrank evaluate --json`` prints."""
         return {
             "split": self.split,
             "excluded_splits": list(self.excluded_splits),
@@ -103,11 +113,20 @@ def judge(
     *,
     rows: Mapping[str, int] | None = None,
 ) -> tuple[list[Judgement], int]:
-    """The queries of a split with a relevant candidate, in order, and how many have none.
+    """Collect the queries of a split that have a relevant candidate.
 
-    rows    document id → row of the ranked documents; default the collection's own rows
-    Raises CollectionError for an unknown split, a split that excludes itself, a document without a
-    row, or a split with nothing to measure.
+    Args:
+        collection: the collection.
+        split: its queries are measured.
+        exclude_splits: their relevant documents are no candidates.
+        rows: document id → row of the ranked documents; by default the collection's own rows.
+
+    Returns:
+        (the judgements, in order of the queries; the number of judged queries without a relevant candidate).
+
+    Raises:
+        CollectionError: the split is unknown, excludes itself or has nothing to measure, or a judged document has no
+            row.
     """
     if split in exclude_splits:
         raise CollectionError(f"split {split!r} cannot be both measured and excluded")
@@ -140,7 +159,7 @@ def _judge_query(
     rows: Mapping[str, int],
 ) -> Judgement:
     excluded = {name for other in excluded_qrels for name in relevant(other.get(query, {}))}
-    if collection.have_mates:
+    if collection.has_mates:
         excluded.add(query)
     graded = {
         _row(rows, document): grade
@@ -160,11 +179,11 @@ def _row(rows: Mapping[str, int], document: str) -> int:
     try:
         return rows[document]
     except KeyError:
-        raise CollectionError(f"document {document!r} is judged but not in the bundle") from None
+        raise CollectionError(f"document {document!r} is judged but the bundle lacks it") from None
 
 
 def query_texts(collection: Collection, model: Model, ids: Sequence[str]) -> list[str]:
-    """The texts of queries by id; documents that are queries speak through model.query_text()."""
+    """Return the texts of queries; for documents that are queries, model.query_text() of their fields."""
     if collection.queries is not None:
         by_id = {query.id: query.text for query in collection.queries}
         return [by_id[id] for id in ids]
@@ -182,12 +201,22 @@ def measure_rankings(
     with_rank_loss: bool = True,
     on_ranking: Callable[[Judgement, Ranking], None] | None = None,
 ) -> dict[str, Float64]:
-    """Per-query measures, float64 (B,) each, in the order of the judgements.
+    """Rank documents for queries and measure each ranking.
 
-    queries         B encoded queries, one per judgement
-    documents       number of documents that the retriever ranks
-    with_rank_loss  False leaves out rank_loss, which alone needs every score
-    on_ranking      told each ranking, in order
+    Args:
+        retriever: ranks the documents.
+        queries: B encoded queries, one a judgement.
+        judgements: of the queries.
+        documents: number of documents that the retriever ranks.
+        depth: documents ranked per query.
+        with_rank_loss: False leaves out rank_loss, the only measure that needs every score.
+        on_ranking: called with each judgement and ranking, in order.
+
+    Returns:
+        measure → float64 (B,), in the order of the judgements.
+
+    Raises:
+        ValueError: the numbers of queries and judgements differ.
     """
     if len(queries) != len(judgements):
         raise ValueError(f"{len(queries)} queries, {len(judgements)} judgements")
@@ -215,7 +244,7 @@ def measure_rankings(
 
 
 def _mask(batch: Sequence[Judgement], documents: int) -> npt.NDArray[np.bool_] | None:
-    """bool (len(batch), documents), True = no candidate; None where all documents are."""
+    """Return bool (len(batch), documents), True for no candidate; None if all are candidates."""
     if not any(len(judgement.excluded) for judgement in batch):
         return None
     mask = np.zeros((len(batch), documents), np.bool_)
@@ -225,7 +254,7 @@ def _mask(batch: Sequence[Judgement], documents: int) -> npt.NDArray[np.bool_] |
 
 
 def _ranked_grades(rows: Int64, judgement: Judgement) -> Int64:
-    """The grade at every rank, zero where not relevant."""
+    """Return the grade at every rank; zero if not relevant."""
     place = np.searchsorted(judgement.relevant, rows)
     place[place == len(judgement.relevant)] = 0
     return np.where(judgement.relevant[place] == rows, judgement.grades[place], 0)
@@ -242,11 +271,23 @@ def evaluate(
 ) -> Evaluation:
     """Measure a bundle on a split of a collection.
 
-    run       writes the rankings there as a TREC run; ir-measures and trec_eval find the same
-              measures in it, given the split's qrels
-    depth     documents ranked per query
-    progress  shows the queries measured so far
-    Raises CollectionError as judge() does.
+    Args:
+        bundle: an open bundle.
+        collection: the collection.
+        split: its queries are measured.
+        exclude_splits: their relevant documents are no candidates.
+        run: file to write the rankings to as a TREC run. Given the split's qrels, ir-measures and trec_eval compute
+            the same measures from it.
+        depth: documents ranked per query.
+        progress: receives progress.
+
+    Raises:
+        CollectionError: see ``judge``.
+
+    Example:
+        >>> found = evaluate(open_bundle("bundles/shop/…"), read_collection("shop"), "test")
+        >>> found.measures["ndcg@10"].mean
+        0.41
     """
     started = time.perf_counter()
     ids = list(bundle.documents.ids)

@@ -1,13 +1,11 @@
-"""TREC's text formats: runs out and in, judgements out and in.
+"""Read and write TREC's text formats: runs and judgements.
 
     run    query-id Q0 document-id rank score tag
     qrels  query-id 0 document-id grade
 
-Programs that measure a run sort it by score, as a 32-bit float, and break ties by descending
-document id; Fullrank breaks them by ascending id. A written run therefore holds scores that
-descend strictly as 32-bit floats: a tied score is moved down to the next float below the one
-before it, which keeps the order that was ranked and changes no score by more than the ties before
-it have steps.
+Programs that measure a run sort it by score, as a 32-bit float, and break ties by descending document id; Fullrank
+breaks them by ascending id. The scores of a written run therefore descend strictly as 32-bit floats: a tied score is
+lowered to the next float below the previous score. This keeps the ranked order.
 """
 
 from __future__ import annotations
@@ -26,9 +24,10 @@ from trainer.collection import Qrels
 
 
 def strictly_descending(scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
-    """Scores in ranked order as float32, each below the one before it.
+    """Convert scores in ranked order to float32, each below the previous one.
 
-    Raises ValueError where a score is not finite or ranks above the one before it.
+    Raises:
+        ValueError: a score is not finite, or above the previous one.
     """
     exact = np.asarray(scores, dtype=np.float64)
     if not np.all(np.isfinite(exact)):
@@ -45,10 +44,11 @@ def strictly_descending(scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
 
 
 class RunWriter:
-    """Writes a run query by query; the file appears under its name when it is complete.
+    """Write a run query by query; the file gets its name when it is complete.
 
-    with RunWriter(path, tag) as run:
-        run.write(query_id, document_ids, scores)
+    Example:
+        >>> with RunWriter("shop.run", "bm25") as run:
+        ...     run.write("q1", ["d7", "d2"], [3.5, 1.25])
     """
 
     def __init__(self, path: str | Path, tag: str = "fullrank") -> None:
@@ -64,11 +64,11 @@ class RunWriter:
         return self
 
     def write(self, query: str, documents: Sequence[str], scores: npt.ArrayLike) -> None:
-        """One query's documents, best first. Raises CollectionError on an id with a space."""
+        """Write one query's documents, best first. Raises CollectionError if an id has a space."""
         query = _word(query, "query id")
         low = strictly_descending(scores)
         self._file.writelines(
-            # Nine digits are enough to read the same 32-bit float back.
+            # Nine digits are enough to read back the same 32-bit float.
             f"{query} Q0 {_word(document, 'document id')} {rank} {score:.9g} {self._tag}\n"
             for rank, (document, score) in enumerate(zip(documents, low, strict=True), 1)
         )
@@ -87,9 +87,13 @@ class RunWriter:
 
 
 def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
-    """query id → (document id, score), best first as trec_eval sorts them.
+    """Read a run.
 
-    Ties (as 32-bit floats) go by descending id. Raises CollectionError naming file and line.
+    Returns:
+        query id → [(document id, score)], best first as trec_eval sorts them: ties (as 32-bit floats) by descending id.
+
+    Raises:
+        CollectionError: the file is malformed; the message names file and line.
     """
     path = Path(path)
     run: dict[str, list[tuple[str, float]]] = {}
@@ -110,7 +114,7 @@ def read_run(path: str | Path) -> dict[str, list[tuple[str, float]]]:
 
 
 def write_qrels(path: str | Path, qrels: Qrels) -> None:
-    """Judgements in TREC's four columns. Raises CollectionError on an id with a space."""
+    """Write judgements in TREC's four columns. Raises CollectionError if an id has a space."""
     with Path(path).open("w", encoding="utf-8", newline="\n") as file:
         for query, grades in qrels.items():
             for document, grade in grades.items():
@@ -119,7 +123,7 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Judgements from TREC's four columns. Raises CollectionError naming file and line."""
+    """Read judgements from TREC's four columns. Raises CollectionError that names file and line."""
     path = Path(path)
     qrels: Qrels = {}
     for number, (query, _, document, grade) in _columns(path, 4):
@@ -134,13 +138,16 @@ def read_qrels(path: str | Path) -> Qrels:
 
 
 def _word(text: str, what: str) -> str:
-    """The text, which must be one word: the formats part their columns by white space."""
+    """Return the text if it is one word. Raises CollectionError."""
     if len(text.split()) != 1 or text != text.strip():
-        raise CollectionError(f"{what} {text!r} is not one word; TREC's formats cannot hold it")
+        raise CollectionError(
+            f"{what} {text!r} is not one word; TREC's formats separate columns by spaces"
+        )
     return text
 
 
 def _columns(path: Path, count: int) -> Iterator[tuple[int, list[str]]]:
+    """Read (line number, columns). Raises CollectionError if a line has another number of columns."""
     try:
         with path.open(encoding="utf-8", newline="\n") as file:
             for number, line in enumerate(_decoded(path, file), 1):

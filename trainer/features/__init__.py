@@ -1,1 +1,1 @@
-"""From counted text to the matrices that a fit works on."""
+"""Turn counted text into the matrices that a fit works on."""

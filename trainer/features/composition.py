@@ -1,4 +1,4 @@
-"""From words to trained rows: what a word's vector is made of while training, and the table of words that serves.
+"""Compose word vectors of trained rows, and fold trained rows into one table of words for serving.
 
     u_w = Σ_r C_wr U_r                  C: (words, trained rows), sparse
 
@@ -6,11 +6,11 @@
     letter trigrams       C = [I | T]       T_wg = 1/√|G_w| for each trigram g of w
     trigrams "only"       C = T             word hashing
     hashing "all"         C = H             H_wj = 1/√k for j = S_1(w) … S_k(w): correlated feature hashing
-    hashing "rare"        C = [F | H]       frequent words have a row of their own, every other word is made of the rows
-                                            of a second table
+    hashing "rare"        C = [F | H]       frequent words have rows of their own; every other word has rows of a
+                                            second table
 
-Because u = Σ_w x_w u_w is linear, training works on x C and a compiled model stores C U, one row per word: serving
-knows nothing of any of this (unseen words apart, which have trigrams and no neighbours).
+u = Σ_w x_w u_w is linear, so training works on x C and a compiled model stores C U, one row per word. Serving needs C
+for unseen words only; they have trigrams and no neighbours.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Float32
-from fullrank.features import Rows, rows_of, trigram_rows
-from fullrank.linear import DenseSide
+from fullrank.encoding import Float32, Rows
+from fullrank.models.linear import DenseSide
+from fullrank.text.features import trigram_rows
 from trainer.features.dice import Neighbours
 
 Matrix = sp.csr_array[np.float32]
@@ -31,18 +31,26 @@ Matrix = sp.csr_array[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """C of one side. Trained rows: ``labels``, equal on both sides where they mean the same; then trigrams.
+    """C of one side. The trained rows are ``labels``, then trigrams.
 
-    words   (words, labels); None is the identity
-    second  the rows of the second table, none where there is one table
+    Attributes:
+        labels: of the trained rows; equal labels on both sides mean the same.
+        words: (words, labels); None is the identity.
+        second_table: the rows of the second table; empty if there is one table.
     """
 
     labels: Sequence[str]
     words: Matrix | None
-    second: slice = field(default_factory=lambda: slice(0))
+    second_table: slice = field(default_factory=lambda: slice(0))
 
-    def trained(self, side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:
-        """x C: φ over the side's words and then the unseen ones, as φ over trained rows."""
+    def compose(self, side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:
+        """Return x C: φ over trained rows.
+
+        Args:
+            side: whose words and trigrams C has.
+            x: φ over the side's words, then over ``unseen``, (texts, words + unseen).
+            unseen: words that the side lacks.
+        """
         known, matrix = len(side.words), x.csr()
         if self.words is None and not len(side.trigrams):
             return x
@@ -50,10 +58,10 @@ class Composition:
         if len(side.trigrams):
             letters = trigram_rows([*side.words.words, *unseen], side.trigrams).csr()
             parts.append(matrix @ letters)
-        return rows_of(sp.csr_array(sp.hstack(parts, format="csr")))
+        return Rows.from_csr(sp.csr_array(sp.hstack(parts, format="csr")))
 
-    def folded(self, side: DenseSide, table: Float32) -> DenseSide:
-        """The side that serves: C U, and the trigrams' rows for unseen words."""
+    def fold(self, side: DenseSide, table: Float32) -> DenseSide:
+        """Return the side that serves: C U, and the trigrams' rows for unseen words."""
         rows, letters = table[: len(self.labels)], table[len(self.labels) :]
         if self.words is not None:
             rows = np.asarray(self.words @ rows)
@@ -67,22 +75,22 @@ class Composition:
 
 
 def own_rows(words: Sequence[str]) -> Composition:
-    """A row for each word."""
+    """Give each word its own row."""
     return Composition(words, None)
 
 
 def no_rows(words: Sequence[str]) -> Composition:
-    """Words are made of their trigrams alone."""
+    """Compose words of their trigrams only."""
     return Composition([], sp.csr_array(np.zeros((len(words), 0), np.float32)))
 
 
 def hashed(words: Sequence[str], neighbours: Neighbours) -> Composition:
-    """Every word is the mean direction of its bins: rows S_1(w) … S_k(w), each 1/√k."""
+    """Compose every word of the rows of its bins S_1(w) … S_k(w), each times 1/√k."""
     return Composition(list(neighbours.bins), _bins_of(words, neighbours))
 
 
 def mixed(words: Sequence[str], neighbours: Neighbours) -> Composition:
-    """Frequent words have their own rows; the others are hashed into a second table."""
+    """Give frequent words their own rows and hash the others into a second table."""
     place = {word: j for j, word in enumerate(neighbours.bins)}
     own = np.array([place.get(word, -1) for word in words], np.int32).reshape(-1)
     frequent = np.flatnonzero(own >= 0)
@@ -99,7 +107,7 @@ def mixed(words: Sequence[str], neighbours: Neighbours) -> Composition:
 
 
 def _bins_of(words: Sequence[str], neighbours: Neighbours) -> Matrix:
-    """H."""
+    """Return H, (words, bins)."""
     rows = np.array([neighbours.index.get(word, -1) for word in words], np.int64).reshape(-1)
     places = np.where(rows[:, None] >= 0, neighbours.places[rows], np.int32(-1))
     k = places.shape[1]

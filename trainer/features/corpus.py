@@ -1,4 +1,4 @@
-"""A collection counted once: what every recipe's matrices are made from."""
+"""A collection with all its texts counted: the input of every recipe's matrices."""
 
 from __future__ import annotations
 
@@ -9,34 +9,57 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Int64
+from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
-from fullrank.features import Counts, Rows, count_corpus, rows_of
-from fullrank.model import field_text
+from fullrank.models.contract import field_text
+from fullrank.text.features import Counts, count_corpus
 from trainer.collection import Collection, relevant
+
+# A field with fewer distinct values than this share of its documents is a label, not text.
+_MIN_DISTINCT_SHARE = 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Judged pairs of a split: query row → rows of its relevant documents, ascending."""
+    """Judged pairs of one split.
+
+    Attributes:
+        queries: int64, the rows of the queries with a relevant document, ascending.
+        relevant: query row → rows of its relevant documents, int64, ascending.
+        source: the qrels file, for error messages.
+    """
 
     queries: Int64
     relevant: dict[int, Int64]
+    source: str = "qrels/train.tsv"
 
     def __len__(self) -> int:
         return sum(map(len, self.relevant.values()))
 
+    def require(self) -> None:
+        """Raise TrainingError if there is no pair."""
+        if not len(self):
+            raise TrainingError(
+                f"{self.source}: no judged pair to learn from. Add judgements of known documents, or "
+                "train a recipe that needs none: --recipe bm25"
+            )
+
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A collection counted once; every recipe's matrices are made from it.
+    """A counted collection.
 
-    sources  the text fields of the documents, in order of appearance
-    counts   columns: one per source field, then the queries where they are not the documents
-    pairs    of the training split
-    mates    int64 (B,): the row of the document that each query is or describes, never its answer;
-             -1 where there is none
-    made     what was counted on top, by what asked for it
+    Attributes:
+        collection: the collection.
+        sources: the text fields of the documents, in order of appearance.
+        counts: one matrix of word counts per source field, then one of the queries if they are
+            not the documents.
+        query_ids: the id of each query row.
+        pairs: judged pairs of the training split.
+        mates: int64 (queries,): the document that each query is or describes, which is never its
+            answer; -1 if it has none.
+        processes: that count text.
+        cache: further counts, keyed by the settings that they depend on.
     """
 
     collection: Collection
@@ -46,63 +69,76 @@ class Corpus:
     pairs: Pairs
     mates: Int64
     processes: int
-    made: dict[Any, Any] = field(default_factory=dict)
+    cache: dict[Any, Any] = field(default_factory=dict)
 
     @property
     def queries(self) -> Rows:
-        """Word counts of the queries, (B, words)."""
+        """Word counts of the queries, (queries, words)."""
         if self.collection.documents_are_queries:
-            return joined(self.counts.columns[: len(self.sources)])
+            return sum_counts(self.counts.columns[: len(self.sources)])
         return self.counts.columns[-1]
 
     @property
     def documents(self) -> Rows:
-        """Word counts of the documents, all fields together."""
-        return joined(self.counts.columns[: len(self.sources)])
+        """Word counts of the documents, (documents, words), all fields together."""
+        return sum_counts(self.counts.columns[: len(self.sources)])
 
-    def only(self, sources: Sequence[str]) -> Corpus:
-        """The corpus with some of its text fields. Raises TrainingError for one that it has not."""
+    def select_fields(self, sources: Sequence[str]) -> Corpus:
+        """Return the corpus with some of its text fields.
+
+        Raises:
+            TrainingError: it lacks one of them.
+        """
         for name in sources:
             if name not in self.sources:
-                there = ", ".join(self.sources)
-                raise TrainingError(f"model.sources: no text field {name!r}; there are: {there}")
+                known = ", ".join(self.sources)
+                raise TrainingError(f"model.sources: no text field {name!r}; there are: {known}")
         kept = [self.counts.columns[self.sources.index(name)] for name in sources]
         kept += self.counts.columns[len(self.sources) :]
         return replace(self, sources=list(sources), counts=Counts(self.counts.words, kept))
 
     def query_texts(self, query_fields: Sequence[str]) -> list[str]:
-        """The queries' texts."""
+        """Return the queries' texts; of documents that are queries, the given fields."""
         if self.collection.queries is not None:
             return [query.text for query in self.collection.queries]
         return [field_text(d.fields, query_fields) for d in self.collection.documents]
 
     def training_texts(self) -> list[str]:
-        """All text that training may look at: the documents, and the training queries where they are apart."""
+        """Return all text that training may read: documents, and separate training queries."""
         texts = [field_text(d.fields, self.sources) for d in self.collection.documents]
         if self.collection.queries is not None:
             texts += [self.collection.queries[row].text for row in self.pairs.queries.tolist()]
         return texts
 
     def columns(self) -> list[list[str]]:
-        """The texts of each column of ``counts``."""
+        """Return the texts of each matrix of ``counts``."""
         return _columns(self.collection, self.sources)
 
 
-def joined(columns: Sequence[Rows]) -> Rows:
-    """Counts of several fields added up."""
+def sum_counts(columns: Sequence[Rows]) -> Rows:
+    """Add up the counts of several fields."""
     total = columns[0].csr()
     for rows in columns[1:]:
         total = total + rows.csr()
-    return rows_of(sp.csr_array(total))
+    return Rows.from_csr(sp.csr_array(total))
 
 
 def count_collection(collection: Collection, *, processes: int, train: str = "train") -> Corpus:
-    """Read, cut and count all texts of a collection."""
+    """Count the words of all texts of a collection.
+
+    Args:
+        collection: the collection.
+        processes: that count.
+        train: the training split.
+
+    Raises:
+        TrainingError: no document has a text field.
+    """
     sources = text_fields(collection)
     of_queries = collection.documents if collection.queries is None else collection.queries
     ids = [item.id for item in of_queries]
     counts = count_corpus(_columns(collection, sources), processes=processes)
-    pairs, mates = pairs_of(collection, ids, train), mates_of(collection, ids)
+    pairs, mates = judged_pairs(collection, ids, train), mate_rows(collection, ids)
     return Corpus(collection, sources, counts, ids, pairs, mates, processes)
 
 
@@ -114,9 +150,12 @@ def _columns(collection: Collection, sources: Sequence[str]) -> list[list[str]]:
 
 
 def text_fields(collection: Collection) -> list[str]:
-    """Fields that are text with spaces or titles: title, text, and any other field of prose.
+    """Find the fields that hold text: title, text, and any other field of prose.
 
-    A field whose values are few and short (a section, a language) is stored but not searched.
+    A field with few distinct values (a section, a language) is stored but not searched.
+
+    Raises:
+        TrainingError: there is none.
     """
     values: dict[str, list[str]] = {}
     for document in collection.documents:
@@ -125,36 +164,37 @@ def text_fields(collection: Collection) -> list[str]:
                 values.setdefault(name, []).append(value)
     found: list[str] = [name for name in ("title", "text") if name in values]
     for name, texts in values.items():
-        if name not in found and len(set(texts)) > 0.2 * len(texts):
+        if name not in found and len(set(texts)) > _MIN_DISTINCT_SHARE * len(texts):
             found.append(name)
     if not found:
         raise TrainingError(f"{collection.path}: no document has a text field")
     return found
 
 
-def mates_of(collection: Collection, query_ids: Sequence[str]) -> Int64:
-    """The row of each query's mate, -1 where it has none."""
-    if not collection.have_mates:
+def mate_rows(collection: Collection, query_ids: Sequence[str]) -> Int64:
+    """Return the row of each query's mate, int64 (queries,); -1 if it has none."""
+    if not collection.has_mates:
         return np.full(len(query_ids), -1, np.int64)
     rows = {document.id: row for row, document in enumerate(collection.documents)}
     return np.array([rows[query] for query in query_ids], np.int64)
 
 
-def pairs_of(collection: Collection, query_ids: Sequence[str], split: str) -> Pairs:
-    """The judged pairs of a split as rows; empty where the split does not exist."""
+def judged_pairs(collection: Collection, query_ids: Sequence[str], split: str) -> Pairs:
+    """Return the judged pairs of a split as rows; empty if the split does not exist."""
+    source = str(collection.path / "qrels" / f"{split}.tsv")
     if split not in collection.splits:
-        return Pairs(np.zeros(0, np.int64), {})
+        return Pairs(np.zeros(0, np.int64), {}, source)
     place = {query: row for row, query in enumerate(query_ids)}
     rows = {document.id: row for row, document in enumerate(collection.documents)}
-    mates = collection.have_mates
+    mates = collection.has_mates
     found: dict[int, Int64] = {}
     for query, grades in collection.qrels(split).items():
         documents = [rows[d] for d in relevant(grades) if not (mates and d == query)]
         if documents:
             found[place[query]] = np.array(sorted(documents), np.int64)
-    return Pairs(np.array(sorted(found), np.int64), found)
+    return Pairs(np.array(sorted(found), np.int64), found, source)
 
 
 def document_frequency(rows: Rows) -> Int64:
-    """In how many rows each word stands, int64 (width,)."""
+    """Return in how many rows each column occurs, int64 (width,)."""
     return np.bincount(rows.indices, minlength=rows.width).astype(np.int64)

@@ -1,14 +1,14 @@
-"""DICE coefficients: which of the frequent words a word or 2-gram keeps company with.
+"""DICE coefficients: which frequent words occur together with a word or 2-gram.
 
     DICE(i, j) = 2 · cooccur(i, j) / (occur(i) + occur(j))              Bai et al. 2009, section 2.2.1
 
-occur(i) is the number of contexts (documents, or sentences) that hold i, cooccur(i, j) of those that hold both. The
-paper counts co-occurrence by context but may mean occurrences of single words; counting both in contexts keeps the
-coefficient what it is, twice the shared part of two sets: at most 1, and 1 only for words that never part. A word
-repeated forty times in one article then does not look frequent.
+occur(i) is the number of contexts (documents, or sentences) that contain i, cooccur(i, j) the number that contain both.
+The paper counts co-occurrence by context but may count single occurrences of words. Counting both in contexts keeps the
+coefficient at most 1, and 1 only for words that always occur together. It also keeps a word that one article repeats
+forty times from looking frequent.
 
-Documents and not pairs of words are walked: a word costs the frequent words of the contexts that hold it, and memory is
-one counter per frequent word and thread.
+The kernel walks contexts, not pairs of words: the cost of a word is the number of frequent words in its contexts, and
+memory is one counter per frequent word and thread.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit, prange
 
-from fullrank.encoding import Int32, Int64
-from fullrank.features import Rows
+from fullrank.encoding import Int32, Int64, Rows
 from fullrank.text.bigrams import is_bigram
 
 Float64 = npt.NDArray[np.float64]
@@ -36,9 +35,10 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 class Neighbours:
     """S_p of every word and 2-gram of a collection.
 
-    bins    the F frequent words, most frequent first
-    index   word or 2-gram → its row
-    places  int32 (words, k): S_1 … S_k as places in ``bins``, -1 where there are fewer
+    Attributes:
+        bins: the F frequent words, most frequent first.
+        index: word or 2-gram → its row.
+        places: int32 (words, k): S_1 … S_k as places in ``bins``; -1 if there are fewer.
     """
 
     bins: Sequence[str]
@@ -48,18 +48,21 @@ class Neighbours:
 
 @njit(nogil=True, cache=True)
 def _nearest_row(  # type: ignore[no-untyped-def]
-    contexts, starts, held, occur, occurs, counts, touched, best, score
+    contexts, starts, frequent, occur, occurs, counts, touched, best, score
 ):
-    """The frequent words of largest DICE with one word, into ``best`` and ``score``; ``counts`` is left zero.
+    """Write the frequent words of largest DICE with one word into ``best`` and ``score``.
 
-    contexts  those that hold the word; occur: how many they are
-    held      the frequent words of context c are held[starts[c]:starts[c + 1]]
-    occurs    of each frequent word
+    Args:
+        contexts: those that contain the word; ``occur`` is their number.
+        starts, frequent: the frequent words of context c are frequent[starts[c]:starts[c + 1]].
+        occurs: of each frequent word.
+        counts: zero before and after, int32 (frequent words,).
+        touched: scratch, int32 (frequent words,).
     """
     found = 0
     for c in contexts:
         for e in range(starts[c], starts[c + 1]):
-            j = held[e]
+            j = frequent[e]
             if counts[j] == 0:
                 touched[found] = j
                 found += 1
@@ -84,21 +87,21 @@ def _nearest_row(  # type: ignore[no-untyped-def]
 
 @njit(parallel=True, nogil=True, cache=True)
 def _nearest(  # type: ignore[no-untyped-def]
-    wanted, word_starts, contexts, starts, held, occurs, shards, best, scores
+    wanted, word_starts, contexts, starts, frequent, occurs, shards, best, scores
 ):
-    """Every wanted word; shard i does every ``shards``-th. Each row is made by one thread alone."""
+    """Do every wanted word; shard i does every ``shards``-th, so one thread makes each row."""
     for i in prange(shards):
         counts = np.zeros(len(occurs), np.int32)
         touched = np.empty(len(occurs), np.int32)
         for t in range(i, len(wanted), shards):
             a, b = word_starts[wanted[t]], word_starts[wanted[t] + 1]
             _nearest_row(
-                contexts[a:b], starts, held, b - a, occurs, counts, touched, best[t], scores[t]
+                contexts[a:b], starts, frequent, b - a, occurs, counts, touched, best[t], scores[t]
             )
 
 
 def most_frequent(occur: Int64, count: int) -> Int64:
-    """The words that most contexts hold, most frequent first, ties by index; words of no context are left out."""
+    """Return the ``count`` words of most contexts, most frequent first, ties by index; none of zero contexts."""
     order = np.argsort(-occur, kind="stable")[:count]
     return order[occur[order] > 0].astype(np.int64)
 
@@ -111,15 +114,18 @@ def nearest(
     *,
     progress: Callable[[int], object] | None = None,
 ) -> tuple[Int32, Float64]:
-    """S_1 … S_k of each wanted word: the frequent words with the largest DICE coefficients.
+    """Find S_1 … S_k of each wanted word: the frequent words with the largest DICE coefficients.
 
-    contexts  (contexts, words): what stands in a context has an entry there, whatever its value
-    frequent  columns of the F words that may be chosen; ties go to the one that comes first in it
-    wanted    columns (T,); S_1 of a frequent word is itself, or one that it never parts from: DICE = 1
-    progress  called with the number of words done since
+    Args:
+        contexts: (contexts, words); a word occurs in a context if it has an entry there, of any value.
+        frequent: columns of the F words that may be chosen; ties go to the first of them.
+        wanted: columns (T,). S_1 of a frequent word is itself or a word that always occurs with it (DICE = 1).
+        k: neighbours of each.
+        progress: called with the number of words done since.
 
-    Returns places in ``frequent``, int32 (T, k), -1 where a word meets fewer than k, and the coefficients,
-    float64 (T, k).
+    Returns:
+        Places in ``frequent``, int32 (T, k), -1 if a word occurs with fewer than k, and the coefficients,
+        float64 (T, k).
     """
     place = np.full(contexts.width, -1, np.int32)
     place[frequent] = np.arange(len(frequent), dtype=np.int32)
@@ -127,7 +133,7 @@ def nearest(
     occurs = np.diff(by_word.indptr)[frequent].astype(np.int64)
     of_entry = place[contexts.indices]
     starts = np.concatenate([[0], np.cumsum(of_entry >= 0)])[contexts.indptr].astype(np.int64)
-    held = of_entry[of_entry >= 0]
+    words_of_context = of_entry[of_entry >= 0]
     best = np.empty((len(wanted), k), np.int32)
     scores = np.empty((len(wanted), k), np.float64)
     for first in range(0, len(wanted), _CHUNK):
@@ -137,7 +143,7 @@ def nearest(
             by_word.indptr.astype(np.int64, copy=False),
             by_word.indices.astype(np.int32, copy=False),
             starts,
-            held,
+            words_of_context,
             occurs,
             numba.get_num_threads(),
             best[part],
@@ -156,18 +162,23 @@ def neighbours(
     *,
     progress: Callable[[int], object] | None = None,
 ) -> Neighbours:
-    """S_1 … S_k of every word and 2-gram of a collection, among its ``count`` most frequent words.
+    """Find S_1 … S_k of every word and 2-gram of a collection, among its ``count`` most frequent words.
 
-    contexts  (contexts, words)
+    Args:
+        words: of the collection.
+        contexts: (contexts, words).
+        count: F.
+        k: neighbours of each.
+        progress: called with the number of words done since.
     """
     occur = np.bincount(contexts.indices, minlength=len(words)).astype(np.int64)
-    alone = np.array([not is_bigram(word) for word in words], np.bool_)
-    frequent = most_frequent(np.where(alone, occur, 0), count)
+    single = np.array([not is_bigram(word) for word in words], np.bool_)
+    frequent = most_frequent(np.where(single, occur, 0), count)
     places, _ = nearest(contexts, frequent, np.arange(len(words)), k, progress=progress)
     bins = [words[i] for i in frequent.tolist()]
     return Neighbours(bins, {word: i for i, word in enumerate(words)}, places)
 
 
 def sentences(texts: Iterable[str]) -> list[str]:
-    """The texts cut at line ends and after full stops, question and exclamation marks."""
+    """Cut texts at line ends and after full stops, question and exclamation marks."""
     return [piece for text in texts for piece in _SENTENCE.split(text) if piece]

@@ -1,4 +1,4 @@
-"""The nearest frequent words of a word or 2-gram: what correlated feature hashing makes it of."""
+"""Find the nearest frequent words of a word or 2-gram, as correlated feature hashing uses them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from fullrank.errors import CollectionError
-from fullrank.features import count_corpus
-from fullrank.model import field_text
+from fullrank.models.contract import field_text
+from fullrank.progress import Reporter
 from fullrank.text.bigrams import Bigrams, is_bigram
+from fullrank.text.features import count_corpus
 from fullrank.text.words import words
 from trainer.collection import Collection
 from trainer.features.corpus import text_fields
 from trainer.features.dice import most_frequent, nearest, sentences
-from trainer.progress import Reporter
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,20 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class Related:
-    """A word or 2-gram, in how many documents or sentences it stands, and its neighbours, nearest first."""
+    """A word or 2-gram and its neighbours.
+
+    Attributes:
+        term: the word or 2-gram.
+        occurs: number of documents or sentences that contain it.
+        nearest: its neighbours, nearest first.
+    """
 
     term: str
     occurs: int
     nearest: list[Neighbour]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self)
 
 
@@ -48,32 +54,38 @@ def related(
     frequent_words: int = 30_000,
     context: str = "document",
     processes: int = 1,
-    report: Reporter | None = None,
+    reporter: Reporter | None = None,
 ) -> list[Related]:
-    """The ``top`` nearest of the ``frequent_words`` most frequent words of each term, by DICE.
+    """Find the frequent words nearest to each term, by DICE.
 
-    terms    words, and 2-grams as two words with a space between
-    context  "document" or "sentence": what words are near in
+    Args:
+        collection: the collection.
+        terms: words, and 2-grams as two words with a space between them.
+        top: neighbours of each term; its own words are left out.
+        frequent_words: choose among the so many most frequent words.
+        context: "document" or "sentence": the unit in which words occur together.
+        processes: that count text.
+        reporter: receives progress.
 
-    A term's own words are left out. Raises CollectionError for a term that is neither a word nor two, or that no
-    document of the collection holds.
+    Raises:
+        CollectionError: a term is neither a word nor a 2-gram, or does not occur in the collection.
     """
-    report = report or Reporter(quiet=True)
+    reporter = reporter or Reporter(quiet=True)
     wanted = [_term(term) for term in terms]
     sources = text_fields(collection)
     texts = [field_text(document.fields, sources) for document in collection.documents]
     if context == "sentence":
         texts = sentences(texts)
     counter = Bigrams(filter(is_bigram, wanted)).count
-    with report.stage("counting", len(texts)) as stage:
+    with reporter.stage("counting", len(texts)) as stage:
         counts = count_corpus([texts], processes=processes, counter=counter, progress=stage.advance)
     contexts, place = counts.columns[0], {word: i for i, word in enumerate(counts.words)}
     for term in wanted:
         if term not in place:
-            raise CollectionError(f"{collection.path}: {term!r} stands in no {context}")
+            raise CollectionError(f"{collection.path}: {term!r} occurs in no {context}")
     occur = np.bincount(contexts.indices, minlength=len(place)).astype(np.int64)
-    alone = np.array([not is_bigram(word) for word in counts.words], np.bool_)
-    frequent = most_frequent(np.where(alone, occur, 0), frequent_words)
+    single = np.array([not is_bigram(word) for word in counts.words], np.bool_)
+    frequent = most_frequent(np.where(single, occur, 0), frequent_words)
     columns = np.array([place[term] for term in wanted], np.int64)
     places, scores = nearest(contexts, frequent, columns, top + 2)
     found = []
@@ -89,7 +101,7 @@ def related(
 
 
 def _term(text: str) -> str:
-    """A word or 2-gram as it is counted."""
+    """Return a word or 2-gram as it is counted."""
     found = words(text)
     if not 1 <= len(found) <= 2:
         cut = f"; it is cut into {', '.join(found)}" if found else ""

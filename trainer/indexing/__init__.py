@@ -1,0 +1,1 @@
+"""Encode a corpus of any size with a trained model and write it as a new bundle."""

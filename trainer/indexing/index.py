@@ -1,8 +1,7 @@
-"""A corpus of any size through a trained model, into a new bundle of that model.
+"""Encode a corpus of any size with a trained model and write a new bundle of that model.
 
-Every document is encoded anew by the model. What training learned about single documents (their
-biases, the item vectors of half transductive models) and clicked text that was gathered from
-queries do not pass on: the model's own encoding of their words takes their place.
+The model encodes every document again. The new bundle lacks what training learned about single documents (their biases,
+the document vectors of half transductive models) and clicked text that was collected from queries.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle.catalog import live_in, open_model, stream_bundle
+from fullrank.bundle import log_position_of, open_model, stream_bundle
 from fullrank.bundle.manifest import Manifest, is_name
 from fullrank.bundle.write import Batch
 from fullrank.errors import BundleError
-from fullrank.model import Model
+from fullrank.models.contract import Model
+from fullrank.progress import Reporter
 from trainer.collection import read_queries
 from trainer.collection.corpus import CorpusFile
-from trainer.encoders import Documents, encode_batches
-from trainer.progress import Reporter
+from trainer.indexing.encoders import Documents, encode_batches
 
 BATCH = 4096
-_GOLDEN = 20  # queries replayed at every load
-_TUNING = 400  # queries that tune the fast mode and measure it, half each
+_GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
+_TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
 _QUERY_WORDS = 10
 _QUERY_CHARACTERS = 400
 _SEED = 1
@@ -40,7 +39,11 @@ _SEED = 1
 class IndexResult:
     """A written bundle.
 
-    seconds  from the beginning to the end, encoding only a part of it
+    Attributes:
+        path: of the bundle.
+        parent: version of the bundle whose model encoded it.
+        documents: their number.
+        seconds: of the whole command.
     """
 
     path: Path
@@ -49,7 +52,7 @@ class IndexResult:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "bundle": str(self.path),
             "version": self.path.name,
@@ -71,45 +74,59 @@ def index(
     exported_from: Path | None = None,
     reporter: Reporter | None = None,
 ) -> IndexResult:
-    """Encode a corpus with the model of a bundle and write out/name/version.
+    """Encode a corpus with the model of a bundle and write the bundle out/name/version.
 
-    corpus     corpus.jsonl[.gz], or a folder that holds one
-    name       by default the name of the bundle
-    queries    queries.jsonl[.gz], or a folder that holds one: what people ask, to tune the fast mode with and
-               to replay at every load; by default titles and other words of documents
-    batch      documents encoded in one step; the result does not depend on it
-    processes  that encode; default all cores
-    exported_from  the bundle that the corpus was exported from, where it was
+    Args:
+        bundle: whose model encodes.
+        corpus: corpus.jsonl[.gz], or a folder with one.
+        out: folder of bundles.
+        name: of the new bundle; by default that of ``bundle``.
+        queries: queries.jsonl[.gz], or a folder with one: typical queries, to tune the fast mode and to check the
+            bundle whenever it is opened. By default titles and other words of documents.
+        batch: documents encoded in one step; the result does not depend on it.
+        processes: that encode; by default all cores.
+        exported_from: the bundle that the corpus was exported from, if it was.
+        reporter: receives progress; by default it prints to stderr.
 
-    Raises BundleError, CollectionError. Whatever ends it, nothing is left behind.
+    Raises:
+        BundleError: the bundle cannot be read or written.
+        CollectionError: the corpus or the queries cannot be read.
+        FullrankError: a worker process died.
+        On any error the partial bundle is removed.
+
+    Example:
+        >>> index("bundles/shop/20260102T030405Z-1a2b3c4d", "corpus.jsonl.gz", "bundles").documents
+        1000000
     """
     began = time.monotonic()
     if name is not None and not is_name(name):
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     bundle, out = Path(bundle), Path(out)
     manifest, model = open_model(bundle)
-    held = None if exported_from is None else live_in(exported_from, name or manifest.name)
-    asked = [] if queries is None else [query.text for query in read_queries(queries)]
-    with reporter or Reporter() as report, CorpusFile(corpus, scratch=_existing(out)) as source:
-        counts = {k: v for k, v in vars(source.report).items() if isinstance(v, int) and v}
-        report.say("read", corpus=str(source.path), **counts)
-        encoding = _encoded(source, model, bundle, batch, processes or _cores(), report)
-        with closing(encoding) as batches, report.parts() as progress:
+    log_position = (
+        None if exported_from is None else log_position_of(exported_from, name or manifest.name)
+    )
+    given = [] if queries is None else [query.text for query in read_queries(queries)]
+    with reporter or Reporter() as reporter, CorpusFile(corpus, scratch=_existing(out)) as source:
+        counts = source.report.counts()
+        reporter.log("read", corpus=str(source.path), **counts)
+        encoding = _encoded(source, model, bundle, batch, processes or _cores(), reporter)
+        with closing(encoding) as batches, reporter.callback() as progress:
             path = stream_bundle(
                 out,
                 name or manifest.name,
                 model=model,
                 batches=batches,
-                golden_queries=_sample(asked, _GOLDEN, _SEED)
-                or _made(source, model, _GOLDEN, _SEED),
-                sample_queries=_sample(asked, _TUNING, _SEED + 1)
-                or _made(source, model, _TUNING, _SEED + 1),
+                golden_queries=_sample(given, _GOLDEN_QUERIES, _SEED)
+                or _make_queries(source, model, _GOLDEN_QUERIES, _SEED),
+                sample_queries=_sample(given, _TUNING_QUERIES, _SEED + 1)
+                or _make_queries(source, model, _TUNING_QUERIES, _SEED + 1),
                 card=_card(manifest, source, counts),
-                log_position=held,
+                log_position=log_position,
                 progress=progress,
             )
         seconds = time.monotonic() - began
-        report.say("written", version=path.name, seconds=seconds)
+        reporter.log("written", version=path.name, seconds=seconds)
     return IndexResult(path, manifest.version, len(source), seconds)
 
 
@@ -118,18 +135,19 @@ def _cores() -> int:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there: on the disk that has to have the room."""
+    """Return the folder or its nearest existing parent, which is on the disk that the bundle goes to."""
     folder = folder.resolve()
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
 def _encoded(
-    source: CorpusFile, model: Model, bundle: Path, batch: int, processes: int, report: Reporter
+    source: CorpusFile, model: Model, bundle: Path, batch: int, processes: int, reporter: Reporter
 ) -> Generator[Batch, None, None]:
+    """Encode all documents in batches, in ascending id order."""
     batches = _batches(source.documents(), batch)
     processes = min(processes, -(-len(source) // batch))
     with (
-        report.stage("encode", total=len(source)) as stage,
+        reporter.stage("encode", total=len(source)) as stage,
         closing(encode_batches(batches, model, bundle, processes)) as found,
     ):
         for documents, encoded in found:
@@ -138,20 +156,21 @@ def _encoded(
 
 
 def _batches(documents: Iterable[Any], size: int) -> Iterator[Documents]:
+    """Cut documents into batches."""
     rest = iter(documents)
     while batch := list(islice(rest, size)):
         yield batch
 
 
-def _sample(asked: Sequence[str], count: int, seed: int) -> list[str]:
-    """Some of the queries that are asked, drawn by a seed; empty ones left out."""
-    texts = [text for text in asked if text.strip()]
+def _sample(given: Sequence[str], count: int, seed: int) -> list[str]:
+    """Draw some of the queries by a seed; empty ones are left out."""
+    texts = [text for text in given if text.strip()]
     places = np.random.default_rng(seed).permutation(len(texts))[:count]
     return [texts[i][:_QUERY_CHARACTERS] for i in np.sort(places).tolist()]
 
 
-def _made(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
-    """Titles and, by turns or where there is none, words that follow one another in a document, drawn by a seed."""
+def _make_queries(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
+    """Make queries of random documents: titles in turn with consecutive words of the text."""
     rng = np.random.default_rng(seed)
     rows = np.sort(rng.choice(len(source), min(count, len(source)), replace=False))
     queries = []
@@ -167,7 +186,7 @@ def _made(source: CorpusFile, model: Model, count: int, seed: int) -> list[str]:
 
 
 def _card(parent: Manifest, source: CorpusFile, counts: dict[str, int]) -> dict[str, Any]:
-    """The card of the training goes along with its model, also when an indexed bundle is indexed again."""
+    """Return the model card, with that of the training, also if an indexed bundle is indexed again."""
     return {
         "parent": parent.version,
         "parent_bundle_id": parent.bundle_id,

@@ -1,4 +1,8 @@
-"""Recipes: every knob of a model and its training, from a TOML file and ``--set section.key=value``."""
+"""Recipes: all settings of a model and its training, from a TOML file and ``--set section.key=value``.
+
+This module checks each setting by itself. The recipe's system checks combinations of settings, see
+trainer.systems.registry.validate.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +32,13 @@ from trainer.recipes.settings import (
 
 @dataclass(frozen=True)
 class Recipe:
-    """A named set of settings, one section of them per attribute that is a dataclass.
+    """A named set of settings; every attribute that is a dataclass is a section.
 
-    about   one line of what it is
-    system  how it is fitted: a name of trainer.systems.SYSTEMS
-    paper   where it comes from
+    Attributes:
+        name: of the recipe.
+        about: one line for the list of recipes.
+        system: which system fits it: a name of trainer.systems.registry.SYSTEMS.
+        paper: its source.
     """
 
     name: str
@@ -51,7 +57,7 @@ class Recipe:
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, every knob named; an infinite value, which JSON has not, as text."""
+        """Return the JSON form with all settings. Infinity is text, because JSON has no such number."""
         facts = asdict(self)
         for section in SECTIONS:
             for key, value in facts[section].items():
@@ -60,9 +66,18 @@ class Recipe:
         return facts
 
     def override(self, overrides: Sequence[str]) -> Recipe:
-        """This recipe with ``section.key=value`` settings; a key alone finds its section.
+        """Return this recipe with some settings changed.
 
-        Raises RecipeError for unknown keys and impossible values.
+        Args:
+            overrides: "section.key=value", or "key=value" if only one section has the key. Commas separate the items
+                of a list. Semicolons do too, and must if an item itself contains a comma.
+
+        Raises:
+            RecipeError: a key is unknown or a value is not allowed.
+
+        Example:
+            >>> load_recipe("ssi").override(["dimension=50", "rates=0.03,0.05"]).train.rates
+            (0.03, 0.05)
         """
         sections: dict[str, Any] = {s: getattr(self, s) for s in SECTIONS}
         for text in overrides:
@@ -84,13 +99,20 @@ _TEXTS = {"about", "system", "paper"}
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with Fullrank."""
+    """Return the names of the recipes that come with Fullrank."""
     folder = files("trainer") / "recipes"
     return sorted(item.name[:-5] for item in folder.iterdir() if item.name.endswith(".toml"))
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """A recipe by name, or from a TOML file. Raises RecipeError saying what there is."""
+    """Load a recipe.
+
+    Args:
+        name: of a recipe that comes with Fullrank, or the path of a .toml file.
+
+    Raises:
+        RecipeError: there is no such recipe, the file cannot be read, or a setting is not allowed.
+    """
     path = Path(name)
     if path.suffix == ".toml":
         try:
@@ -100,13 +122,13 @@ def load_recipe(name: str | Path) -> Recipe:
     elif str(name) in recipe_names():
         text, label = (files("trainer") / "recipes" / f"{name}.toml").read_text("utf-8"), str(name)
     else:
-        there = ", ".join(recipe_names())
-        raise RecipeError(f"no recipe {str(name)!r}; there are: {there}, or a path to a .toml file")
+        known = ", ".join(recipe_names())
+        raise RecipeError(f"no recipe {str(name)!r}; there are: {known}, or a path to a .toml file")
     return parse_recipe(label, text)
 
 
 def parse_recipe(name: str, text: str) -> Recipe:
-    """A recipe from TOML text."""
+    """Parse a recipe from TOML text. Raises RecipeError."""
     try:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -134,6 +156,7 @@ def _typed(kind: Any, table: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def _locate(key: str) -> tuple[str, str]:
+    """Return (section, name) of a setting. Raises RecipeError if the key is unknown or ambiguous."""
     section, _, name = key.rpartition(".")
     found = [
         s for s, kind in SECTIONS.items()
@@ -147,7 +170,7 @@ def _locate(key: str) -> tuple[str, str]:
 
 
 def _parse(kind: Any, name: str, value: Any, label: str) -> Any:
-    """A value of the setting's type, from TOML or from text."""
+    """Convert a value from TOML or from text to the type of its setting. Raises RecipeError."""
     wanted = get_type_hints(kind)[name]
     try:
         if wanted is bool:
@@ -162,58 +185,27 @@ def _parse(kind: Any, name: str, value: Any, label: str) -> Any:
             parts = filter(None, value.split(",")) if isinstance(value, str) else value
             return tuple(map(get_args(wanted)[0], parts))
         if wanted == tuple[str, ...]:
-            parts = value.split(";") if isinstance(value, str) else map(str, value)
+            parts = _split_texts(name, value) if isinstance(value, str) else map(str, value)
             return tuple(part for part in parts if part)
     except (KeyError, TypeError, ValueError):
         pass
-    raise RecipeError(f"{label}: {value!r} is not a {getattr(wanted, '__name__', wanted)}")
+    raise RecipeError(f"{label}: {value!r} is not {_type_name(wanted)}")
+
+
+def _type_name(kind: Any) -> str:
+    """Name the type of a setting for an error message."""
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return names.get(kind) or f"a list, each item {names[get_args(kind)[0]]}"
+
+
+def _split_texts(name: str, text: str) -> list[str]:
+    """Split a list of texts at commas; at semicolons if it has any, or if its items have commas."""
+    separator = ";" if ";" in text or name == "trials" else ","
+    return text.split(separator)
 
 
 def _checked(recipe: Recipe) -> Recipe:
+    """Return the recipe if every setting is allowed. Raises RecipeError."""
     for section in SECTIONS:
         check(section, getattr(recipe, section))
-    model, train = recipe.model, recipe.train
-    if recipe.system in ("linear", "translation"):
-        if model.latent == "learned" and train.loss == "none":
-            raise RecipeError("model.latent = learned needs train.loss margin or softmax")
-        if model.diagonal == "learned" and train.loss == "none":
-            raise RecipeError("model.diagonal = learned needs train.loss margin or softmax")
-        if model.latent == "none" and model.match == "none":
-            raise RecipeError("a model needs model.latent or model.match")
-        if train.members > 1 and (model.layers or model.cosine or train.loss == "none"):
-            raise RecipeError(
-                "train.members: only fits of a loss, without model.layers or model.cosine, are averaged"
-            )
-        if model.clicked != "off" and train.loss != "softmax":
-            raise RecipeError("model.clicked needs train.loss softmax")
-        if (model.layers or model.cosine) and (model.latent, train.loss) != ("learned", "softmax"):
-            raise RecipeError(
-                "model.layers and model.cosine need model.latent learned and train.loss softmax"
-            )
-        if model.skip and model.layers[-1:] != (model.dimension,):
-            raise RecipeError(
-                "model.skip: the last of model.layers must be as wide as model.dimension"
-            )
-    if model.trigrams == "only" and model.hashing != "none":
-        raise RecipeError("model.hashing: with trigrams only there are no words to hash")
-    hashed = model.hashing != "none" or model.bigrams > 0
-    if hashed and (recipe.system, model.latent) != ("linear", "learned"):
-        raise RecipeError("model.hashing and model.bigrams need a linear model.latent = learned")
-    if model.bigrams and model.buckets:
-        raise RecipeError("model.bigrams: 2-grams would fall into model.buckets; use one of them")
-    if model.tied and model.vocabularies == "two":
-        raise RecipeError("model.tied: one table cannot have two vocabularies")
-    joint = train.monolingual and recipe.system == "linear"
-    if joint and (train.loss, model.latent, model.tied) != ("margin", "learned", False):
-        raise RecipeError(
-            "train.monolingual needs train.loss = margin, model.latent = learned and a U apart from V"
-        )
-    if recipe.system == "mixed" and len(recipe.mixed.recipes) != 2:
-        raise RecipeError("mixed.recipes: a mix is of two recipes, with a semicolon between")
-    if recipe.system == "translation" and train.loss != "none" and not train.monolingual:
-        raise RecipeError(
-            "train.loss: behind a translation, train.monolingual is what can be learned"
-        )
-    if train.loss == "margin" and not train.rates:
-        raise RecipeError("train.rates: the margin loss needs at least one rate")
     return recipe

@@ -1,6 +1,6 @@
-"""The knobs of recipes, one section a class; each knob says its default, what is allowed and what it is.
+"""The settings of recipes: one class a section, with the default and the allowed values of each setting.
 
-A system's own knobs are a section of their own; trainer.recipes.recipe.Recipe holds one of each.
+Each system has its own section; trainer.recipes.recipe.Recipe has one of each.
 """
 
 from __future__ import annotations
@@ -18,27 +18,33 @@ _SIZE = 1 << 30
 def setting(
     default: Any, *, low: float = 0, high: float = math.inf, choices: Sequence[str] = ()
 ) -> Any:
-    """A knob: numbers lie in low..high, each of a tuple of them too; texts are one of the choices, if any."""
+    """Declare a setting.
+
+    Args:
+        default: its default.
+        low, high: bounds of a number, or of each number in a tuple.
+        choices: the allowed texts; empty allows any.
+    """
     return field(default=default, metadata={"low": low, "high": high, "choices": tuple(choices)})
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """What the model is: f(q, d) = (Uq)·(Vd) + Σ_f q·D_f·d_f + b_d, or part of it."""
+    """The model: f(q, d) = (Uq)·(Vd) + Σ_f q·D_f·d_f + b_d, or a part of it."""
 
-    # the documents' text fields that are used, in this order; none: all there are
+    # text fields of the documents, in this order; empty: all
     sources: tuple[str, ...] = setting(())
-    # "each" text field has its own diagonal; "joined" makes them one
+    # "each" text field has its own diagonal; "joined" makes one field of all
     fields: str = setting("each", choices=("each", "joined"))
-    # keep so many of the most frequent words (the papers' 30,000); 0 keeps all
+    # keep the most frequent words (the papers: 30,000); 0: all
     words: int = setting(0, high=_SIZE)
-    # "one": U knows the words of documents and of training queries; "two": each side its own words and idf
+    # "one": U has the words of documents and training queries; "two": each side has its own words and idf
     vocabularies: str = setting("one", choices=("one", "two"))
-    # leave out words that stand in fewer texts
+    # leave out words that occur in fewer texts
     min_df: int = setting(1, high=_SIZE)
-    # rows that unseen words are hashed into, in the exact-match part
+    # lexical part: rows that unseen words are hashed into
     buckets: int = setting(0, high=_SIZE)
-    # "none", "learned" (U, V), "lsi" (singular vectors of tf-idf) or "projection" (as its section says)
+    # dense part: "learned" (U, V), "lsi" (singular vectors of tf-idf), "projection" (see its section)
     latent: str = setting("none", choices=("none", "learned", "lsi", "projection"))
     # N
     dimension: int = setting(256, low=1, high=4096)
@@ -46,44 +52,44 @@ class ModelSettings:
     tied: bool = setting(False)
     # (UᵀV)ₙ: only the n most frequent words have a latent vector; 0: all
     latent_words: int = setting(0, high=_SIZE)
-    # letter trigrams in the latent part; "auto": where queries are short; "only": in place of words
+    # dense part: letter trigrams; "auto": if queries are short; "only": instead of words
     trigrams: str = setting("off", choices=("on", "off", "auto", "only"))
-    # what stands for a text in the latent part: a unit vector of tf-idf weights, or plain counts
+    # dense part, φ of a text: a unit vector of tf-idf weights, or plain counts
     phi: str = setting("tfidf", choices=("tfidf", "counts"))
-    # 2-grams that stand in at least so many texts are features of the latent part; 0: none
+    # dense part: 2-grams that occur in at least this many texts; 0: none
     bigrams: int = setting(0, high=_SIZE)
-    # correlated feature hashing: "all" words are made of the rows of the frequent words nearest to
-    # them, or the "rare" ones alone, of rows of a second table
+    # correlated feature hashing: "all" words are composed of the rows of their nearest frequent words;
+    # "rare": only rare words are, of rows of a second table
     hashing: str = setting("none", choices=("none", "all", "rare"))
-    # k, the rows that a hashed word is made of, and F, the most frequent words, which have them
+    # k, the rows of a hashed word, and F, the number of frequent words that have rows
     bins: int = setting(1, low=1, high=100)
     bin_words: int = setting(30_000, low=1, high=_SIZE)
-    # what words are near in
+    # words are near if they often occur in the same context
     context: str = setting("document", choices=("document", "sentence"))
-    # strongest words per text in the latent part; 0 keeps all
+    # dense part: keep the heaviest words of a text; 0: all
     latent_terms: int = setting(0, high=_SIZE)
-    # widths of tanh layers above U and V; none: the latent part is linear
+    # widths of tanh layers above U and V; empty: the dense part is linear
     layers: tuple[int, ...] = setting((), low=1, high=4096)
-    # Ux goes on beside the layers, whose last one is linear and as wide as it
+    # add Ux to the output of the layers; the last one is then linear and as wide as Ux
     skip: bool = setting(False)
-    # the latent part scores so many times the cosine; 0: the inner product
+    # the dense part is this many times the cosine; 0: the inner product
     cosine: float = setting(0.0, high=1000)
-    # weights of the exact-match part
+    # term weights of the lexical part
     match: str = setting("tfidf", choices=("tfidf", "bm25", "none"))
-    # strongest words of a query in the exact-match part; 0 keeps all
+    # lexical part: keep the heaviest words of a query; 0: all
     match_terms: int = setting(0, high=_SIZE)
     # D
     diagonal: str = setting("identity", choices=("identity", "learned"))
-    # the training queries that led to a document as one more field of it, in the exact-match part;
-    # "auto": where queries are no documents themselves
+    # lexical part: the training queries that led to a document are one more field of it;
+    # "auto": if the documents are not the queries
     clicked: str = setting("off", choices=("on", "off", "auto"))
-    # a document's whole title as an exact-match feature
+    # lexical part: a document's whole title is a feature
     phrases: bool = setting(False)
     # b_d
     bias: bool = setting(False)
-    # share of the latent part in a mix, 1 − alpha is tf-idf's; of the first model in a mix of two
+    # weight of the dense part, tf-idf has 1 − alpha; in a mix of two models, weight of the first
     alpha: float = setting(1.0, high=1)
-    # BM25, and its damping of repeated query words
+    # BM25; k3 damps repeated query words
     k1: float = setting(1.2, high=100)
     b: float = setting(0.75, high=1)
     k3: float = setting(1.0)
@@ -91,123 +97,123 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """How a model is fitted."""
+    """The training."""
 
-    # "margin" is the papers'
+    # "margin": the loss of the papers; "softmax": over the documents of a batch
     loss: str = setting("none", choices=("none", "margin", "softmax"))
     epochs: int = setting(8, low=1, high=100_000)
-    # epochs without a better validation MAP before stopping
+    # stop after this many epochs without a better validation MAP
     patience: int = setting(3, low=1, high=100_000)
-    # stop after so long; 0: no limit
+    # stop after this time, seconds; 0: no limit
     seconds: float = setting(0.0)
-    # validation queries measured after each epoch, at most; 0: all
+    # most validation queries to measure after each epoch; 0: all
     valid_queries: int = setting(800, high=_SIZE)
-    # so many models from different seeds, averaged into one
+    # average this many fits with different seeds
     members: int = setting(1, low=1, high=100)
-    # standard deviation of U and V at the start; 0: uniform by their size, as layers start
+    # standard deviation of U and V at the start; 0: uniform, bounded by their size, as layers are
     init: float = setting(0.05, high=100)
-    # softmax: AdaGrad's rate for U, V, and for the layers above; they fall to a tenth over the epochs
+    # softmax: AdaGrad's rate for U, V and for the layers above; both fall to a tenth over the epochs
     rate: float = setting(0.03, high=100)
     layer_rate: float = setting(0.003, high=100)
-    # margin: fixed rates tried by training error
+    # margin: fixed rates to try; the least training error decides
     rates: tuple[float, ...] = setting((0.001, 0.01, 0.1), high=1000)
-    # margin: triples per tried rate
+    # margin: triples of each trial
     trial: int = setting(20_000, low=1, high=_SIZE)
     # margin: triples per epoch; 0: one per judged pair
     triples: int = setting(0, high=_SIZE)
-    # folder of a second collection on the same corpus, with queries in the documents' language; "": none. margin: its
-    # pairs train V too, one step for each; translation: they train the model behind the translation
+    # folder of a second collection with the same corpus and queries in the documents' language; "": none.
+    # margin: its pairs train V too, step by step in turn; translation: they train the model behind the translation
     monolingual: str = setting("")
     # softmax: AdaGrad's rate for D, relative to its start, and for b
     diagonal_rate: float = setting(0.05, high=100)
     bias_rate: float = setting(0.05, high=100)
-    # softmax: queries per step, and documents each of them is ranked against
+    # softmax: queries per step, and candidate documents of each
     batch: int = setting(512, low=1, high=1_000_000)
     candidates: int = setting(2500, low=2, high=10_000_000)
-    # softmax: of these, so many unjudged ones drawn anew for each query; 0: all of them
+    # softmax: draw this many unjudged candidates for each query; 0: use all
     negatives: int = setting(0, high=_SIZE)
-    # softmax: share of a query's words left out while training; of a document's, latent part only
+    # softmax: share of words that a step leaves out of queries, and of documents (dense part only)
     word_dropout: float = setting(0.33, high=0.95)
     document_dropout: float = setting(0.0, high=0.95)
-    # softmax: mean exact-match score per field of a judged pair at the start
+    # softmax: mean lexical score of a judged pair in each field at the start
     start: float = setting(2.0, high=1000)
 
 
 @dataclass(frozen=True)
 class PairSettings:
-    """Word pairs: f(q, d) = qᵀWd with W not factored. The vocabulary is cut by ``model.words``."""
+    """Word pairs: f(q, d) = qᵀWd, W not factored; ``model.words`` limits the vocabulary."""
 
-    # "dense" has a weight for every pair of words; in "hash" they share so many as ``slots``
+    # "dense": a weight for every pair of words; "hash": pairs share ``slots`` weights
     store: str = setting("dense", choices=("dense", "hash"))
-    # H
+    # number of weights of "hash"
     slots: int = setting(1_000_000, low=1, high=_SIZE)
-    # strongest words of a text; 0 keeps all
+    # keep the heaviest words of a text; 0: all
     terms: int = setting(60, high=_SIZE)
-    # W "start"s there; αI stands "apart" and α is learned (hash only); or "none"
+    # "start": W starts as I; "apart": αI is added and α learned (hash only)
     identity: str = setting("start", choices=("start", "apart", "none"))
-    # dense: W_ii stays zero
+    # dense: keep W_ii at zero
     zero_diagonal: bool = setting(False)
-    # dense: p, so many weights are left in each row of W; 0: all
+    # dense: p, the weights that each row of W keeps; 0: all
     keep: int = setting(0, high=_SIZE)
-    # dense: share of the longest row's weights that each epoch takes away until p are left
+    # dense: share of the longest row's weights that each epoch removes until p are left
     removal: float = setting(0.75, low=0.01, high=1)
 
 
 @dataclass(frozen=True)
 class HtrSettings:
-    """Half transductive ranking: f(x, y_i) = v_i·Wφ(x), a free vector v_i per document."""
+    """Half transductive ranking: f(x, y_i) = v_i·Wφ(x) with a free vector v_i for each document."""
 
-    # weight of the first term: functional (htr), reconstruction or item to item (htr-graph)
+    # weight of the regulariser: functional (htr), reconstruction, or document to document (htr-graph)
     gamma: float = setting(1.0)
-    # v_i at the start: Wφ(y_i) of a random W, random like W, or both as LSI has them
+    # start of v_i: "functional": Wφ(y_i) with a random W; "random": as W; "lsi": W and v_i of LSI
     items: str = setting("functional", choices=("functional", "random", "lsi"))
     # rank by the cosine of v_i and Wφ(x) instead of their product
     cosine: bool = setting(False)
-    # htr-graph without links to learn from: adjacent are so many nearest by tf-idf
+    # htr-graph without links: number of nearest documents by tf-idf that count as linked
     neighbours: int = setting(10, low=1, high=_SIZE)
 
 
 @dataclass(frozen=True)
 class LanguageSettings:
-    """Language models; ``model.dimension`` is the number of topics, ``train.epochs`` the iterations of EM."""
+    """Language models; ``model.dimension`` is the number of topics, ``train.epochs`` that of EM iterations."""
 
-    # what smooths a document beside the collection
+    # smooths a document in addition to the collection
     smoothing: str = setting("none", choices=("none", "topics", "translation"))
-    # what topics are learned from: judged pairs, or the documents alone
+    # topics are learned from judged pairs, or from the documents alone
     learn_from: str = setting("pairs", choices=("pairs", "documents"))
-    # one word distribution a topic for queries and documents, instead of two
+    # queries and documents share one word distribution for each topic
     merged: bool = setting(False)
-    # α and β, the Dirichlet priors of a text's topics and of a topic's words
+    # α and β: Dirichlet priors of a text's topics and of a topic's words
     topic_prior: float = setting(1.1, low=1, high=1000)
     word_prior: float = setting(1.01, low=1, high=1000)
-    # steps at most of the projection of a pair's posteriors to equal topic shares; 0: none is made
+    # most steps of the projection of a pair's posteriors to equal topic shares; 0: no projection
     projection_steps: int = setting(0, high=10_000)
-    # the projection ends when the two sides' topic shares differ by no more, added over the topics
+    # end the projection when the topic shares of both sides differ by at most this, summed over topics
     projection_tolerance: float = setting(0.001, high=2)
-    # iterations of EM when a document is folded in
+    # EM iterations to fold in a document
     folding: int = setting(20, low=1, high=10_000)
-    # translation probabilities below are left out
+    # drop smaller translation probabilities
     translation_floor: float = setting(1e-4, high=1)
-    # weights of the collection and of the document's own words: each is tried on validation, the first without it
+    # weights of the collection and of the document's own words: validation picks one; without it the first
     lambda1: tuple[float, ...] = setting((0.2,), low=1e-6, high=1)
     lambda2: tuple[float, ...] = setting((0.5,), high=1)
-    # validation queries that choose them, at most; 0: all
+    # most validation queries to pick them; 0: all
     mix_queries: int = setting(200, high=_SIZE)
 
 
 @dataclass(frozen=True)
 class ProjectionSettings:
-    """f(q, d) = cos(Aᵀq, Aᵀd): how A is found."""
+    """A projection: f(q, d) = cos(Aᵀq, Aᵀd)."""
 
-    # what A is: principal components of texts or of pairs, of pairs against their noise, or learned
+    # how to find A: principal components of texts ("lsa"), of pairs ("cl-lsa"), against noise ("opca"), or learned
     method: str = setting("lsa", choices=("lsa", "cl-lsa", "opca", "s2net"))
-    # what a pair is: a query and a judged document, or a query and the document it describes
+    # a pair is a query and a judged document, or a query and the document it describes
     pairs: str = setting("judged", choices=("judged", "mates"))
     # opca: γ, in units of the mean variance of a word
     noise: float = setting(1.0, low=1e-6, high=1e6)
     # s2net: γ, the factor on a difference of cosines
     scale: float = setting(10.0, high=1000)
-    # s2net: random other documents that each pair is held against, drawn anew every epoch
+    # s2net: random other documents for each pair, a new sample each epoch
     others: int = setting(4, low=1, high=1000)
     # s2net: "lbfgs" over all pairs, or "adagrad" on batches of them (train.rate, train.batch)
     optimiser: str = setting("lbfgs", choices=("lbfgs", "adagrad"))
@@ -217,11 +223,11 @@ class ProjectionSettings:
 
 @dataclass(frozen=True)
 class ExpansionSettings:
-    """Query expansion: what is added to a query."""
+    """Query expansion."""
 
-    # β, the weight of the mean of what the first search found
+    # β: weight of the mean of the documents that the first search finds
     beta: float = setting(0.3, high=1000)
-    # E, how many documents that is
+    # E: number of these documents
     feedback: int = setting(5, low=1, high=1_000_000)
 
 
@@ -229,37 +235,37 @@ class ExpansionSettings:
 class TranslationSettings:
     """Word translation by IBM Model 1."""
 
-    # of EM
+    # EM iterations
     iterations: int = setting(5, low=1, high=10_000)
-    # smaller probabilities are left out
+    # drop smaller probabilities
     floor: float = setting(0.001, high=1)
 
 
 @dataclass(frozen=True)
 class MixedSettings:
-    """A mix of two models: model.alpha of the first, the rest of the second."""
+    """A mix of two models: ``model.alpha`` times the first plus 1 − alpha times the second."""
 
-    # two recipes, each followed by overrides of its settings, with spaces between
+    # two recipes; overrides of each follow its name after spaces
     recipes: tuple[str, ...] = setting(("cross-language", "translation-tfidf"))
 
 
 @dataclass(frozen=True)
 class AutoSettings:
-    """The search that a recipe makes over overrides of itself."""
+    """A search over overrides of a recipe."""
 
-    # time for all trials together
+    # time for all trials together, seconds
     seconds: float = setting(0.0)
-    # each a comma-separated list of overrides; none: the recipe is not a search
+    # each is a comma-separated list of overrides; with --set, a semicolon separates trials; empty: no search
     trials: tuple[str, ...] = setting(())
 
 
 def check(section: str, values: Any) -> None:
-    """Raise RecipeError at the first knob of a section that lies outside of what it allows."""
-    for knob in fields(values):
-        value, allowed = getattr(values, knob.name), knob.metadata
-        label = f"{section}.{knob.name}"
+    """Check every setting of a section. Raises RecipeError that names the first bad one."""
+    for item in fields(values):
+        value, allowed = getattr(values, item.name), item.metadata
+        label = f"{section}.{item.name}"
         if allowed["choices"] and value not in allowed["choices"]:
-            raise RecipeError(f"{label}: {value!r} is none of {', '.join(allowed['choices'])}")
+            raise RecipeError(f"{label}: {value!r} is not one of {', '.join(allowed['choices'])}")
         for number in value if isinstance(value, tuple) else (value,):
             if isinstance(number, int | float) and not allowed["low"] <= number <= allowed["high"]:
                 low, high = allowed["low"], allowed["high"]

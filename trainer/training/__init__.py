@@ -1,0 +1,1 @@
+"""The training loop that all systems share: epochs, validation, early stopping, checkpoints."""

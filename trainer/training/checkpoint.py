@@ -1,4 +1,4 @@
-"""Checkpoints: an interrupted training as one file, replaced atomically."""
+"""Checkpoints: the state of a training in one file, replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fullrank.errors import TrainingError
 
-# What numpy and zipfile raise over a damaged file; AttributeError over one that holds a single array.
+# Errors of numpy and zipfile for a damaged file; AttributeError for a file that is a single array.
 _UNREADABLE = (
     AttributeError, BadZipFile, EOFError, KeyError, NotImplementedError, OSError, TypeError, ValueError,
     zlib.error,
@@ -24,14 +24,14 @@ _UNREADABLE = (
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A fit at the end of an epoch: arrays by name, and JSON facts (epoch, history, generator, ...)."""
+    """A fit at the end of an epoch: arrays by name, and JSON facts (epoch, history, generator, …)."""
 
     facts: dict[str, Any]
     arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
-    """Write beside, sync, rename: a reader sees the old file or the new one, never a part."""
+    """Write a temporary file, sync and rename it, so a reader sees the old file or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
     facts = np.frombuffer(json.dumps(checkpoint.facts).encode(), np.uint8)
@@ -43,9 +43,17 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load(path: Path, *, identity: str) -> Checkpoint | None:
-    """The checkpoint of a run, None where there is none.
+    """Load the checkpoint of a run.
 
-    Raises TrainingError when the file is damaged or belongs to another recipe, seed or collection.
+    Args:
+        path: of the file.
+        identity: of the run.
+
+    Returns:
+        The checkpoint; None if the file does not exist.
+
+    Raises:
+        TrainingError: the file is damaged or belongs to another recipe, seed or collection.
     """
     if not path.exists():
         return None
@@ -54,9 +62,11 @@ def load(path: Path, *, identity: str) -> Checkpoint | None:
             arrays = {name: stored[name] for name in stored.files}
         facts = dict(json.loads(arrays.pop("facts").tobytes()))
     except _UNREADABLE as error:
-        raise TrainingError(f"checkpoint {path} cannot be read: {error}") from error
+        raise TrainingError(
+            f"checkpoint {path} cannot be read: {error}; train without --resume to start again"
+        ) from error
     if facts.get("identity") != identity:
         raise TrainingError(
-            f"checkpoint {path} is of another recipe, seed or collection; train without --resume to start anew"
+            f"checkpoint {path} belongs to another recipe, seed or collection; train without --resume to start again"
         )
     return Checkpoint(facts, arrays)

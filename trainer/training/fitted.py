@@ -1,4 +1,4 @@
-"""What fitting a recipe yields, whichever system it is of."""
+"""The result of fitting a recipe by any system."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fullrank.encoding import Encoded, Int64
-from fullrank.model import Model
+from fullrank.models.contract import Model
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
-    """A model ready to be measured and written.
+class FittedModel:
+    """A model that can be measured and written.
 
-    documents  the corpus as the bundle stores it: learned biases and item vectors included
-    encode     queries of the collection, by row, as the model encodes them
-    facts      for the model card: best_epoch, history, whatever was chosen
+    Attributes:
+        model: the model.
+        documents: the corpus as the bundle stores it, with learned biases and document vectors.
+        encode: encodes queries of the collection, given by row.
+        facts: for the model card: best_epoch, history, chosen values.
     """
 
     model: Model
@@ -28,7 +30,7 @@ class Fitted:
 
 
 def text_encoder(corpus: Corpus, model: Model) -> Callable[[Int64], Encoded]:
-    """``Fitted.encode`` through the model's own front door: the queries' texts."""
+    """Return a ``FittedModel.encode`` that encodes the queries' texts by the model."""
 
     def encode(rows: Int64) -> Encoded:
         ids = [corpus.query_ids[row] for row in rows.tolist()]
@@ -38,7 +40,7 @@ def text_encoder(corpus: Corpus, model: Model) -> Callable[[Int64], Encoded]:
 
 
 def encode_documents(corpus: Corpus, model: Model) -> Encoded:
-    """The corpus through the model's own front door."""
+    """Encode the texts of the corpus by the model."""
     return model.encode_documents(
         [document.texts(corpus.sources) for document in corpus.collection.documents]
     )

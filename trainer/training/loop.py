@@ -1,4 +1,4 @@
-"""The loop that every learner shares: epochs, validation, early stopping, checkpoints, interruption."""
+"""The training loop: epochs, validation, early stopping, checkpoints, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.errors import TrainingError
-from trainer.progress import Reporter
+from fullrank.progress import Reporter
 from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import TrainSettings
 from trainer.training import checkpoint as checkpoints
@@ -31,46 +31,49 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Interrupted(TrainingError):
-    """Ctrl-C: training stopped between two steps; the message says what can be resumed."""
+    """Ctrl-C stopped training between two steps; the message says from where it can resume."""
 
 
 class Learner(Protocol):
-    """What is being fitted. The loop decides when to step, to measure, to keep and to stop.
+    """A model in training. The loop decides when it steps, when it is measured, and when to stop.
 
-    rng        of everything random after the start
-    per_epoch  what one epoch counts (triples, queries, documents), for the progress bar
+    Attributes:
+        rng: all random numbers after the start.
+        per_epoch: number of items (triples, queries, documents) of one epoch, for the progress bar.
     """
 
     rng: np.random.Generator
     per_epoch: int
 
     def prepare(self) -> None:
-        """What a new run does before its first epoch (choose a rate); a resumed run does not."""
+        """Prepare a new run before its first epoch, for example choose a rate. Resumed runs skip this."""
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """One epoch; yields (count, mean loss) after each step.
+        """Take the steps of one epoch; yield (items, mean loss) after each step.
 
-        done, share  how much of the whole training is behind, and how much this epoch is of it
+        Args:
+            done: share of the whole training before this epoch.
+            share: share of the whole training that this epoch is.
         """
 
     def measure(self, valid: Validation) -> float:
-        """How good the parameters are now, on validation; higher is better."""
+        """Return the quality of the current parameters on validation; higher is better."""
 
     def parameters(self) -> Arrays:
-        """The live arrays that make the model. An array that stands for two is there once."""
+        """Return the arrays of the model, without copies; a shared array occurs once."""
 
     def state(self) -> Arrays:
-        """The live arrays beside them that the next epoch needs: sums of squares, a chosen rate."""
+        """Return the other live arrays that the next epoch needs: sums of squares, a chosen rate."""
 
     def restore(self, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Go back to parameters and state that were copied; an empty state leaves it as it is."""
+        """Restore copied parameters and state; an empty state changes nothing."""
 
 
-class InPlace:
-    """Restores by copying into the live arrays, for learners whose arrays keep their shapes."""
+class RestoresInPlace:
+    """Implements ``restore`` by copying into the live arrays; their shapes must not change."""
 
     def restore(self: Learner, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """As Learner.restore."""
+        """See Learner.restore."""
         for live, stored in ((self.parameters(), parameters), (self.state(), state)):
             for name, array in stored.items():
                 live[name][...] = array
@@ -78,7 +81,7 @@ class InPlace:
 
 @dataclass(eq=False)
 class Progress:
-    """Where a training is: all of it, the generator, and both sets of arrays are in a checkpoint."""
+    """The state of the loop; a checkpoint has it, the random generator and all arrays."""
 
     epoch: int = 0
     best_epoch: int = 0
@@ -88,12 +91,18 @@ class Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """One fit within a training command.
+class TrainingRun:
+    """One fit of a training command.
 
-    path    of the checkpoint, removed by the caller once a bundle is written
-    resume  go on from it where it exists
-    label   goes before what is said of this fit
+    Attributes:
+        recipe: what to fit.
+        valid: validation queries; None if the collection has none.
+        seed: of all random numbers.
+        fingerprint: of the collection.
+        reporter: receives progress.
+        path: of the checkpoint; the caller removes it after a bundle is written.
+        resume: continue from the checkpoint if it exists.
+        label: prefix of progress messages.
     """
 
     recipe: Recipe
@@ -106,27 +115,31 @@ class Run:
     label: str = ""
 
     def learn(self, learner: Learner) -> dict[str, Any]:
-        """Train to the end and leave the best epoch's parameters in the learner.
+        """Train to the end; the learner then has the parameters of the best epoch.
 
-        Returns ``best_epoch`` and ``history``, one line an epoch. Raises TrainingError where training
-        diverges or the checkpoint is of another run, and Interrupted on Ctrl-C.
+        Returns:
+            For the model card: ``best_epoch`` and ``history``, one line an epoch.
+
+        Raises:
+            TrainingError: training diverges, or the checkpoint belongs to another run.
+            Interrupted: Ctrl-C.
         """
         identity = identity_of(self.recipe, self.seed, self.fingerprint)
         stored = checkpoints.load(self.path, identity=identity) if self.resume else None
-        progress, best = Progress(), _copied(learner.parameters())
+        progress, best = Progress(), _copy(learner.parameters())
         if stored is not None:
-            progress, best = _thaw(learner, stored)
-            self.reporter.say("resumed", after_epoch=progress.epoch, finished=progress.finished)
+            progress, best = _from_checkpoint(learner, stored)
+            self.reporter.log("resumed", after_epoch=progress.epoch, finished=progress.finished)
         else:
             learner.prepare()
-        with _interruptible() as pressed:
-            best = _epochs(self, learner, progress, best, identity, pressed)
+        with _interruptible() as interrupted:
+            best = _epochs(self, learner, progress, best, identity, interrupted)
         learner.restore(best, {})
         return {"best_epoch": progress.best_epoch, "history": progress.history}
 
 
 def identity_of(recipe: Recipe, seed: int, fingerprint: str) -> str:
-    """What a checkpoint must agree on to be resumed."""
+    """Return a hash of everything that a run and its checkpoint must have in common to resume."""
     facts = asdict(recipe)
     for name in ("name", "about", "paper", "auto"):
         del facts[name]
@@ -137,30 +150,32 @@ def identity_of(recipe: Recipe, seed: int, fingerprint: str) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, instead of breaking into the middle of a step."""
-    pressed = threading.Event()
+    """Let Ctrl-C set an event instead of interrupting a step."""
+    interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield pressed
+        yield interrupted
         return
-    before = signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     try:
-        yield pressed
+        yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _copied(arrays: Arrays) -> Arrays:
+def _copy(arrays: Arrays) -> Arrays:
     return {name: array.copy() for name, array in arrays.items()}
 
 
-def _freeze(learner: Learner, progress: Progress, best: Arrays, identity: str) -> Checkpoint:
+def _to_checkpoint(learner: Learner, progress: Progress, best: Arrays, identity: str) -> Checkpoint:
+    """Collect everything that a run needs to resume."""
     groups = {"now": learner.parameters(), "best": best, "state": learner.state()}
     arrays = {f"{g}.{name}": array for g, found in groups.items() for name, array in found.items()}
     facts = {"identity": identity, "generator": learner.rng.bit_generator.state, **vars(progress)}
     return Checkpoint(facts, arrays)
 
 
-def _thaw(learner: Learner, stored: Checkpoint) -> tuple[Progress, Arrays]:
+def _from_checkpoint(learner: Learner, stored: Checkpoint) -> tuple[Progress, Arrays]:
+    """Restore the learner; return the loop's state and the best epoch's parameters."""
     groups: dict[str, Arrays] = {"now": {}, "best": {}, "state": {}}
     for name, array in stored.arrays.items():
         group, _, key = name.partition(".")
@@ -173,13 +188,14 @@ def _thaw(learner: Learner, stored: Checkpoint) -> tuple[Progress, Arrays]:
 
 
 def _epochs(
-    run: Run,
+    run: TrainingRun,
     learner: Learner,
     progress: Progress,
     best: Arrays,
     identity: str,
-    pressed: threading.Event,
+    interrupted: threading.Event,
 ) -> Arrays:
+    """Run the remaining epochs; return the parameters of the best one."""
     train = run.recipe.train
     began = saved = time.monotonic()
     saved_epoch, planned = progress.epoch, train.epochs
@@ -191,8 +207,8 @@ def _epochs(
             for count, loss in learner.steps(progress.epoch / planned, 1 / planned):
                 total, seen = total + count * loss, seen + count
                 stage.advance(count, loss=total / seen, map=progress.best_measure or 0.0)
-                if pressed.is_set():
-                    _stopped(run.path, saved_epoch, progress.epoch)
+                if interrupted.is_set():
+                    _raise_interrupted(run.path, saved_epoch, progress.epoch)
             progress.epoch += 1
             measured = _measure(learner, run.valid)
             if (
@@ -200,7 +216,7 @@ def _epochs(
                 or progress.best_measure is None
                 or measured > progress.best_measure
             ):
-                best = _copied(learner.parameters())
+                best = _copy(learner.parameters())
                 progress.best_measure, progress.best_epoch = measured, progress.epoch
             line: dict[str, Any] = {
                 "epoch": progress.epoch,
@@ -209,38 +225,43 @@ def _epochs(
                 "seconds": time.monotonic() - epoch_began,
             }
             progress.history.append(line)
-            run.reporter.say(f"{run.label}epoch", **line)
-            left = _left(train, began)
-            # The rate follows the clock only where time runs out before the epochs do.
+            run.reporter.log(f"{run.label}epoch", **line)
+            left = _seconds_left(train, began)
+            # Plan the rate by the clock only if time runs out before the epochs do.
             if left < line["seconds"] * (train.epochs - progress.epoch):
                 planned = progress.epoch + max(1, int(left / line["seconds"]))
             stale = measured is not None and progress.epoch - progress.best_epoch >= train.patience
             progress.finished = line["seconds"] > left or stale or progress.epoch == train.epochs
             if progress.finished or time.monotonic() - saved >= _CHECKPOINT_EVERY_S:
-                checkpoints.save(run.path, _freeze(learner, progress, best, identity))
+                checkpoints.save(run.path, _to_checkpoint(learner, progress, best, identity))
                 saved, saved_epoch = time.monotonic(), progress.epoch
-            if pressed.is_set():
+            if interrupted.is_set():
                 if saved_epoch < progress.epoch:
-                    checkpoints.save(run.path, _freeze(learner, progress, best, identity))
-                _stopped(run.path, progress.epoch, progress.epoch)
+                    checkpoints.save(run.path, _to_checkpoint(learner, progress, best, identity))
+                _raise_interrupted(run.path, progress.epoch, progress.epoch)
     return best
 
 
-def _left(train: TrainSettings, began: float) -> float:
+def _seconds_left(train: TrainSettings, began: float) -> float:
+    """Return how much of the time limit is left, seconds."""
     return train.seconds - (time.monotonic() - began) if train.seconds else math.inf
 
 
 def _measure(learner: Learner, valid: Validation | None) -> float | None:
+    """Measure the learner on validation. Raises TrainingError if its parameters are not finite."""
     if not all(np.isfinite(array).all() for array in learner.parameters().values()):
         raise TrainingError(
-            "training diverged: the parameters are no longer finite; lower the rate"
+            "training diverged: parameters are no longer finite; lower train.rate or train.rates"
         )
     return None if valid is None else learner.measure(valid)
 
 
-def _stopped(path: Path, saved_epoch: int, epoch: int) -> None:
+def _raise_interrupted(path: Path, saved_epoch: int, epoch: int) -> None:
+    """Raise Interrupted with a message that says how to resume."""
     if saved_epoch == 0:
-        raise Interrupted(f"interrupted in epoch {epoch + 1}; nothing to resume yet")
+        raise Interrupted(
+            f"interrupted in epoch {epoch + 1}; there is no checkpoint to resume from yet"
+        )
     raise Interrupted(
-        f"interrupted in epoch {epoch + 1}; --resume goes on after epoch {saved_epoch} ({path})"
+        f"interrupted in epoch {epoch + 1}; --resume continues after epoch {saved_epoch} ({path})"
     )

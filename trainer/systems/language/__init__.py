@@ -1,0 +1,1 @@
+"""Fit language models (unigram, topics, word translation) and translated queries."""

@@ -1,12 +1,11 @@
 """Numba kernels of expectation maximisation for topic models over pairs of texts.
 
-Three layers: one row; one pair of texts; all pairs, or all words, in parallel, for ``topics`` to call. One
-thread computes a pair's numbers, or a word's, in a fixed order, so results do not depend on how many threads there
-are. Arrays are C-contiguous: indptr int64, indices int32, the rest float64, because an EM step gains less than float32
-can tell apart long before it has converged.
+Three layers: one row; one pair of texts; all pairs, or all words, in parallel. One thread computes a pair or a word
+in a fixed order, so results do not depend on the number of threads. Arrays are C-contiguous: indptr int64, indices
+int32, the rest float64, because late EM steps gain less than the resolution of float32.
 
 A side is a pair's query or its document: words w with counts n_w, topic-word probabilities φ_wz (words by rows), and a
-topic vector θ̃ that may be tilted. Its likelihood and its expected topic counts are
+topic vector θ̃ that may be tilted. Its log-likelihood and its expected topic counts are
 
     s_w = Σ_z φ_wz θ̃_z        L = Σ_w n_w ln s_w        N_z = Σ_w n_w p(z|w),   p(z|w) = φ_wz θ̃_z / s_w
 """
@@ -18,12 +17,13 @@ from numba import njit, prange
 
 from fullrank.encoding import Float64
 
-_SMALLEST = 1e-300  # below any probability that a prior above 1 leaves
-_HALVINGS = 30
+_SMALLEST = 1e-300  # less than any probability under a prior above 1
+_MAX_HALVINGS = 30
 
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _dot(a: Float64, b: Float64) -> float:
+    """Return a·b."""
     total = 0.0
     for z in range(a.shape[0]):
         total += a[z] * b[z]
@@ -32,13 +32,14 @@ def _dot(a: Float64, b: Float64) -> float:
 
 @njit(nogil=True, fastmath=True, cache=True)
 def _add_row(out: Float64, row: Float64, weight: float) -> None:
+    """Update out += weight · row."""
     for z in range(out.shape[0]):
         out[z] += weight * row[z]
 
 
 @njit(nogil=True, cache=True)
 def _tilt(theta: Float64, multipliers: Float64, scale: float, out: Float64) -> None:
-    """θ̃_z = θ_z exp(scale · λ_z)."""
+    """Compute θ̃_z = θ_z exp(scale · λ_z)."""
     for z in range(len(theta)):
         out[z] = theta[z] * np.exp(scale * multipliers[z])
 
@@ -47,7 +48,7 @@ def _tilt(theta: Float64, multipliers: Float64, scale: float, out: Float64) -> N
 def _likelihood(  # type: ignore[no-untyped-def]
     words, counts, phi, tilted, shares
 ):
-    """L of one side; shares[w] = n_w / s_w."""
+    """Return L of one side; shares[w] = n_w / s_w."""
     total = 0.0
     for e in range(len(words)):
         s = max(_dot(phi[words[e]], tilted), _SMALLEST)
@@ -60,7 +61,7 @@ def _likelihood(  # type: ignore[no-untyped-def]
 def _expected(  # type: ignore[no-untyped-def]
     words, shares, phi, tilted, out
 ):
-    """out_z = N_z of one side."""
+    """Compute out_z = N_z of one side."""
     out[:] = 0.0
     for e in range(len(words)):
         _add_row(out, phi[words[e]], shares[e])
@@ -72,7 +73,7 @@ def _expected(  # type: ignore[no-untyped-def]
 def _gap(  # type: ignore[no-untyped-def]
     expected_q, expected_d, q_size, d_size, gradient
 ):
-    """gradient_z = N_z^q / |Q| − N_z^d / |D|, and the sum of its absolute values."""
+    """Compute gradient_z = N_z^q / |Q| − N_z^d / |D|; return the sum of its absolute values."""
     total = 0.0
     for z in range(len(gradient)):
         gradient[z] = expected_q[z] / q_size - expected_d[z] / d_size
@@ -85,17 +86,19 @@ def _pair(  # type: ignore[no-untyped-def]
     q_words, q_counts, d_words, d_counts, phi_q, phi_d, theta, multipliers, steps, tolerance,
     tilted_q, tilted_d, q_shares, d_shares, expected_q, expected_d,
 ):  # fmt: skip
-    """The E-step of one pair, its posteriors projected to equal topic shares where ``steps`` is above zero.
+    """Take the E-step of one pair; with ``steps`` > 0, project its posteriors to equal topic shares.
 
     p'(z|q) ∝ φ_qz θ_z exp(−λ_z / |Q|)      p'(z|d) ∝ φ_dz θ_z exp(+λ_z / |D|)
 
-    λ maximises the dual, whose value is a constant minus V(λ), the likelihood of both sides under the tilted θ:
+    λ maximises the dual: a constant minus V(λ), the log-likelihood of both sides under the tilted θ.
 
-    −∂V/∂λ_z = N_z^q / |Q| − N_z^d / |D| = g_z          the constraint itself: zero at the optimum
+    −∂V/∂λ_z = N_z^q / |Q| − N_z^d / |D| = g_z          the constraint, zero at the optimum
     ∂²V/∂λ²  ≤ diag(h),  h_z = N_z^q / |Q|² + N_z^d / |D|²  as diag(p') − p' p'ᵀ ≤ diag(p')
 
-    so λ_z += η g_z / h_z is a gradient step measured by its own curvature; η starts at 1 and is halved until V falls.
-    Returns V, the number of its evaluations, that of gradients, and Σ_z |g_z|.
+    so λ_z += η g_z / h_z is a gradient step scaled by its curvature; η starts at 1 and is halved until V falls.
+
+    Returns:
+        V, the number of its evaluations, the number of gradients, and Σ_z |g_z|.
     """
     q_size, d_size = q_counts.sum(), d_counts.sum()
     projected = steps > 0 and q_size > 0 and d_size > 0
@@ -124,7 +127,7 @@ def _pair(  # type: ignore[no-untyped-def]
             direction[z] = gradient[z] / max(h, _SMALLEST)
             slope += gradient[z] * direction[z]
         rate = 1.0
-        for _ in range(_HALVINGS):
+        for _ in range(_MAX_HALVINGS):
             for z in range(size):
                 moved[z] = multipliers[z] + rate * direction[z]
             _tilt(theta, moved, -1.0 / q_size, tilted_q)
@@ -132,7 +135,7 @@ def _pair(  # type: ignore[no-untyped-def]
             reached = _likelihood(q_words, q_counts, phi_q, tilted_q, q_shares)
             reached += _likelihood(d_words, d_counts, phi_d, tilted_d, d_shares)
             evaluations += 1
-            # The last term: near the optimum a true fall drowns in rounding.
+            # The last term allows for rounding, which hides the true decrease near the optimum.
             if reached <= V - 1e-4 * rate * slope + 1e-13 * abs(V):
                 break
             rate *= 0.5
@@ -150,10 +153,10 @@ def pairs_step(  # type: ignore[no-untyped-def]
     first, last, q_indptr, q_words, q_counts, d_indptr, d_words, d_counts, phi_q, phi_d, theta, multipliers,
     prior, steps, tolerance, tilted_q, tilted_d, q_shares, d_shares, found,
 ):  # fmt: skip
-    """The E-step of pairs first..last and the M-step of their θ: θ_z ∝ N_z^q + N_z^d + α − 1 (``prior``).
+    """Take the E-step of pairs first..last and the M-step of their θ: θ_z ∝ N_z^q + N_z^d + α − 1 (``prior``).
 
-    Left behind for ``words_step``: the old θ as tilted_q, tilted_d (pairs, Z), and n_w / s_w as q_shares, d_shares,
-    one per entry. found (pairs, 4): V, its evaluations, gradients, and the gap left in the constraint.
+    Outputs for ``words_step``: the old θ as tilted_q, tilted_d (pairs, Z), and n_w / s_w as q_shares, d_shares, one an
+    entry. found (pairs, 4): V, its evaluations, gradients, and the remaining gap in the constraint.
     """
     for p in prange(first, last):
         size = theta.shape[1]
@@ -169,7 +172,7 @@ def pairs_step(  # type: ignore[no-untyped-def]
             theta[p, z] = expected_q[z] + expected_d[z] + prior
             total += theta[p, z]
         for z in range(size):
-            # A pair of empty texts without a prior says nothing: it stays uniform.
+            # Without words and prior the total is zero: keep θ uniform.
             theta[p, z] = theta[p, z] / total if total > 0 else 1.0 / size
 
 
@@ -177,9 +180,9 @@ def pairs_step(  # type: ignore[no-untyped-def]
 def words_step(  # type: ignore[no-untyped-def]
     starts, pairs, entries, shares, tilted, phi, out
 ):
-    """out_wz += Σ_pairs n_w p'(z|w) = φ_wz Σ_pairs (n_w / s_w) θ̃_z: the M-step of one side, before its prior.
+    """Take the M-step of one side without its prior: out_wz += Σ_pairs n_w p'(z|w) = φ_wz Σ_pairs (n_w / s_w) θ̃_z.
 
-    (starts, pairs, entries): for word w, the pairs that hold it and where each does in ``shares``.
+    (starts, pairs, entries): for word w, the pairs that contain it and its place in ``shares`` for each.
     """
     for w in prange(len(starts) - 1):
         total = np.zeros(phi.shape[1])

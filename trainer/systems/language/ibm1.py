@@ -1,14 +1,14 @@
-"""IBM Model 1: which word of one side speaks for which of the other, learned from pairs of texts by EM.
+"""IBM Model 1: word translation probabilities, learned from pairs of texts by EM.
 
     P(T | S) = Π_t [ Σ_s P_ml(s|S) P(t|s) ]^{n(t,T)}           P_ml(s|S) = n(s,S) / |S|
 
     E   δ(s|t) = n(s,S) P(t|s) / Σ_s' n(s',S) P(t|s')                  of every pair
     M   P(t|s) = Σ_pairs n(t,T) δ(s|t) / Σ_t' Σ_pairs n(t',T) δ(s|t')
 
-after Brown, Della Pietra, Della Pietra, Mercer 1993, without the empty word: order does not count, only which words
-stand in texts that belong together. The log-likelihood never falls from one iteration to the next, and as it is concave
-in P, every start with mass everywhere climbs to the same height; P starts uniform. Words that never meet have
-probability zero after the first iteration, so only those that meet are stored.
+after Brown, Della Pietra, Della Pietra, Mercer 1993, without the empty word. Word order does not count. The
+log-likelihood never falls and is concave in P, so every start with positive probabilities reaches the same maximum; P
+starts uniform. Two words that never occur in the same pair have probability zero after the first iteration, so only
+words that do are stored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from numba import njit
 
-from fullrank.encoding import Float32, Int32, Int64
-from fullrank.features import Rows
+from fullrank.encoding import Float32, Int32, Int64, Rows
 
 Float64 = npt.NDArray[np.float64]
 Ragged = tuple[Int64, Int32, Float32]  # indptr, indices, counts
@@ -29,7 +28,7 @@ Ragged = tuple[Int64, Int32, Float32]  # indptr, indices, counts
 
 @njit(nogil=True, cache=True)
 def _find(indices: Int32, start: int, stop: int, wanted: int) -> int:
-    """Place of ``wanted`` in the ascending indices[start:stop]; it is there."""
+    """Return the place of ``wanted`` in the ascending indices[start:stop], which must contain it."""
     while start < stop:
         middle = (start + stop) // 2
         if indices[middle] < wanted:
@@ -43,7 +42,7 @@ def _find(indices: Int32, start: int, stop: int, wanted: int) -> int:
 def _pair(  # type: ignore[no-untyped-def]
     s_words, s_counts, t_words, t_counts, indptr, indices, P, expected
 ):
-    """One pair: adds n(t,T) δ(s|t) to ``expected`` and returns Σ_t n(t,T) log Σ_s P_ml(s|S) P(t|s)."""
+    """Add n(t,T) δ(s|t) of one pair to ``expected``; return Σ_t n(t,T) log Σ_s P_ml(s|S) P(t|s)."""
     total = 0.0
     for a in range(len(s_words)):
         total += s_counts[a]
@@ -70,7 +69,7 @@ def _pair(  # type: ignore[no-untyped-def]
 def _pairs(  # type: ignore[no-untyped-def]
     source, target, indptr, indices, P, expected
 ):
-    """All pairs, one after another, so that a result does not depend on the number of threads."""
+    """Do all pairs in order in one thread, so results do not depend on the number of threads."""
     likelihood = 0.0
     for i in range(len(source[0]) - 1):
         a, b = source[0][i], source[0][i + 1]
@@ -86,9 +85,14 @@ def _pairs(  # type: ignore[no-untyped-def]
 def expectation(
     source: Rows, target: Rows, table: sp.csr_array[np.float64]
 ) -> tuple[Float64, float]:
-    """The E-step: expected counts per entry of the table, float64 (nnz,), and the log-likelihood under it.
+    """Take the E-step.
 
-    table   P(t|s) over every two words that meet in a pair, indices ascending inside a row
+    Args:
+        source, target: word counts of the two texts of each pair.
+        table: P(t|s) over all words that occur in the same pair, indices ascending inside a row.
+
+    Returns:
+        Expected counts of each entry of the table, float64 (nnz,), and the log-likelihood.
     """
     expected = np.zeros(len(table.data))
     likelihood: float = _pairs(
@@ -110,20 +114,25 @@ def translation_table(
     floor: float = 1e-4,
     progress: Callable[[int, float], object] | None = None,
 ) -> sp.csr_array[np.float64]:
-    """P(t|s), a (source words, target words) matrix; a row sums to 1, a word that meets nothing has an empty one.
+    """Learn P(t|s).
 
-    source, target  word counts, above zero, of the two texts of each pair: row i of one belongs to row i of the
-                    other; a pair with an empty side says nothing
-    iterations      of EM
-    floor           smaller probabilities are left out at the end and the rest of a row scaled to 1 again; the
-                    largest of a row always stays
-    progress        told the iteration, from 1, and the log-likelihood that it started from
+    Args:
+        source, target: word counts, above zero, of the two texts of each pair: row i of one belongs to row i of the
+            other. A pair with an empty side is ignored.
+        iterations: of EM.
+        floor: drop smaller probabilities at the end and scale rows to 1 again; the largest of a row always stays.
+        progress: called with the iteration, from 1, and the log-likelihood before it.
 
-    Memory: 20 bytes for every two words that meet. Raises ValueError when the sides differ in length.
+    Returns:
+        A (source words, target words) matrix. Rows sum to 1; a word of no pair has an empty row. Memory: 20 bytes for
+        every two words that occur in the same pair.
+
+    Raises:
+        ValueError: the sides differ in length.
     """
     if len(source) != len(target):
         raise ValueError(f"{len(source)} source texts, {len(target)} target texts")
-    table = _meeting(source, target)
+    table = _cooccurring(source, target)
     table.data[:] = 1 / max(1, target.width)
     owner = np.repeat(np.arange(source.width), np.diff(table.indptr))
     for iteration in range(1, iterations + 1):
@@ -134,8 +143,8 @@ def translation_table(
     return _floored(table, owner, floor)
 
 
-def _meeting(source: Rows, target: Rows) -> sp.csr_array[np.float64]:
-    """A table over every two words that stand in one pair."""
+def _cooccurring(source: Rows, target: Rows) -> sp.csr_array[np.float64]:
+    """Return a table over all words that occur in the same pair."""
 
     def present(rows: Rows) -> sp.csr_array[np.float32]:
         return rows.with_values(np.ones_like(rows.values)).csr()
@@ -146,6 +155,7 @@ def _meeting(source: Rows, target: Rows) -> sp.csr_array[np.float64]:
 
 
 def _normalised(values: Float64, owner: Int64, rows: int) -> Float64:
+    """Scale the values of each row to sum 1; ``owner`` is the row of each value."""
     total = np.bincount(owner, values, minlength=rows)
     total[total == 0] = 1
     return np.asarray(values / total[owner])
@@ -154,6 +164,7 @@ def _normalised(values: Float64, owner: Int64, rows: int) -> Float64:
 def _floored(
     table: sp.csr_array[np.float64], owner: Int64, floor: float
 ) -> sp.csr_array[np.float64]:
+    """Drop values below the floor, except the largest of a row, and scale rows to 1."""
     largest = np.zeros(table.shape[0])
     np.maximum.at(largest, owner, table.data)
     kept = table.data >= np.minimum(floor, largest[owner])

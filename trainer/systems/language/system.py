@@ -1,4 +1,4 @@
-"""Fitting language models: unigram, topic and translation models, and the weights of their parts."""
+"""Fit language models: unigram, topic and translation models, and the weights of their parts."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Int64
-from fullrank.errors import TrainingError
-from fullrank.features import Rows, Vocabulary, moved
+from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, no_translation
+from fullrank.text.features import Vocabulary
 from trainer.evaluation.evaluate import Judgement
 from trainer.features.corpus import Corpus, document_frequency
-from trainer.features.data import kept_words
+from trainer.features.sides import kept_words
 from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import LanguageSettings, ModelSettings
 from trainer.systems.language.ibm1 import translation_table
 from trainer.systems.language.topics import TopicLearner
-from trainer.training.fitted import Fitted
-from trainer.training.loop import Run
+from trainer.training.context import TrainingContext
+from trainer.training.fitted import FittedModel
+from trainer.training.loop import TrainingRun
 from trainer.training.validation import Validation
-from trainer.workshop import Workshop
 
 
-def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
-    """A language recipe: what smooths the documents is learned, then λ₁ and λ₂ are chosen on validation.
+def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
+    """Fit a language recipe: learn what smooths the documents, then choose λ₁ and λ₂ on validation.
 
-    Raises TrainingError where pairs are to be learned from and none is judged.
+    Raises:
+        TrainingError: the recipe learns from pairs and none is judged.
     """
-    corpus, settings = workshop.corpus, recipe.language
-    # The weights are no part of what is learned, and a search gives each of its trials another share of time.
+    corpus, settings = context.corpus, recipe.language
+    # The learned part depends neither on the weights nor on the time limit of a trial.
     kept = replace(settings, lambda1=(), lambda2=(), mix_queries=0)
     key = ("language", recipe.model, kept, replace(recipe.train, seconds=0.0))
-    learned, documents, facts = workshop.once(key, lambda: _learned(workshop, recipe, run))
+    learned, documents, facts = context.cached(key, lambda: _learn(context, recipe, run))
     model = with_weights(learned, settings.lambda1[0], settings.lambda2[0])
 
     def encode(rows: Int64) -> Encoded:
@@ -47,35 +47,34 @@ def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
         best = max(tried, key=lambda line: float(line["map"]))
         model = with_weights(model, best["lambda1"], best["lambda2"])
         facts = {**facts, "weights": tried}
-        run.reporter.say(f"{run.label}weights", **best)
-    return Fitted(model, documents, encode, facts)
+        run.reporter.log(f"{run.label}weights", **best)
+    return FittedModel(model, documents, encode, facts)
 
 
-def _learned(
-    workshop: Workshop, recipe: Recipe, run: Run
+def _learn(
+    context: TrainingContext, recipe: Recipe, run: TrainingRun
 ) -> tuple[LanguageModel, Encoded, dict[str, Any]]:
-    """The model under the first weights, the corpus under it, and what the card says of its training."""
-    corpus, settings = workshop.corpus, recipe.language
+    """Learn the model; return it with the first weights, the encoded corpus, and facts for the card."""
+    corpus, settings = context.corpus, recipe.language
     texts = count_texts(corpus, recipe.model, settings)
     model = _unigram(corpus, texts, settings)
     facts: dict[str, Any] = {}
     if settings.smoothing == "topics":
-        model, facts = _topics(model, texts, workshop.seed, recipe, run)
+        model, facts = _topics(model, texts, context.seed, recipe, run)
     elif settings.smoothing == "translation":
         model, facts = _translation(model, texts, recipe, run)
     documents = model.encode_document_counts(corpus.counts.words, corpus.documents)
     return model, documents, facts
 
 
-# -- what is learned from ---------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Counts over the model's vocabulary.
+    """Word counts to learn from.
 
-    queries, documents   the two texts of each pair, row by row; without queries, each document once
-    background           float64 (words,): P(w|C)
+    Attributes:
+        words: the vocabulary.
+        queries, documents: the two texts of each pair; without queries, each document once.
+        background: float64 (words,), P(w|C).
     """
 
     words: Vocabulary
@@ -85,49 +84,54 @@ class Texts:
 
 
 def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings) -> Texts:
-    """The vocabulary (words of documents and of training queries), the pairs and the collection's distribution.
+    """Collect the vocabulary of documents and training queries, the pairs and the collection's distribution.
 
-    P(w|C) is the mean of a word's share in all documents and in the training queries: neither side's size decides.
-    Raises TrainingError where there is nothing to learn from.
+    P(w|C) is the mean of a word's share in all documents and its share in the training queries, so that the size of
+    either side does not matter.
+
+    Raises:
+        TrainingError: the recipe learns from pairs and none is judged.
     """
     queries = np.repeat(
         corpus.pairs.queries, [len(corpus.pairs.relevant[q]) for q in corpus.pairs.queries.tolist()]
     )
     answers = [corpus.pairs.relevant[q] for q in corpus.pairs.queries.tolist()]
     documents = np.concatenate(answers) if answers else np.zeros(0, np.int64)
-    if settings.smoothing != "none" and settings.learn_from == "pairs" and not len(queries):
-        raise TrainingError("the training split has no judged pair; nothing can be learned")
-    asked, told = corpus.queries.take(corpus.pairs.queries), corpus.documents
-    df = document_frequency(asked) + document_frequency(told)
-    kept = kept_words(df, df, model)
+    if settings.smoothing != "none" and settings.learn_from == "pairs":
+        corpus.pairs.require()
+    training_queries, all_documents = corpus.queries.take(corpus.pairs.queries), corpus.documents
+    df = document_frequency(training_queries) + document_frequency(all_documents)
+    kept = kept_words(df, model)
     target = np.full(len(corpus.counts.words), -1, np.int32)
     target[kept] = np.arange(len(kept), dtype=np.int32)
     words = Vocabulary([corpus.counts.words[i] for i in kept.tolist()])
 
-    def over(rows: Rows) -> Rows:
-        return moved(rows, target, len(kept))
+    def project(rows: Rows) -> Rows:
+        return rows.remap_columns(target, len(kept))
 
-    shares = [share for rows in (over(told), over(asked)) if (share := _shares(rows)).any()]
+    shares = [
+        share
+        for rows in (project(all_documents), project(training_queries))
+        if (share := _shares(rows)).any()
+    ]
     background = np.mean(shares, axis=0) if shares else np.zeros(len(kept))
     if settings.learn_from == "documents":
-        everything = over(told)
-        nothing = np.zeros(len(told) + 1, np.int64)
+        everything = project(all_documents)
+        nothing = np.zeros(len(all_documents) + 1, np.int64)
         queries_of = Rows(nothing, everything.indices[:0], everything.values[:0], len(kept))
         return Texts(words, queries_of, everything, background)
-    pairs = over(corpus.queries.take(queries)), over(corpus.documents.take(documents))
+    pairs = project(corpus.queries.take(queries)), project(corpus.documents.take(documents))
     return Texts(words, *pairs, background)
 
 
 def _shares(rows: Rows) -> Float64:
-    """Each word's share of all words, float64 (words,)."""
+    """Return each word's share of all words, float64 (words,)."""
     counts = np.bincount(rows.indices, rows.values, rows.width)
     return np.asarray(counts / max(1.0, counts.sum()))
 
 
-# -- the models -------------------------------------------------------------------------------
-
-
 def _unigram(corpus: Corpus, texts: Texts, settings: LanguageSettings) -> LanguageModel:
+    """Make the unigram model, which the others extend."""
     none = np.zeros((len(texts.words), 0), np.float32)
     return LanguageModel(
         {
@@ -148,7 +152,7 @@ def _unigram(corpus: Corpus, texts: Texts, settings: LanguageSettings) -> Langua
 
 
 def _topics(
-    model: LanguageModel, texts: Texts, seed: int, recipe: Recipe, run: Run
+    model: LanguageModel, texts: Texts, seed: int, recipe: Recipe, run: TrainingRun
 ) -> tuple[LanguageModel, dict[str, Any]]:
     learner = TopicLearner(
         texts.queries,
@@ -158,7 +162,7 @@ def _topics(
         epochs=recipe.train.epochs,
         rng=np.random.default_rng(seed),
     )
-    # All iterations are run: validating one would take longer than making it.
+    # Run all iterations without validation, which would take longer than an iteration.
     facts = replace(run, valid=None).learn(learner)
     facts["evaluations"] = learner.evaluations.tolist()
     phi_q, phi_d = learner.phi_q.astype(np.float32), learner.phi_d.astype(np.float32)
@@ -166,7 +170,7 @@ def _topics(
 
 
 def _translation(
-    model: LanguageModel, texts: Texts, recipe: Recipe, run: Run
+    model: LanguageModel, texts: Texts, recipe: Recipe, run: TrainingRun
 ) -> tuple[LanguageModel, dict[str, Any]]:
     likelihoods = []
     with run.reporter.stage(f"{run.label}training", recipe.train.epochs) as stage:
@@ -187,11 +191,8 @@ def _translation(
     return replace(model, translation=by_query_word), {"log_likelihood": likelihoods}
 
 
-# -- λ₁ and λ₂ --------------------------------------------------------------------------------
-
-
 def with_weights(model: LanguageModel, lambda1: float, lambda2: float) -> LanguageModel:
-    """The same model with other weights."""
+    """Return the model with other weights."""
     return replace(model, settings={**model.settings, "lambda1": lambda1, "lambda2": lambda2})
 
 
@@ -202,9 +203,17 @@ def try_weights(
     valid: Validation,
     settings: LanguageSettings,
 ) -> list[dict[str, float]]:
-    """Mean average precision of each pair of weights on validation queries, evenly spread.
+    """Measure each pair of weights on evenly spread validation queries.
 
-    queries  encoded, one per judgement of ``valid``
+    Args:
+        model: the model.
+        documents: the encoded corpus.
+        queries: encoded, one a judgement of ``valid``.
+        valid: the validation queries.
+        settings: the weights to try.
+
+    Returns:
+        One {"lambda1", "lambda2", "map"} for each pair of weights.
     """
     grid = list(product(settings.lambda1, settings.lambda2))
     count = len(valid.judgements)
@@ -221,7 +230,7 @@ def try_weights(
 def mixed_scores(
     model: LanguageModel, documents: Encoded, query: Encoded, grid: Sequence[tuple[float, float]]
 ) -> Float64:
-    """Scores of one query under each (λ₁, λ₂), float64 (grid, documents): the words are looked up once for all."""
+    """Score one query under each (λ₁, λ₂), float64 (grid, documents); it looks up words once."""
     scorer, rows = model.scorer(documents), np.arange(len(documents))
     _, words, counts, _ = query.row(0)
     scores = np.zeros((len(grid), len(documents)))

@@ -1,15 +1,15 @@
 """Topic models over pairs of texts by expectation maximisation: PLSA, BLTM and BLTM-PR (Gao, Toutanova, Yih 2011).
 
-A pair, a query and a document that was chosen for it, shares one topic vector θ ~ Dirichlet(α); each of the Z topics
-has a word distribution per side, φ^q_z and φ^d_z ~ Dirichlet(β), or one for both (``merged``). EM climbs the MAP
-objective, Σ_pairs Σ_w n_w ln Σ_z φ_wz θ_z + (α − 1) Σ ln θ + (β − 1) Σ ln φ:
+A pair of a query and a document that was clicked for it has one topic vector θ ~ Dirichlet(α). Each of the Z topics
+has a word distribution for each side, φ^q_z and φ^d_z ~ Dirichlet(β), or one for both (``merged``). EM maximises the
+MAP objective Σ_pairs Σ_w n_w ln Σ_z φ_wz θ_z + (α − 1) Σ ln θ + (β − 1) Σ ln φ:
 
     E   p(z|w) ∝ φ_wz θ_z                              N(w, z) = n_w p(z|w)
     M   θ_z ∝ Σ_{q∈Q} N(q, z) + Σ_{d∈D} N(d, z) + α − 1
-        φ^q_wz ∝ Σ_pairs N(w, z) + β − 1               over the words that side has
+        φ^q_wz ∝ Σ_pairs N(w, z) + β − 1               over the words of that side
 
-PLSA has pairs without a query. With posterior regularisation (``projection_steps`` above zero) the E-step's posteriors
-are projected, pair by pair, to the nearest that give each topic the same share of both texts; em says how.
+PLSA has pairs without a query. With posterior regularisation (``projection_steps`` > 0) the E-step's posteriors of each
+pair are projected to the nearest posteriors that give each topic the same share of both texts; see ``em``.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int32, Int64
-from fullrank.features import Rows
+from fullrank.encoding import Float64, Int32, Int64, Rows
 from trainer.recipes.settings import LanguageSettings
 from trainer.systems.language import em
-from trainer.training.loop import Arrays, InPlace
+from trainer.training.loop import Arrays, RestoresInPlace
 from trainer.training.validation import Validation
 
-_STEP = 4096  # pairs between two looks at Ctrl-C
+_STEP = 4096  # pairs between two checks for Ctrl-C
 
 
 @dataclass(frozen=True, eq=False)
 class Side:
     """Word counts of one text of each pair, by pair and by word.
 
-    indptr, words, counts   the rows
-    starts, pairs, entries  for word w, entries starts[w]..starts[w + 1]: the pairs that hold it, and where in ``words``
-    shares                  float64 (entries,): n_w / s_w of the last E-step
+    Attributes:
+        indptr, words, counts: the rows.
+        starts, pairs, entries: for word w, at starts[w]..starts[w + 1]: the pairs that contain it, and its places in
+            ``words``.
+        shares: float64 (entries,), n_w / s_w of the last E-step.
     """
 
     indptr: Int64
@@ -48,7 +49,7 @@ class Side:
 
     @classmethod
     def of(cls, rows: Rows) -> Side:
-        """The rows, and their transpose."""
+        """Make the rows and their transpose."""
         entries = np.argsort(rows.indices, kind="stable")
         starts = np.searchsorted(rows.indices[entries], np.arange(rows.width + 1))
         pairs = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))[entries]
@@ -65,22 +66,23 @@ class Side:
 
     @property
     def present(self) -> np.ndarray:
-        """bool (words,): the words that some text of this side holds."""
+        """bool (words,): the words that occur on this side."""
         return np.diff(self.starts) > 0
 
 
-class TopicLearner(InPlace):
-    """EM over pairs; an epoch is one iteration.
+class TopicLearner(RestoresInPlace):
+    """Runs EM over pairs; an epoch is one iteration.
 
-    query, document   (pairs, words) counts over one vocabulary; pair i is row i of both
-    phi_q, phi_d      float64 (words, Z), one array where merged; zero for words that the side has not
-    theta             float64 (pairs, Z)
-    multipliers       float64 (pairs, Z): λ of each pair's projection, from which the next iteration's starts
-    evaluations       float64 (epochs, 3): means over pairs of the dual's evaluations, of its gradients, and of the gap
-                      left in the constraint, per iteration
-    objective         the MAP objective before the last iteration (less the pairs' distance to their projection)
+    Memory: 32 bytes a pair and topic, 40 bytes a distinct word of a text.
 
-    Memory: 32 bytes a pair and topic, and 40 bytes a distinct word of a text.
+    Attributes:
+        query, document: (pairs, words) counts over one vocabulary; pair i is row i of both.
+        phi_q, phi_d: float64 (words, Z), one array if merged; zero for words that the side lacks.
+        theta: float64 (pairs, Z).
+        multipliers: float64 (pairs, Z), λ of each pair's projection; the next iteration starts from it.
+        evaluations: float64 (epochs, 3), means over pairs of the dual's evaluations, of its gradients, and of the
+            remaining gap in the constraint.
+        objective: the MAP objective before the last iteration (minus the pairs' distance to their projection).
     """
 
     def __init__(
@@ -110,15 +112,15 @@ class TopicLearner(InPlace):
         self.objective = np.zeros(1)
 
     def _start(self, present: np.ndarray, topics: int) -> Float64:
-        """Each φ_z ~ Dirichlet(1) over the words there are: from equal topics EM would hardly leave."""
+        """Draw φ_z ~ Dirichlet(1) over the words that occur; EM hardly leaves a start with equal topics."""
         drawn = self.rng.standard_exponential((len(present), topics)) * present[:, None]
         return _columns_to_one(drawn)
 
     def prepare(self) -> None:
-        """Nothing to choose."""
+        """Do nothing: there is no choice to make."""
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """One iteration; yields (pairs, minus the objective per pair, as it was before the iteration)."""
+        """Run one iteration; yield (pairs, minus the objective per pair before the iteration)."""
         prior = self._prior()
         found = np.zeros((self.per_epoch, 4))
         for start in range(0, self.per_epoch, _STEP):
@@ -131,7 +133,7 @@ class TopicLearner(InPlace):
         self._words()
 
     def _prior(self) -> float:
-        """(α − 1) Σ ln θ + (β − 1) Σ ln φ."""
+        """Return (α − 1) Σ ln θ + (β − 1) Σ ln φ."""
         alpha, beta = self.settings.topic_prior - 1, self.settings.word_prior - 1
         total = alpha * np.log(self.theta).sum() if alpha else 0.0
         if beta:
@@ -141,6 +143,7 @@ class TopicLearner(InPlace):
         return float(total)
 
     def _pairs(self, start: int, stop: int, found: Float64) -> None:
+        """Take the E-step of some pairs and the M-step of their θ."""
         q, d, settings = self.query, self.document, self.settings
         em.pairs_step(
             start, stop, q.indptr, q.words, q.counts, d.indptr, d.words, d.counts, self.phi_q, self.phi_d,
@@ -149,7 +152,7 @@ class TopicLearner(InPlace):
         )  # fmt: skip
 
     def _words(self) -> None:
-        """The M-step of φ, in place."""
+        """Take the M-step of φ in place."""
         q, d = self.query, self.document
         of_q, of_d = np.zeros_like(self.phi_q), np.zeros_like(self.phi_d)
         into = of_d if self.settings.merged else of_q
@@ -161,16 +164,16 @@ class TopicLearner(InPlace):
             self.phi_q[...] = _columns_to_one(of_q + beta * self._of_query[:, None])
 
     def measure(self, valid: Validation) -> float:
-        """The objective: EM is run to the end, no iteration is preferred to a later one."""
+        """Return the objective. It never falls, so the last iteration is the best."""
         return float(self.objective[0])
 
     def parameters(self) -> Arrays:
-        """φ of both sides, once where merged."""
+        """Return φ of both sides, once if merged."""
         found = {"document": self.phi_d}
         return found if self.settings.merged else {**found, "query": self.phi_q}
 
     def state(self) -> Arrays:
-        """What the next iteration needs beside φ."""
+        """Return what the next iteration needs in addition to φ."""
         return {
             "theta": self.theta,
             "multipliers": self.multipliers,
@@ -181,7 +184,7 @@ class TopicLearner(InPlace):
 
 
 def _columns_to_one(counts: Float64) -> Float64:
-    """Each column over its sum; one that is all zero stays so."""
+    """Divide each column by its sum; zero columns stay zero."""
     total = counts.sum(axis=0)
     total[total == 0] = 1
     return np.asarray(counts / total)

@@ -1,11 +1,10 @@
-"""Two tasks that share V: queries in another language, and a monolingual task that regularises it.
+"""Train two tasks that share V: queries in another language, and a monolingual task as regulariser.
 
     f(q_F, d_E) = q_Fᵀ U_Fᵀ V_E d_E          f(q_E, d_E) = q_Eᵀ V_Eᵀ V_E d_E          Bai et al. 2010, eq. 9, 10
 
-The objective is the sum of both margin losses; a gradient step for one is followed by a gradient step for the other.
-Written as one table [U_F; V_E], the second task is the model UᵀU over that table's lower rows and the first the same
-model between its upper rows and its lower ones. So the kernel of the margin loss runs unchanged over a list that takes
-its triples from the two tasks in turn.
+The objective is the sum of both margin losses; gradient steps of the two tasks alternate. With one table [U_F; V_E],
+both tasks are the model UᵀU: the second over the lower rows, the first between upper and lower rows. So the kernel of
+the margin loss runs unchanged on triples that come from the two tasks in turn.
 """
 
 from __future__ import annotations
@@ -16,25 +15,27 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Int64
+from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
-from fullrank.features import Rows, count_corpus, rows_of
+from fullrank.text.features import count_corpus
 from trainer.collection import Collection, read_collection
-from trainer.features.corpus import Pairs, mates_of, pairs_of
-from trainer.features.data import Features
+from trainer.features.corpus import Pairs, judged_pairs, mate_rows
+from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.margin import MarginLearner, Triples, sample
 from trainer.systems.linear.parameters import Parameters
-from trainer.workshop import Workshop
+from trainer.training.context import TrainingContext
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """A monolingual task on the same documents.
 
-    x      φ of its queries over the rows of V
-    pairs  of its training split, by row of x
-    mates  int64 (B,): the document that each query is, -1 where there is none
+    Attributes:
+        x: φ of its queries over the rows of V.
+        pairs: judged pairs of its training split, by row of x.
+        mates: int64 (queries,): the document that each query is; -1 without one.
+        fingerprint: of its collection.
     """
 
     x: Rows
@@ -43,26 +44,36 @@ class Task:
     fingerprint: str
 
 
-def second_collection(workshop: Workshop, folder: str | Path) -> Collection:
-    """A collection on the workshop's documents.
+def second_collection(context: TrainingContext, folder: str | Path) -> Collection:
+    """Read a second collection with the same documents.
 
-    Raises CollectionError where it cannot be read, and TrainingError where its documents are others.
+    Raises:
+        CollectionError: it cannot be read.
+        TrainingError: its documents differ.
     """
     collection = read_collection(folder)
-    if collection.documents != workshop.collection.documents:
+    if collection.documents != context.collection.documents:
         raise TrainingError(
-            f"train.monolingual: {folder} has other documents than {workshop.collection.path}"
+            f"train.monolingual: {folder} has other documents than {context.collection.path}"
         )
+    if (skipped := collection.report.unknown_remark()) is not None:
+        context.reporter.log("warning", reason=f"{folder}: {skipped}")
     return collection
 
 
-def read_task(workshop: Workshop, folder: str | Path, features: Features) -> Task:
-    """The task of a collection folder; where its documents are its queries, what they link to.
+def read_task(context: TrainingContext, folder: str | Path, features: Features) -> Task:
+    """Read the second task; if its documents are its queries, the task is their links.
 
-    Raises CollectionError where it cannot be read, and TrainingError where its documents are not the workshop's, no
-    pair is judged or no query has a word that V knows.
+    Args:
+        context: the main collection.
+        folder: of the second collection.
+        features: of the model.
+
+    Raises:
+        CollectionError: the folder cannot be read.
+        TrainingError: the documents differ, no pair is judged, or no query has a word of the documents.
     """
-    collection, corpus = second_collection(workshop, folder), workshop.corpus
+    collection, corpus = second_collection(context, folder), context.corpus
     if collection.queries is None:
         ids = [document.id for document in collection.documents]
         words, counts = corpus.counts.words, corpus.documents
@@ -71,21 +82,21 @@ def read_task(workshop: Workshop, folder: str | Path, features: Features) -> Tas
         texts = [query.text for query in collection.queries]
         counted = count_corpus([texts], processes=corpus.processes)
         words, counts = counted.words, counted.columns[0]
-    pairs = pairs_of(collection, ids, "train")
+    pairs = judged_pairs(collection, ids, "train")
     if not len(pairs):
-        raise TrainingError(f"train.monolingual: {folder} has no judged pair in its split 'train'")
+        raise TrainingError(
+            f"train.monolingual: {folder} has no judged pair in its split 'train'; "
+            "remove the setting or add judgements"
+        )
     side = features.model.document
-    x = features.rows_d.trained(side, *side.features(words, [counts], [1.0]))
+    x = features.document_composition.compose(side, *side.features(words, [counts], [1.0]))
     if not x.take(pairs.queries).values.any():
         raise TrainingError(f"train.monolingual: no query of {folder} has a word of the documents")
-    return Task(x, pairs, mates_of(collection, ids), collection.fingerprint)
+    return Task(x, pairs, mate_rows(collection, ids), collection.fingerprint)
 
 
 class JointLearner(MarginLearner):
-    """The margin loss of two tasks in turn.
-
-    U and V, what is measured and stored, are the upper and lower rows of one table.
-    """
+    """The margin loss of two tasks in turn; U and V are the upper and lower rows of one table."""
 
     def __init__(
         self, features: Features, train: TrainSettings, rng: np.random.Generator, second: Task
@@ -96,17 +107,14 @@ class JointLearner(MarginLearner):
         table = np.concatenate([p.U, p.V])
         self.values = replace(p, U=table[:upper], V=table[upper:])
         self._table = Parameters(table, table, p.D, p.bias)
-        self._both, self._second = stacked(features, second)
+        self._both, self._second = stack(features, second)
 
-    def stepped(self) -> tuple[Features, Parameters]:
-        """Both tasks, on one table."""
+    def step_input(self) -> tuple[Features, Parameters]:
+        """Return both tasks, on one table."""
         return self._both, self._table
 
     def draw(self, count: int) -> Triples:
-        """``count`` triples, or one more, the two tasks in turn.
-
-        Several threads take every so-manieth triple each: two threads have a task each, at the same time.
-        """
+        """Draw ``count`` triples, or one more, from the two tasks in turn."""
         half = (count + 1) // 2
         tasks = [sample(p, self._both, half, self.rng) for p in (self._both.pairs, self._second)]
         queries, positives, negatives = (
@@ -115,18 +123,20 @@ class JointLearner(MarginLearner):
         return queries, positives, negatives
 
 
-def stacked(features: Features, second: Task) -> tuple[Features, Pairs]:
-    """Both tasks' queries one below the other over the rows of [U; V], and the second's pairs as their rows.
+def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
+    """Stack the queries of both tasks over the rows of [U; V].
 
-    The second task's queries have no exact-match part.
+    Returns:
+        The features of both tasks, and the second task's pairs by row of them. The second task's queries have no
+        lexical part.
     """
     first, upper = len(features.xq), features.xq.width
     x = sp.block_diag([features.xq.csr(), second.x.csr()], format="csr")
     both = replace(
         features,
-        xq=rows_of(sp.csr_array(x)),
-        xd=_lowered(features.xd, upper),
-        s=_longer(features.s, len(second.x)),
+        xq=Rows.from_csr(sp.csr_array(x)),
+        xd=_shift_columns(features.xd, upper),
+        s=_append_empty_rows(features.s, len(second.x)),
         mates=np.concatenate([features.mates, second.mates]),
     )
     queries = second.pairs.queries + first
@@ -134,12 +144,12 @@ def stacked(features: Features, second: Task) -> tuple[Features, Pairs]:
     return both, Pairs(queries, relevant)
 
 
-def _lowered(rows: Rows, by: int) -> Rows:
-    """Every column moved to the right by so many."""
+def _shift_columns(rows: Rows, by: int) -> Rows:
+    """Shift all columns to the right."""
     return Rows(rows.indptr, rows.indices + np.int32(by), rows.values, rows.width + by)
 
 
-def _longer(rows: Rows, by: int) -> Rows:
-    """So many empty rows below."""
-    indptr = np.concatenate([rows.indptr, np.full(by, rows.indptr[-1])])
+def _append_empty_rows(rows: Rows, count: int) -> Rows:
+    """Append empty rows."""
+    indptr = np.concatenate([rows.indptr, np.full(count, rows.indptr[-1])])
     return Rows(indptr, rows.indices, rows.values, rows.width)

@@ -1,9 +1,9 @@
-"""Numba kernels of training: embedding, its gradient with AdaGrad, and the sparse part over a batch of candidates.
+"""Numba kernels of training: embedding, its AdaGrad step, and the lexical part over a batch of candidates.
 
-Three layers, innermost first: one row, all rows in parallel, and the plain functions of ``softmax`` and
-``margin`` that call them. Every reduction runs inside one thread in a fixed order, so results do not depend on
-the number of threads (``margin_sgd`` apart). Each kernel has a numpy twin in the tests. All arrays are C-contiguous;
-indptr int64, indices int32, values float32.
+Three layers: one row, all rows in parallel, and the Python functions of ``softmax`` and ``margin`` that call them.
+Every reduction runs inside one thread in a fixed order, so results do not depend on the number of threads (except those
+of ``margin_sgd``). Each kernel has a numpy twin in the tests. All arrays are C-contiguous; indptr int64, indices int32,
+values float32.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from fullrank.encoding import Float32, Int32, Int64
 
 @njit(nogil=True, fastmath=True, cache=True)
 def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
+    """Update out += weight · row."""
     for n in range(out.shape[0]):
         out[n] += weight * row[n]
 
 
 @njit(parallel=True, nogil=True, cache=True)
 def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: Float32) -> None:
-    """out[i] = Σ_j x_ij · table[j]: the dense vector U x of every row x; table (F, N), out (B, N)."""
+    """Compute the dense vector of every row x: out[i] = Σ_j x_ij · table[j]; table (F, N), out (B, N)."""
     for i in prange(len(indptr) - 1):
         out[i, :] = 0
         for p in range(indptr[i], indptr[i + 1]):
@@ -40,13 +41,18 @@ def adagrad_table(
     squares: Float32,
     rate: float,
 ) -> None:
-    """One AdaGrad step on the touched rows of a table.
+    """Take one AdaGrad step on the touched rows of a table.
 
     ∂L/∂table[f] = Σ_i x_if ∂L/∂u_i         squares[f] += mean over n of its square
     table[f] −= rate · ∂L/∂table[f] / √squares[f]
 
-    features (T,) are the touched rows; (indptr, rows, values) the batch transposed: for feature t, which texts hold it
-    and how strongly; gradient (B, N) is ∂L/∂u.
+    Args:
+        features: the touched rows, (T,).
+        indptr, rows, values: the batch transposed; for feature t, the texts that contain it and its weight in each.
+        gradient: ∂L/∂u, (B, N).
+        table: (F, N), changed in place.
+        squares: AdaGrad's sums, (F,), changed in place.
+        rate: the learning rate.
     """
     for t in prange(len(features)):
         f = features[t]
@@ -89,7 +95,10 @@ def match(
     diagonal: Float32,
     out: Float32,
 ) -> None:
-    """out[i, c] += Σ_w s_iw · D_w · z_cw over the candidates' postings (starts, postings, weights) by word."""
+    """Add lexical scores: out[i, c] += Σ_w s_iw · D_w · z_cw.
+
+    (starts, postings, weights) are the candidates' posting lists by word.
+    """
     for i in prange(len(indptr) - 1):
         a, b = indptr[i], indptr[i + 1]
         _match_row(indices[a:b], values[a:b], starts, postings, weights, diagonal, out[i])
@@ -107,7 +116,10 @@ def match_gradient(
     gradient: Float32,
     out: Float32,
 ) -> None:
-    """out[t] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw of touched words w; (indptr, rows, values): the queries by word."""
+    """Compute out[t] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw of touched words w.
+
+    (indptr, rows, values) are the queries by word.
+    """
     for t in prange(len(touched)):
         w = touched[t]
         total = 0.0
@@ -129,9 +141,9 @@ def softmax_gradient(
     masked: Int64,
     losses: Float32,
 ) -> None:
-    """Scores (B, C) become ∂L/∂f in place, before the mean over queries; losses[i] is −mean_p log P(p).
+    """Turn scores S (B, C) into ∂L/∂f in place, before the mean over queries; losses[i] = −mean_p log P(p).
 
-    The columns of row i in ``masked`` (-1: not a candidate) are no negatives; its ``positives`` are a part of them.
+    The columns of row i in ``masked`` are no negatives (-1: not a candidate); they include its ``positives``.
     """
     for i in prange(S.shape[0]):
         row = S[i]
@@ -167,7 +179,7 @@ def softmax_gradient(
 
 @njit(nogil=True, cache=True)
 def dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> float:
-    """Σ_w a_w D_w b_w of two sparse rows with ascending indices."""
+    """Return Σ_w a_w D_w b_w of two sparse rows with ascending indices."""
     total = 0.0
     i = j = 0
     while i < len(ai) and j < len(bi):
@@ -183,8 +195,10 @@ def dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> fl
 
 
 @njit(nogil=True, cache=True)
-def _move_diagonal(ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, D: Float32) -> None:
-    """D_w += step · a_w b_w where both rows hold w."""
+def _update_diagonal(
+    ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, D: Float32
+) -> None:
+    """Update D_w += step · a_w b_w for words w of both rows."""
     i = j = 0
     while i < len(ai) and j < len(bi):
         if ai[i] == bi[j]:
@@ -201,11 +215,11 @@ def _move_diagonal(ai: Int32, av: Float32, bi: Int32, bv: Float32, step: float, 
 def _margin_triple(  # type: ignore[no-untyped-def]
     q, d, n, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, learn, biased, rate, update
 ):
-    """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
+    """Return the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)) of a triple and, if it is positive, take its step.
 
     U += λ V(x⁺ − x⁻) x_qᵀ     V += λ (U x_q)(x⁺ − x⁻)ᵀ     D_f += λ s (z_f⁺ − z_f⁻)     b_{d⁺} += λ, b_{d⁻} −= λ
 
-    both products from the values before the step; with V = U both updates land on it.
+    Both products use the values before the step. If V is U, both updates change it.
     """
     si, sv = s[1][s[0][q] : s[0][q + 1]], s[2][s[0][q] : s[0][q + 1]]
     margin = 1.0
@@ -240,8 +254,8 @@ def _margin_triple(  # type: ignore[no-untyped-def]
     if learn:
         for f in range(len(zp)):
             ip, ix, vx = zp[f], zi[f], zv[f]
-            _move_diagonal(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], rate, D[f])
-            _move_diagonal(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], -rate, D[f])
+            _update_diagonal(si, sv, ix[ip[d] : ip[d + 1]], vx[ip[d] : ip[d + 1]], rate, D[f])
+            _update_diagonal(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], -rate, D[f])
     if biased:
         bias[d] += step
         bias[n] -= step
@@ -271,11 +285,11 @@ def margin_sgd(  # type: ignore[no-untyped-def]
     losses,
     update,
 ):
-    """Stochastic gradient over triples (queries, positives, negatives), int64 (T,); losses float32 (T,).
+    """Run stochastic gradient descent over triples (queries, positives, negatives), int64 (T,); losses float32 (T,).
 
-    Shard i takes every ``shards``-th triple. Shards run at once without locks (rows are sparse, collisions rare), so
-    only one shard gives the same bits twice. xq, xd and s are (indptr, indices, values); zp, zi and zv the same of
-    every field (no tuples of tuples: numba does not take those into threads). V is U itself when tied.
+    Shard i takes every ``shards``-th triple. Shards run in parallel without locks, because rows are sparse and
+    collisions rare; only one shard gives reproducible bits. xq, xd and s are (indptr, indices, values); zp, zi and zv
+    are the same for every field (numba does not pass tuples of tuples into threads). V is U if tied.
     """
     for i in prange(shards):
         for t in range(i, len(queries), shards):

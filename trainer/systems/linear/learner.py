@@ -1,4 +1,4 @@
-"""What the learners of the linear family share: parameters, and how they are measured while they change."""
+"""The base of the linear family's learners: parameters, and their MAP on validation."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from trainer.features.data import Features
+from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.parameters import start
-from trainer.training.loop import Arrays, InPlace
-from trainer.training.validation import Validation, scan_documents, scan_queries
+from trainer.systems.linear.scan import scan_documents, scan_queries
+from trainer.training.loop import Arrays, RestoresInPlace
+from trainer.training.validation import Validation
 
-_DEPTH = 100  # places that the MAP of early stopping looks at
+_DEPTH = 100  # documents per query that the MAP of early stopping reads
 
 
-class LinearLearner(InPlace, ABC):
-    """f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d under some loss.
+class LinearLearner(RestoresInPlace, ABC):
+    """Learns f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d under a loss.
 
-    values  the parameters, changed in place by ``steps``
+    Attributes:
+        values: the parameters; ``steps`` changes them in place.
     """
 
     per_epoch: int
@@ -30,22 +32,22 @@ class LinearLearner(InPlace, ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """As Learner.prepare."""
+        """See Learner.prepare."""
 
     @abstractmethod
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """As Learner.steps."""
+        """See Learner.steps."""
 
     @abstractmethod
     def state(self) -> Arrays:
-        """As Learner.state."""
+        """See Learner.state."""
 
     def parameters(self) -> Arrays:
-        """U, V, D, bias, layers; what both sides share once."""
+        """Return U, V, D, bias and layers; an array that both sides share occurs once."""
         return dict(self.values.arrays())
 
     def measure(self, valid: Validation) -> float:
-        """MAP on validation, without compiling a model."""
+        """Return the MAP on validation; no model is compiled."""
         documents = scan_documents(self.features, self.values)
         queries = scan_queries(self.features, self.values, valid.rows)
         return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)

@@ -1,7 +1,7 @@
-"""Latent semantic indexing: documents as a truncated singular value decomposition sees them.
+"""Latent semantic indexing: a truncated singular value decomposition of the documents.
 
 X ≈ A Σ Bᵀ for the (documents, words) matrix X of unit tf-idf vectors; a text x maps to Bᵀx, divided by its norm, so
-that u·v is the cosine of the projections. Mixed with tf-idf: f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d.
+u·v is the cosine of the projections. Mixed with tf-idf: f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ from scipy.sparse.linalg import svds
 
 from fullrank.encoding import Float32
 from fullrank.errors import TrainingError
-from fullrank.linear import DenseSide, LinearModel
-from trainer.features.data import Features
+from fullrank.models.linear import DenseSide, LinearModel
+from trainer.features.matrices import Features
 
 
 def project(features: Features, seed: int) -> Float32:
-    """B: the ``dimension`` strongest right singular vectors of the documents, (words, dimension).
+    """Compute B, the ``dimension`` right singular vectors of the largest singular values.
 
-    Raises TrainingError when the collection is too small for so many.
+    Returns:
+        float32 (words, dimension).
+
+    Raises:
+        TrainingError: the collection has too few documents or words.
     """
     matrix = features.xd.csr()
     dimension = features.settings.dimension
@@ -35,10 +39,12 @@ def project(features: Features, seed: int) -> Float32:
 
 
 def compile_model(features: Features, V: Float32, U: Float32 | None = None) -> LinearModel:
-    """The model of a projection; ``alpha`` counts where the model has an exact-match part.
+    """Make the model of a projection; ``alpha`` weighs it against the lexical part, if there is one.
 
-    V, U  float32 (words of documents, N) and (words of queries, N). Without U a word of the queries has its row of V,
-          or nothing where documents do not hold it.
+    Args:
+        features: of the model.
+        V: float32 (words of documents, N).
+        U: float32 (words of queries, N). By default a query word has its row of V, or zeros if V has none.
     """
     settings, model = features.settings, features.model
     mixed = settings.match != "none"

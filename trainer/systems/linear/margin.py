@@ -1,8 +1,8 @@
-"""The margin loss, as the papers give it: one random negative per judged pair, hinge at 1, a fixed rate.
+"""The margin loss of the papers: one random negative for each judged pair, hinge at 1, a fixed rate.
 
     L = Σ max(0, 1 − f(q, d⁺) + f(q, d⁻))            Bai et al. 2009, eq. 8
 
-The rate is the one of ``rates`` with the smallest training error over a trial.
+A trial picks the rate of ``rates`` with the smallest training error.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ from typing import Protocol
 import numba
 import numpy as np
 
-from fullrank.encoding import Float32, Int64
+from fullrank.encoding import Float32, Int64, Rows
 from fullrank.errors import TrainingError
-from fullrank.features import Rows
 from trainer.features.corpus import Pairs
-from trainer.features.data import Features
+from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters
 from trainer.training.loop import Arrays
 
-_STEP = 5_000  # triples between two reports of progress
+_STEP = 5_000  # triples between two progress updates
 
 log = getLogger(__name__)
 
 
 Triples = tuple[Int64, Int64, Int64]
-"""Rows of queries, of documents judged relevant to them, of others."""
+"""Rows of queries, of relevant documents, of other documents; int64 (T,) each."""
 
 
-class Judged(Protocol):
-    """What negatives are drawn from."""
+class NegativePool(Protocol):
+    """The documents to draw negatives from."""
 
     @property
     def documents(self) -> int:
@@ -43,28 +42,28 @@ class Judged(Protocol):
 
     @property
     def mates(self) -> Int64:
-        """int64 (queries,): the document that a query is and never finds; -1: none."""
+        """int64 (queries,): the document that a query is or describes, never a negative; -1 if none."""
 
 
 class MarginLearner(LinearLearner):
-    """The linear family under the hinge."""
+    """The linear family under the margin loss."""
 
     def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
         super().__init__(features, train, rng)
         self.per_epoch = train.triples or len(features.pairs)
         self._rate = np.array(train.rates[:1])
 
-    def stepped(self) -> tuple[Features, Parameters]:
-        """What the kernel steps on."""
+    def step_input(self) -> tuple[Features, Parameters]:
+        """Return the features and parameters that the kernel steps on."""
         return self.features, self.values
 
     def draw(self, count: int) -> Triples:
-        """Triples to step on, ``count`` of them."""
+        """Draw ``count`` triples."""
         return sample(self.features.pairs, self.features, count, self.rng)
 
     def prepare(self) -> None:
         """Try every rate from the same start on the same triples; keep the one with the least error."""
-        rates, (features, parameters) = self.train.rates, self.stepped()
+        rates, (features, parameters) = self.train.rates, self.step_input()
         if len(rates) > 1:
             triples = self.draw(self.train.trial)
             self._rate[0] = best_rate(
@@ -72,16 +71,21 @@ class MarginLearner(LinearLearner):
             )
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """One pass over the triples; the rate is fixed."""
-        return one_pass(*self.stepped(), self.draw(self.per_epoch), float(self._rate[0]))
+        """Take one pass over the triples at a fixed rate."""
+        return one_pass(*self.step_input(), self.draw(self.per_epoch), float(self._rate[0]))
 
     def state(self) -> Arrays:
-        """The chosen rate."""
+        """Return the chosen rate."""
         return {"rate": self._rate}
 
 
 def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> float:
-    """The rate whose losses, one per step of a trial, are least over the later half of it."""
+    """Return the rate with the least mean loss over the later half of a trial.
+
+    Args:
+        rates: to try.
+        losses_of: runs a trial at a rate; returns the loss of each step.
+    """
     if len(rates) == 1:
         return rates[0]
     best = (np.inf, rates[0])
@@ -94,19 +98,28 @@ def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> 
     return best[1]
 
 
-def sample(pairs: Pairs, features: Judged, count: int, rng: np.random.Generator) -> Triples:
-    """``count`` triples: a judged pair drawn at random, and a random document that is not judged, nor the mate.
+def sample(pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generator) -> Triples:
+    """Draw triples: a random judged pair, and a random document that is neither judged nor the mate.
 
-    Raises TrainingError where every query's judged documents are the whole collection.
+    Args:
+        pairs: the judged pairs.
+        pool: the documents to draw negatives from.
+        count: number of triples.
+        rng: random numbers.
+
+    Raises:
+        TrainingError: every query judges the whole collection, so there is no negative.
     """
-    mates = features.mates
+    mates = pool.mates
     usable = [
         q
         for q in pairs.queries.tolist()
-        if len(pairs.relevant[q]) + (mates[q] >= 0) < features.documents
+        if len(pairs.relevant[q]) + (mates[q] >= 0) < pool.documents
     ]
     if not usable:
-        raise TrainingError("every document is relevant to every query; there is no negative")
+        raise TrainingError(
+            "every document is relevant to every query, so there is no negative to learn from"
+        )
     queries = np.repeat(np.array(usable), [len(pairs.relevant[q]) for q in usable])
     documents = np.concatenate([pairs.relevant[q] for q in usable])
     drawn = rng.permutation(len(queries))
@@ -114,15 +127,15 @@ def sample(pairs: Pairs, features: Judged, count: int, rng: np.random.Generator)
         drawn = np.concatenate([drawn, rng.integers(0, len(queries), count - len(drawn))])
     drawn = drawn[:count]
     q, positive = queries[drawn], documents[drawn]
-    negative = rng.integers(0, features.documents, count)
+    negative = rng.integers(0, pool.documents, count)
     for t in range(count):
         known = pairs.relevant[int(q[t])]
-        while _holds(known, negative[t]) or negative[t] == mates[q[t]]:
-            negative[t] = rng.integers(0, features.documents)
+        while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
+            negative[t] = rng.integers(0, pool.documents)
     return q, positive, negative
 
 
-def _holds(ascending: Int64, row: int) -> bool:
+def _contains(ascending: Int64, row: int) -> bool:
     place = int(np.searchsorted(ascending, row))
     return place < len(ascending) and bool(ascending[place] == row)
 
@@ -130,7 +143,7 @@ def _holds(ascending: Int64, row: int) -> bool:
 def one_pass(
     features: Features, parameters: Parameters, triples: Triples, rate: float
 ) -> Iterator[tuple[int, float]]:
-    """Steps on all triples in turn; yields (triples, mean hinge) every few thousand."""
+    """Step on all triples in turn; yield (triples, mean hinge) every few thousand."""
     for start in range(0, len(triples[0]), _STEP):
         part = tuple(column[start : start + _STEP] for column in triples)
         losses = run(features, parameters, part, rate)
@@ -145,7 +158,17 @@ def run(
     *,
     update: bool = True,
 ) -> Float32:
-    """Take the steps of some triples, in place; returns each hinge before its step."""
+    """Take the steps of triples in place.
+
+    Args:
+        features, parameters: what the kernel reads and changes.
+        triples: see ``Triples``.
+        rate: λ.
+        update: False only measures.
+
+    Returns:
+        The hinge of each triple before its step, float32 (T,).
+    """
     queries, positives, negatives = triples
     losses = np.zeros(len(queries), np.float32)
     kernels.margin_sgd(

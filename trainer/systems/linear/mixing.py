@@ -1,6 +1,6 @@
-"""The factor between the two parts of a mixed composition, learned on the validation split after the fit.
+"""Choose the weight of the second table of a mixed composition on the validation split, after the fit.
 
-f = (U F x + c U' H x)·(V F y + c V' H y) + …           c = 0: the frequent words alone
+f = (U F x + c U' H x)·(V F y + c V' H y) + …           c = 0: frequent words only
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ FACTORS = (0.0, 0.25, 0.5, 0.71, 1.0, 1.41, 2.0, 4.0)
 
 
 def mix(learner: LinearLearner, valid: Validation | None) -> float:
-    """Scale the second table by the factor of ``FACTORS`` with the highest MAP, in place; 1 without validation.
+    """Scale the second table in place by the factor of ``FACTORS`` with the highest MAP.
 
-    Of equal ones the first is taken, the smaller part for the hashed words.
+    Args:
+        learner: a finished learner.
+        valid: the validation queries.
+
+    Returns:
+        The factor; the smallest of equally good ones. Without validation queries, 1.
     """
     if valid is None:
         return 1.0
     features, values = learner.features, learner.values
-    parts = [values.U[features.rows_q.second]]
+    parts = [values.U[features.query_composition.second_table]]
     if values.V is not values.U:
-        parts.append(values.V[features.rows_d.second])
+        parts.append(values.V[features.document_composition.second_table])
     fitted = [part.copy() for part in parts]
     found: list[tuple[float, float]] = []
     for factor in FACTORS:

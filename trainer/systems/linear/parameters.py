@@ -1,4 +1,4 @@
-"""What training learns, and how it becomes a model that serves."""
+"""The parameters of the linear family, and the model that they make."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32
-from fullrank.features import Counts, Vocabulary
-from fullrank.linear import LinearModel
+from fullrank.models.linear import LinearModel
 from fullrank.models.linear.towers import Tower
-from trainer.features.data import Features
+from fullrank.text.features import Counts, Vocabulary
+from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.towers import start_table, start_tower
 
 
 @dataclass(eq=False)
 class Parameters:
-    """f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d
+    """The parameters of f(q, d) = (U x_q)·(V x_d) + Σ_f s·D_f·z_f + b_d.
 
-    U, V   float32 (features, N): the trained rows that words are made of; one array when tied
-    D      float32 (fields, F): words and buckets, then phrases; the phrases' own field last
-    bias   float32 (documents,)
-    query, document   the layers above U and V; one tower when tied
+    Attributes:
+        U, V: float32 (features, N), the trained rows that words are composed of; one array if tied.
+        D: float32 (fields, F), words and buckets, then phrases; the field of phrases is the last.
+        bias: float32 (documents,).
+        query, document: the layers above U and V; one tower if tied.
     """
 
     U: Float32
@@ -35,11 +36,11 @@ class Parameters:
 
     @property
     def tied(self) -> bool:
-        """Whether V is U."""
+        """True if V is U."""
         return self.V is self.U
 
     def arrays(self) -> Iterator[tuple[str, Float32]]:
-        """Every array under its name, live; what both sides share once."""
+        """Iterate over (name, live array); an array of both sides comes once."""
         yield "U", self.U
         if not self.tied:
             yield "V", self.V
@@ -52,17 +53,17 @@ class Parameters:
                 yield f"document.{name}", array
 
     def copy(self) -> Parameters:
-        """An independent copy; a tied pair stays one array."""
+        """Return an independent copy; a tied pair stays one array."""
         U, query = self.U.copy(), self.query.copy()
         V, document = (U, query) if self.tied else (self.V.copy(), self.document.copy())
         return Parameters(U, V, self.D.copy(), self.bias.copy(), query, document)
 
 
 def start(features: Features, train: TrainSettings, rng: np.random.Generator) -> Parameters:
-    """U, V ~ Normal(0, init²), equal rows for words that both sides know; D = 1; b = 0.
+    """Draw the parameters at the start: U, V ~ Normal(0, init²), D = 1, b = 0.
 
-    Layers as trainer.systems.linear.towers says, alike on both sides. With init = 0 U and V are uniform by their
-    size, and the two sides are drawn apart.
+    Under the softmax loss words of both sides start with equal rows, and both towers are equal. With init = 0, U and V
+    are uniform with a bound that depends on their size, and the two sides are drawn independently.
     """
     settings = features.settings
     fields, width = len(features.z), features.s.width
@@ -79,8 +80,11 @@ def start(features: Features, train: TrainSettings, rng: np.random.Generator) ->
     U = start_table(features.xq.width, settings.dimension, train.init, rng)
     towers = [start_tower(sizes, settings.skip, rng) for _ in range(2)]
     if train.loss == "softmax" and train.init:
-        # Shared words start alike: UᵀV is then close to a multiple of I, and learning adds to it.
-        of_query, of_document = features.rows_q.labels, features.rows_d.labels
+        # Shared words start with equal rows, so UᵀV starts close to a multiple of I.
+        of_query, of_document = (
+            features.query_composition.labels,
+            features.document_composition.labels,
+        )
         rows = Vocabulary(of_document).rows(of_query)
         shared = np.flatnonzero(rows >= 0)
         U[shared] = V[rows[shared]]
@@ -90,9 +94,9 @@ def start(features: Features, train: TrainSettings, rng: np.random.Generator) ->
 
 
 def compile_model(features: Features, parameters: Parameters) -> LinearModel:
-    """The model of some parameters: trained rows folded into words, diagonals into documents."""
+    """Make the model: trained rows are folded into words, diagonals into document weights."""
     model = features.model
-    fields = len(features.counted)
+    fields = len(features.field_counts)
     words = len(model.sparse.words)
     sparse = replace(model.sparse, D=np.ascontiguousarray(parameters.D[:fields, :words]))
     if len(model.sparse.phrases):
@@ -100,8 +104,8 @@ def compile_model(features: Features, parameters: Parameters) -> LinearModel:
         sparse = replace(sparse, P=P.astype(np.float32))
     query, document = model.query, model.document
     if features.settings.latent == "learned":
-        query = features.rows_q.folded(query, parameters.U)
-        document = features.rows_d.folded(document, parameters.V)
+        query = features.query_composition.fold(query, parameters.U)
+        document = features.document_composition.fold(document, parameters.V)
         query = replace(query, tower=parameters.query)
         document = replace(document, tower=parameters.document)
     settings = {**model.settings}
@@ -112,14 +116,14 @@ def compile_model(features: Features, parameters: Parameters) -> LinearModel:
 
 
 def encode_corpus(features: Features, model: LinearModel, parameters: Parameters) -> Encoded:
-    """The corpus as the model encodes it, with the learned biases."""
-    counts = Counts(features.words, features.counted)
-    encoded = model.encode_document_counts(counts, features.own)
+    """Encode the corpus by the model, with the learned biases."""
+    counts = Counts(features.words, features.field_counts)
+    encoded = model.encode_document_counts(counts, features.document_phrases)
     return replace(encoded, bias=parameters.bias) if features.settings.bias else encoded
 
 
 def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> Encoded:
-    """Queries of the collection, by row, as the model encodes them."""
+    """Encode queries of the collection, given by row, by the model."""
     return model.encode_query_counts(
         features.words, features.query_counts.take(rows), features.query_phrases.take(rows)
     )

@@ -4,9 +4,9 @@
 
     ∂L/∂f(q,n) = |P|^−½ e^{f(q,n)} Σ_p 1/Z_p          ∂L/∂f(q,p) = |P|^−½ (e^{f(q,p)}/Z_p − 1)
 
-Candidates are the judged documents of the whole batch and as many sampled ones as fit. Known positives of a query are
-masked among its negatives, and so is its mate, the document that it is or describes. Every touched row of U and V,
-every layer above them, every touched diagonal entry and every bias takes an AdaGrad step.
+Candidates are the judged documents of the batch, filled up with sampled ones. Known positives of a query are masked
+among its negatives, and so is its mate, the document that it is or describes. Every touched row of U and V, every layer
+above them, every touched diagonal entry and every bias takes an AdaGrad step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int32, Int64
-from fullrank.features import Rows
-from trainer.features.data import Features
+from fullrank.encoding import Float32, Int32, Int64, Rows
+from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
@@ -30,7 +29,7 @@ from trainer.training.loop import Arrays
 
 Float64 = npt.NDArray[np.float64]
 
-_POSITIVES = 64  # judged documents of one query in one step, at most
+_MAX_POSITIVES = 64  # judged documents of one query in one step
 
 
 class SoftmaxLearner(LinearLearner):
@@ -42,24 +41,27 @@ class SoftmaxLearner(LinearLearner):
         self._state = start_state(features, train, self.values)
 
     def prepare(self) -> None:
-        """Nothing: the rate is given."""
+        """Do nothing: the recipe gives the rate."""
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """One pass over the training queries."""
+        """Take one pass over the training queries."""
         return epoch(self.features, self.train, self._state, self.rng, done, share)
 
     def state(self) -> Arrays:
-        """AdaGrad's sums of squares and the diagonals' factors."""
+        """Return AdaGrad's sums of squares and the factors of the diagonals."""
         return dict(self._state.arrays())
 
 
 @dataclass(eq=False)
 class State:
-    """Parameters and AdaGrad's sums of squares; all of it is in a checkpoint.
+    """Parameters and AdaGrad's sums of squares; a checkpoint has all of them.
 
-    query, document   U and V with what stands above them; one encoder when tied
-    start             float32 (fields,): what D was multiplied by
-    scale             float64 (fields,): log of the factor that a field's whole diagonal shares
+    Attributes:
+        parameters: the parameters.
+        query, document: U and V with their layers; one encoder if tied.
+        start: float32 (fields,), the factor of each diagonal at the start.
+        squares_D, squares_bias, squares_scale: AdaGrad's sums.
+        scale: float64 (fields,), log of the factor of each field's whole diagonal.
     """
 
     parameters: Parameters
@@ -72,7 +74,7 @@ class State:
     squares_scale: Float64
 
     def arrays(self) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-        """Every array beside the parameters, live; what both sides share once."""
+        """Iterate over (name, live array), parameters excluded; an array of both sides comes once."""
         for name in ("start", "squares_D", "squares_bias", "scale", "squares_scale"):
             yield name, getattr(self, name)
         sides = {"query": self.query, "document": self.document}
@@ -83,8 +85,8 @@ class State:
 
 
 def start_state(features: Features, train: TrainSettings, parameters: Parameters) -> State:
-    """AdaGrad at rest; diagonals scaled so that a judged pair scores ``start`` per field."""
-    level = np.array(_levels(features, train.start), np.float32)
+    """Make the state at the start: diagonals are scaled so that a judged pair scores ``start`` in each field."""
+    level = np.array(_start_factors(features, train.start), np.float32)
     parameters.D *= level[:, None]
     query = document = Encoder(parameters.V, parameters.document)
     if not parameters.tied:
@@ -101,21 +103,21 @@ def start_state(features: Features, train: TrainSettings, parameters: Parameters
     )
 
 
-def _levels(features: Features, wanted: float) -> list[float]:
-    """The factor of each field that gives a sample of judged pairs a mean score of ``wanted`` where they match."""
+def _start_factors(features: Features, wanted: float) -> list[float]:
+    """Return for each field the factor that makes the mean score of matching judged pairs ``wanted``."""
     queries = features.pairs.queries[:: max(1, len(features.pairs.queries) // 1000)]
     documents = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
     s = features.s.take(queries).csr()
-    levels = []
-    for z in features.fields(documents, queries):
+    factors = []
+    for z in features.fields_for_step(documents, queries):
         scores: Float32 = np.asarray(s.multiply(z.csr()).sum(axis=1)).ravel()
         scores = scores[scores > 0]
-        levels.append(float(wanted / scores.mean()) if len(scores) else 1.0)
-    return levels
+        factors.append(float(wanted / scores.mean()) if len(scores) else 1.0)
+    return factors
 
 
-def dropped(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
-    """Each entry left out with probability ``share``, the others scaled by (1 − share)^−½."""
+def dropout(rows: Rows, share: float, rng: np.random.Generator) -> Rows:
+    """Drop each entry with probability ``share`` and scale the others by (1 − share)^−½."""
     if not share:
         return rows
     keep = rng.random(len(rows.values), np.float32) >= share
@@ -130,10 +132,13 @@ def epoch(
     done: float,
     share: float,
 ) -> Iterator[tuple[int, float]]:
-    """One pass over the training queries; yields (queries, mean loss) after each step.
+    """Take one pass over the training queries; yield (queries, mean loss) after each step.
 
-    done, share   how much of the whole training is behind, and how much this epoch is of it: the
-                  rates of U, V and their layers fall linearly to a tenth over the whole
+    Args:
+        features, train, state, rng: see SoftmaxLearner.
+        done: share of the whole training before this epoch.
+        share: share of the whole training that this epoch is. The rates of U, V and their layers fall linearly to a
+            tenth over the whole training.
     """
     order = rng.permutation(features.pairs.queries)
     steps = max(1, -(-len(order) // train.batch))
@@ -155,7 +160,7 @@ def _step(
     pairs, n_documents = features.pairs.relevant, features.documents
     known = [pairs[q] for q in queries.tolist()]
     positives = [
-        k if len(k) <= _POSITIVES else np.sort(rng.choice(k, _POSITIVES, replace=False))
+        k if len(k) <= _MAX_POSITIVES else np.sort(rng.choice(k, _MAX_POSITIVES, replace=False))
         for k in known
     ]
     candidates = np.unique(np.concatenate(positives))
@@ -170,27 +175,27 @@ def _step(
         for k, mate in zip(known, features.mates[queries].tolist(), strict=True)
     ]
 
-    s = dropped(features.s.take(queries), train.word_dropout, rng)
+    s = dropout(features.s.take(queries), train.word_dropout, rng)
     S = np.zeros((len(queries), len(candidates)), np.float32)
     latent = bool(len(p.V))
     if latent:
-        xq = dropped(features.xq.take(queries), train.word_dropout, rng)
-        xd = dropped(features.xd.take(candidates), train.document_dropout, rng)
-        asked = state.query.forward(xq, gamma)
-        found = state.document.forward(xd, 1.0 if gamma else 0.0)
-        np.matmul(asked.u, found.u.T, out=S)
-    postings = [_postings(z) for z in features.fields(candidates, queries)]
+        xq = dropout(features.xq.take(queries), train.word_dropout, rng)
+        xd = dropout(features.xd.take(candidates), train.document_dropout, rng)
+        query_tape = state.query.forward(xq, gamma)
+        document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
+        np.matmul(query_tape.u, document_tape.u.T, out=S)
+    postings = [_postings(z) for z in features.fields_for_step(candidates, queries)]
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
     if features.settings.bias:
         S += p.bias[candidates]
 
     if train.negatives:
-        _draw(S, train.negatives, masked, rng)
+        _sample_negatives(S, train.negatives, masked, rng)
 
     losses = np.empty(len(queries), np.float32)
     kernels.softmax_gradient(S, *_ragged([place[x] for x in positives]), *_ragged(masked), losses)
-    G = S  # the kernel turned scores into ∂L/∂f
+    G = S  # the kernel has turned scores into ∂L/∂f
     G /= len(queries)
 
     if features.settings.diagonal == "learned":
@@ -203,8 +208,8 @@ def _step(
         scale = np.sqrt(state.squares_bias[candidates] + np.float32(1e-12))
         p.bias[candidates] -= np.float32(train.bias_rate) * g / scale
     if latent:
-        of_query = state.query.backward(asked, G @ found.u)
-        of_document = state.document.backward(found, G.T @ asked.u)
+        of_query = state.query.backward(query_tape, G @ document_tape.u)
+        of_document = state.document.backward(document_tape, G.T @ query_tape.u)
         rates = train.rate * factor, train.layer_rate * factor
         if p.tied:
             state.query.step([of_query, of_document], *rates)
@@ -214,8 +219,10 @@ def _step(
     return float(losses.mean())
 
 
-def _draw(S: Float32, count: int, masked: list[Int64], rng: np.random.Generator) -> None:
-    """Leave each query ``count`` negatives drawn from the candidates, and its known positives: −∞ elsewhere."""
+def _sample_negatives(
+    S: Float32, count: int, masked: list[Int64], rng: np.random.Generator
+) -> None:
+    """Keep ``count`` random negatives of each query and its known positives; set other scores to −∞."""
     lot = rng.random(S.shape, np.float32)
     for row, known in zip(lot, masked, strict=True):
         row[known[known >= 0]] = np.inf
@@ -232,7 +239,7 @@ def _step_diagonal(
     G: Float32,
     rate: float,
 ) -> None:
-    """D_f = e^{a_f} M_f: AdaGrad on the shared log factor a_f and on each touched entry of M_f."""
+    """Take an AdaGrad step on D_f = e^{a_f} M_f: on the log factor a_f and on each touched entry of M_f."""
     D = state.parameters.D[f]
     touched = by_query_word[0]
     g = np.empty(len(touched), np.float32)
@@ -255,7 +262,7 @@ def _step_diagonal(
 
 
 def _postings(z: Rows) -> tuple[Int64, Int32, Float32]:
-    """(starts, candidate places, weights) by word."""
+    """Return posting lists by word: (starts, candidate places, weights)."""
     by_word = z.csr().tocsc()
     return (
         by_word.indptr.astype(np.int64),

@@ -1,9 +1,8 @@
-"""Training the dense side of a text: a table, the layers above it, unit length; values forward, gradients back.
+"""Train one dense side: a table, the layers above it, unit length; forward values, backward gradients.
 
-    a = Xᵀφ,  y = tower(a),  u = γ y / ‖y‖ where the score is a cosine               fullrank.models.linear.towers
+    a = Xᵀφ,  y = tower(a),  u = γ y / ‖y‖ if the score is a cosine               fullrank.models.linear.towers
 
-A text without known features has u = 0 and moves nothing. With no layers and no unit length this is the plain linear
-table.
+A text without known features has u = 0 and no gradient. Without layers and unit length this is the plain linear table.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from itertools import pairwise
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int32, Int64
-from fullrank.features import Rows
+from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear.towers import Tower
 from trainer.systems.linear import kernels
 
 
 @dataclass(frozen=True, eq=False)
 class Tape:
-    """B texts on their way up, as ``backward`` needs them.
+    """The forward values of B texts that ``backward`` needs.
 
-    x         φ
-    present   float32 (B, 1): 1 where a text has features, else 0
-    h         h₁ … hₙ₊₁ (the last one before its skip), each (B, Nᵢ)
-    u         the result, (B, N)
-    scale     float32 (B, 1): γ / ‖y‖, or 1
-    gamma     γ; 0: no unit length
+    Attributes:
+        x: φ.
+        present: float32 (B, 1), 1 if a text has features, else 0.
+        h: h₁ … hₙ₊₁ (the last one before the skip connection), each (B, Nᵢ).
+        u: the result, (B, N).
+        scale: float32 (B, 1), γ / ‖y‖, or 1.
+        gamma: γ; 0 means no unit length.
     """
 
     x: Rows
@@ -41,10 +40,13 @@ class Tape:
 
 
 def forward(x: Rows, table: Float32, tower: Tower, gamma: float) -> Tape:
-    """u of every row of φ.
+    """Compute u of every row of φ.
 
-    table  float32 (features, N₀)
-    gamma  γ; 0: no unit length
+    Args:
+        x: φ.
+        table: float32 (features, N₀).
+        tower: the layers.
+        gamma: γ; 0 means no unit length.
     """
     a = np.empty((len(x), table.shape[1]), np.float32)
     kernels.embed(x.indptr, x.indices, x.values, table, a)
@@ -59,7 +61,7 @@ def forward(x: Rows, table: Float32, tower: Tower, gamma: float) -> Tape:
 
 
 def layers(tower: Tower, a: Float32) -> tuple[Float32, list[Float32]]:
-    """(y, [h₁, …]) of a batch by matrix products: the values of ``Tower.apply`` up to rounding."""
+    """Return (y, [h₁, …]) of a batch by matrix products; equals ``Tower.apply`` up to rounding."""
     if not tower:
         return a, []
     h = [np.tanh(a + tower.biases[0])]
@@ -72,7 +74,7 @@ def layers(tower: Tower, a: Float32) -> tuple[Float32, list[Float32]]:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """∂L/∂ of one batch of one side: of a, of every weight and of every bias."""
+    """The gradient of one batch on one side: ∂L/∂a, ∂L/∂ of every weight and of every bias."""
 
     x: Rows
     a: Float32
@@ -82,11 +84,12 @@ class Gradient:
 
 @dataclass(eq=False)
 class Encoder:
-    """One side while it is trained; a tied pair of sides is one encoder.
+    """One side in training; tied sides are one encoder.
 
-    table, tower   changed in place by ``step`` and by nothing else
-    squares        AdaGrad's sums for the table, float32 (features,): one per row
-    sums           and for the layers: one per entry, weights before biases
+    Attributes:
+        table, tower: only ``step`` changes them, in place.
+        squares: AdaGrad's sums of squares for the table, float32 (features,), one a row.
+        sums: AdaGrad's sums of squares for the layers, one an entry, weights before biases.
     """
 
     table: Float32
@@ -99,11 +102,11 @@ class Encoder:
         self.sums = [np.zeros_like(array) for _, array in self.tower.arrays()]
 
     def forward(self, x: Rows, gamma: float) -> Tape:
-        """u of every row of φ, with the parameters as they are."""
+        """Compute u of every row of φ under the current parameters."""
         return forward(x, self.table, self.tower, gamma)
 
     def backward(self, tape: Tape, g: Float32) -> Gradient:
-        """∂L/∂ of everything, given g = ∂L/∂u; the parameters must be those of ``forward`` still.
+        """Compute the gradient, given g = ∂L/∂u; the parameters must not have changed since ``forward``.
 
         unit length:  ∂L/∂y = γ/‖y‖ (g − û (û·g)),  û = u/γ
         layers:       ∂L/∂pᵢ = ∂L/∂hᵢ₊₁ ∘ (1 − hᵢ₊₁²)   with pᵢ = Wᵢᵀhᵢ + bᵢ, hᵢ₊₁ = tanh pᵢ
@@ -128,10 +131,13 @@ class Encoder:
         return Gradient(tape.x, np.ascontiguousarray(a), weights[::-1], biases[::-1])
 
     def step(self, gradients: Sequence[Gradient], rate: float, layer_rate: float) -> None:
-        """AdaGrad on every touched row of the table and on every entry of the layers.
+        """Take an AdaGrad step on every touched row of the table and on every entry of the layers.
 
-        gradients   one, or those of two sides that share this encoder; layers take one step on their
-                    sum, the table one on each
+        Args:
+            gradients: one, or those of two sides that share this encoder. Layers take one step on their sum; the table
+                takes one step on each.
+            rate: of the table.
+            layer_rate: of the layers.
         """
         for gradient in gradients:
             kernels.adagrad_table(
@@ -142,20 +148,20 @@ class Encoder:
             adagrad(array, self.sums[i], np.sum([g[i] for g in of_layers], axis=0), layer_rate)
 
     def state(self) -> Iterator[tuple[str, Float32]]:
-        """AdaGrad's sums, live, under the names of what they belong to."""
+        """Iterate over (name of the parameter, its live AdaGrad sums)."""
         yield "table", self.squares
         for (name, _), total in zip(self.tower.arrays(), self.sums, strict=True):
             yield name, total
 
 
 def adagrad(array: Float32, squares: Float32, gradient: Float32, rate: float) -> None:
-    """h ← h + g²,  θ ← θ − rate · g / √h, entry by entry."""
+    """Take an AdaGrad step in place: h ← h + g²,  θ ← θ − rate · g / √h, entry by entry."""
     squares += gradient * gradient
     array -= np.float32(rate) * gradient / np.sqrt(squares + np.float32(1e-20))
 
 
 def transpose(rows: Rows) -> tuple[Int32, Int64, Int32, Float32]:
-    """(touched columns, indptr, rows, values): a batch by feature, only features that occur."""
+    """Return a batch by feature, (features that occur, indptr, rows, values)."""
     by_column = rows.csr().tocsc()
     touched = np.flatnonzero(np.diff(by_column.indptr))
     indptr = np.append(by_column.indptr[touched], by_column.indptr[-1]).astype(np.int64)
@@ -168,16 +174,16 @@ def transpose(rows: Rows) -> tuple[Int32, Int64, Int32, Float32]:
 
 
 def start_table(rows: int, width: int, deviation: float, rng: np.random.Generator) -> Float32:
-    """Normal(0, deviation²); with 0 uniform(±√(6/(rows + width)))."""
+    """Draw Normal(0, deviation²); with deviation 0, uniform(±√(6/(rows + width)))."""
     if deviation:
         return rng.standard_normal((rows, width), np.float32) * np.float32(deviation)
     return _uniform(rows, width, rng)
 
 
 def start_tower(sizes: Sequence[int], skip: bool, rng: np.random.Generator) -> Tower:
-    """Layers as wide as ``sizes``, the table's width first: uniform(±√(6/(in + out))), biases 0.
+    """Draw layers of the given sizes, the table's width first: uniform(±√(6/(in + out))), biases 0.
 
-    With ``skip`` the last layer starts at 0, so that training starts from the table alone.
+    With ``skip`` the last layer starts at 0, so training starts from the table alone.
     """
     if not sizes:
         return Tower()

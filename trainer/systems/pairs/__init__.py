@@ -1,0 +1,1 @@
+"""Fit word-pair models: W dense, sparse or hashed."""

@@ -1,7 +1,7 @@
-"""Numba kernels of the word-pair models: the margin loss on qᵀWd, one weight of W at a time.
+"""Numba kernels of the word-pair models: the margin loss on qᵀWd.
 
-W is a flat table of H weights: W_ij lies at (starts[i] + j) mod H. A hash table has starts[i] = iP mod H; a whole
-matrix is the table with H = D² and starts[i] = iD, where no two pairs meet. One kernel serves both.
+W is a flat table of H weights: W_ij is at (starts[i] + j) mod H. A hash table has starts[i] = iP mod H; a dense
+matrix is the table with H = D² and starts[i] = iD, where no two pairs share a weight. One kernel serves both.
 
 Texts are (indptr int64, indices int32, values float32); the table float32. Each kernel has a numpy twin in the tests.
 """
@@ -16,6 +16,7 @@ from fullrank.encoding import Float32, Int32, Int64
 
 @njit(nogil=True, cache=True)
 def _slot(start: int, column: int, slots: int) -> int:
+    """Return (start + column) mod slots."""
     place = start + column
     while place >= slots:
         place -= slots
@@ -23,7 +24,7 @@ def _slot(start: int, column: int, slots: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _votes(
+def _score(
     qi: Int32,
     qv: Float32,
     di: Int32,
@@ -32,7 +33,7 @@ def _votes(
     table: Float32,
     off_diagonal: bool,
 ) -> float:
-    """Σ_ij q_i W_ij d_j; ``off_diagonal`` leaves out i = j."""
+    """Return Σ_ij q_i W_ij d_j; ``off_diagonal`` leaves out i = j."""
     total = 0.0
     for a in range(len(qi)):
         start = starts[qi[a]]
@@ -46,15 +47,15 @@ def _votes(
 
 @njit(nogil=True, cache=True)
 def score_pairs(qi: Int32, qv: Float32, xd, starts: Int64, table: Float32, out: Float32) -> None:  # type: ignore[no-untyped-def]
-    """out[d] = qᵀW d of one query and every document, pair by pair: |q||d| hashings and multiplications each."""
+    """Compute out[d] = qᵀW d of one query and every document, pair by pair: |q||d| multiplications each."""
     for d in range(len(out)):
         a, b = xd[0][d], xd[0][d + 1]
-        out[d] = _votes(qi, qv, xd[1][a:b], xd[2][a:b], starts, table, False)
+        out[d] = _score(qi, qv, xd[1][a:b], xd[2][a:b], starts, table, False)
 
 
 @njit(nogil=True, cache=True)
 def _overlap(qi: Int32, qv: Float32, di: Int32, dv: Float32) -> float:
-    """q·d of two rows with ascending indices."""
+    """Return q·d of two rows with ascending indices."""
     total = 0.0
     a = b = 0
     while a < len(qi) and b < len(di):
@@ -70,11 +71,11 @@ def _overlap(qi: Int32, qv: Float32, di: Int32, dv: Float32) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _move(
+def _update(
     qi: Int32, qv: Float32, di: Int32, dv: Float32, starts: Int64, table: Float32, off_diagonal: bool,
     closed: bool, step: float,
 ) -> None:  # fmt: skip
-    """W_ij += step · q_i d_j; where ``closed``, a weight of zero has been removed and stays so."""
+    """Update W_ij += step · q_i d_j; with ``closed``, weights of zero were removed and stay zero."""
     for a in range(len(qi)):
         start = starts[qi[a]]
         part = step * qv[a]
@@ -89,27 +90,27 @@ def _move(
 def _pair_triple(  # type: ignore[no-untyped-def]
     q, d, n, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always
 ):
-    """One triple (q, d⁺, d⁻): the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)), and its step when positive.
+    """Return the hinge max(0, 1 − f(q,d⁺) + f(q,d⁻)) of a triple and, if it is positive, take its step.
 
     ∂L/∂W = −q(d⁺ − d⁻)ᵀ, hence   W += λ q(d⁺ − d⁻)ᵀ   (Bai et al. 2009, update of eq. 8)
-    ∂L/∂α = −q·(d⁺ − d⁻), hence   α += λ q·(d⁺ − d⁻)   where αI stands apart
+    ∂L/∂α = −q·(d⁺ − d⁻), hence   α += λ q·(d⁺ − d⁻)   if αI is separate from W
 
-    In a hash table a weight gets the sum over the pairs that share it. ``always`` takes the step unasked.
+    In a hash table a weight gets the sum over the pairs that share it. ``always`` takes the step without a check.
     """
     qi, qv = xq[1][xq[0][q] : xq[0][q + 1]], xq[2][xq[0][q] : xq[0][q + 1]]
     pi, pv = xd[1][xd[0][d] : xd[0][d + 1]], xd[2][xd[0][d] : xd[0][d + 1]]
     ni, nv = xd[1][xd[0][n] : xd[0][n + 1]], xd[2][xd[0][n] : xd[0][n + 1]]
-    exact = _overlap(qi, qv, pi, pv) - _overlap(qi, qv, ni, nv) if apart else 0.0
+    lexical = _overlap(qi, qv, pi, pv) - _overlap(qi, qv, ni, nv) if apart else 0.0
     margin = 0.0
     if not always:
-        margin = 1.0 - alpha[0] * exact
-        margin -= _votes(qi, qv, pi, pv, starts, table, off_diagonal)
-        margin += _votes(qi, qv, ni, nv, starts, table, off_diagonal)
+        margin = 1.0 - alpha[0] * lexical
+        margin -= _score(qi, qv, pi, pv, starts, table, off_diagonal)
+        margin += _score(qi, qv, ni, nv, starts, table, off_diagonal)
         if margin <= 0 or not update:
             return max(0.0, margin)
-    _move(qi, qv, pi, pv, starts, table, off_diagonal, closed, rate)
-    _move(qi, qv, ni, nv, starts, table, off_diagonal, closed, -rate)
-    alpha[0] += rate * exact
+    _update(qi, qv, pi, pv, starts, table, off_diagonal, closed, rate)
+    _update(qi, qv, ni, nv, starts, table, off_diagonal, closed, -rate)
+    alpha[0] += rate * lexical
     return margin
 
 
@@ -118,10 +119,10 @@ def pair_sgd(  # type: ignore[no-untyped-def]
     triples, shards, xq, xd, starts, table, alpha, apart, off_diagonal, closed, rate, update, always,
     losses,
 ):  # fmt: skip
-    """Stochastic gradient over triples int64 (T, 3) of (q, d⁺, d⁻); losses float32 (T,).
+    """Run stochastic gradient descent over triples int64 (T, 3) of (q, d⁺, d⁻); losses float32 (T,).
 
-    Shard i takes every ``shards``-th triple. Shards run at once without locks, so only one shard gives the same bits
-    twice. xq, xd are (indptr, indices, values); alpha float64 (1,).
+    Shard i takes every ``shards``-th triple. Shards run in parallel without locks, so only one shard gives reproducible
+    bits. xq, xd are (indptr, indices, values); alpha float64 (1,).
     """
     for i in prange(shards):
         for t in range(i, len(triples), shards):
@@ -133,6 +134,7 @@ def pair_sgd(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def _nonzero(row: Float32) -> int:
+    """Count the non-zero weights of a row."""
     count = 0
     for j in range(len(row)):
         count += row[j] != 0
@@ -141,7 +143,7 @@ def _nonzero(row: Float32) -> int:
 
 @njit(nogil=True, cache=True)
 def _least_kept(row: Float32, keep: int) -> tuple[float, int]:
-    """The smallest |w| among the ``keep`` largest of a row's non-zero weights, and how many equal to it stay."""
+    """Return the smallest |w| among the ``keep`` largest of a row, and how many weights equal to it to keep."""
     count = _nonzero(row)
     if keep == 0 or count <= keep:
         return 0.0, len(row)
@@ -160,7 +162,7 @@ def _least_kept(row: Float32, keep: int) -> tuple[float, int]:
 
 @njit(parallel=True, nogil=True, cache=True)
 def count_kept(W: Float32, keep: int, counts: Int64) -> None:
-    """counts[i]: the non-zero weights of row i of W (D, D), at most ``keep`` (0: all)."""
+    """Count the non-zero weights of each row of W (D, D) into counts, at most ``keep`` (0: all)."""
     for i in prange(len(W)):
         nonzero = _nonzero(W[i])
         counts[i] = min(nonzero, keep) if keep else nonzero
@@ -168,7 +170,10 @@ def count_kept(W: Float32, keep: int, counts: Int64) -> None:
 
 @njit(parallel=True, nogil=True, cache=True)
 def fill_kept(W: Float32, keep: int, indptr: Int64, indices: Int32, values: Float32) -> None:
-    """The ``keep`` largest |W_ij| of every row (0: all), columns ascending, ties to the first; counted before."""
+    """Copy the ``keep`` largest |W_ij| of every row (0: all), columns ascending, ties to the first.
+
+    ``indptr`` comes from ``count_kept``.
+    """
     for i in prange(len(W)):
         row = W[i]
         least, ties = _least_kept(row, keep)
@@ -186,7 +191,7 @@ def fill_kept(W: Float32, keep: int, indptr: Int64, indices: Int32, values: Floa
 
 @njit(parallel=True, nogil=True, cache=True)
 def remove_smallest(W: Float32, keep: int) -> None:
-    """All but the ``keep`` largest |W_ij| of every row become zero, in place; ties go to the first."""
+    """Set all but the ``keep`` largest |W_ij| of every row to zero; ties go to the first."""
     for i in prange(len(W)):
         row = W[i]
         least, ties = _least_kept(row, keep)

@@ -1,4 +1,4 @@
-"""S2Net: A learned so that a query lies nearer to its own documents than to others   Gao, Toutanova, Yih 2011, §4
+"""S2Net: learn A so that a query is nearer to its own documents than to others    Gao, Toutanova, Yih 2011, §4
 
     L = log(1 + exp(−γΔ))        Δ = cos(Aᵀq, Aᵀd⁺) − cos(Aᵀq, Aᵀd⁻)        mean over pairs and their random d⁻
 
@@ -7,8 +7,8 @@ With y = Aᵀx of a text, ŷ = y/‖y‖ and h = ∂L/∂Δ = −γ / (1 + e^{γ
     ∂L/∂ŷ_q = Σ h (ŷ₊ − ŷ₋)        ∂L/∂ŷ₊ = Σ h ŷ_q        ∂L/∂ŷ₋ = −Σ h ŷ_q
     ∂L/∂y = (∂L/∂ŷ − (ŷ·∂L/∂ŷ) ŷ) / ‖y‖                    ∂L/∂A = Σ_texts x (∂L/∂y)ᵀ
 
-A starts from LSA. An epoch draws new d⁻ and takes a few L-BFGS iterations over all pairs, or AdaGrad steps on batches
-of them; the epoch with the best validation MAP is kept.
+A starts from LSA. Each epoch draws new d⁻ and takes a few L-BFGS iterations over all pairs, or AdaGrad steps on
+batches. The epoch with the best validation MAP wins.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.errors import TrainingError
-from fullrank.features import Rows, rows_of
-from trainer.features.data import Features
+from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear import kernels
 from trainer.systems.linear.towers import transpose
 from trainer.systems.projections import components
 from trainer.systems.projections.components import Space
-from trainer.training.loop import Arrays, InPlace
+from trainer.training.loop import Arrays, RestoresInPlace
 from trainer.training.validation import Validation
 
-_DEPTH = 100  # places that the MAP of early stopping looks at
-_MEMORY = 5  # steps that L-BFGS remembers
+_DEPTH = 100  # documents per query that the MAP of early stopping reads
+_LBFGS_HISTORY = 5  # steps that L-BFGS stores
 
 
 def loss_and_gradient(
     Y: Float32, queries: Int64, candidates: Int64, scale: float
 ) -> tuple[float, Float32]:
-    """L over pairs, and ∂L/∂Y.
+    """Compute L over pairs, and ∂L/∂Y.
 
-    Y           float32 (texts, N): Aᵀx of every text; one that is zero has cosine 0 with all and no gradient
-    queries     int64 (B,): rows of Y
-    candidates  int64 (B, 1 + K): rows of Y, d⁺ first
-    scale       γ
+    Args:
+        Y: float32 (texts, N), Aᵀx of every text; a zero row has cosine 0 with all and no gradient.
+        queries: int64 (B,), rows of Y.
+        candidates: int64 (B, 1 + K), rows of Y, d⁺ first.
+        scale: γ.
     """
     unit, inverse = _unit(Y)
     cosine = np.einsum("bn,bkn->bk", unit[queries], unit[candidates]).astype(np.float64)
@@ -63,23 +63,24 @@ def loss_and_gradient(
 
 
 def _unit(Y: Float32) -> tuple[Float32, Float32]:
-    """Ŷ and 1/‖y‖, zero for a zero row."""
+    """Return Ŷ and 1/‖y‖; both are zero for a zero row."""
     norm = np.sqrt(np.einsum("tn,tn->t", Y, Y))
     inverse = np.divide(1, norm, out=np.zeros_like(norm), where=norm > 0)
     return Y * inverse[:, None], inverse
 
 
-def embedded(x: Rows, A: Float32) -> Float32:
-    """Aᵀx of every row, float32 (B, N)."""
+def embed(x: Rows, A: Float32) -> Float32:
+    """Return Aᵀx of every row, float32 (B, N)."""
     out = np.empty((len(x), A.shape[1]), np.float32)
     kernels.embed(x.indptr, x.indices, x.values, A, out)
     return out
 
 
-class S2NetLearner(InPlace):
-    """A, float32 (F, N), under the loss above.
+class S2NetLearner(RestoresInPlace):
+    """Learns A, float32 (F, N), under the loss above.
 
-    Raises TrainingError where no pair is judged, or a query's documents are the whole collection.
+    Raises:
+        TrainingError: no pair is judged, or every query judges the whole collection.
     """
 
     def __init__(
@@ -87,32 +88,34 @@ class S2NetLearner(InPlace):
     ) -> None:
         self.features, self.space, self.rng = features, space, rng
         self.train, self.settings = recipe.train, recipe.projection
-        # Texts of two vocabularies have no component in common unless pairs are put together.
-        begin = components.cl_lsa if space.own else components.lsa
+        # With two vocabularies, queries and documents share components only if pairs are added up.
+        begin = components.cl_lsa if space.query_columns else components.lsa
         self.A = begin(space, recipe.model.dimension, seed)
-        # The cosine does not see A's scale, but a step does: rows start at a norm of about 1.
+        # The cosine does not depend on A's scale, but a step does: rows start at a norm of about 1.
         self.A /= np.sqrt(np.mean(np.sum(np.square(self.A), axis=1)))
         self.squares = np.zeros(len(self.A), np.float32)
-        self.texts = rows_of(sp.csr_array(sp.vstack([space.queries, space.documents], "csr")))
+        self.texts = Rows.from_csr(sp.csr_array(sp.vstack([space.queries, space.documents], "csr")))
         self.known = space.known()
         self.pairs = self._usable()
         self.per_epoch = len(self.pairs)
 
     def _usable(self) -> Int64:
-        """Pairs whose query has a document that is none of its own, int64 (pairs,)."""
+        """Return the pairs whose query has a negative, int64 (pairs,)."""
         own = np.bincount(
             self.known // self.features.documents, minlength=self.space.queries.shape[0]
         )
         usable = np.flatnonzero(own[self.space.query_of] < self.features.documents)
         if not len(usable):
-            raise TrainingError("no pair has a negative; nothing can be learned")
+            raise TrainingError(
+                "no pair has a negative to learn from: every query judges the whole collection"
+            )
         return usable
 
     def prepare(self) -> None:
-        """Nothing to choose."""
+        """Do nothing: there is no choice to make."""
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """One pass over the pairs, each with new negatives."""
+        """Take one pass over the pairs, each with new negatives."""
         queries = self.space.query_of[self.pairs]
         documents = np.column_stack([self.space.document_of[self.pairs], self._negatives(queries)])
         if self.settings.optimiser == "lbfgs":
@@ -125,7 +128,7 @@ class S2NetLearner(InPlace):
             yield len(batch), self._step(queries[batch], documents[batch], rate)
 
     def _negatives(self, queries: Int64) -> Int64:
-        """Random documents, none of them known to belong to the query, int64 (B, K)."""
+        """Draw documents that are neither judged nor mates of the query, int64 (B, K)."""
         count = self.features.documents
         drawn = self.rng.integers(0, count, (len(queries), self.settings.others))
         while True:
@@ -137,13 +140,13 @@ class S2NetLearner(InPlace):
             drawn[wrong] = self.rng.integers(0, count, int(wrong.sum()))
 
     def _descend(self, queries: Int64, documents: Int64) -> float:
-        """A few L-BFGS iterations over all pairs; returns the loss they end at."""
+        """Take a few L-BFGS iterations over all pairs; return the final loss."""
         x, candidates = self.texts.csr(), documents + self.space.queries.shape[0]
         transposed = x.T.tocsr()
 
         def objective(flat: Float64) -> tuple[float, Float64]:
             A = flat.reshape(self.A.shape).astype(np.float32)
-            Y = embedded(self.texts, A)
+            Y = embed(self.texts, A)
             loss, gradient = loss_and_gradient(Y, queries, candidates, self.settings.scale)
             return loss, np.asarray(transposed @ gradient, np.float64).ravel()
 
@@ -152,45 +155,37 @@ class S2NetLearner(InPlace):
             self.A.astype(np.float64).ravel(),
             jac=True,
             method="L-BFGS-B",
-            options={"maxiter": self.settings.iterations, "maxcor": _MEMORY},
+            options={"maxiter": self.settings.iterations, "maxcor": _LBFGS_HISTORY},
         )
         self.A[...] = found.x.reshape(self.A.shape)
         return float(found.fun)
 
     def _step(self, queries: Int64, documents: Int64, rate: float) -> float:
-        """One AdaGrad step on the words of a batch of pairs; returns its loss before the step."""
+        """Take one AdaGrad step on the words of a batch of pairs; return its loss before the step."""
         candidates = documents + self.space.queries.shape[0]
         rows, place = np.unique(np.column_stack([queries, candidates]), return_inverse=True)
         place = place.reshape(len(queries), -1)
         x = self.texts.take(rows)
-        Y = embedded(x, self.A)
+        Y = embed(x, self.A)
         loss, gradient = loss_and_gradient(Y, place[:, 0], place[:, 1:], self.settings.scale)
         kernels.adagrad_table(*transpose(x), gradient, self.A, self.squares, rate)
         return loss
 
     def measure(self, valid: Validation) -> float:
-        """MAP of the cosine alone on validation."""
+        """Return the MAP of the cosine alone on validation."""
         U, V = self.space.tables(self.A)
-        queries = _encoded(embedded(self.features.xq.take(valid.rows), np.ascontiguousarray(U)))
-        documents = _encoded(embedded(self.features.xd, np.ascontiguousarray(V)))
+        queries = _encoded(embed(self.features.xq.take(valid.rows), np.ascontiguousarray(U)))
+        documents = _encoded(embed(self.features.xd, np.ascontiguousarray(V)))
         return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
 
     def parameters(self) -> Arrays:
-        """A."""
+        """Return A."""
         return {"A": self.A}
 
     def state(self) -> Arrays:
-        """AdaGrad's sums."""
+        """Return AdaGrad's sums."""
         return {"squares": self.squares}
 
 
 def _encoded(Y: Float32) -> Encoded:
-    count = len(Y)
-    nothing = np.zeros(0, np.int32), np.zeros(0, np.float32)
-    return Encoded(
-        np.ascontiguousarray(_unit(Y)[0]),
-        np.zeros(count + 1, np.int64),
-        *nothing,
-        0,
-        np.zeros(count, np.float32),
-    )
+    return Encoded.from_rows(Rows.empty(len(Y), 0), _unit(Y)[0])

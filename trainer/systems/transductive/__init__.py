@@ -1,0 +1,1 @@
+"""Fit half transductive ranking, and the eigenmaps that it is compared with."""

@@ -1,16 +1,16 @@
-"""A tall matrix under steps that touch every row, at the cost of the rows that a sparse target names.
+"""A matrix V = T M: gradient steps that change every row of V at the cost of a few rows of T.
 
-A step of stochastic gradient on ‖V v − φ‖² for one item is
+A stochastic gradient step on ‖V v − φ‖² for one document is
 
     V ← V − c (V v − φ) vᵀ = V (I − c v vᵀ) + c φ vᵀ
 
-V has one row per word, tens of thousands, and V v is dense though φ names a few hundred. But the dense part only
-multiplies V from the right. Held as V = T M with M (N, N), it is a step on M, and what is left touches the rows of φ:
+V has one row for each word, tens of thousands, and V v is dense although φ has a few hundred words. But the dense part
+only multiplies V from the right. With V = T M and M (N, N), it is a step on M; the rest changes the rows of φ only:
 
     M ← M (I − c v vᵀ)        T ← T + c φ (vᵀ M⁻¹)        M after the step
 
-M⁻¹ and G = VᵀV follow by rank-one and rank-two corrections, so a step costs O(N² + |φ| N) and is the same step. The
-factorisation is that of Vincent, de Brébisson and Bouthillier 2015. M is folded into T before M⁻¹ grows large.
+M⁻¹ and G = VᵀV get rank-one and rank-two corrections, so a step costs O(N² + |φ| N). The factorisation is that of
+Vincent, de Brébisson and Bouthillier 2015. M is folded into T before M⁻¹ grows large.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from trainer.systems.linear.kernels import add_row
 
 Float64 = npt.NDArray[np.float64]
 
-_GROWN = 30.0  # root mean square growth of a direction under M⁻¹, at which M is folded into T
+_MAX_GROWTH = 30.0  # root mean square growth of a direction under M⁻¹; beyond it M is folded into T
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def recall(  # type: ignore[no-untyped-def]
+def squared_error(  # type: ignore[no-untyped-def]
     indices, values, v, T, M, G, Gv, b
 ):
-    """Fills Gv = VᵀV v and b = Vᵀφ, float64 (N,); returns ‖V v − φ‖² = vᵀGv − 2 v·b + ‖φ‖²."""
+    """Compute Gv = VᵀV v and b = Vᵀφ, float64 (N,); return ‖V v − φ‖² = vᵀGv − 2 v·b + ‖φ‖²."""
     size = len(v)
     t = np.zeros(size, np.float32)
     squares = 0.0
@@ -52,13 +52,12 @@ def recall(  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def descend(  # type: ignore[no-untyped-def]
+def gradient_step(  # type: ignore[no-untyped-def]
     indices, values, v, c, T, M, inverse, G, Gv, b
 ):
-    """V ← V − c (V v − φ) vᵀ; returns the mean square growth under M⁻¹.
+    """Take the step V ← V − c (V v − φ) vᵀ; return the mean square growth under M⁻¹.
 
-    c‖v‖² = 1 would make M singular, so a step that long (one half of it is already more than the error along v can
-    use) is taken a thousandth shorter.
+    c‖v‖² = 1 would make M singular, so such a step is shortened by a thousandth.
     """
     size = len(v)
     length = squares = vGv = vb = 0.0
@@ -82,7 +81,7 @@ def descend(  # type: ignore[no-untyped-def]
     growth = 0.0
     for n in range(size):
         back[n] /= 1 - c * length
-        # G ← G + v wᵀ + w vᵀ, what (V P + c φ vᵀ)ᵀ(V P + c φ vᵀ) comes to with P = I − c v vᵀ
+        # G ← G + v wᵀ + w vᵀ equals (V P + c φ vᵀ)ᵀ(V P + c φ vᵀ) with P = I − c v vᵀ
         w[n] = c * (b[n] - c * vb * v[n] - Gv[n]) + 0.5 * c * c * (vGv + squares) * v[n]
     for n in range(size):
         for m in range(size):
@@ -97,12 +96,13 @@ def descend(  # type: ignore[no-untyped-def]
 
 
 @dataclass(eq=False)
-class Factored:
-    """V = T M.
+class FactoredMatrix:
+    """The matrix V = T M.
 
-    T           float32 (words, N)
-    M, inverse  float64 (N, N) and its inverse
-    G           float64 (N, N): VᵀV
+    Attributes:
+        T: float32 (words, N).
+        M, inverse: float64 (N, N), M and its inverse.
+        G: float64 (N, N), VᵀV.
     """
 
     T: Float32
@@ -111,41 +111,41 @@ class Factored:
     G: Float64
 
     @staticmethod
-    def of(V: Float32) -> Factored:
-        """V itself, M = I."""
+    def of(V: Float32) -> FactoredMatrix:
+        """Factor V as T = V, M = I."""
         size = V.shape[1]
-        return Factored(V, np.eye(size), np.eye(size), _gram(V))
+        return FactoredMatrix(V, np.eye(size), np.eye(size), _gram(V))
 
     def step(self, indices: Int32, values: Float32, v: Float32, c: float) -> float:
-        """One step on ‖V v − φ‖²; returns that before the step."""
+        """Take one step on ‖V v − φ‖²; return its value before the step."""
         Gv, b = np.zeros(len(v)), np.zeros(len(v))
-        error: float = recall(indices, values, v, self.T, self.M, self.G, Gv, b)
-        growth = descend(
+        error: float = squared_error(indices, values, v, self.T, self.M, self.G, Gv, b)
+        growth = gradient_step(
             indices, values, v, c, self.T, self.M, self.inverse, self.G, Gv, b
         )  # fmt: skip
-        if grown(growth):
+        if must_fold(growth):
             self.fold()
         return error
 
-    def copy(self) -> Factored:
-        """An independent copy."""
-        return Factored(*(array.copy() for array in vars(self).values()))
+    def copy(self) -> FactoredMatrix:
+        """Return an independent copy."""
+        return FactoredMatrix(*(array.copy() for array in vars(self).values()))
 
     def fold(self) -> None:
-        """T ← T M, M ← I, and G as it is, in place."""
+        """Fold M into T in place: T ← T M, M ← I, G ← VᵀV."""
         self.T[:] = self.T @ self.M.astype(np.float32)
         self.M[:] = self.inverse[:] = np.eye(len(self.M))
         self.G[:] = _gram(self.T)
 
     def value(self) -> Float32:
-        """V, float32 (words, N)."""
+        """Return V, float32 (words, N)."""
         return self.T @ self.M.astype(np.float32)
 
 
 @njit(nogil=True, cache=True)
-def grown(growth: float) -> bool:
-    """Whether M is due to be folded into T."""
-    return growth > _GROWN * _GROWN
+def must_fold(growth: float) -> bool:
+    """Return whether M must be folded into T."""
+    return growth > _MAX_GROWTH * _MAX_GROWTH
 
 
 def _gram(V: Float32) -> Float64:

@@ -1,12 +1,12 @@
-"""Graph half transductive ranking: a vector v_i per item and a matrix W for what comes later, from one graph.
+"""Half transductive ranking of a graph: a vector v_i for each node, and a matrix W that embeds new nodes.
 
     γ Σ_ij L(v_i, v_j) + Σ_ij L(Wφ(y_i), v_j)        Bai et al. 2010, eq. 3 and 4
 
     L(z, z') = ‖z − z'‖₁               i and j adjacent
                max(0, 1 − ‖z − z'‖₁)   not adjacent
 
-The first sum is an embedding of the graph that knows no features, the second teaches W to send an item's features to
-where its neighbours' vectors are. Steps are taken on an adjacent pair and on one that is not, in turn.
+The first sum embeds the graph without features. The second teaches W to map the features of a node near the vectors
+of its neighbours. Steps alternate between an adjacent pair and a pair that is not adjacent.
 """
 
 from __future__ import annotations
@@ -19,57 +19,57 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from numba import njit
 
-from fullrank.encoding import Float32, Int64
+from fullrank.encoding import Float32, Int64, Rows
 from fullrank.errors import TrainingError
-from fullrank.features import Rows, rows_of
-from trainer.features.data import Features
+from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear.kernels import add_row
 from trainer.systems.linear.margin import best_rate
-from trainer.systems.transductive.learner import STEP, ItemsLearner
-from trainer.training.fitted import Fitted
-from trainer.training.loop import Run
-from trainer.workshop import Workshop
+from trainer.systems.transductive.learner import STEP, HalfTransductiveLearner
+from trainer.training.context import TrainingContext
+from trainer.training.fitted import FittedModel
+from trainer.training.loop import TrainingRun
 
-Drawn = tuple[Int64, Int64, npt.NDArray[np.bool_]]
+Pairs = tuple[Int64, Int64, npt.NDArray[np.bool_]]
+"""First nodes, second nodes, and whether they are adjacent; (T,) each."""
 
 
 @njit(nogil=True, cache=True)
 def _pair(  # type: ignore[no-untyped-def]
-    i, j, adjacent, x, W, items, gamma, rate, update
+    i, j, adjacent, x, W, vectors, gamma, rate, update
 ):
-    """One pair (i, j): its loss, and its step.
+    """Take the step of a pair (i, j); return its loss.
 
-    With g(z) = −∂L/∂z = ∓ sgn(z), zero where the loss is flat, y = v_i − v_j and z = Wφ(y_i) − v_j:
+    With g(z) = −∂L/∂z = ∓ sgn(z), zero if the loss is flat, y = v_i − v_j and z = Wφ(y_i) − v_j:
 
     v_i += λγ g(y)        v_j −= λγ g(y) + λ g(z)        W += λ g(z) φ(y_i)ᵀ
 
-    all from the values before the step.
+    All products use the values before the step.
     """
     size = W.shape[1]
     z = np.zeros(size, np.float32)
     for p in range(x[0][i], x[0][i + 1]):
         add_row(z, W[x[1][p]], x[2][p])
-    far_items = far = np.float32(0)
+    far_vectors = far = np.float32(0)
     for n in range(size):
-        z[n] -= items[j, n]
+        z[n] -= vectors[j, n]
         far += abs(z[n])
-        far_items += abs(items[i, n] - items[j, n])
-    loss = far_items * gamma + far if adjacent else 0.0
+        far_vectors += abs(vectors[i, n] - vectors[j, n])
+    loss = far_vectors * gamma + far if adjacent else 0.0
     if not adjacent:
-        loss = gamma * max(0.0, 1.0 - far_items) + max(0.0, 1.0 - far)
+        loss = gamma * max(0.0, 1.0 - far_vectors) + max(0.0, 1.0 - far)
     if not update:
         return loss
     towards = np.float32(-rate if adjacent else rate)
-    if gamma > 0 and (adjacent or far_items < 1):
+    if gamma > 0 and (adjacent or far_vectors < 1):
         for n in range(size):
-            step = towards * np.float32(gamma) * np.sign(items[i, n] - items[j, n])
-            items[i, n] += step
-            items[j, n] -= step
+            step = towards * np.float32(gamma) * np.sign(vectors[i, n] - vectors[j, n])
+            vectors[i, n] += step
+            vectors[j, n] -= step
     if adjacent or far < 1:
         for n in range(size):
             z[n] = np.sign(z[n])
-            items[j, n] -= towards * z[n]
+            vectors[j, n] -= towards * z[n]
         for p in range(x[0][i], x[0][i + 1]):
             add_row(W[x[1][p]], z, towards * x[2][p])
     return loss
@@ -77,43 +77,44 @@ def _pair(  # type: ignore[no-untyped-def]
 
 @njit(nogil=True, cache=True)
 def graph_sgd(  # type: ignore[no-untyped-def]
-    first, second, adjacent, x, W, items, gamma, rates, losses, update
+    first, second, adjacent, x, W, vectors, gamma, rates, losses, update
 ):
-    """Steps over pairs (first, second), int64 (T,), adjacent bool (T,), each at its own rate, in their order.
+    """Take the steps of pairs (first, second), int64 (T,), adjacent bool (T,), in order, each at its own rate.
 
-    x is (indptr, indices, values) of φ; W float32 (features, N), items float32 (m, N); losses float32 (T,).
+    x is (indptr, indices, values) of φ; W float32 (features, N), vectors float32 (nodes, N); losses float32 (T,).
     """
     for t in range(len(first)):
         losses[t] = _pair(
-            first[t], second[t], adjacent[t], x, W, items, gamma, rates[t], update
+            first[t], second[t], adjacent[t], x, W, vectors, gamma, rates[t], update
         )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Items and which of them are adjacent; ``neighbours`` has a sorted row per item, without the item itself."""
+    """A graph; ``neighbours`` (nodes, nodes) has a sorted row for each node, without the node itself."""
 
     neighbours: sp.csr_array[np.float32]
 
     @staticmethod
     def of(adjacency: sp.csr_array[np.float32]) -> Graph:
-        """A graph from any square matrix: i and j are adjacent where either entry is not zero.
+        """Make a graph of a square matrix: i and j are adjacent if either entry is not zero.
 
-        Raises TrainingError where no two items are adjacent.
+        Raises:
+            TrainingError: there is no edge.
         """
         both = sp.csr_array(abs(adjacency) + abs(adjacency).T)
         both.setdiag(0)
         both.eliminate_zeros()
         both.sort_indices()
         if not both.nnz:
-            raise TrainingError("no two items are adjacent; a graph needs at least one edge")
+            raise TrainingError("no two documents are linked; a graph needs at least one edge")
         return Graph(both)
 
-    def sample(self, count: int, rng: np.random.Generator) -> Drawn:
-        """``count`` pairs, every other one adjacent: an edge drawn at random, in turn with a random pair that is none.
+    def sample(self, count: int, rng: np.random.Generator) -> Pairs:
+        """Draw ``count`` pairs: in turn a random edge and a random pair that is not adjacent.
 
-        A pair that is not adjacent is drawn up to 8 times; in a graph that is nearly complete the last draw stands in
-        as the adjacent pair it is.
+        A non-adjacent pair is drawn up to 8 times. In an almost complete graph the last draw may be adjacent, and is
+        marked as such.
         """
         m, edges = self.neighbours.shape[0], self.neighbours.nnz
         first = rng.integers(0, m, count)
@@ -125,15 +126,15 @@ class Graph:
         second[::2] = self.neighbours.indices[chosen]
         adjacent[::2] = True
         for _ in range(8):
-            again = np.flatnonzero(self._holds(first, second) & ~adjacent)
+            again = np.flatnonzero(self._are_adjacent(first, second) & ~adjacent)
             if not len(again):
                 break
             second[again] = rng.integers(0, m - 1, len(again))
             second[again] += second[again] >= first[again]
-        return first, second, adjacent | self._holds(first, second)
+        return first, second, adjacent | self._are_adjacent(first, second)
 
-    def _holds(self, first: Int64, second: Int64) -> npt.NDArray[np.bool_]:
-        """Whether each pair is adjacent."""
+    def _are_adjacent(self, first: Int64, second: Int64) -> npt.NDArray[np.bool_]:
+        """Return whether each pair is adjacent, bool (T,)."""
         m = self.neighbours.shape[0]
         owner = np.repeat(np.arange(m), np.diff(self.neighbours.indptr))
         keys = owner * np.int64(m) + self.neighbours.indices
@@ -144,27 +145,28 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class GraphEmbedding:
-    """What was learned.
+    """An embedded graph.
 
-    W      float32 (features, N): stored by feature, so that Wφ(x) is a weighted sum of rows
-    items  float32 (m, N): v_i
-    losses mean loss per pair of each epoch
+    Attributes:
+        W: float32 (features, N), stored by feature, so Wφ(x) is a weighted sum of rows.
+        vectors: float32 (nodes, N), v_i.
+        losses: mean loss per pair of each epoch.
     """
 
     W: Float32
-    items: Float32
+    vectors: Float32
     losses: list[float]
 
     def embed(self, features: npt.ArrayLike | sp.csr_array[np.float32]) -> Float32:
-        """Wφ(x) of any items, float32 (B, N)."""
+        """Return Wφ(x) of any nodes, float32 (B, N)."""
         return np.asarray(as_rows(features).csr() @ self.W)
 
 
 def as_rows(features: npt.ArrayLike | sp.csr_array[np.float32]) -> Rows:
-    """Dense or sparse features as rows."""
+    """Convert dense or sparse features to rows."""
     if isinstance(features, sp.csr_array):
-        return rows_of(features.astype(np.float32))
-    return rows_of(sp.csr_array(np.asarray(features, np.float32)))
+        return Rows.from_csr(features.astype(np.float32))
+    return Rows.from_csr(sp.csr_array(np.asarray(features, np.float32)))
 
 
 def fit_graph(
@@ -179,61 +181,66 @@ def fit_graph(
     init: float | None = None,
     seed: int = 1,
 ) -> GraphEmbedding:
-    """Embed the items of a graph, and learn W to embed others.
+    """Embed the nodes of a graph, and learn W to embed others.
 
-    adjacency   (m, m): items are adjacent where either entry of a pair is not zero
-    features    (m, d) dense or sparse: φ of each item
-    dimension   N
-    gamma       weight of the first sum
-    rate        λ of the first step; it falls linearly to zero over the epochs
-    epochs      of ``pairs`` steps each (0: twice the number of edges, each edge once on average)
-    init        standard deviation of the entries of v_i and of Wφ(y_i) at the start; by default what
-                makes their 1-norm 1 on average, the margin of the loss
-    Raises TrainingError where no two items are adjacent.
+    Args:
+        adjacency: (nodes, nodes); nodes are adjacent if either entry of a pair is not zero.
+        features: (nodes, d) dense or sparse, φ of each node.
+        dimension: N.
+        gamma: weight of the first sum.
+        rate: λ of the first step; it falls linearly to zero over the epochs.
+        epochs: number of epochs.
+        pairs: steps of each epoch; 0 for twice the number of edges, so each edge comes once on average.
+        init: standard deviation of the entries of v_i and of Wφ(y_i) at the start; by default it makes their mean
+            1-norm 1, the margin of the loss.
+        seed: of all random numbers.
+
+    Raises:
+        TrainingError: there is no edge.
     """
     graph, x = Graph.of(adjacency), as_rows(features)
     rng = np.random.default_rng(seed)
     if init is None:
         init = float(np.sqrt(np.pi / 2)) / dimension
-    W, items = start(x, dimension, init, rng)
+    W, vectors = start(x, dimension, init, rng)
     count = pairs or 2 * graph.neighbours.nnz
     losses = []
     for epoch in range(epochs):
         rates = rate * (1 - (epoch + np.arange(count) / count) / epochs)
-        losses.append(float(run(graph.sample(count, rng), x, W, items, gamma, rates).mean()))
-    return GraphEmbedding(W, items, losses)
+        losses.append(float(run(graph.sample(count, rng), x, W, vectors, gamma, rates).mean()))
+    return GraphEmbedding(W, vectors, losses)
 
 
 def start(
     x: Rows, dimension: int, init: float, rng: np.random.Generator
 ) -> tuple[Float32, Float32]:
-    """W and v, normal: the entries of v_i, and those of the Wφ(y_i), have standard deviation ``init``."""
+    """Draw W and v_i: the entries of v_i and of Wφ(y_i) have standard deviation ``init``."""
     length = np.sqrt(np.square(x.values, dtype=np.float64).sum() / max(1, len(x))) or 1.0
     W = rng.standard_normal((x.width, dimension), np.float32) * np.float32(init / length)
-    items = rng.standard_normal((len(x), dimension), np.float32) * np.float32(init)
-    return W, items
+    vectors = rng.standard_normal((len(x), dimension), np.float32) * np.float32(init)
+    return W, vectors
 
 
 def run(
-    drawn: Drawn,
+    drawn: Pairs,
     x: Rows,
     W: Float32,
-    items: Float32,
+    vectors: Float32,
     gamma: float,
     rates: npt.NDArray[np.float64],
     *,
     update: bool = True,
 ) -> Float32:
-    """The steps of some pairs, in place; returns each loss before its step."""
+    """Take the steps of pairs in place; return each loss before its step, float32 (T,)."""
     losses = np.zeros(len(drawn[0]), np.float32)
     graph_sgd(
-        *drawn, (x.indptr, x.indices, x.values), W, items, gamma, rates, losses, update
+        *drawn, (x.indptr, x.indices, x.values), W, vectors, gamma, rates, losses, update
     )  # fmt: skip
     return losses
 
 
-class GraphLearner(ItemsLearner):
-    """The graph's two sums over the documents of a collection."""
+class GraphLearner(HalfTransductiveLearner):
+    """Learns both sums over the documents of a collection."""
 
     def __init__(
         self, features: Features, recipe: Recipe, rng: np.random.Generator, graph: Graph
@@ -243,33 +250,33 @@ class GraphLearner(ItemsLearner):
         self.per_epoch = recipe.train.triples or 2 * graph.neighbours.nnz
 
     def prepare(self) -> None:
-        """Choose the rate: the least loss over a trial from the same start."""
+        """Choose the rate with the least loss over a trial from the same start."""
         drawn = self.graph.sample(self.train.trial, self.rng)
 
-        def tried(rate: float) -> Float32:
+        def losses_of(rate: float) -> Float32:
             rates = np.full(len(drawn[0]), rate)
             return run(
-                drawn, self.x, self.W.copy(), self.items.copy(), self.settings.gamma, rates
+                drawn, self.x, self.W.copy(), self.vectors.copy(), self.settings.gamma, rates
             )  # fmt: skip
 
-        self.rate[0] = best_rate(self.train.rates, tried)
+        self.rate[0] = best_rate(self.train.rates, losses_of)
 
     def steps(self, done: float, share: float) -> Iterator[tuple[int, float]]:
-        """Pairs of the graph and pairs that are none; the rate falls to zero over the whole training."""
+        """Take the steps of one epoch; the rate falls to zero over the whole training."""
         drawn = self.graph.sample(self.per_epoch, self.rng)
-        behind = done + share * np.arange(self.per_epoch) / self.per_epoch
-        rates = self.rate[0] * np.maximum(0.0, 1 - behind)
+        progress = done + share * np.arange(self.per_epoch) / self.per_epoch
+        rates = self.rate[0] * np.maximum(0.0, 1 - progress)
         for start in range(0, self.per_epoch, STEP):
             stop = start + STEP
             part = (drawn[0][start:stop], drawn[1][start:stop], drawn[2][start:stop])
             losses = run(
-                part, self.x, self.W, self.items, self.settings.gamma, rates[start:stop]
+                part, self.x, self.W, self.vectors, self.settings.gamma, rates[start:stop]
             )  # fmt: skip
             yield len(losses), float(losses.mean())
 
 
 def graph_of(features: Features, documents_are_queries: bool, neighbours: int) -> Graph:
-    """The training links, where documents are queries; else each document's nearest by the cosine of tf-idf."""
+    """Return the graph of training links if documents are queries, else of the nearest documents by tf-idf."""
     if documents_are_queries and len(features.pairs):
         relevant = features.pairs.relevant
         first = np.concatenate([np.full(len(d), q) for q, d in relevant.items()])
@@ -280,7 +287,7 @@ def graph_of(features: Features, documents_are_queries: bool, neighbours: int) -
 
 
 def nearest_by_cosine(x: sp.csr_array[np.float32], k: int) -> sp.csr_array[np.float32]:
-    """(m, m): the k largest φ(y_i)·φ(y_j) > 0 of each row, i ≠ j, ties by row."""
+    """Return (m, m) with ones at the k largest φ(y_i)·φ(y_j) > 0 of each row, i ≠ j, ties by row."""
     m, columns, sizes = x.shape[0], [], []
     transposed = sp.csc_array(x.T)
     for start in range(0, m, 256):
@@ -296,9 +303,9 @@ def nearest_by_cosine(x: sp.csr_array[np.float32], k: int) -> sp.csr_array[np.fl
     return sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(m, m))
 
 
-def fit(workshop: Workshop, recipe: Recipe, run: Run) -> Fitted:
-    """The model of a graph recipe. Raises TrainingError where no two documents are adjacent."""
-    features = workshop.features(recipe.model)
-    graph = graph_of(features, workshop.collection.documents_are_queries, recipe.htr.neighbours)
-    rng = np.random.default_rng(workshop.seed)
+def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
+    """Fit a graph recipe. Raises TrainingError if there is no edge."""
+    features = context.features(recipe.model)
+    graph = graph_of(features, context.collection.documents_are_queries, recipe.htr.neighbours)
+    rng = np.random.default_rng(context.seed)
     return GraphLearner(features, recipe, rng, graph).fitted(run)

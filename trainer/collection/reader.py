@@ -1,0 +1,184 @@
+"""Read a collection: a folder of JSON lines and judgements.
+
+    corpus.jsonl[.gz]     {"_id", "title", "text", further stored fields}, one object a line;
+                          in the folder itself or, if several query sets share it, in its parent
+    queries.jsonl[.gz]    {"_id", "text"} and optionally "title", which is put before the text;
+                          absent if the documents are the queries
+    qrels/<split>.tsv     judgements, see ``judgements``
+
+Documents in another language: a folder under a collection of linked documents may hold queries
+only. Each has the id of the document that it describes, its mate. The parent's judgements of a
+mate then apply to its description, and a mate is no answer to its own description.
+
+Malformed input raises a CollectionError that names file, line and field. Input that is valid but
+odd (empty texts, repeated judgements, judgements of unknown ids) is counted in the ReadReport.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fullrank.errors import CollectionError
+from fullrank.storage.documents import Document
+from trainer.collection.documents import find_corpus, iter_documents
+from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_qrels
+from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
+from trainer.collection.report import ReadReport
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query: its id and its text."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """A collection in memory.
+
+    Attributes:
+        path: its folder.
+        documents: in ascending id order, so that "ties by id" is "ties by row".
+        queries: in the order of the file; None if the documents are the queries.
+        has_mates: a query is, or describes, the document of the same id, its mate, which is never
+            its answer: true if the documents are the queries or the qrels are the parent's.
+        splits: names of the qrels files: train, valid, test, then others by name.
+        report: counts of the lines, documents and irregularities read.
+        fingerprint: sha256 over the content of every file; compression does not change it.
+        judgements: qrels by split.
+    """
+
+    path: Path
+    documents: list[Document]
+    queries: list[Query] | None
+    has_mates: bool
+    splits: tuple[str, ...]
+    report: ReadReport
+    fingerprint: str
+    judgements: Mapping[str, Qrels] = field(repr=False)
+
+    @property
+    def documents_are_queries(self) -> bool:
+        """True if there is no queries file: each document is a query for the others."""
+        return self.queries is None
+
+    def qrels(self, split: str) -> Qrels:
+        """Return the judgements of one split.
+
+        Raises:
+            CollectionError: there is no such split; the message names the existing ones.
+        """
+        try:
+            return self.judgements[split]
+        except KeyError:
+            known = ", ".join(self.splits) or "none"
+            raise CollectionError(
+                f"{self.path / 'qrels'}: no split {split!r}; there are: {known}"
+            ) from None
+
+
+def read_collection(path: str | Path, *, strict: bool = False) -> Collection:
+    """Read a collection folder.
+
+    Args:
+        path: the folder.
+        strict: refuse judgements of unknown queries or documents. By default they are skipped and
+            counted, because a click on a document that was deleted since is no reason to stop.
+
+    Returns:
+        The collection, documents in ascending id order.
+
+    Raises:
+        CollectionError: a file is missing or malformed; the message names file, line and field.
+
+    Example:
+        >>> collection = read_collection("shop")
+        >>> collection.splits
+        ('train', 'valid', 'test')
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        raise CollectionError(f"{folder}: no such folder")
+    corpus_file = find_corpus(folder)
+    queries_file = find_file(folder, "queries.jsonl")
+    report = ReadReport()
+    digests: list[tuple[str, str]] = []
+
+    corpus = Lines(corpus_file)
+    documents = [document for _, document in iter_documents(corpus, report)]
+    documents.sort(key=lambda document: document.id)
+    digests.append(("corpus", corpus.digest()))
+
+    queries: list[Query] | None = None
+    if queries_file is not None:
+        lines = Lines(queries_file)
+        queries = _parse_queries(lines, report)
+        digests.append(("queries", lines.digest()))
+
+    document_ids = {document.id for document in documents}
+    query_ids = document_ids if queries is None else {query.id for query in queries}
+    files = find_qrels(folder / "qrels")
+    are_inherited = False
+    if queries_file is not None and not files:
+        files = find_inherited_qrels(queries_file, corpus.path.parent, query_ids, document_ids)
+        are_inherited = bool(files)
+    has_mates = queries is None or are_inherited
+    reader = QrelsReader(query_ids, document_ids, has_mates, strict, report)
+    judgements: dict[str, Qrels] = {}
+    for split, file in files:
+        lines = Lines(file)
+        judgements[split] = reader.read(lines, split)
+        digests.append((f"qrels/{split}", lines.digest()))
+
+    judged: set[str] = set()
+    for qrels in judgements.values():
+        judged.update(qrels)
+    report.queries_without_judgements = len(query_ids) - len(judged)
+    return Collection(
+        path=folder,
+        documents=documents,
+        queries=queries,
+        has_mates=has_mates,
+        splits=tuple(judgements),
+        report=report,
+        fingerprint=hashlib.sha256(repr(sorted(digests)).encode()).hexdigest(),
+        judgements=judgements,
+    )
+
+
+def read_queries(path: str | Path) -> list[Query]:
+    """Read queries.
+
+    Args:
+        path: a queries.jsonl[.gz], or a folder that holds one.
+
+    Raises:
+        CollectionError: the file is missing or malformed.
+    """
+    given = Path(path)
+    found = find_file(given, "queries.jsonl") if given.is_dir() else given
+    if found is None:
+        raise CollectionError(f"{given}: no queries.jsonl or queries.jsonl.gz")
+    return _parse_queries(Lines(found), ReadReport())
+
+
+def _parse_queries(lines: Lines, report: ReadReport) -> list[Query]:
+    seen: dict[str, int] = {}
+    queries = []
+    for number, item in read_objects(lines, report):
+        id, text = id_field(lines, number, item, seen), string_field(lines, number, item, "text")
+        if "title" in item:
+            text = f"{string_field(lines, number, item, 'title')}\n{text}"
+        query = Query(id, text)
+        if not query.text.strip():
+            report.empty_queries += 1
+        queries.append(query)
+    if not queries:
+        raise CollectionError(f"{lines.path}: no queries")
+    report.queries = len(queries)
+    return queries

@@ -1,0 +1,54 @@
+"""``fullrank evaluate``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.cli.arguments import BundlePath, CollectionPath, Json, Strict, resolve
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
+from fullrank.progress import Reporter
+
+
+def evaluate(
+    bundle: BundlePath,
+    collection: CollectionPath,
+    split: Annotated[str, typer.Option(help="Split to measure.")] = "test",
+    exclude_split: Annotated[
+        list[str] | None,
+        typer.Option(help="Split whose links are no candidates; may be given again."),
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="FILE", help="Write the rankings as a TREC run.")
+    ] = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Measure a bundle on a split, all documents as candidates."""
+    from fullrank.bundle import open_bundle
+
+    with needs("trainer"):
+        from trainer.collection import read_collection
+        from trainer.evaluation.evaluate import evaluate as run_evaluation
+
+    read = read_collection(collection, strict=strict)
+    for remark in read.report.remarks():
+        typer.echo(f"{collection}: {remark}", err=True)
+    opened = open_bundle(resolve(bundle))
+    with Reporter() as reporter:
+        found = run_evaluation(opened, read, split, exclude_split or (), run, progress=reporter)
+    if json:
+        print_json({"bundle": opened.version, **found.as_dict()})
+        return
+    table = Table(title=f"{opened.version}, {split}: {found.queries:,} queries", title_style="")
+    table.add_column("measure")
+    table.add_column("mean", justify="right")
+    table.add_column("± standard error", justify="right")
+    for measure, value in found.measures.items():
+        table.add_row(measure, f"{value.mean:.4f}", f"{value.standard_error:.4f}")
+    Console().print(table)

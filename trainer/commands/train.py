@@ -1,0 +1,88 @@
+"""``fullrank train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from fullrank.cli.arguments import CollectionPath, ExportedFrom, Json, Strict, resolve
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
+from fullrank.progress import Reporter
+
+if TYPE_CHECKING:
+    from trainer.train import TrainResult
+
+COMPARED = ("map", "mrr", "ndcg@10", "recall@100")
+"""Measures of the table that train prints; --json and the model card have all."""
+
+
+def train(
+    collection: CollectionPath,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="BUNDLES", help="Folder of bundles to write into.")
+    ],
+    name: Annotated[str, typer.Option(help="Name of the model.")],
+    recipe: Annotated[str, typer.Option(help="Name or TOML file of a recipe.")] = "auto",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**63 - 1)] = 1,
+    threads: Annotated[
+        int | None, typer.Option(help="Threads to train on; default: all cores.", min=1)
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue an interrupted run of the same name.")
+    ] = False,
+    exported_from: ExportedFrom = None,
+    strict: Strict = False,
+    json: Json = False,
+) -> None:
+    """Train a model on a collection and write it as a bundle."""
+    with needs("trainer"):
+        from trainer.train import train as train_model
+
+    result = train_model(
+        collection,
+        out,
+        name,
+        recipe=recipe,
+        overrides=set_ or [],
+        seed=seed,
+        threads=threads,
+        resume=resume,
+        exported_from=None if exported_from is None else resolve(exported_from),
+        strict=strict,
+        reporter=Reporter(),
+    )
+    if json:
+        print_json(result.as_dict())
+        return
+    print_comparison(result)
+    Console(highlight=False).print(
+        f"{escape(str(result.path))} in {result.seconds:.0f} s", soft_wrap=True
+    )
+
+
+def print_comparison(result: TrainResult) -> None:
+    """Print the measures of the model and the baselines on the split that chose the model."""
+    if not result.table:
+        return
+    first = result.table[0]
+    title = f"{result.path.name} on {first.queries:,} queries of {first.split}"
+    table = Table(title=escape(title), title_style="")
+    table.add_column("system")
+    for measure in COMPARED:
+        table.add_column(measure, justify="right")
+    for row in result.table:
+        found = (row.measures[measure] for measure in COMPARED)
+        table.add_row(
+            escape(row.system), *(f"{item.mean:.3f} ± {item.standard_error:.3f}" for item in found)
+        )
+    Console().print(table)

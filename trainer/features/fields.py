@@ -1,0 +1,71 @@
+"""Word counts of documents by text field, clicked text included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fullrank.encoding import Rows
+from fullrank.errors import TrainingError
+from trainer.features.clicks import FIELD as CLICKED
+from trainer.features.clicks import Clicks
+from trainer.features.corpus import Corpus, sum_counts
+from trainer.recipes.settings import ModelSettings
+
+
+@dataclass(frozen=True, eq=False)
+class TextFields:
+    """The text fields of a model.
+
+    Attributes:
+        names: (field, the source fields it joins).
+        weights: of each field in the dense part; clicked text has 0.
+        counts: of each field, (documents, words).
+        clicks: clicked text, the last field; None if the model has none.
+        phrase_field: the source field whose whole text is a phrase; empty if the model has none.
+    """
+
+    names: list[tuple[str, list[str]]]
+    weights: list[float]
+    counts: list[Rows]
+    clicks: Clicks | None
+    phrase_field: str
+
+
+def cut_fields(
+    corpus: Corpus, settings: ModelSettings, queries: Rows, documents: int
+) -> TextFields:
+    """Cut documents into the fields of a model.
+
+    Args:
+        corpus: the collection, counted.
+        settings: of the model.
+        queries: word counts of the queries.
+        documents: number of documents.
+
+    Raises:
+        TrainingError: the documents have a field of their own named like clicked text.
+    """
+    place = {name: i for i, name in enumerate(corpus.sources)}
+    names = [(name, [name]) for name in corpus.sources]
+    if settings.fields == "joined":
+        names = [("all", list(corpus.sources))]
+    weights = [1.0] * len(names)
+    counts = [
+        sum_counts([corpus.counts.columns[place[source]] for source in sources])
+        for _, sources in names
+    ]
+    phrase_field = names[0][1][0] if settings.phrases and "title" in place else ""
+    are_queries = corpus.collection.documents_are_queries
+    clicks = None
+    if settings.clicked == "on" or (settings.clicked == "auto" and not are_queries):
+        if CLICKED in place:
+            raise TrainingError(
+                f"model.clicked: the documents have a field {CLICKED!r} of their own; rename it"
+            )
+        # Linked documents count with their titles: whole articles would drown the field.
+        uses_titles = are_queries and "title" in place
+        texts = corpus.counts.columns[place["title"]] if uses_titles else queries
+        clicks = Clicks.of(corpus.pairs.relevant, documents, texts)
+        names, weights = [*names, (CLICKED, [CLICKED])], [*weights, 0.0]
+        counts.append(clicks.counts)
+    return TextFields(names, weights, counts, clicks, phrase_field)

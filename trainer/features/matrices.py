@@ -1,0 +1,179 @@
+"""The matrices of a recipe's model, made from a counted collection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.encoding import Float32, Int64, Rows
+from fullrank.models.linear import DenseSide, LinearModel, SparseSide
+from fullrank.progress import Reporter
+from fullrank.text.features import Vocabulary, bm25_idf
+from trainer.features.clicks import Clicks
+from trainer.features.composition import Composition
+from trainer.features.corpus import Corpus, Pairs, document_frequency
+from trainer.features.fields import TextFields, cut_fields
+from trainer.features.hashing import composition, with_bigrams
+from trainer.features.sides import dense_sides, known_trigrams, sparse_side
+from trainer.recipes.settings import ModelSettings
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """The input of a fit. The sparse features F are words (and buckets), then phrases.
+
+    Attributes:
+        settings: of the model.
+        model: the model with empty tables, whose vocabularies made the matrices.
+        query_composition, document_composition: which trained rows each word is made of.
+        xq, xd: φ of queries and documents, (texts, trained rows).
+        s: query weights, (queries, F).
+        z: per field, document weights before the diagonal, (documents, F); phrases come last.
+        document_phrases: which phrase each document's title is, (documents, phrases).
+        words: the word of each column of the counts.
+        field_counts: word counts per field, (documents, words); clicked text comes last.
+        query_counts: word counts of queries, (queries, words).
+        query_phrases: phrases in queries, (queries, phrases).
+        phrase_idf: float32 (phrases,).
+        pairs: judged pairs of the training split.
+        mates: int64 (queries,): the document that each query is or describes; -1 if it has none.
+        clicks: clicked text, if it is a field.
+    """
+
+    settings: ModelSettings
+    model: LinearModel
+    query_composition: Composition
+    document_composition: Composition
+    xq: Rows
+    xd: Rows
+    s: Rows
+    z: list[Rows]
+    document_phrases: Rows
+    words: list[str]
+    field_counts: list[Rows]
+    query_counts: Rows
+    query_phrases: Rows
+    phrase_idf: Float32
+    pairs: Pairs
+    mates: Int64
+    clicks: Clicks | None = None
+
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self.document_phrases)
+
+    def fields_for_step(self, documents: Int64, queries: Int64) -> list[Rows]:
+        """Return z of some documents as a training step on some queries may see them.
+
+        The queries' own texts are left out of clicked text.
+        """
+        found = [rows.take(documents) for rows in self.z]
+        if self.clicks is not None:
+            f, side = len(self.field_counts) - 1, self.model.sparse
+            rest = self.clicks.without(queries, documents)
+            found[f] = _widen(side.field(self.words, rest, f), side.width, 0)
+        return found
+
+
+def build_features(
+    corpus: Corpus, settings: ModelSettings, reporter: Reporter | None = None
+) -> Features:
+    """Build the matrices of a recipe's model.
+
+    Args:
+        corpus: the collection, counted.
+        settings: of the model.
+        reporter: receives progress.
+
+    Raises:
+        TrainingError: a field that the settings name is missing, or a field has a reserved name.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    if settings.sources:
+        corpus = corpus.select_fields(settings.sources)
+    trigrams = Vocabulary(known_trigrams(corpus, settings))
+    # 2-grams are words of the dense part only. From here on they are counted like other words.
+    corpus = with_bigrams(corpus, settings.bigrams, reporter)
+    words, documents, queries = corpus.counts.words, corpus.documents, corpus.queries
+    fields = cut_fields(corpus, settings, queries, len(documents))
+    query, document = dense_sides(corpus, settings, documents, trigrams)
+    sparse, document_phrases = sparse_side(corpus, settings, documents, fields)
+    phrases = sparse.phrases.rows(corpus.query_texts(corpus.sources), processes=corpus.processes)
+    phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
+    query_composition = composition(corpus, settings, list(query.words.words), reporter)
+    document_composition = composition(corpus, settings, list(document.words.words), reporter)
+    if settings.latent == "none":
+        xq = xd = Rows.empty(0, 0)
+    else:
+        xq = query_composition.compose(query, *query.features(words, [queries], [1.0]))
+        xd = document_composition.compose(
+            document, *document.features(words, fields.counts, fields.weights)
+        )
+    return Features(
+        settings,
+        _empty_model(corpus, settings, fields, query, document, sparse),
+        query_composition,
+        document_composition,
+        xq,
+        xd,
+        sparse.query(words, queries, phrases),
+        _field_matrices(sparse, words, fields.counts, document_phrases, phrase_idf),
+        document_phrases,
+        words,
+        fields.counts,
+        queries,
+        phrases,
+        phrase_idf,
+        corpus.pairs,
+        corpus.mates,
+        fields.clicks,
+    )
+
+
+def _empty_model(
+    corpus: Corpus,
+    settings: ModelSettings,
+    fields: TextFields,
+    query: DenseSide,
+    document: DenseSide,
+    sparse: SparseSide,
+) -> LinearModel:
+    """Make the model with empty tables."""
+    return LinearModel(
+        {
+            "fields": [[name, sources] for name, sources in fields.names],
+            "field_weights": fields.weights,
+            "query_fields": list(corpus.sources),
+            "phrase_field": fields.phrase_field,
+            "ngrams": 2 if settings.bigrams else 1,
+            "unit": settings.latent in ("lsi", "projection"),
+            "dense_scale": 1.0,
+            "bias": 0.0,
+        },
+        query,
+        document,
+        sparse,
+    )
+
+
+def _field_matrices(
+    sparse: SparseSide,
+    words: list[str],
+    counts: list[Rows],
+    document_phrases: Rows,
+    phrase_idf: Float32,
+) -> list[Rows]:
+    """Make z: one matrix a field, then one of phrases if the model has any."""
+    z = [_widen(sparse.field(words, rows, f), sparse.width, 0) for f, rows in enumerate(counts)]
+    if len(sparse.phrases):
+        values = document_phrases.values * phrase_idf[document_phrases.indices]
+        weighted = document_phrases.with_values(values)
+        z.append(_widen(weighted, sparse.width, len(sparse.words)))
+    return z
+
+
+def _widen(rows: Rows, width: int, shift: int) -> Rows:
+    """Shift all columns to the right by ``shift`` and set the width."""
+    return Rows(rows.indptr, rows.indices + np.int32(shift), rows.values, width)

@@ -1,1 +1,0 @@
-"""Language models: topics over clicked pairs, word translation."""

@@ -1,1 +1,0 @@
-"""The linear family: supervised semantic indexing in all its forms, LSI, towers."""

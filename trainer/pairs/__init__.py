@@ -1,1 +1,0 @@
-"""Word pairs: W whole, sparse or hashed."""

@@ -1,0 +1,38 @@
+"""Encode documents and queries under current parameters, without compiling a model."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Encoded, Float32, Int64, Rows
+from fullrank.models.linear.towers import Tower
+from trainer.features.matrices import Features
+from trainer.systems.linear.parameters import Parameters
+from trainer.systems.linear.towers import forward
+
+
+def scan_documents(features: Features, parameters: Parameters) -> Encoded:
+    """Encode the corpus: v and t = Σ_f D_f z_f."""
+    parts = [
+        z.with_values(z.values * parameters.D[f, z.indices]).csr() for f, z in enumerate(features.z)
+    ]
+    t = Rows.from_csr(sp.csr_array(sum(parts[1:], parts[0])))
+    unit = 1.0 if features.settings.cosine else 0.0
+    dense = _embed(features.xd, parameters.V, parameters.document, unit, features.documents)
+    return Encoded.from_rows(t, dense, parameters.bias)
+
+
+def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Encoded:
+    """Encode queries, given by row: u and s."""
+    s = features.s.take(rows)
+    xq = features.xq.take(rows) if len(parameters.U) else features.xq
+    dense = _embed(xq, parameters.U, parameters.query, features.settings.cosine, len(rows))
+    return Encoded.from_rows(s, dense)
+
+
+def _embed(x: Rows, table: Float32, tower: Tower, gamma: float, count: int) -> Float32:
+    """Return the dense vectors, (count, N); (count, 0) without a table."""
+    if not len(table):
+        return np.zeros((count, 0), np.float32)
+    return forward(x, table, tower, gamma).u

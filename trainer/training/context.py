@@ -1,0 +1,61 @@
+"""A counted collection and the intermediate results that several fits on it share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+from fullrank.progress import Reporter
+from trainer.collection import Collection
+from trainer.features.corpus import Corpus, count_collection
+from trainer.features.matrices import Features, build_features
+from trainer.recipes.settings import ModelSettings
+
+T = TypeVar("T")
+
+
+class TrainingContext:
+    """What the ``fit`` function of a system gets.
+
+    Attributes:
+        collection: the collection.
+        corpus: the collection, counted.
+        reporter: receives progress.
+        seed: seed of all random numbers.
+        threads: threads of the kernels, and processes that count text.
+    """
+
+    def __init__(self, collection: Collection, reporter: Reporter, seed: int, threads: int) -> None:
+        self.collection, self.reporter = collection, reporter
+        self.seed, self.threads = seed, threads
+        began = time.monotonic()
+        self.corpus: Corpus = count_collection(collection, processes=threads)
+        words = len(self.corpus.counts.words)
+        reporter.log("counted", words=words, seconds=time.monotonic() - began)
+        self._cache: dict[Hashable, Any] = {}
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return ``make()``, which is called for the first use of a key only.
+
+        Trials that differ in the weights of a mix share everything else.
+        """
+        if key not in self._cache:
+            self._cache[key] = make()
+        return cast(T, self._cache[key])
+
+    def clear_cache(self) -> None:
+        """Drop all cached results; the counted corpus stays."""
+        self._cache.clear()
+
+    def features(self, settings: ModelSettings) -> Features:
+        """Return the matrices of a model's settings; they are built once."""
+        key = replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)
+        return replace(self.cached(key, lambda: self._build(key)), settings=settings)
+
+    def _build(self, settings: ModelSettings) -> Features:
+        began = time.monotonic()
+        features = build_features(self.corpus, settings, self.reporter)
+        self.reporter.log("featurised", seconds=time.monotonic() - began)
+        return features

@@ -1,1 +1,0 @@
-"""Half transductive ranking, and the eigenmaps it is measured against."""
