@@ -1,4 +1,4 @@
-"""The app, put together from its parts."""
+"""Build the app from its parts."""
 
 from __future__ import annotations
 
@@ -7,106 +7,95 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
-from starlette.middleware.errors import ServerErrorMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fullrank import __version__
-from service import errors
-from service.caching.bitmaps import Bitmaps
-from service.direct import Before
+from service.admission.admission import Admission, RateLimiter
+from service.auth.access import Access
 from service.documents.live import LiveDocuments
-from service.documents.log import FILE, Caps
-from service.edge.access import Access
-from service.edge.admission import Admission, Rates
-from service.edge.drain import drain_first
-from service.edge.middleware import Edge
-from service.edge.protocol import KEY, Limits
+from service.documents.log import FILE
+from service.documents.submission import Caps
 from service.http.deps import Services
+from service.http.guard import ranking_paths
+from service.http.middleware import RequestMiddleware
+from service.http.openapi import document
+from service.http.overload import OverloadMiddleware
+from service.http.problems import install_problem_handlers
 from service.http.routes import documents, health, models, search
 from service.http.routes.page import page_router
+from service.http.transfer import TransferLimits
 from service.models.registry import Registry
-from service.openapi import document
-from service.pace import Pace
+from service.process.drain import Drain, drain_before_stop
+from service.search.caching.bitmaps import Bitmaps
 from service.search.caching.cache import EmbeddingCache, Remote
+from service.search.mode_policy import SearchModePolicy
 from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import OFF, Tracing
 
 
-class App(FastAPI):
-    """FastAPI inside of what stands before it: a request meets the edge first, then the direct routes.
-
-    A middleware of FastAPI's would come too late for them.
-    """
-
-    edge: ASGIApp
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Without the outermost layer: it would answer a defect in plain text before the edge hears of it."""
-        stack = super().build_middleware_stack()
-        assert isinstance(stack, ServerErrorMiddleware)
-        return stack.app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        scope["app"] = self
-        await self.edge(scope, receive, send)
-
-
 def create_app(settings: Settings | None = None) -> FastAPI:
-    """A new app; settings None reads them from the environment.
+    """Create an app.
 
-    Models are loaded when the lifespan starts: a worker takes no request before it is done.
+    The lifespan starts by loading the models, so a worker accepts no request before that.
+
+    Args:
+        settings: None reads them from the environment.
+
+    Raises:
+        KeysError: the key file is damaged.
     """
     settings = settings if settings is not None else Settings()
-    metrics = Metrics(settings.metrics_folder)
+    metrics = Metrics()
     tracing = Tracing() if settings.tracing else None
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[dict[str, Limits]]:
-        services = _build(settings, metrics, Access.of(settings), tracing)
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        services = _build(settings, metrics, Access.from_settings(settings), tracing)
         app.state.services = services
         services.live.start()
-        drain_first(services.admission, settings.drain_ms / 1000)
+        drain_before_stop(services.drain, settings.drain_ms / 1000)
         await services.registry.start()
         try:
-            yield {KEY: _limits(settings, services)}
+            yield
         finally:
             await services.ranker.close()
             await services.registry.close()
             await services.live.close()
-            metrics.close()
             if tracing is not None:
                 tracing.close()
 
-    # The interactive documentation loads scripts from elsewhere; the document itself stays.
-    app = App(
+    app = FastAPI(
         title="Fullrank",
         version=__version__,
         description="Learned and exact matching in one score.",
+        # The interactive documentation loads scripts from other hosts, which the safety headers forbid.
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json" if settings.docs else None,
         redirect_slashes=False,
         lifespan=lifespan,
+        # The search routes come first: /documents/{id}/similar would match as a document whose id contains a slash.
+        routes=[
+            *search.router.routes,
+            *documents.router.routes,
+            *models.router.routes,
+            *health.router.routes,
+            *page_router().routes,
+        ],
         telemetry=OFF if tracing is None else tracing.framework,
     )
-    inside: ASGIApp = super(App, app).__call__
-    # The span of a request is the framework's: where spans are asked for it answers all of them.
-    app.edge = Edge(
-        Before(inside, search.router) if tracing is None else inside,
+    app.add_middleware(
+        RequestMiddleware,
         metrics=metrics,
+        limits=TransferLimits(settings.body_timeout_s, settings.response_timeout_s),
         max_body_bytes=settings.max_body_bytes,
-        larger={f"/v1{documents.BULK}": settings.max_bulk_bytes},
+        max_body_bytes_of={f"/v1{documents.BULK}": settings.max_bulk_bytes},
         log_requests=settings.log_requests,
     )
-    errors.install(app)
-    # Before the documents: an id may hold slashes, and so what stands behind it.
-    app.include_router(search.router)
-    app.include_router(documents.router)
-    app.include_router(models.router)
-    app.include_router(health.router)
-    app.include_router(page_router())
+    # Added last, so it is the outermost.
+    app.add_middleware(OverloadMiddleware, paths=ranking_paths(search.router), metrics=metrics)
+    install_problem_handlers(app)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
 
@@ -142,39 +131,34 @@ def _build(
         cache,
         metrics,
         Bitmaps(settings.filter_cache_mb << 20),
-        Pace(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
+        SearchModePolicy(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
         threads=settings.rank_threads,
         searched=tracing.search if tracing is not None else None,
     )
     admission = Admission(
         settings.max_queue,
         settings.deadline_ms / 1000,
-        # Enough that no thread is without work between one request and the next.
+        # Two more than there are threads, so that a thread has work while a request is being answered.
         settings.rank_threads + 2,
         metrics.queue.set,
     )
-    rates = Rates(settings.rate_limit, settings.rate_burst)
-    return Services(settings, metrics, registry, ranker, access, admission, rates, live)
-
-
-def _limits(settings: Settings, services: Services) -> Limits:
-    return Limits(
-        services.admission,
-        head_s=settings.head_timeout_s,
-        body_s=settings.body_timeout_s,
-        answer_s=settings.answer_timeout_s,
-        keep_alive_s=settings.keep_alive_s,
-        max_connections=settings.max_connections,
-        counted=services.metrics.refused,
+    return Services(
+        settings,
+        metrics,
+        registry,
+        ranker,
+        access,
+        admission,
+        RateLimiter(settings.rate_limit, settings.rate_burst),
+        live,
+        Drain(),
     )
 
 
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
     if settings.redis_url is None:
         return None
-    from service.search.caching.redis_cache import (
-        RedisCache,  # only who configures Redis pays for its import
-    )
+    from service.search.caching.redis_cache import RedisCache
 
     return RedisCache(
         settings.redis_url.get_secret_value(),
@@ -182,5 +166,5 @@ def _remote(settings: Settings, metrics: Metrics) -> Remote | None:
         ttl_s=settings.cache_ttl_s,
         timeout_s=settings.redis_timeout_ms / 1000,
         retry_s=settings.redis_retry_ms / 1000,
-        gain=settings.redis_gain,
+        min_chars=settings.redis_min_chars,
     )

@@ -1,11 +1,13 @@
-"""The table of settings: name, default, help. Each is an environment variable FULLRANK_<NAME>.
+"""Define the settings: name, default, description. Each is an environment variable FULLRANK_<NAME>.
 
-Built in the factory, never at import. docs/operations.md holds the same table and a test keeps the
-two together.
+They are read in create_app and in the command, never at import. docs/configuration.md holds the same table; a test
+compares the two.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -14,25 +16,27 @@ from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 PREFIX = "FULLRANK_"
+# How alike, from 0 to 1, a variable and a setting must be for the variable to count as a misspelling.
+_SIMILARITY = 0.6
 
 
-def _of_redis(url: SecretStr) -> SecretStr:
+def _redis_url(url: SecretStr) -> SecretStr:
     try:
         parts = urlsplit(url.get_secret_value())
-        good = parts.scheme in ("redis", "rediss", "unix")
+        is_valid = parts.scheme in ("redis", "rediss", "unix")
         _ = parts.port
     except ValueError:
-        good = False
-    if not good:
-        # Without what was wrong: an odd password can stand where a port should.
+        is_valid = False
+    if not is_valid:
+        # The value stays out of the message, because a part of the password can be read as the port.
         raise ValueError(
-            "must be redis://…, rediss://… or unix://…, with what is special in it escaped"
+            "must be redis://…, rediss://… or unix://…, with its special characters escaped"
         )
     return url
 
 
 class Settings(BaseSettings):
-    """Everything an operator can set."""
+    """All that an operator can set."""
 
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_ignore_empty=True, extra="ignore", frozen=True
@@ -40,12 +44,12 @@ class Settings(BaseSettings):
 
     bundles: Path = Field(
         default=Path("bundles"),
-        description="folder of the bundles; the active version is noted in it",
+        description="folder of the bundles; also records the active version",
     )
     default_model: str | None = Field(
         default=None,
-        description="bundle name whose newest version serves while no version has been activated; "
-        "unset: the newest bundle of all",
+        description="bundle name whose newest version serves until a version is activated; "
+        "unset: the newest bundle",
     )
     preload: bool = Field(
         default=True, description="load the newest version of every other bundle name at start"
@@ -53,135 +57,126 @@ class Settings(BaseSettings):
     max_loaded: int = Field(
         default=8,
         ge=3,
-        description="models kept loaded; the active and the previous one always stay, "
-        "then those that were loaded last by request",
+        description="most models kept loaded: the active and the previous one, "
+        "then the most recently loaded",
     )
-    poll_ms: int = Field(default=50, ge=5, description="how often a worker looks for a swap")
+    poll_ms: int = Field(default=50, ge=5, description="how often a worker checks for a swap")
     swap_timeout_s: float = Field(
         default=120,
         gt=0,
-        description="longest wait of a swap until every worker has loaded and verified the bundle",
+        description="longest time until every worker has loaded and verified the bundle of a swap",
     )
     host: str = Field(default="127.0.0.1", description="address to listen on")
     port: int = Field(default=8000, ge=0, le=65535, description="port to listen on")
     workers: int = Field(default=1, ge=1, description="worker processes")
     keys: Path | None = Field(
-        default=None, description="file of the API keys; unset: `keys.json` in the bundles' folder"
+        default=None, description="file of the API keys; unset: `keys.json` in the bundle folder"
     )
     anonymous: str | None = Field(
         default=None,
-        description="scopes of callers without a key, such as `search,events`, or `none`; unset: "
-        "`search,ingest,events` on loopback while there is no file of keys, else `none`",
+        description="scopes of callers without an API key, such as `search,events`, or `none`; unset: "
+        "`search,ingest,events` on loopback while there is no key file, else `none`",
     )
     docs: bool = Field(default=True, description="serve the OpenAPI document at /openapi.json")
     rank_threads: int = Field(
-        default=2, ge=1, description="threads of a worker that encode and rank"
+        default=2, ge=1, description="threads of each worker that encode and rank"
     )
     exact_budget_ms: float = Field(
         default=25,
         gt=0,
-        description="mean time of an exact search up to which queries that leave the mode open "
-        "are answered exactly; beyond it in the fast mode, where the bundle has one",
+        description="mode `auto` answers exactly while the mean time of an exact search is at most this; "
+        "above it in the fast mode, if the bundle has one",
     )
     inline_ms: float = Field(
         default=2,
         ge=0,
-        description="mean time of a plain search up to which a worker ranks where the request arrives, "
-        "on its event loop, instead of on one of its ranking threads; 0: never",
+        description="a worker ranks on its event loop, without a thread, while the mean time of a plain "
+        "search is at most this; 0: never",
     )
     max_queue: int = Field(
         default=64,
         ge=1,
-        description="rankings waiting or running in a worker before it answers 503; fewer where "
-        "they could not be answered within half of the deadline",
+        description="most rankings that wait or run in a worker; the others are answered 503. Fewer if they "
+        "could not be answered within half of the deadline",
     )
     deadline_ms: int = Field(
         default=2_000,
         ge=1,
-        description="longest time from a request that ranks to its answer; what takes longer is "
-        "answered 503",
-    )
-    head_timeout_s: float = Field(
-        default=10, gt=0, description="longest wait for the head of a request, from its first byte"
+        description="longest time from a complete ranking request to its answer; later ones are answered 503",
     )
     body_timeout_s: float = Field(
         default=30,
         gt=0,
-        description="longest wait for the body of a request, and a second more for every 16 KiB of it",
+        description="longest wait for a request body, plus a second for every 16 KiB of it",
     )
-    answer_timeout_s: float = Field(
+    response_timeout_s: float = Field(
         default=30,
         gt=0,
-        description="longest wait for a client to read its answer, and a second more for every 16 KiB",
+        description="longest wait for a client to read each 64 KiB of its response",
     )
-    keep_alive_s: float = Field(
-        default=75, gt=0, description="how long an idle connection is kept open"
+    keep_alive_s: int = Field(
+        default=75, ge=1, description="how long an idle connection is kept open"
     )
     max_connections: int = Field(
         default=1_000,
         ge=1,
-        description="connections of a worker; beyond it the longest idle one is closed for a new one",
+        description="open connections at which a worker answers every request 503; a proxy in front should "
+        "permit fewer",
     )
     drain_ms: int = Field(
         default=0,
         ge=0,
-        description="how long a worker that was told to stop goes on as before, /readyz answering "
-        "503, before it takes no more connections",
+        description="how long a worker still accepts connections after SIGTERM, while /readyz answers 503",
     )
     rate_limit: float = Field(
         default=0,
         ge=0,
         allow_inf_nan=False,
-        description="requests a second that a worker takes from one client (a key, else an "
-        "address) before it answers 429; 0: no limit",
+        description="requests a second that a worker accepts from one client (an API key, else an "
+        "address); the others are answered 429; 0: no limit",
     )
     rate_burst: int = Field(
-        default=100, ge=1, description="requests that a client may make at once, rate limit or not"
+        default=100, ge=1, description="requests that a client may send at once under a rate limit"
     )
     cache_entries: int = Field(
-        default=4096, ge=0, description="embeddings remembered in each worker; 0 turns this off"
+        default=4096, ge=0, description="embeddings cached in each worker; 0: none"
     )
     cache_mb: int = Field(
-        default=64, ge=1, description="megabytes that these embeddings take at most in each worker"
+        default=64, ge=1, description="most megabytes of these embeddings in each worker"
     )
     filter_cache_mb: int = Field(
         default=64,
         ge=0,
-        description="megabytes of filter results remembered in each worker; 0 turns this off",
+        description="megabytes of filter results cached in each worker; 0: none",
     )
-    redis_url: Annotated[SecretStr, AfterValidator(_of_redis)] | None = Field(
+    redis_url: Annotated[SecretStr, AfterValidator(_redis_url)] | None = Field(
         default=None,
         description="Redis that shares embeddings between workers, redis://… or unix://…; "
         "unset: none",
     )
-    redis_gain: float = Field(
-        default=2,
+    redis_min_chars: int = Field(
+        default=4_000,
         ge=0,
-        description="Redis is asked only for embeddings whose encoding takes this many times as "
-        "long as Redis does; 0: for all",
+        description="shortest text that is looked up in Redis: encoding a shorter one takes less time",
     )
     cache_ttl_s: int = Field(default=86_400, ge=1, description="lifetime of an embedding in Redis")
-    redis_timeout_ms: int = Field(
-        default=20, ge=1, description="longest wait for Redis before going on without"
-    )
+    redis_timeout_ms: int = Field(default=20, ge=1, description="longest wait for Redis")
     redis_retry_ms: int = Field(
         default=5_000,
         ge=1,
-        description="how long Redis is left alone when its failures outnumber its answers by three",
+        description="pause of the calls to Redis after its failures outnumber its answers by three",
     )
     max_body_bytes: int = Field(
-        default=1 << 20, ge=1024, description="largest request body, but for bulk requests"
+        default=1 << 20, ge=1024, description="largest request body, except of bulk requests"
     )
     documents: Path | None = Field(
         default=None,
-        description="SQLite file of live documents; unset: `documents.sqlite` in the bundles' folder",
+        description="SQLite file of live documents; unset: `documents.sqlite` in the bundle folder",
     )
     documents_poll_ms: int = Field(
-        default=50, ge=5, description="how often a worker looks for what others wrote"
+        default=50, ge=5, description="how often a worker checks for writes of other workers"
     )
-    max_document_bytes: int = Field(
-        default=262_144, ge=1024, description="largest document of a write"
-    )
+    max_document_bytes: int = Field(default=262_144, ge=1024, description="largest document")
     max_bulk_bytes: int = Field(
         default=16 << 20, ge=1024, description="largest body of a bulk request"
     )
@@ -194,10 +189,12 @@ class Settings(BaseSettings):
         description="most live documents and deletions of a bundle name that wait for compaction",
     )
     max_live_mb: int = Field(
-        default=512, ge=1, description="most megabytes of them; each worker holds them in memory"
+        default=512,
+        ge=1,
+        description="most megabytes of live documents; each worker keeps them in memory",
     )
     min_seq_wait_ms: int = Field(
-        default=1_000, ge=0, description="longest wait for the writes that a request asks for"
+        default=1_000, ge=0, description="longest wait for the writes up to `min_seq`"
     )
     max_query_chars: int = Field(default=2_000, ge=1, description="longest query")
     max_page_chars: int = Field(
@@ -206,29 +203,57 @@ class Settings(BaseSettings):
     max_words: int = Field(
         default=50_000,
         ge=1,
-        description="most words of a query or page; of scripts without spaces, most letters",
+        description="most words of a query or page; in scripts without spaces, most letters",
     )
     max_batch: int = Field(default=32, ge=1, description="most searches of /v1/search:batch")
-    max_limit: int = Field(default=100, ge=1, description="most hits in one answer")
+    max_limit: int = Field(default=100, ge=1, description="most hits in one response")
     max_offset: int = Field(default=10_000, ge=0, description="deepest first hit")
     metrics_folder: Path | None = Field(
         default=None,
-        description="folder where workers share what they count; unset: a new temporary one for "
-        "each start with several workers",
+        description="folder where several workers share their metrics, emptied at each start; "
+        "unset: a temporary one in /dev/shm",
     )
     log_level: str = Field(
         default="info", pattern="^(debug|info|warning|error)$", description="least severe log line"
     )
     log_format: str = Field(
-        default="text", pattern="^(text|json)$", description="log lines for people, or JSON objects"
+        default="text",
+        pattern="^(text|json)$",
+        description="log format: text lines or JSON objects",
     )
     tracing: bool = Field(
         default=False,
         description="send spans to an OpenTelemetry collector; needs the extra `tracing`",
     )
-    log_requests: bool = Field(default=False, description="a log line for each request")
+    log_requests: bool = Field(
+        default=False,
+        description="write a log line for each request, except those refused because the queue is full",
+    )
 
     @classmethod
     def defaults(cls) -> Settings:
-        """The defaults alone, whatever the environment says."""
+        """Give the defaults, without reading the environment."""
         return cls.model_construct()
+
+
+def misspelled_variables(environment: Iterable[str]) -> dict[str, str]:
+    """Find variables that look like misspelled settings.
+
+    Variables that resemble no setting are ignored: other programs use the prefix too.
+
+    Args:
+        environment: names of environment variables.
+
+    Returns:
+        Misspelled variable → the setting most like it.
+    """
+    settings = [name.upper() for name in Settings.model_fields]
+    found = {}
+    for variable in sorted(environment):
+        if not variable.upper().startswith(PREFIX):
+            continue
+        name = variable.upper().removeprefix(PREFIX)
+        nearest = get_close_matches(name, settings, 1, _SIMILARITY)
+        if nearest and name not in settings:
+            found[variable] = PREFIX + nearest[0]
+    return found

@@ -1,13 +1,13 @@
-"""API keys: a file of hashes, and who may do what.
+"""Store API keys: a file with the id, scopes, token hash and expiry of each key.
 
-The file holds for each key its id, its scopes, the SHA-256 of the token and when it was made and ends. A token is
-256 random bits, so its hash can be kept fast: there is nothing to guess. The token is shown once, when it is made.
+A token is 256 random bits and cannot be guessed, so one SHA-256 protects it; slow password hashes are not needed. The
+token is shown once, when the key is created.
 
     {"keys": [{"id": "shop", "scopes": ["search"], "sha256": "…", "created": "2026-11-21T10:00:00+00:00",
                "expires": null}]}
 
-Workers follow the file by a stat: making, revoking and rotating keys needs no restart. Only the standard library is
-imported here, so that the command line works without the web server.
+Workers check the file for changes, so creating, revoking and rotating keys needs no restart. This module imports no web
+framework, so the command line works without one.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ FILE = "keys.json"
 _ID = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _PREFIX = "fr_"
-# Compared with where no key has the id, so that an unknown id takes as long as a wrong secret.
-_NOBODY = "0" * 64
+# Compared with the token of an unknown id, so that it takes as long as a wrong token.
+_UNKNOWN_HASH = "0" * 64
 _log = getLogger(__name__)
 
 
 class KeysError(FullrankError):
-    """The file of keys, or what was asked of it, is not as it should be; the message says how."""
+    """The key file, or a request to change it, is not valid; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key; expires is seconds since 1970 or None. The token itself is nowhere."""
+    """One key, without its token. `expires`: seconds since 1970; None: never."""
 
     id: str
     scopes: frozenset[str]
@@ -56,16 +56,15 @@ class Key:
     created: str
     expires: float | None = None
 
-    def ended(self) -> bool:
-        """Whether its time is over."""
+    def is_expired(self) -> bool:
         return self.expires is not None and time.time() >= self.expires
 
 
 def checked_scopes(names: Sequence[str]) -> frozenset[str]:
-    """Raises KeysError naming what is no scope."""
+    """Give the scopes as a set. Raises KeysError that names the unknown ones."""
     unknown = sorted(set(names) - set(SCOPES))
     if unknown:
-        raise KeysError(f"no such scope: {', '.join(unknown)}; there are {', '.join(SCOPES)}")
+        raise KeysError(f"unknown scope: {', '.join(unknown)}; the scopes are {', '.join(SCOPES)}")
     return frozenset(names)
 
 
@@ -73,39 +72,39 @@ def checked_scopes(names: Sequence[str]) -> frozenset[str]:
 
 
 def read_keys(path: Path) -> dict[str, Key] | None:
-    """The keys by id; None where there is no file. Raises KeysError."""
+    """Read the keys by id; None if there is no file. Raises KeysError."""
     try:
         with path.open("rb") as file:
             if os.fstat(file.fileno()).st_mode & 0o002:
-                raise KeysError(f"{path}: everyone on this machine can write it (chmod o-w)")
+                raise KeysError(f"{path}: every user can write it; run `chmod o-w {path}`")
             entries = json.load(file)["keys"]
         if not isinstance(entries, list):
-            raise TypeError("keys is no list")
+            raise TypeError("keys is not a list")
         keys = [_key(entry) for entry in entries]
     except FileNotFoundError:
         return None
     except OSError as error:
         raise KeysError(f"{path}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise KeysError(f"{path}: not a file of keys ({type(error).__name__}: {error})") from error
+        raise KeysError(f"{path}: not a key file ({type(error).__name__}: {error})") from error
     found = {key.id: key for key in keys}
     if len(found) < len(keys):
-        raise KeysError(f"{path}: an id stands twice")
+        raise KeysError(f"{path}: two keys have the same id")
     return found
 
 
 def _key(entry: Mapping[str, Any]) -> Key:
-    """Raises ValueError, KeyError or TypeError for what is no entry."""
+    """Parse one entry. Raises ValueError, KeyError or TypeError."""
     id, scopes, sha256, created = (entry[k] for k in ("id", "scopes", "sha256", "created"))
     expires = entry.get("expires")
     if not _ID.fullmatch(id):
-        raise ValueError("an id is not lower case letters, digits and hyphens")
+        raise ValueError("an id has other characters than lower case letters, digits and hyphens")
     if not isinstance(scopes, list) or not set(scopes) <= set(SCOPES):
         raise ValueError(f"the scopes of {id} are not among {', '.join(SCOPES)}")
     if not _SHA256.fullmatch(sha256):
-        raise ValueError(f"the sha256 of {id} is none")
+        raise ValueError(f"the sha256 of {id} is not 64 hexadecimal digits")
     if not isinstance(created, str):
-        raise TypeError(f"created of {id} is no text")
+        raise TypeError(f"created of {id} is not text")
     ends = None if expires is None else datetime.fromisoformat(expires)
     if ends is not None and ends.tzinfo is None:
         raise ValueError(f"expires of {id} has no time zone")
@@ -129,8 +128,8 @@ def _write(path: Path, keys: Sequence[Key]) -> None:
 
 
 @contextmanager
-def _changing(path: Path) -> Iterator[dict[str, Key]]:
-    """What the file holds, to be changed; written when the block ends without an error."""
+def _locked_keys(path: Path) -> Iterator[dict[str, Key]]:
+    """Lock the file and give its keys by id; write them back unless the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(
         path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
@@ -147,34 +146,46 @@ def _changing(path: Path) -> Iterator[dict[str, Key]]:
 def create_key(
     path: Path, scopes: Sequence[str], id: str | None = None, days: float | None = None
 ) -> tuple[Key, str]:
-    """Add a key to the file, which is made where absent; gives the key and, this once, its token.
+    """Create a key and add it to the file, which is created if missing.
 
-    id None: one is drawn. days: how long it is good; None: until it is revoked. Raises KeysError.
+    Args:
+        path: the key file.
+        scopes: what the key permits, at least one of SCOPES.
+        id: name of the key; None draws one.
+        days: lifetime; None: until the key is revoked.
+
+    Returns:
+        The key and its token. The token is not stored anywhere.
+
+    Raises:
+        KeysError: an unknown scope, an id that is not valid or already exists, or a damaged file.
     """
     if not scopes:
         raise KeysError(f"a key needs a scope: {', '.join(SCOPES)}")
     allowed = checked_scopes(scopes)
     id = secrets.token_hex(4) if id is None else id
     if not _ID.fullmatch(id):
-        raise KeysError(f"{id!r} is no id: up to 40 lower case letters, digits and hyphens")
+        raise KeysError(
+            f"{id!r} is not a key id; use up to 40 lower case letters, digits and hyphens"
+        )
     now = datetime.now(UTC).replace(microsecond=0)
     expires = None if days is None else (now + timedelta(days=days)).timestamp()
     token = f"{_PREFIX}{id}_{secrets.token_urlsafe(32)}"
     key = Key(id, allowed, _digest(token), now.isoformat(), expires)
-    with _changing(path) as keys:
+    with _locked_keys(path) as keys:
         if id in keys:
-            raise KeysError(f"there is a key {id!r} already; revoke it, or choose another id")
+            raise KeysError(f"the key {id!r} already exists; revoke it, or choose another id")
         keys[id] = key
     return key, token
 
 
 def revoke_key(path: Path, id: str) -> None:
-    """Take a key out of the file. Raises KeysError where there is none."""
+    """Remove a key from the file. Raises KeysError if it is not there."""
     if read_keys(path) is None:
-        raise KeysError(f"{path}: there is no such file")
-    with _changing(path) as keys:
+        raise KeysError(f"{path}: no such file")
+    with _locked_keys(path) as keys:
         if keys.pop(id, None) is None:
-            raise KeysError(f"there is no key {id!r} in {path}")
+            raise KeysError(f"{path}: no key {id!r}")
 
 
 def _digest(token: str) -> str:
@@ -185,60 +196,59 @@ def _digest(token: str) -> str:
 
 
 class KeyRing:
-    """The keys as the file has them now, looked at again after check_s at the earliest.
+    """The current keys of the file, which is checked for changes every `check_s` seconds.
 
-    present  there is such a file: from then on nobody is let in who has no key, even when it holds none
-    A file that cannot be read any more leaves the last good keys in force, and says so in the log.
+    If the file becomes unreadable, the last valid keys stay in force and the log reports it.
     """
 
     def __init__(
         self, path: Path, check_s: float = 0.5, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Raises KeysError where there is a file that is none."""
+        """Raises KeysError if the file is damaged."""
         self._path = path
         self._check_s = check_s
         self._clock = clock
-        self._seen = self._fingerprint()
+        self._read_fingerprint = self._fingerprint()
         self._keys: Mapping[str, Key] = MappingProxyType({})
-        self._take(read_keys(path))
+        self._set_keys(read_keys(path))
         self._next = clock() + check_s
 
     @property
-    def present(self) -> bool:
-        self._follow()
-        return self._present
+    def file_exists(self) -> bool:
+        """Whether there is a key file. An empty one also closes the service to callers without a key."""
+        self._refresh()
+        return self._file_exists
 
-    def usable(self) -> bool:
-        """Whether any key would be let in now."""
-        self._follow()
-        return any(not key.ended() for key in self._keys.values())
+    def has_active_key(self) -> bool:
+        self._refresh()
+        return any(not key.is_expired() for key in self._keys.values())
 
     def find(self, token: str) -> Key | None:
-        """The key that this token is, or None; the hashes are compared in constant time."""
-        self._follow()
+        """Find the key of a token; None if it is unknown or expired. Compares hashes in constant time."""
+        self._refresh()
         prefixed = token.startswith(_PREFIX)
         key = self._keys.get(token[len(_PREFIX) :].partition("_")[0]) if prefixed else None
-        same = hmac.compare_digest(_digest(token), key.sha256 if key is not None else _NOBODY)
-        return key if key is not None and same and not key.ended() else None
+        same = hmac.compare_digest(_digest(token), key.sha256 if key is not None else _UNKNOWN_HASH)
+        return key if key is not None and same and not key.is_expired() else None
 
-    def _follow(self) -> None:
+    def _refresh(self) -> None:
         now = self._clock()
         if now < self._next:
             return
         self._next = now + self._check_s
-        seen = self._fingerprint()
-        if seen == self._seen:
+        fingerprint = self._fingerprint()
+        if fingerprint == self._read_fingerprint:
             return
-        self._seen = seen
+        self._read_fingerprint = fingerprint
         try:
-            self._take(read_keys(self._path))
+            self._set_keys(read_keys(self._path))
         except KeysError as error:
-            _log.error("the keys of before stay in force: %s", error)
+            _log.error("the last valid keys stay in force: %s", error)
         else:
-            _log.info("%d keys read from %s", len(self._keys), self._path)
+            _log.info("read %d keys from %s", len(self._keys), self._path)
 
-    def _take(self, keys: dict[str, Key] | None) -> None:
-        self._present = keys is not None
+    def _set_keys(self, keys: dict[str, Key] | None) -> None:
+        self._file_exists = keys is not None
         self._keys = MappingProxyType(keys or {})
 
     def _fingerprint(self) -> tuple[int, int, int, int] | None:

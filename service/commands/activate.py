@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.output import BundlePath, Json, needs, print_json, resolve
+from fullrank.cli.arguments import BundlePath, Json, resolve
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
 from fullrank.errors import BundleNotFound
 
 Timeout = Annotated[
@@ -20,9 +22,9 @@ Timeout = Annotated[
 
 
 def activate(bundle: BundlePath, timeout: Timeout = 120, json: Json = False) -> None:
-    """Let a bundle serve, in every running worker and in those that start later.
+    """Serve a bundle in every running worker and in those that start later.
 
-    Without a running worker it is verified here, and noted.
+    If no worker runs, the bundle is verified and recorded as the active one.
     """
     path = resolve(bundle)
     _activate(path.parent.parent, path.name, timeout, json)
@@ -33,13 +35,13 @@ def rollback(
     timeout: Timeout = 120,
     json: Json = False,
 ) -> None:
-    """Let the version serve again that served before."""
+    """Serve the previous version again."""
     with needs("service"):
         from service.models.state import read_state
 
     state = read_state(bundles)
     if state is None or state.previous is None:
-        raise BundleNotFound(f"{bundles}: no version served before")
+        raise BundleNotFound(f"{bundles}: no previous version was served before this one")
     _activate(bundles, state.previous, timeout, json)
 
 
@@ -54,4 +56,4 @@ def _activate(bundles: Path, version: str, timeout: float, json: bool) -> None:
     workers = f"{swapped.workers} worker{'s' * (swapped.workers != 1)}"
     typer.echo(f"generation {swapped.generation} serves {swapped.version} in {workers}")
     if not swapped.converged:
-        typer.echo("not every worker was seen to serve it yet", err=True)
+        typer.echo("not every worker has confirmed the switch yet", err=True)

@@ -7,7 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.output import BundlePath, Json, absolute, needs, print_json, resolve
+from fullrank.cli.arguments import BundlePath, Json, absolute, resolve
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
+from fullrank.progress import Reporter
 
 
 def compact(
@@ -15,22 +18,24 @@ def compact(
     documents: Annotated[
         Path | None,
         typer.Option(
+            "--documents",
             metavar="FILE",
-            help="The log of live documents; else FULLRANK_DOCUMENTS, else documents.sqlite among the bundles.",
+            help="Log of live documents; default: FULLRANK_DOCUMENTS, else documents.sqlite in BUNDLES.",
         ),
     ] = None,
     activate: Annotated[
-        bool, typer.Option(help="Let it serve, where its parent does; workers take part.")
+        bool, typer.Option(help="Serve the new version if its parent is served.")
     ] = True,
     timeout: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Longest wait for the workers.", min=0.1)
+        float,
+        typer.Option("--timeout", metavar="SECONDS", help="Longest wait for the workers.", min=0.1),
     ] = 120,
     json: Json = False,
 ) -> None:
-    """Write a bundle's live documents into a new version of it, and let that serve.
+    """Write a bundle's live documents into a new version of it, and serve that version.
 
-    With a name, the version that serves is taken, else its newest. What every version on disk holds is removed from the
-    log.
+    A name means the version that is served, else the newest. Operations that every version on disk contains are removed
+    from the log.
     """
     with needs("service"):
         from service.documents.compact import compact as write
@@ -38,7 +43,6 @@ def compact(
         from service.documents.log import FILE
         from service.models.swap import Swap, serving_version
         from service.settings import Settings
-        from trainer.progress import Reporter
 
     path = resolve(bundle)
     root, name = path.parent.parent, path.parent.name
@@ -46,10 +50,10 @@ def compact(
     if absolute(bundle) != path and serving is not None and (root / name / serving).is_dir():
         path = root / name / serving
     log = documents or Settings().documents or root / FILE
-    with Reporter() as report, report.parts() as progress:
+    with Reporter() as report, report.callback() as progress:
         made = write(path, log, progress)
     swapped = None
-    # What others chose meanwhile, or for another name, is left as it is; who starts later finds the newest.
+    # Another version that was activated meanwhile stays active; workers that start later load the newest.
     serving = serving_version(root)
     if activate and serving is not None:
         swap = Swap(root, timeout_s=timeout)
@@ -59,6 +63,6 @@ def compact(
         generation = None if swapped is None else swapped.generation
         print_json({**made.as_dict(), "generation": generation, "removed": removed})
         return
-    typer.echo(f"{made.path}: {made.documents} documents, {made.before} before")
+    typer.echo(f"{made.path}: {made.documents} documents (was {made.before})")
     if swapped is not None:
         typer.echo(f"generation {swapped.generation} serves {swapped.version}")

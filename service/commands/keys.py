@@ -1,7 +1,8 @@
-"""``fullrank keys``: who may call the service."""
+"""``fullrank keys``: create, list and revoke the API keys of the service."""
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,53 +11,80 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.output import Json, print_json
+from fullrank.cli.arguments import Json
+from fullrank.cli.commands import needs
+from fullrank.cli.output import print_json
 
 Bundles = Annotated[
     Path,
-    typer.Option(metavar="BUNDLES", help="Folder of bundles.", envvar="FULLRANK_BUNDLES"),
+    typer.Option(
+        "--bundles", metavar="BUNDLES", help="Folder of bundles.", envvar="FULLRANK_BUNDLES"
+    ),
 ]
 File = Annotated[
     Path | None,
-    typer.Option(help="File of the keys; else keys.json in BUNDLES.", envvar="FULLRANK_KEYS"),
+    typer.Option(help="File of the keys; default: keys.json in BUNDLES.", envvar="FULLRANK_KEYS"),
 ]
 
 
+app = typer.Typer(help="Create, list or revoke the API keys of the service.", no_args_is_help=True)
+
+
 def _path(bundles: Path, file: Path | None) -> Path:
-    from service.auth.keys import FILE
+    with needs("service"):
+        from service.auth.keys import FILE
 
     return bundles / FILE if file is None else file
 
 
+def _checked_days(days: float | None) -> float | None:
+    if days is not None and math.isnan(days):
+        raise typer.BadParameter("nan is not a number of days", param_hint="'--days'")
+    return days
+
+
+@app.command()
 def create(
     scope: Annotated[
-        list[str], typer.Option(help="What it may do: search, ingest, events, admin; repeatable.")
+        list[str],
+        typer.Option(help="Scope of the key: search, ingest, events or admin; may be repeated."),
     ],
     id: Annotated[
-        str | None, typer.Option(help="Its name in lists and logs; else one is drawn.")
+        str | None, typer.Option(help="Name of the key in lists and logs; default: a random one.")
     ] = None,
     days: Annotated[
         float | None,
-        typer.Option(help="Good for so many days; else until revoked.", min=0.001, max=36_500),
+        typer.Option(
+            help="Days until it expires; default: never.",
+            min=0.001,
+            max=36_500,
+            callback=_checked_days,
+        ),
     ] = None,
     bundles: Bundles = Path("bundles"),
     file: File = None,
     json: Json = False,
 ) -> None:
-    """Make a key and print it, this once; running services take it within a second."""
-    from service.auth.keys import create_key
+    """Create a key and print its token, which is shown only now.
+
+    Running services accept it within a second.
+    """
+    with needs("service"):
+        from service.auth.keys import create_key
 
     key, token = create_key(_path(bundles, file), scope, id, days)
     if json:
         print_json({"id": key.id, "scopes": sorted(key.scopes), "token": token})
         return
-    typer.echo(f"key {key.id}; it cannot be shown again:", err=True)
+    typer.echo(f"key {key.id}; its token cannot be shown again:", err=True)
     typer.echo(token)
 
 
+@app.command("list")
 def list_(bundles: Bundles = Path("bundles"), file: File = None, json: Json = False) -> None:
-    """List the keys, never the tokens."""
-    from service.auth.keys import read_keys
+    """List the keys, without their tokens."""
+    with needs("service"):
+        from service.auth.keys import read_keys
 
     keys = list((read_keys(_path(bundles, file)) or {}).values())
     rows = [
@@ -67,7 +95,7 @@ def list_(bundles: Bundles = Path("bundles"), file: File = None, json: Json = Fa
             "expires": None
             if key.expires is None
             else datetime.fromtimestamp(key.expires, UTC).isoformat(),
-            "expired": key.ended(),
+            "expired": key.is_expired(),
         }
         for key in keys
     ]
@@ -78,17 +106,19 @@ def list_(bundles: Bundles = Path("bundles"), file: File = None, json: Json = Fa
     for heading in ("id", "scopes", "created", "expires"):
         table.add_column(heading, overflow="fold")
     for row, key in zip(rows, keys, strict=True):
-        expires = f"{row['expires'] or 'never'}{' (over)' if row['expired'] else ''}"
+        expires = f"{row['expires'] or 'never'}{' (expired)' if row['expired'] else ''}"
         table.add_row(key.id, ", ".join(sorted(key.scopes)), key.created, expires)
     Console().print(table)
 
 
+@app.command()
 def revoke(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Of the key, as `list` shows it.")],
+    id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, as `list` shows it.")],
     bundles: Bundles = Path("bundles"),
     file: File = None,
 ) -> None:
-    """Take a key away; running services refuse it within a second."""
-    from service.auth.keys import revoke_key
+    """Revoke a key; running services refuse it within a second."""
+    with needs("service"):
+        from service.auth.keys import revoke_key
 
     revoke_key(_path(bundles, file), id)

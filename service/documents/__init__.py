@@ -1,12 +1,13 @@
 """Documents that are written while the service runs.
 
-    reading.py      the body of a request → documents, each checked, or why not
-    log.py          what was written and deleted, in one order, in one SQLite file
-    idempotency.py  answers kept by the key that a client gave its request
-    writer.py       requests of one worker → the log, those that wait in one commit
+    reading.py      the body of a request → documents, or the reason why one is invalid
+    submission.py   the types of a request to the log and of its result
+    log.py          all writes and deletions in one order, in one SQLite file; logfile.py refuses one that was replaced
+    idempotency.py  answers stored under the keys of requests
+    writer.py       requests of one worker → the log, several in one commit
     follow.py       the log → the view that each loaded model serves
-    live.py         both ends together, as routes and the registry use them
-    compact.py      a model's documents and the log's, written as one new bundle
+    live.py         writer and follower together, for routes and the registry
+    compact.py      a bundle and its live documents → a new bundle
 
-A bundle's name is its collection: what is written belongs to every version of that name.
+The collection of a write is the name of a bundle: it belongs to every version of that name.
 """

@@ -1,8 +1,8 @@
-"""Live documents written into a new version of their bundle, in a process of its own; readers never wait.
+"""Write live documents into a new version of their bundle, in a separate process; readers never wait.
 
-The new version holds the bundle's rows that are still there, copied as they are, and the added documents as they were
-encoded, and says up to which operation of the log (``log_position``): whoever loads it replays only what came later.
-Like every bundle it is there whole or not at all.
+The new version contains the remaining rows of the bundle, copied unchanged, and the added documents as they were
+encoded. Its ``log_position`` says up to which operation of the log, so a worker that loads it replays only later ones.
+Like every bundle it is written completely or not at all.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import golden
-from fullrank.bundle.catalog import list_bundles, open_bundle, read_manifest, stream_bundle
+from fullrank.bundle import golden, list_bundles, open_bundle, read_manifest, stream_bundle
 from fullrank.bundle.manifest import GOLDEN, LogPosition
 from fullrank.errors import BundleError
 from fullrank.live import View
@@ -23,20 +22,23 @@ from fullrank.progress import Progress, silent
 from service.documents.follow import contained, replayed
 from service.documents.log import Log
 
-# A worker that is slow to follow has read, by then, what is removed from the log.
+# Operations younger than this stay in the log, for workers that are slow to follow.
 _SETTLED_S = 60.0
 _TUNING, _QUERY_WORDS, _SEED = 400, 8, 1
 
 
 class NothingToCompact(BundleError):
-    """The log holds nothing that the bundle lacks."""
+    """The log has no operation that the bundle lacks."""
 
 
 @dataclass(frozen=True)
 class Compacted:
     """A new version.
 
-    documents  in it; before: in its parent; seq: the last operation in it
+    path              its folder
+    parent            the version that it was made of
+    documents, before number of documents in it, and in its parent
+    seq               the last operation in it
     """
 
     path: Path
@@ -46,18 +48,24 @@ class Compacted:
     seq: int
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {**asdict(self), "path": str(self.path), "version": self.path.name}
 
 
 def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compacted:
-    """Write a new version of a bundle beside it, with its live documents in it.
+    """Write a new version of a bundle, in the same folder, that contains its live documents.
 
-    Raises NothingToCompact, BundleError, LogError; then nothing was changed.
+    Args:
+        bundle: the folder of a version.
+        log_path: the log.
+        progress: called with the progress of each step.
+
+    Raises:
+        NothingToCompact, BundleError, LogError: nothing was changed.
     """
     log = Log.existing(log_path)
     if log is None:
-        raise NothingToCompact(f"{log_path}: nothing was ever written")
+        raise NothingToCompact(f"{log_path}: no live document was ever written")
     try:
         parent = open_bundle(bundle)
         followed = replayed(parent, log)
@@ -66,16 +74,18 @@ def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compac
         log.close()
     view = followed.view
     if view.seq == followed.since:
-        raise NothingToCompact(f"{parent.version}: the log holds nothing that it lacks")
+        raise NothingToCompact(f"{parent.version}: it contains every operation of the log")
     if not len(view):
-        raise BundleError(f"{parent.version}: no document would be left")
-    asked = [a.query for a in golden.parse((bundle / GOLDEN).read_text(encoding="utf-8"))]
+        raise BundleError(
+            f"{parent.version}: every document is deleted, so the new version would be empty"
+        )
+    golden_queries = [a.query for a in golden.parse((bundle / GOLDEN).read_text(encoding="utf-8"))]
     path = stream_bundle(
         bundle.absolute().parent.parent,
         parent.name,
         model=view.encoder,
         batches=view.batches(),
-        golden_queries=asked,
+        golden_queries=golden_queries,
         card={
             "parent": parent.version,
             "parent_bundle_id": parent.bundle_id,
@@ -94,7 +104,7 @@ def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compac
 
 
 def _sample(view: View) -> Sequence[str]:
-    """Words that follow one another in documents, drawn by a seed: what the fast mode is tuned with."""
+    """Draw consecutive words of random documents, as queries for tuning the fast mode."""
     draw = np.random.default_rng(_SEED)
     store = view.base.store
     queries = []
@@ -106,17 +116,17 @@ def _sample(view: View) -> Sequence[str]:
 
 
 def trim(root: Path, name: str, log_path: Path, settled_s: float = _SETTLED_S) -> int:
-    """Remove from the log what every version of a name on disk holds; how many operations went."""
+    """Remove from the log the operations that every version of a name on disk contains; return how many."""
     log = Log.existing(log_path)
     if log is None:
         return 0
     try:
-        held = [
+        positions = [
             contained(read_manifest(info.path), log)
             for info in list_bundles(root)
             if info.name == name
         ]
-        least = min(held, default=0)
+        least = min(positions, default=0)
         return log.remove(name, least, settled_s) if least else 0
     finally:
         log.close()

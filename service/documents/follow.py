@@ -1,7 +1,7 @@
-"""The log, followed by one worker: what each loaded model serves with the documents written since.
+"""Follow the log in one worker: each loaded model serves its bundle with the documents written since.
 
-A thread reads what is new (at once after a write of this worker, else every few hundredths of a second) and replaces
-the view of each model by one assignment. A model that is being loaded is brought up to the log before it may serve.
+A thread reads new operations, at once after a write of this worker and otherwise every few hundredths of a second, and
+replaces the view of each model by one assignment. A model that is being loaded is brought up to date before it serves.
 """
 
 from __future__ import annotations
@@ -12,33 +12,34 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from logging import getLogger
-from pathlib import Path
 from typing import NamedTuple
 
 import orjson
 
-from fullrank.bundle.catalog import Bundle
+from fullrank.bundle import Bundle
 from fullrank.bundle.manifest import Manifest
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
-from service.documents.log import Log, LogError, Logged
+from service.documents.log import Log, LogError
+from service.documents.logfile import LogFile
+from service.documents.submission import Logged
 
-# Operations applied in one step: a view is replaced, and requests come in between, that often.
+# Operations applied in one step. After each step the view is replaced, and requests get their turn.
 CHUNK = 256
-# Operations applied in one step to a bundle that does not serve yet.
+# The same for a bundle that does not serve yet.
 _REPLAYED = 4096
-# The same trouble is not told again for so long.
-_QUIET_S = 10.0
+# Shortest pause between log lines about failures.
+_LOG_PAUSE_S = 10.0
 _log = getLogger(__name__)
 
 
 class BeyondTheEnd(Exception):
-    """A number that the log has not given yet."""
+    """A sequence number that was never assigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A view; all operations on its collection up to seq are in it, and those up to since in the bundle itself."""
+    """A view that contains all operations on its collection up to seq; the bundle itself contains those up to since."""
 
     view: View
     seq: int
@@ -52,16 +53,17 @@ class _Waiter(NamedTuple):
 
 
 def operations(found: Sequence[Logged]) -> list[Operation]:
-    """What was read of the log, as views take it."""
+    """Convert operations of the log to those of views."""
     return [
         Operation(o.seq, o.id, None if o.fields is None else orjson.loads(o.fields)) for o in found
     ]
 
 
 def replayed(bundle: Bundle, log: Log | None) -> Followed:
-    """The view of a bundle with everything that the log holds beyond it.
+    """Return the view of a bundle with all later operations of the log.
 
-    Raises BundleError where operations are gone that the bundle lacks, or its model takes none.
+    Raises:
+        BundleError: the log no longer has operations that the bundle lacks, or the model accepts no live documents.
     """
     if log is None:
         return Followed(View.of(bundle), 0, 0)
@@ -71,8 +73,8 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
     removed = log.removed(bundle.name)
     if seq < removed:
         raise BundleError(
-            f"{bundle.version}: holds the live documents up to operation {seq}, but those up to {removed}"
-            " are no longer in the log: another bundle of this name holds them"
+            f"{bundle.version}: contains the live documents up to operation {seq}, but the log no longer has those"
+            f" up to {removed}: another bundle of this name contains them"
         )
     view = View.of(bundle, seq)
     try:
@@ -83,26 +85,32 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
                 return Followed(view, seq, since)
             seq = upto
     except DocumentRefused as error:
-        raise BundleError(f"the log holds live documents for {bundle.name}: {error}") from error
+        raise BundleError(f"the log has live documents for {bundle.name}: {error}") from error
 
 
 def contained(manifest: Manifest, log: Log) -> int:
-    """Up to which number a bundle holds what this log says; what it holds of another log does not count."""
+    """Return the number up to which a bundle contains this log; 0 if its position is in another log."""
     position = manifest.log_position
     return position.seq if position is not None and position.log == log.id else 0
 
 
 class Tail:
-    """The views of one worker. ``prepare``, ``release`` and ``views`` may be called on any thread."""
+    """The views of one worker. ``prepare``, ``release`` and ``views`` may be called from any thread."""
 
     def __init__(
-        self, path: Path, *, poll_s: float = 0.05, changed: Callable[[], None] = lambda: None
+        self, file: LogFile, *, poll_s: float = 0.05, changed: Callable[[], None] = lambda: None
     ) -> None:
-        """changed: called on the following thread whenever a view was replaced."""
-        self._path = path
+        """Follow a log.
+
+        Args:
+            file: the log.
+            poll_s: how often to look for writes of other workers.
+            changed: called on the following thread after each replacement of a view.
+        """
+        self._file = file
         self._poll_s = poll_s
         self._changed = changed
-        # By the identity of the bundle: a version that is opened anew is there twice for a while.
+        # By the identity of the bundle: for a while, a version that was opened again is here twice.
         self._followed: dict[int, Followed] = {}
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
@@ -110,20 +118,20 @@ class Tail:
         self._log: Log | None = None
         self._wake = threading.Event()
         self._closed = False
-        self._told = -_QUIET_S
+        self._logged_at = -_LOG_PAUSE_S
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
 
-    # -- which models -------------------------------------------------------------------------
+    # -- followed bundles ---------------------------------------------------------------------
 
     def prepare(self, bundle: Bundle) -> None:
-        """Bring a bundle up to the log, and follow it from there. Raises BundleError."""
+        """Bring a bundle up to date with the log, then keep following. Raises BundleError."""
         followed = self._replayed(bundle)
         with self._lock:
             self._followed[id(bundle)] = followed
 
     def _replayed(self, bundle: Bundle) -> Followed:
         try:
-            log = Log.existing(self._path)
+            log = self._file.existing()
             try:
                 return replayed(bundle, log)
             finally:
@@ -140,34 +148,36 @@ class Tail:
             self._followed.pop(id(bundle), None)
 
     def views(self, name: str | None = None) -> list[Followed]:
-        """What is followed of one collection, or of all."""
+        """Return the followed bundles of one collection, or of all."""
         followed = list(self._followed.values())
         return [f for f in followed if name in (None, f.view.bundle.name)]
 
     # -- for requests -------------------------------------------------------------------------
 
     async def view(self, bundle: Bundle, min_seq: int = 0, timeout_s: float = 2.0) -> View:
-        """The view of a bundle; with min_seq one that holds all operations up to that number.
+        """Return the view of a bundle, once it contains all operations up to min_seq.
 
-        Raises TimeoutError where that takes too long, BeyondTheEnd where the number was never given.
+        Raises:
+            TimeoutError: it does not within timeout_s.
+            BeyondTheEnd: the number was never assigned.
         """
         followed = self._followed.get(id(bundle))
         if followed is not None and followed.seq < min_seq:
             await self.wait(bundle, min_seq, timeout_s)
             followed = self._followed.get(id(bundle))
         if followed is None:
-            # Let go of a moment ago, by a swap that this request did not see.
+            # A swap has released it after this request had read what serves.
             followed = await asyncio.to_thread(self._replayed, bundle)
             if followed.seq < min_seq:
                 raise BeyondTheEnd
         return followed.view
 
     async def wait(self, bundle: Bundle, seq: int, timeout_s: float) -> None:
-        """Until the view of a bundle holds all operations up to a number. Raises as ``view``."""
+        """Wait until the view of a bundle contains all operations up to a number. Raises as ``view``."""
         self._loop = asyncio.get_running_loop()
         waiter = _Waiter(bundle, seq, self._loop.create_future())
         self._waiters.append(waiter)
-        # Asked only now: a view replaced before this line woke nobody.
+        # After the append, because a view that was replaced earlier did not wake this request.
         self._settle()
         self.nudge()
         try:
@@ -178,11 +188,11 @@ class Tail:
                 self._waiters.remove(waiter)
 
     def nudge(self) -> None:
-        """Read the log now."""
+        """Read the log at once."""
         self._wake.set()
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Start following."""
         self._thread.start()
 
     def close(self) -> None:
@@ -193,7 +203,7 @@ class Tail:
             self._thread.join()
 
     def _settle(self, beyond: Sequence[_Waiter] = ()) -> None:
-        """Wake who waits for what is there by now; on the event loop."""
+        """Wake the requests whose operations are visible now; on the event loop."""
         for waiter in list(self._waiters):
             followed = self._followed.get(id(waiter.bundle))
             if waiter.future.done() or (followed is not None and followed.seq < waiter.seq):
@@ -213,65 +223,67 @@ class Tail:
             try:
                 self._follow()
             except Exception as error:
-                self._trouble(error)
-            # What comes in a stream is applied in larger steps, and requests have half of the time for themselves.
+                self._on_failure(error)
+            # Sleep as long as the work took: requests get half of the time, and a stream of writes larger steps.
             if not self._waiters:
                 time.sleep(min(time.perf_counter() - began, self._poll_s))
         if self._log is not None:
             self._log.close()
 
     def _follow(self) -> None:
-        """Bring every view up to the log as it is now."""
+        """Bring every view up to date with the log."""
         asked = list(self._waiters)
         if self._log is None:
-            self._log = Log.existing(self._path)
+            self._log = self._file.existing()
         if self._log is None:
-            self._tell(asked)  # their numbers were never given
+            self._wake_waiters(asked)  # their numbers were never assigned
             return
-        # Of one moment: an operation that is replaced meanwhile would be in no step.
+        # One snapshot: an operation that is replaced between two steps would otherwise be in neither.
         with self._log.snapshot():
             head = self._log.head()
-            # Their numbers were given before they came, or never.
-            self._tell([waiter for waiter in asked if waiter.seq > head])
+            # A number beyond the head was never assigned, because clients learn it only after the commit.
+            self._wake_waiters([waiter for waiter in asked if waiter.seq > head])
             behind = True
             while behind and not self._closed:
-                # A step of each in turn, so that none waits for another's backlog.
+                # One step of each view in turn, so that no view waits for the backlog of another.
                 behind = False
                 for followed in list(self._followed.values()):
                     if followed.seq < head and self._step(self._log, followed, head):
                         behind = True
+        # Check the file last, so that acknowledged operations become visible even if it was removed.
+        self._log.check_in_place()
 
     def _step(self, log: Log, followed: Followed, head: int) -> bool:
-        """Some operations on towards head; whether there may be more."""
+        """Apply some operations towards head; return whether there may be more."""
         bundle = followed.view.bundle
         found, upto = log.after(bundle.name, max(followed.seq, followed.view.seq), CHUNK)
         try:
             view = followed.view.apply(operations(found))
         except DocumentRefused as error:
-            self._trouble(error)
+            self._on_failure(error)
             return False
         with self._lock:
             if self._followed.get(id(bundle)) is not followed:
-                return True  # prepared anew, or let go of
-            # Where numbers are missing there may be documents that were written again, which a later step has.
-            whole = upto == head or upto == followed.seq + len(found)
-            seq = upto if whole else followed.seq
+                return True  # it was prepared again, or released
+            # Numbers may be missing because later operations have replaced these; a later step has those.
+            is_complete = upto == head or upto == followed.seq + len(found)
+            seq = upto if is_complete else followed.seq
             self._followed[id(bundle)] = replace(followed, view=view, seq=seq)
         self._changed()
-        self._tell()
+        self._wake_waiters()
         return True
 
-    def _tell(self, beyond: Sequence[_Waiter] = ()) -> None:
+    def _wake_waiters(self, beyond: Sequence[_Waiter] = ()) -> None:
         if self._waiters and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._settle, beyond)
 
-    def _trouble(self, error: Exception) -> None:
-        """Reads go on without what is new; the next round tries again."""
+    def _on_failure(self, error: Exception) -> None:
+        """Log a failure; reads go on without new operations, and the next round tries again."""
         if self._log is not None and not isinstance(error, DocumentRefused):
             self._log.close()
             self._log = None
-        if time.monotonic() - self._told > _QUIET_S:
-            self._told = time.monotonic()
+        if time.monotonic() - self._logged_at > _LOG_PAUSE_S:
+            self._logged_at = time.monotonic()
             _log.error(
                 "live documents are not followed: %s",
                 error,

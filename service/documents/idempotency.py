@@ -1,7 +1,7 @@
-"""Idempotency keys: a request sent twice is kept once and answered alike.
+"""Idempotency keys: a request that is sent twice is stored once and gets the same answer.
 
-The answer is kept in the transaction that keeps the writes, so there is no moment at which one is there without the
-other. A day later it is forgotten, and the key is free again.
+The answer is stored in the transaction that stores the writes, so neither exists without the other. It expires
+after a day; then the key may be used again.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ CREATE INDEX keys_by_age ON keys (created)
 
 
 class KeyReused(Exception):
-    """The key was given to another request before."""
+    """The key belongs to another request."""
 
 
 def digest(*parts: bytes) -> bytes:
-    """What tells requests apart: each part with its length, hashed."""
+    """Hash what identifies a request; each part is hashed with its length."""
     hashed = hashlib.blake2b(digest_size=32)
     for part in parts:
         hashed.update(len(part).to_bytes(8, "little"))
@@ -37,7 +37,7 @@ def digest(*parts: bytes) -> bytes:
 
 
 def find(db: sqlite3.Connection, key: str, wanted: bytes) -> tuple[bytes, int] | None:
-    """The answer kept under a key and its last number. Raises KeyReused where the digest is another."""
+    """Return the answer stored under a key and its last sequence number. Raises KeyReused if the digest differs."""
     row = db.execute("SELECT digest, answer, seq FROM keys WHERE key = ?", (key,)).fetchone()
     if row is None:
         return None
@@ -49,11 +49,11 @@ def find(db: sqlite3.Connection, key: str, wanted: bytes) -> tuple[bytes, int] |
 def keep(
     db: sqlite3.Connection, key: str, digest: bytes, answer: bytes, seq: int, now: float
 ) -> None:
-    """Keep an answer."""
+    """Store an answer."""
     packed = zlib.compress(answer, 1)
     db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", (key, digest, packed, seq, now))
 
 
 def expire(db: sqlite3.Connection, now: float) -> None:
-    """Forget what is older than a day."""
+    """Delete answers that are older than a day."""
     db.execute("DELETE FROM keys WHERE created < ?", (now - KEPT_S,))

@@ -1,4 +1,4 @@
-"""The live documents of one worker: where writes go, and what reads see."""
+"""The live documents of one worker: writes go into the log, reads see views of it."""
 
 from __future__ import annotations
 
@@ -6,24 +6,26 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from fullrank.bundle.catalog import Bundle
+from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
 from fullrank.live import View
 from service import errors
 from service.documents.follow import BeyondTheEnd, Followed, Tail
 from service.documents.idempotency import KeyReused
-from service.documents.log import Caps, Kept, LogError, LogFull, Submission, TooManyLive
+from service.documents.log import LogError, LogFull, TooManyLive
+from service.documents.logfile import LogFile
+from service.documents.submission import Caps, Kept, Submission
 from service.documents.writer import Full, Writer
 from service.telemetry.metrics import Metrics
 
-# Writes wait while a view is so many operations behind: what is acknowledged is seen soon after.
+# Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
 _MAX_BEHIND = 1024
-# ... and no longer than this.
+# The longest such wait.
 _CATCH_UP_S = 5.0
 
 
 class LiveDocuments:
-    """What routes and the registry need. Problems leave as those of service.errors."""
+    """Live documents for routes and the registry. Failures are raised as problems of service.errors."""
 
     def __init__(
         self,
@@ -36,49 +38,50 @@ class LiveDocuments:
     ) -> None:
         self._wait_s = wait_s
         self._metrics = metrics
-        self._tail = Tail(path, poll_s=poll_s, changed=self._count)
-        self._writer = Writer(path, caps, committed=self._tail.nudge)
+        file = LogFile(path)
+        self._tail = Tail(file, poll_s=poll_s, changed=self._count)
+        self._writer = Writer(file, caps, committed=self._tail.nudge)
         self._written: dict[str, int] = {}
 
     def prepare(self, bundle: Bundle) -> None:
-        """Bring a bundle up to the log, and follow it from there. Raises BundleError."""
+        """Bring a bundle up to date with the log, then keep following. Raises BundleError."""
         self._tail.prepare(bundle)
         self._count()
 
     def start(self) -> None:
-        """Begin to follow the log."""
+        """Start following the log."""
         self._tail.start()
 
     async def close(self) -> None:
-        """Keep what waits, then stop."""
+        """Store waiting writes, then stop."""
         await asyncio.to_thread(self._writer.close)
         await asyncio.to_thread(self._tail.close)
 
     async def view(self, bundle: Bundle, min_seq: int = 0) -> View:
-        """What a bundle serves now; with min_seq not before it holds all operations up to that number."""
+        """Return what a bundle serves, once it contains all operations up to min_seq."""
         try:
             return await self._tail.view(bundle, min_seq, self._wait_s)
         except TimeoutError:
-            raise errors.Behind(f"Operation {min_seq} is not visible here yet.") from None
+            raise errors.NotYetVisible(f"Operation {min_seq} is not visible here yet.") from None
         except BundleError as error:
             raise errors.NotReady(f"{error}.") from None
         except BeyondTheEnd:
-            reason = "no write was ever acknowledged with this number"
+            reason = "is larger than the number of every acknowledged write"
             raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
 
     def views(self, name: str) -> Sequence[Followed]:
-        """The views of all loaded versions of a collection."""
+        """Return the views of all loaded versions of a collection."""
         return self._tail.views(name)
 
     async def write(self, submission: Submission) -> Kept:
-        """Keep the writes of one request; they are synced when this returns."""
+        """Store the writes of one request; they are synced when this returns."""
         await self._catch_up(submission.collection)
         try:
             kept = await self._writer.write(submission)
         except Full:
             raise errors.Overloaded("Too many writes are waiting; try again shortly.") from None
         except KeyReused:
-            raise errors.KeyReused from None
+            raise errors.IdempotencyKeyReused from None
         except TooManyLive as error:
             raise errors.TooManyDocuments(f"{error}.") from None
         except LogFull:
@@ -99,21 +102,23 @@ class LiveDocuments:
         self._count()
 
     def _count(self) -> None:
-        """Tell how far the views are; on whichever thread replaced one."""
+        """Update the metrics; called on the thread that replaced a view."""
         followed = self._tail.views()
         views = [f.view for f in followed]
-        self._metrics.live_documents.set(sum(part.live for view in views for part in view.added))
+        self._metrics.live_documents.set(sum(part.n_live for view in views for part in view.added))
         self._metrics.hidden_documents.set(
-            sum(len(view.bundle.documents) - view.base.live for view in views)
+            sum(len(view.bundle.documents) - view.base.n_live for view in views)
         )
         self._metrics.log_position.set(min((f.seq for f in followed), default=0))
 
     async def _catch_up(self, name: str) -> None:
-        """Wait while the views are far behind what this worker has written."""
+        """Wait while the views are far behind the writes of this worker."""
         seq = self._written.get(name, 0) - _MAX_BEHIND
         behind = [f.view.bundle for f in self._tail.views(name) if f.seq < seq]
         try:
             for bundle in behind:
                 await self._tail.wait(bundle, seq, _CATCH_UP_S)
         except (TimeoutError, BeyondTheEnd):
-            raise errors.Behind("Writes come faster than they can be made visible.") from None
+            raise errors.NotYetVisible(
+                "Writes come faster than they can be made visible."
+            ) from None

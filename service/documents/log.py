@@ -1,12 +1,12 @@
-"""The log of live documents: durable, in one order, one SQLite file for all workers of a machine.
+"""The log of live documents: durable, totally ordered, one SQLite file for all workers of a machine.
 
-An operation is acknowledged when the commit that holds it was synced (WAL, synchronous=FULL). Of each document only the
-newest operation is kept, a deletion too, so the file grows with the ids that were ever written, not with the writes;
-whoever replays what is left arrives at the same documents. Sequence numbers only ever rise and are never given twice.
+An operation is acknowledged after the commit that contains it was synced (WAL, synchronous=FULL). The log keeps only
+the newest operation on each document, deletions included, so the file grows with the number of ids, not of writes;
+replaying it gives the same documents. Sequence numbers only rise and are never reused.
 
-A bundle says up to which number of which log it holds all operations (``log_position`` of its manifest). Operations
-that every bundle of a collection holds may be removed; how far that went is noted, so that a bundle without them is
-not mistaken for one that has them.
+The manifest of a bundle (``log_position``) says up to which number of which log the bundle contains all operations.
+Operations that every bundle of a collection contains may be removed. The log records the last one removed, so that it
+recognises a bundle that lacks them.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from fullrank.errors import FullrankError
 from service.documents import idempotency
+from service.documents.submission import Caps, Kept, Logged, Submission, Write
 
 SCHEMA = 1
 FILE = "documents.sqlite"
 
-# Another worker's commit is waited for so long; it holds the lock for one sync.
+# Longest wait for the commit of another worker, which locks the file for one sync.
 _BUSY_S = 5.0
-# Pages (of 4 KiB) of the write-ahead log before it is copied into the file, and what it is cut to then.
+# Pages (of 4 KiB) of the write-ahead log before SQLite copies it into the file, and the size it is then cut to.
 _CHECKPOINT_PAGES, _WAL_BYTES = 4096, 64 << 20
-# Below this the disk counts as full whatever an error says.
+# With less free space than this an I/O error counts as a full disk.
 _ROOM_BYTES = 1 << 20
-# How old what each collection holds beyond a bundle may be when a write is held against the caps.
+# How long a count of the operations beyond a bundle is used for checking the caps.
 _COUNT_S = 1.0
-# Operations removed in one transaction: writers wait for no longer.
+# Operations removed in one transaction, which is as long as a writer may have to wait.
 _REMOVED_AT_ONCE = 5_000
 
 _TABLES = f"""
@@ -61,84 +60,37 @@ class LogError(FullrankError):
 
 
 class LogFull(LogError):
-    """The disk has no room for what was written; nothing of it was kept."""
+    """The disk is full; nothing was written."""
 
 
 class TooManyLive(LogError):
-    """More documents would wait for compaction than a worker may hold."""
-
-
-class Logged(NamedTuple):
-    """One operation as it is kept; fields is a JSON object, None for a deletion."""
-
-    seq: int
-    id: str
-    fields: bytes | None
-
-
-class Write(NamedTuple):
-    """A document to write (fields is a JSON object) or to delete (None)."""
-
-    id: str
-    fields: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """The writes of one request: all of them are kept, or none. Without writes: only asked for what the key kept.
-
-    render  the answer, given the number of the first write; the others follow without a gap
-    key     with digest: an answer already kept under this key for the same digest is given again
-    after   the number up to which a loaded bundle itself holds everything: what comes later counts against the caps
-    """
-
-    collection: str
-    writes: Sequence[Write]
-    render: Callable[[int], bytes]
-    key: str | None = None
-    digest: bytes = b""
-    after: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A submission that was kept: its answer and its last number; again: it had been kept before."""
-
-    answer: bytes
-    seq: int
-    again: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """What may wait for compaction in one collection."""
-
-    documents: int = 100_000
-    bytes: int = 512 << 20
+    """More live documents would wait for compaction than the caps allow."""
 
 
 Outcome = Kept | LogError | idempotency.KeyReused
 
 
 class Log:
-    """One connection, for one thread. Every method raises LogError where the file refuses."""
+    """One connection, for one thread. Every method raises LogError if SQLite refuses."""
 
     def __init__(self, path: Path) -> None:
-        """Open the log, made first where there is none."""
+        """Open the log; create it if it is missing."""
         self.path = path
         self._counts: dict[str, tuple[float, int, int, int]] = {}
         self._next_expiry = 0.0
-        with _explained(path):
-            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+        with _sqlite_errors(path):
+            self.connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             try:
-                self.id = self._ready()
+                self.id = self._prepare()
+                # Reading the id has opened the write-ahead log too.
+                self._files = {name: _identity(name) for name in (str(path), f"{path}-wal")}
             except BaseException:
-                self._db.close()
+                self.connection.close()
                 raise
 
     @classmethod
     def existing(cls, path: Path) -> Log | None:
-        """The log, or None where nothing was ever written: to read needs no file."""
+        """Open the log if there is one. Return None where nothing was ever written."""
         try:
             if path.stat().st_size == 0:
                 return None
@@ -149,30 +101,38 @@ class Log:
         return cls(path)
 
     def close(self) -> None:
-        """Let the file go."""
-        self._db.close()
+        """Close the file."""
+        self.connection.close()
 
-    def _ready(self) -> str:
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        self._db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+    def check_in_place(self) -> None:
+        """Raise LogError if the files that this connection writes are no longer the ones at the path.
+
+        SQLite does not notice: it goes on writing to a deleted file, whose content is lost when it is closed.
+        """
+        if any(_identity(name) != identity for name, identity in self._files.items()):
+            raise LogError(f"{self.path}: the file was removed or replaced; restart the service")
+
+    def _prepare(self) -> str:
+        self.connection.execute("PRAGMA synchronous = FULL")
+        self.connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        self.connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         version = self._version()
         if version == 0:
             self._make()
             version = self._version()
         if version != SCHEMA:
-            raise LogError(f"{self.path}: schema {version}, this release reads {SCHEMA}")
-        return str(self._db.execute("SELECT id FROM log").fetchone()[0])
+            raise LogError(f"{self.path}: has schema {version}; this release reads schema {SCHEMA}")
+        return str(self.connection.execute("SELECT id FROM log").fetchone()[0])
 
     def _version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        return int(self.connection.execute("PRAGMA user_version").fetchone()[0])
 
     def _make(self) -> None:
-        # Two workers may both find no file: the mode is set under a lock that nobody waits for by itself.
+        # Two workers may create the file at once. SQLite does not wait for the lock under which the mode is set.
         end = time.monotonic() + _BUSY_S
         while True:
             try:
-                self._db.execute("PRAGMA journal_mode = WAL")
+                self.connection.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > end:
@@ -181,29 +141,36 @@ class Log:
         with self._transaction():
             if self._version() == 0:
                 for statement in _TABLES.split(";"):
-                    self._db.execute(statement)
-                self._db.execute("INSERT INTO log VALUES (?)", (secrets.token_hex(16),))
-                self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+                    self.connection.execute(statement)
+                self.connection.execute("INSERT INTO log VALUES (?)", (secrets.token_hex(16),))
+                self.connection.execute(f"PRAGMA user_version = {SCHEMA}")
 
     # -- writing ------------------------------------------------------------------------------
 
     def commit(self, submissions: Sequence[Submission], caps: Caps) -> list[Outcome]:
-        """All submissions in one synced transaction; for each what became of it.
+        """Write all submissions in one synced transaction and return the outcome of each.
 
-        One that is refused (caps, a key of another request) leaves the others alone. Raises LogError
-        when nothing could be kept.
+        A submission that is refused (caps, a reused key) does not affect the others.
+
+        Raises:
+            LogError: nothing was stored, or the file that stores it was removed.
         """
         now = time.time()
-        with _explained(self.path), self._transaction():
+        # Before: a view that still follows a removed file must not show writes that are refused.
+        self.check_in_place()
+        with _sqlite_errors(self.path), self._transaction():
             if time.monotonic() >= self._next_expiry:
-                idempotency.expire(self._db, now)
+                idempotency.expire(self.connection, now)
                 self._next_expiry = time.monotonic() + 60
-            return [self._keep(submission, caps, now) for submission in submissions]
+            outcomes = [self._store(submission, caps, now) for submission in submissions]
+        # And after: only now is it certain that the synced file was at the path.
+        self.check_in_place()
+        return outcomes
 
-    def _keep(self, submission: Submission, caps: Caps, now: float) -> Outcome:
+    def _store(self, submission: Submission, caps: Caps, now: float) -> Outcome:
         if submission.key is not None:
             try:
-                found = idempotency.find(self._db, submission.key, submission.digest)
+                found = idempotency.find(self.connection, submission.key, submission.digest)
             except idempotency.KeyReused as error:
                 return error
             if found is not None:
@@ -216,7 +183,7 @@ class Log:
             return error
         first = self._head() + 1
         collection = submission.collection
-        self._db.executemany(
+        self.connection.executemany(
             "INSERT OR REPLACE INTO operations VALUES (?, ?, ?, ?, ?, ?)",
             (
                 (seq, collection, w.id, w.fields, _bytes(w), now)
@@ -225,11 +192,11 @@ class Log:
         )
         answer, last = submission.render(first), first + len(submission.writes) - 1
         if submission.key is not None:
-            idempotency.keep(self._db, submission.key, submission.digest, answer, last, now)
+            idempotency.keep(self.connection, submission.key, submission.digest, answer, last, now)
         return Kept(answer, last)
 
     def _check_room(self, submission: Submission, caps: Caps) -> None:
-        """Raises TooManyLive. What other workers wrote is counted again every second, so caps are kept loosely."""
+        """Raise TooManyLive above the caps. They are not exact: other workers' writes are counted once a second."""
         name, after = submission.collection, submission.after
         counted, since, count, size = self._counts.get(name, (0.0, -1, 0, 0))
         if since != after or time.monotonic() - counted > _COUNT_S:
@@ -237,10 +204,10 @@ class Log:
         count += len(submission.writes)
         size += sum(map(_bytes, submission.writes))
         if count > caps.documents or size > caps.bytes:
-            # What replaces others was counted beside them.
+            # Count again without the operations that these writes replace.
             count, size = self._count(name, after)
             for id, write in {write.id: write for write in submission.writes}.items():
-                old = self._db.execute(
+                old = self.connection.execute(
                     "SELECT bytes FROM operations WHERE collection = ? AND id = ? AND seq > ?",
                     (name, id, after),
                 ).fetchone()
@@ -248,14 +215,14 @@ class Log:
                 size += _bytes(write) - (0 if old is None else old[0])
         if count > caps.documents or size > caps.bytes:
             raise TooManyLive(
-                f"{name} holds as many live documents as it may ({caps.documents} operations,"
+                f"{name} has as many live documents as it may have ({caps.documents} operations,"
                 f" {caps.bytes >> 20} MB): compact it"
             )
         self._counts[name] = counted, after, count, size
 
     def _count(self, collection: str, after: int) -> tuple[int, int]:
-        """Operations beyond a number, and their bytes."""
-        count, size = self._db.execute(
+        """Return the number of operations beyond a sequence number, and their bytes."""
+        count, size = self.connection.execute(
             "SELECT count(*), coalesce(sum(bytes), 0) FROM operations WHERE collection = ? AND seq > ?",
             (collection, after),
         ).fetchone()
@@ -264,23 +231,27 @@ class Log:
     # -- reading ------------------------------------------------------------------------------
 
     def head(self) -> int:
-        """The last number given; 0 where nothing was written."""
-        with _explained(self.path):
+        """Return the last sequence number; 0 where nothing was written."""
+        with _sqlite_errors(self.path):
             return self._head()
 
     def _head(self) -> int:
-        row = self._db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'operations'")
+        row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'operations'")
         return int((row.fetchone() or (0,))[0])
 
     def after(self, collection: str, seq: int, limit: int) -> tuple[list[Logged], int]:
-        """The next operations on a collection, oldest first, and the number up to which they are all there are."""
+        """Read the next operations on a collection, oldest first, at most ``limit``.
+
+        Returns:
+            the operations, and the number up to which there are no others.
+        """
         with self.snapshot():
             head = self._head()
             if head <= seq:
                 return [], seq
             found = [
                 Logged(*row)
-                for row in self._db.execute(
+                for row in self.connection.execute(
                     "SELECT seq, id, fields FROM operations "
                     "WHERE collection = ? AND seq > ? ORDER BY seq LIMIT ?",
                     (collection, seq, limit),
@@ -290,58 +261,63 @@ class Log:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Whatever is read meanwhile is of one moment; writers go on."""
-        if self._db.in_transaction:
+        """Read one consistent state inside this context; writers are not blocked."""
+        if self.connection.in_transaction:
             yield
             return
-        with _explained(self.path), self._transaction("DEFERRED"):
+        with _sqlite_errors(self.path), self._transaction("DEFERRED"):
             yield
 
     def removed(self, collection: str) -> int:
-        """Operations up to this number were removed: only bundles have them. 0 where none were."""
-        with _explained(self.path):
-            row = self._db.execute("SELECT seq FROM removed WHERE collection = ?", (collection,))
+        """Return the number up to which operations were removed and only bundles contain them; 0 for none."""
+        with _sqlite_errors(self.path):
+            row = self.connection.execute(
+                "SELECT seq FROM removed WHERE collection = ?", (collection,)
+            )
             return int((row.fetchone() or (0,))[0])
 
     # -- removing -----------------------------------------------------------------------------
 
     def skip(self, collection: str, seq: int) -> None:
-        """Never give a number up to this one: a bundle holds operations of this log that the file lacks.
+        """Never use a number up to this one, and note those operations as removed.
 
-        So it is where an older copy of the file was put back. They are noted as removed.
+        Needed where an older copy of the file was restored: a bundle contains operations that the file lacks.
         """
-        with _explained(self.path), self._transaction():
+        with _sqlite_errors(self.path), self._transaction():
             if self._head() < seq:
-                self._db.execute("DELETE FROM sqlite_sequence WHERE name = 'operations'")
-                self._db.execute("INSERT INTO sqlite_sequence VALUES ('operations', ?)", (seq,))
+                self.connection.execute("DELETE FROM sqlite_sequence WHERE name = 'operations'")
+                self.connection.execute(
+                    "INSERT INTO sqlite_sequence VALUES ('operations', ?)", (seq,)
+                )
                 self._note_removed(collection, seq)
 
     def remove(self, collection: str, seq: int, min_age_s: float) -> int:
-        """Remove the operations up to a number, which every bundle of the collection holds; how many went.
+        """Remove the operations up to a number, which every bundle of the collection contains; return how many.
 
-        min_age_s  leaves alone what is younger, and all that comes after it: workers may not have read it yet
+        Args:
+            min_age_s: operations younger than this stay, and all later ones: workers may not have read them yet.
         """
-        with _explained(self.path):
-            [young] = self._db.execute(
+        with _sqlite_errors(self.path):
+            [young] = self.connection.execute(
                 "SELECT min(seq) FROM operations WHERE collection = ? AND seq <= ? AND created > ?",
                 (collection, seq, time.time() - min_age_s),
             ).fetchone()
             last = seq if young is None else young - 1
-            gone = 0
+            removed = 0
             while True:
                 with self._transaction():
-                    cursor = self._db.execute(
+                    cursor = self.connection.execute(
                         "DELETE FROM operations WHERE seq IN (SELECT seq FROM operations "
                         "WHERE collection = ? AND seq <= ? ORDER BY seq LIMIT ?)",
                         (collection, last, _REMOVED_AT_ONCE),
                     )
                     if cursor.rowcount == 0:
-                        return gone
+                        return removed
                     self._note_removed(collection, last)
-                    gone += cursor.rowcount
+                    removed += cursor.rowcount
 
     def _note_removed(self, collection: str, seq: int) -> None:
-        self._db.execute(
+        self.connection.execute(
             "INSERT INTO removed VALUES (?, ?) ON CONFLICT (collection) "
             "DO UPDATE SET seq = max(seq, excluded.seq)",
             (collection, seq),
@@ -351,16 +327,25 @@ class Log:
 
     @contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
-        self._db.execute(f"BEGIN {kind}")
+        self.connection.execute(f"BEGIN {kind}")
         try:
             yield
-            self._db.execute("COMMIT")
+            self.connection.execute("COMMIT")
         except BaseException:
-            # Counted with what is now not there.
+            # The counts include the writes that are rolled back.
             self._counts.clear()
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
             raise
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if it does not exist."""
+    try:
+        status = os.stat(name)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _bytes(write: Write) -> int:
@@ -368,7 +353,7 @@ def _bytes(write: Write) -> int:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _sqlite_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
@@ -377,14 +362,14 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _reason(path: Path, error: sqlite3.Error) -> LogError:
     name = getattr(error, "sqlite_errorname", "") or type(error).__name__
-    if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and not _has_room(path)):
+    if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and not _has_free_space(path)):
         return LogFull(f"{path}: {os.strerror(errno.ENOSPC)}")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return LogError(f"{path}: another process holds it")
+        return LogError(f"{path}: another process has locked it")
     return LogError(f"{path}: {error} ({name})")
 
 
-def _has_room(path: Path) -> bool:
+def _has_free_space(path: Path) -> bool:
     try:
         found = os.statvfs(path.parent)
     except OSError:

@@ -1,7 +1,7 @@
-"""Group commit: the requests of one worker that wait for the disk share one sync.
+"""Group commit: requests of one worker that wait for the disk share one sync.
 
-A thread takes all that waits, keeps it in one transaction and wakes the requests. While it waits for the disk the next
-ones gather, so the number of syncs falls as the number of writers rises.
+A thread stores all waiting submissions in one transaction and wakes their requests. While it waits for the disk further
+ones queue up, so the number of syncs per write falls as the number of writers rises.
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from logging import getLogger
-from pathlib import Path
 from typing import NamedTuple
 
 from service.documents.idempotency import KeyReused
-from service.documents.log import Caps, Kept, Log, LogError, Outcome, Submission
+from service.documents.log import Log, LogError, Outcome
+from service.documents.logfile import LogFile
+from service.documents.submission import Caps, Kept, Submission
 
-# Requests in one transaction: what waits for the lock in other workers waits for all of them.
-_TOGETHER = 64
-# Requests that may wait for their transaction.
+# Requests in one transaction. Writers of other workers wait for all of them.
+_MAX_GROUP = 64
+# Requests that may wait for a transaction.
 _MAX_WAITING = 256
 _log = getLogger(__name__)
 
 
 class Full(Exception):
-    """As many requests wait for the disk as may."""
+    """Too many requests wait for the disk."""
 
 
 class _Waiting(NamedTuple):
@@ -35,17 +36,23 @@ class _Waiting(NamedTuple):
 
 
 class Writer:
-    """The writing end of the log in one worker. ``write`` is for the event loop."""
+    """Writes to the log in one worker. Call ``write`` on the event loop."""
 
     def __init__(
         self,
-        path: Path,
+        file: LogFile,
         caps: Caps,
         *,
         committed: Callable[[], None] = lambda: None,
     ) -> None:
-        """committed: called on the writer's thread after each commit."""
-        self._path, self._caps = path, caps
+        """Start the thread of the writer.
+
+        Args:
+            file: the log.
+            caps: how much may wait for compaction.
+            committed: called on the writer's thread after each commit.
+        """
+        self._file, self._caps = file, caps
         self._committed = committed
         self._waiting: deque[_Waiting] = deque()
         self._wake = threading.Condition()
@@ -55,9 +62,10 @@ class Writer:
         self._thread.start()
 
     async def write(self, submission: Submission) -> Kept:
-        """Keep the writes; when this returns they survive a power cut.
+        """Store a submission; when this returns it survives a power cut. A cancelled call may have stored it.
 
-        A request that is cancelled while it waits may be kept or not. Raises LogError, KeyReused, Full.
+        Raises:
+            LogError, KeyReused, Full: none of its writes was stored.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outcome] = loop.create_future()
@@ -74,7 +82,7 @@ class Writer:
         return outcome
 
     def close(self) -> None:
-        """Keep what waits, then stop."""
+        """Store the waiting submissions, then stop."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -87,38 +95,38 @@ class Writer:
                     self._wake.wait()
                 if not self._waiting:
                     break
-                count = min(len(self._waiting), _TOGETHER)
-                taken = [self._waiting.popleft() for _ in range(count)]
-            self._commit(taken)
+                count = min(len(self._waiting), _MAX_GROUP)
+                group = [self._waiting.popleft() for _ in range(count)]
+            self._commit(group)
         if self._log is not None:
             self._log.close()
 
-    def _commit(self, taken: list[_Waiting]) -> None:
+    def _commit(self, group: list[_Waiting]) -> None:
         outcomes: list[Outcome]
         try:
             if self._log is None:
-                self._log = Log(self._path)
-            outcomes = self._log.commit([waiting.submission for waiting in taken], self._caps)
+                self._log = self._file.open()
+            outcomes = self._log.commit([waiting.submission for waiting in group], self._caps)
         except Exception as error:
-            _log.error("nothing of %d requests was kept: %s", len(taken), error)
+            _log.error("%d write requests failed: %s", len(group), error)
             if not isinstance(error, LogError):
-                _log.exception("a defect")
+                _log.exception("unexpected error in the writer")
                 error = LogError(f"{type(error).__name__}")
-            outcomes = [error] * len(taken)
-            # A connection that failed is not used again: what it holds of the file may be no more.
+            outcomes = [error] * len(group)
+            # After a failure a new connection is opened: the old one may cache pages that are not in the file.
             if self._log is not None:
                 self._log.close()
                 self._log = None
         else:
             self._committed()
-        for waiting, outcome in zip(taken, outcomes, strict=True):
-            # A loop that is gone has nobody waiting.
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            # If the loop is closed, no request waits for the outcome.
             try:
-                waiting.loop.call_soon_threadsafe(_tell, waiting.future, outcome)
+                waiting.loop.call_soon_threadsafe(_resolve, waiting.future, outcome)
             except RuntimeError:
                 continue
 
 
-def _tell(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
+def _resolve(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
     if not future.done():
         future.set_result(outcome)

@@ -1,4 +1,4 @@
-"""What a route needs arrives as one of these."""
+"""The parts of the app that routes use, and FastAPI dependencies that provide them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import Annotated, cast
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Request
-from starlette.types import Scope
 
+from service.admission.admission import Admission, RateLimiter
+from service.auth.access import Access
 from service.documents.live import LiveDocuments
 from service.documents.reading import ID
-from service.edge.access import Access
-from service.edge.admission import SLOT, Admission, Rates
 from service.errors import Invalid
 from service.http.schemas import DocumentId
 from service.models.registry import Registry
-from service.models.serving import TAKEN, Taken
+from service.models.serving import REQUEST_MODEL, RequestModel
+from service.process.drain import Drain
 from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
+
+SLOT = "fullrank.slot"
+"""Key of the admission slot in the ASGI scope of a ranking request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,14 @@ class Services:
     ranker: Ranker
     access: Access
     admission: Admission
-    rates: Rates
+    rates: RateLimiter
     live: LiveDocuments
+    drain: Drain
+
+    @property
+    def draining(self) -> bool:
+        """Whether the worker is stopping: it finishes open requests and sends clients elsewhere."""
+        return self.drain.started
 
 
 async def _services(request: Request) -> Services:
@@ -43,24 +52,23 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-def take(scope: Scope, services: Services) -> Taken:
-    """What serves now, taken once for a request: everything in its answer comes from this one generation.
-
-    It is left in the scope for the headers of whatever the answer will be.
-    """
-    taken = scope[TAKEN] = Taken(services.registry.serving, scope.get(SLOT))
-    return taken
-
-
-async def _serving(request: Request, services: ServicesDep) -> Taken:
-    return take(request.scope, services)
+def serving_of(request: Request) -> RequestModel:
+    """Fix the model generation that answers a request, and note it for the response headers."""
+    services: Services = request.app.state.services
+    scope = request.scope
+    serving = scope[REQUEST_MODEL] = RequestModel(services.registry.serving, scope.get(SLOT))
+    return serving
 
 
-ServingDep = Annotated[Taken, Depends(_serving)]
+async def _serving(request: Request) -> RequestModel:
+    return serving_of(request)
+
+
+ServingDep = Annotated[RequestModel, Depends(_serving)]
 
 
 async def _path_id(id: DocumentId, request: Request) -> str:
-    """The id in the path. What is no UTF-8 has come out of it as U+FFFD: many such paths would be one document."""
+    """Check the document id in the path. Decoding turns bytes that are not UTF-8 into U+FFFD: many paths, one id."""
     try:
         unquote_to_bytes(request.scope.get("raw_path", b"")).decode()
     except UnicodeDecodeError:

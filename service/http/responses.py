@@ -1,4 +1,4 @@
-"""JSON answers through orjson."""
+"""JSON responses, written by orjson."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import orjson
 from starlette.responses import Response
 
 
-class Answer(Response):
-    """A JSON answer. Raises TypeError for what JSON cannot hold, lone surrogates included."""
+class JsonResponse(Response):
+    """A JSON response. Raises TypeError for values that JSON cannot hold, lone surrogates included."""
 
     media_type = "application/json"
 

@@ -1,7 +1,7 @@
-"""What is asked and what is answered. Strict: no coercion, no unknown field, no NaN, no surrogates.
+"""Define the requests and replies of the API. Strict: no coercion, no unknown field, no NaN, no surrogates.
 
-Caps that are settings (longest query, most hits, …) are checked by limits.py and written into the
-OpenAPI document by openapi.py; caps that are not settings stand here.
+Limits that are settings (longest query, most hits, …) are checked by limits.py and added to the OpenAPI document by
+openapi.py; the other limits are here.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from service.documents.reading import MAX_ID_CHARS
+
 MAX_PLACEMENTS = 16
 MAX_PER_PLACEMENT = 64
 MAX_BLOCKED = 10_000
@@ -18,11 +20,10 @@ MAX_FIELDS = 64
 MAX_FACETS = 16
 MAX_FACET_VALUES = 100
 MAX_FILTER_CHARS = 8192
-MAX_ID_CHARS = 512
 
 
 def _encodable(text: str) -> str:
-    # JSON can spell half of a surrogate pair; no text is one, and UTF-8 cannot hold it.
+    # JSON can spell half of a surrogate pair, which UTF-8 cannot encode.
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -45,8 +46,8 @@ ModelName = Annotated[
 Mode = Annotated[
     Literal["auto", "exact", "fast"],
     Field(
-        description="fast may miss a document that exact finds, and says so in certified; "
-        "auto is exact while that keeps to the service's budget"
+        description="fast may miss a document that exact finds, then certified is false; "
+        "auto is exact while exact searches stay within FULLRANK_EXACT_BUDGET_MS"
     ),
 ]
 Count = Annotated[int, Field(ge=1)]
@@ -55,10 +56,10 @@ MinSeq = Annotated[
     Field(
         ge=0,
         le=(1 << 63) - 1,
-        description="answer from all writes up to this `seq`; waits for them, for a moment",
+        description="answer from all writes up to this `seq`; waits up to FULLRANK_MIN_SEQ_WAIT_MS for them",
     ),
 ]
-# Its inside is read by fullrank.filters.query, which knows the fields.
+# fullrank.filters.query checks the conditions, because only it knows the fields.
 FilterJson = Annotated[
     dict[str, Any],
     Field(
@@ -68,7 +69,7 @@ FilterJson = Annotated[
 ]
 
 
-# In a path, and checked where documents are written: one that cannot be is not found.
+# Not checked here: writes check the id, and reads answer 404 to one that cannot exist.
 DocumentId = Annotated[
     str,
     Path(
@@ -79,25 +80,20 @@ DocumentId = Annotated[
         }
     ),
 ]
-_WITHIN = {"$ref": "#/components/schemas/FieldValue"}
+# Any JSON value. A recursive schema would say no more, and generators of clients cannot read it.
 FIELD_VALUE: dict[str, Any] = {
-    "description": "what a field of a document may hold: at most 16 deep, whole numbers of at most 64 bits",
-    "anyOf": [
-        {"type": ["null", "boolean", "string", "number"]},
-        {"type": "array", "items": _WITHIN},
-        {"type": "object", "additionalProperties": _WITHIN},
-    ],
+    "description": "any JSON value, at most 16 levels deep, whole numbers of at most 64 bits"
 }
 
 
 class Request(BaseModel):
-    """Base of what is asked."""
+    """Base of requests."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Reply(BaseModel):
-    """Base of what is answered."""
+    """Base of replies."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -109,9 +105,9 @@ class SearchRequest(Request):
     fields: list[FieldName] | None = Field(
         default=None,
         max_length=MAX_FIELDS,
-        description="stored fields to return; absent: all of them",
+        description="stored fields to return; absent: all",
     )
-    filter: FilterJson | None = Field(default=None, description="rank only what it lets through")
+    filter: FilterJson | None = Field(default=None, description="rank only documents that match")
     facets: list[FieldName] = Field(
         default=[],
         max_length=MAX_FACETS,
@@ -120,9 +116,7 @@ class SearchRequest(Request):
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
         default=10, description="most values of a facet"
     )
-    explain: bool = Field(
-        default=False, description="split each score and name the words behind it"
-    )
+    explain: bool = Field(default=False, description="split each score into its parts and words")
     mode: Mode = "auto"
     model: ModelName = "default"
     min_seq: MinSeq = 0
@@ -133,7 +127,7 @@ class BatchRequest(Request):
 
 
 class Page(Request):
-    """The page that placements stand on; at least one of title, text and keywords should speak."""
+    """The page that shows the placements; give at least one of title, text and keywords."""
 
     url: Text = Field(default="", max_length=4096)
     title: Text = Field(default="", max_length=4096)
@@ -150,22 +144,22 @@ class MatchRequest(Request):
     page: Page
     placements: list[Placement] = Field(min_length=1, max_length=MAX_PLACEMENTS)
     blocked_ids: list[Id] = Field(
-        default=[], max_length=MAX_BLOCKED, description="documents that must not be placed"
+        default=[], max_length=MAX_BLOCKED, description="documents not to place"
     )
     targeting: FilterJson | None = Field(
-        default=None, description="a filter: place only what it lets through"
+        default=None, description="a filter: place only documents that match"
     )
     fields: list[FieldName] | None = Field(
         default=None,
         max_length=MAX_FIELDS,
-        description="stored fields to return; absent: all of them",
+        description="stored fields to return; absent: all",
     )
     model: ModelName = "default"
     min_seq: MinSeq = 0
 
 
 class SimilarQuery(BaseModel):
-    """The query string of /similar, so numbers are read from text."""
+    """The query string of /similar. Not strict, because its numbers are text."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -181,7 +175,7 @@ class SimilarQuery(BaseModel):
 
 
 class WriteQuery(BaseModel):
-    """The query string of writes: which collection, by one of its models."""
+    """The query string of writes. The model names the collection."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -189,7 +183,7 @@ class WriteQuery(BaseModel):
 
 
 class DocumentQuery(WriteQuery):
-    """The query string of one document, so that its number is read from text."""
+    """The query string of reading a document. Not strict, because its number is text."""
 
     min_seq: MinSeq = 0
 
@@ -200,15 +194,15 @@ class ActivateRequest(Request):
 
 class WordScore(Reply):
     word: str
-    learned: float
-    exact: float
+    dense: float
+    lexical: float
 
 
 class Explanation(Reply):
-    """score = learned + exact + bias"""
+    """score = dense + lexical + bias"""
 
-    learned: float
-    exact: float
+    dense: float
+    lexical: float
     bias: float
     words: list[WordScore] = Field(description="the words that moved the score most")
 
@@ -220,31 +214,31 @@ class Hit(Reply):
     explanation: Explanation | None
 
 
-class Answered(Reply):
+class RankingReply(Reply):
     query_id: str
     model: str = Field(description="version that answered, also in X-Model-Version")
     generation: int
     took_ms: float
-    certified: bool = Field(description="provably the top of the full ranking")
+    certified: bool = Field(description="whether the hits are provably the top of the full ranking")
 
 
 class FacetValue(Reply):
     value: bool | int | float | str
-    count: int = Field(description="matching documents that hold it")
+    count: int = Field(description="matching documents with this value")
 
 
 class FacetReply(Reply):
-    values: list[FacetValue] = Field(description="the most frequent first, ties by value")
-    distinct: int = Field(description="different values among the matching documents")
+    values: list[FacetValue] = Field(description="most frequent first, ties by value")
+    distinct: int = Field(description="distinct values in the matching documents")
     missing: int = Field(description="matching documents without a value")
-    min: float | None = Field(description="the least number among them")
-    max: float | None = Field(description="the greatest number among them")
+    min: float | None = Field(description="smallest number")
+    max: float | None = Field(description="largest number")
 
 
-class SearchReply(Answered):
-    total: int = Field(description="documents that match the filter; without one, all")
+class SearchReply(RankingReply):
+    total: int = Field(description="documents that match the filter; all without a filter")
     hits: list[Hit]
-    facets: dict[str, FacetReply] = Field(description="by field, those that were asked for")
+    facets: dict[str, FacetReply] = Field(description="by field, as requested")
 
 
 class BatchReply(Reply):
@@ -257,7 +251,7 @@ class FilledPlacement(Reply):
     hits: list[Hit]
 
 
-class MatchReply(Answered):
+class MatchReply(RankingReply):
     placements: list[FilledPlacement]
 
 
@@ -268,27 +262,31 @@ class ModelEntry(Reply):
     bytes: int
     loaded: bool
     active: bool
-    documents: int | None = Field(description="documents in it; null while it is not loaded")
+    documents: int | None = Field(description="number of documents; null while it is not loaded")
     card: dict[str, Any]
-    failure: str | None = Field(description="why it was refused, if it was")
+    failure: str | None = Field(description="why it was refused; null if it was not")
 
 
 class WorkerEntry(Reply):
     id: str
     pid: int
     host: str
-    generation: int = Field(description="what it serves; 0 before its first")
+    generation: int = Field(description="generation that it serves; 0 before the first")
     version: str | None
-    prepared: str | None = Field(description="what it has prepared for a swap under way")
+    prepared: str | None = Field(description="version that it has prepared for a swap in progress")
 
 
 class ModelsReply(Reply):
     generation: int
     aliases: dict[str, str]
-    previous: str | None = Field(description="version that served before, kept loaded")
-    failure: str | None = Field(description="why the noted version does not serve, if it does not")
-    converged: bool = Field(description="every worker serves the same version and generation")
-    workers: list[WorkerEntry] = Field(description="all that share the folder of the bundles")
+    previous: str | None = Field(description="version that served before; it stays loaded")
+    failure: str | None = Field(
+        description="why the recorded version does not serve; null if it does"
+    )
+    converged: bool = Field(
+        description="whether every worker serves the same version and generation"
+    )
+    workers: list[WorkerEntry] = Field(description="all workers that share the bundle folder")
     models: list[ModelEntry] = Field(description="newest first")
 
 
@@ -304,17 +302,17 @@ class AliasReply(Reply):
     version: str
     generation: int
     previous: str | None
-    workers: int = Field(description="workers that took part")
+    workers: int = Field(description="workers of the swap")
     converged: bool = Field(
-        description="all of them serve it; otherwise the slow ones follow within moments"
+        description="whether all of them serve it; otherwise the slow ones follow shortly"
     )
     took_ms: float
 
 
 class WriteReply(Reply):
     id: str
-    collection: str = Field(description="the bundle name whose versions all have it")
-    seq: int = Field(description="its place in the log, for `min_seq`")
+    collection: str = Field(description="bundle name; all its versions have the document")
+    seq: int = Field(description="position of the write in the log, for `min_seq`")
 
 
 class DocumentReply(Reply):
@@ -340,7 +338,7 @@ class FieldError(Reply):
 
 
 class ProblemDocument(Reply):
-    """RFC 9457, as application/problem+json."""
+    """A problem document (RFC 9457), sent as application/problem+json."""
 
     type: str
     title: str
@@ -348,5 +346,5 @@ class ProblemDocument(Reply):
     detail: str
     request_id: str
     errors: list[FieldError] = Field(
-        default_factory=list, description="which fields, when status is 422"
+        default_factory=list, description="fields at fault, for status 422"
     )

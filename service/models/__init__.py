@@ -1,11 +1,11 @@
-"""Which bundle serves, in every worker at once.
+"""Choose the bundle that serves, in all workers at once.
 
-registry.py    the models of one worker as the rest of the service sees them
-serving.py     what a worker holds and serves, replaced by one assignment
-follower.py    the thread that follows the notes: prepares, switches, reports
-policy.py      what to load and what to switch to, decided without doing it
-loader.py      from a version to a bundle that may serve; memory.py  whether it fits
+registry.py    the models of one worker, for the rest of the service
+serving.py     what a worker has loaded and serves; replaced by one assignment
+follower.py    the thread that follows the state files: it prepares, switches, reports
+policy.py      what to load and what to switch to, as pure functions
+loader.py      from a version to a bundle that may serve; memory.py: whether the memory suffices
 swap.py        the hot swap over all workers, in two phases
-state.py       the notes beside the bundles: what serves, what is proposed
-workers.py     what each worker says of itself, in a file that lives as long as it does (livefile.py)
+state.py       the files next to the bundles: the active version and the proposed one
+workers.py     the report of each worker, in a file that is valid while it lives (livefile.py)
 """

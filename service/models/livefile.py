@@ -1,8 +1,8 @@
-"""Files that say whether their writer still lives.
+"""Files that are valid only while their writer lives.
 
-A writer holds a lock (flock) on its file for as long as it stands by what is in it, and the kernel takes the lock back
-however the writer dies. A file is replaced by a new one that was locked before it got the name, so at any moment
-the file of that name is whole, and it is locked exactly if its writer lives.
+The writer keeps its file locked (flock), and the kernel releases the lock however the writer dies. A file is replaced
+by a new one that was locked before it got the name. So the file of that name is always complete, and it is locked
+if and only if its writer lives.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 
 
 class LiveFile:
-    """The writer's side: a file that counts until ``close``, or until this process ends."""
+    """The writer's side: the file is valid until ``close`` or the end of the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
 
     def write(self, content: bytes) -> None:
-        """Replace the content. Raises OSError, and then the former content stands."""
+        """Replace the content. If it raises OSError the former content stays."""
         temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o644)
@@ -41,34 +41,34 @@ class LiveFile:
             os.close(former)
 
     def close(self) -> None:
-        """Remove the file; nothing happens the second time."""
+        """Remove the file; further calls do nothing."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            # Removed while locked: nobody can take it for a dead writer's meanwhile.
+            # Removed while it is locked, so that no reader assumes a dead writer.
             with suppress(OSError):
                 self._path.unlink()
             os.close(descriptor)
 
 
 def read_live(path: Path) -> bytes | None:
-    """What a living writer says in a file; None where there is none or its writer is gone."""
+    """Return the content of a file if its writer lives, else None."""
     return _read(path)[0]
 
 
 def read_or_sweep(path: Path) -> bytes | None:
-    """The same, and the file of a writer that is gone is removed.
+    """Return the content of a file if its writer lives; remove the file of a dead writer.
 
-    Only for names that no later writer takes: it might have written since.
+    Only for names that no other writer uses, because it might have written since.
     """
-    content, gone = _read(path)
-    if gone:
+    content, is_abandoned = _read(path)
+    if is_abandoned:
         with suppress(OSError):
             path.unlink()
     return content
 
 
 def _read(path: Path) -> tuple[bytes | None, bool]:
-    """(content of a living writer, whether the file is one of a writer that is gone)."""
+    """Return the content if the writer lives, and whether the writer is dead."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -80,7 +80,7 @@ def _read(path: Path) -> tuple[bytes | None, bool]:
                 fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:
                 return content, False
-            # Not locked: its writer is gone, or has replaced it since it was opened.
+            # Not locked: its writer has died, or has replaced it since it was opened.
             try:
                 current = path.stat().st_ino == os.fstat(descriptor).st_ino
             except OSError:

@@ -1,4 +1,4 @@
-"""From a version to a bundle that may serve: found, verified, warmed, prepared. Slow, and nothing here is a switch."""
+"""Find, verify, warm up and prepare the bundle of a version. Slow; the switch happens elsewhere."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from fullrank.bundle.catalog import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
+from fullrank.bundle import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
 from fullrank.bundle.manifest import MANIFEST, is_name
 from fullrank.errors import BundleError, BundleNotFound
-from service.models.state import Mark, mark
+from service.models.state import FileFingerprint, fingerprint
 
 
 def available(root: Path) -> list[BundleInfo]:
-    """Every bundle on disk, newest first; none where the folder does not exist."""
+    """Return every bundle on disk, newest first; an empty list if the folder does not exist."""
     try:
         return list_bundles(root)
     except BundleNotFound:
@@ -22,7 +22,7 @@ def available(root: Path) -> list[BundleInfo]:
 
 
 def find(root: Path, version: str) -> BundleInfo:
-    """What is on disk of a version. Raises BundleNotFound, or BundleError where it is there but not to be read."""
+    """Find a version on disk. Raises BundleNotFound, or BundleError if it exists and cannot be read."""
     for info in available(root):
         if info.version == version:
             return info
@@ -42,7 +42,7 @@ def _unreadable(folder: Path) -> str:
 
 
 def manifest_sha256(path: Path) -> str:
-    """What ties a note to the very bundle it means. Raises BundleError where there is no manifest."""
+    """Return the sha256 of a bundle's manifest, which identifies its content. Raises BundleError if it is missing."""
     try:
         return hashlib.sha256((path / MANIFEST).read_bytes()).hexdigest()
     except OSError as error:
@@ -52,8 +52,10 @@ def manifest_sha256(path: Path) -> str:
 class Loader:
     """Opens the bundles of one worker.
 
-    opener    verifies and opens a folder
-    prepare   called with a bundle that is open and warm, before it may serve; may raise BundleError
+    Args:
+        root: the folder of bundles.
+        opener: verifies and opens a bundle.
+        prepare: called with an open, warm bundle before it may serve; may raise BundleError.
     """
 
     def __init__(
@@ -65,21 +67,26 @@ class Loader:
         self._root = root
         self.opener = opener
         self.prepare = prepare
-        self._opened: dict[str, dict[str, Mark]] = {}
+        self._opened: dict[str, dict[str, FileFingerprint]] = {}
 
     def open(self, version: str, sha256: str | None = None) -> Bundle:
-        """Verify and warm a version.
+        """Open, verify and warm up a version.
 
-        sha256  of the manifest that it must have; None: any
-        Raises BundleNotFound, BundleError.
+        Args:
+            version: the version to open.
+            sha256: of its manifest; None: any.
+
+        Raises:
+            BundleNotFound: there is no such version.
+            BundleError: it cannot serve; the message says why.
         """
         path = find(self._root, version).path
         if sha256 is not None and manifest_sha256(path) != sha256:
-            raise BundleError(f"{path / MANIFEST}: not the manifest that was activated")
-        before = _marks(path)
+            raise BundleError(f"{path / MANIFEST}: is not the manifest that was activated")
+        before = _fingerprints(path)
         try:
             bundle = self.opener(path)
-            # The golden replay of open_bundle has read the pages; this builds what is built once.
+            # open_bundle has read the pages when it replayed the golden queries. This builds the tables in memory.
             bundle.retriever.warm()
             bundle.model.encode_queries(["warm up"])
             if self.prepare is not None:
@@ -89,18 +96,18 @@ class Loader:
         except OSError as error:
             raise BundleError(f"{path}: {error}") from error
         except MemoryError as error:
-            raise BundleError(f"{path}: memory did not suffice") from error
+            raise BundleError(f"{path}: not enough memory to load it") from error
         self._opened[version] = before
         return bundle
 
-    def untouched(self, bundle: Bundle) -> bool:
-        """Whether no file of a bundle has been written, replaced or removed since it was opened here."""
-        return self._opened.get(bundle.version) == _marks(bundle.path)
+    def is_unchanged(self, bundle: Bundle) -> bool:
+        """Return whether no file of a bundle was written, replaced or removed since it was opened here."""
+        return self._opened.get(bundle.version) == _fingerprints(bundle.path)
 
 
-def _marks(path: Path) -> dict[str, Mark]:
+def _fingerprints(path: Path) -> dict[str, FileFingerprint]:
     return {
-        os.path.join(folder, name): mark(Path(folder, name))
+        os.path.join(folder, name): fingerprint(Path(folder, name))
         for folder, folders, names in os.walk(path)
         for name in (*folders, *names)
     }

@@ -1,7 +1,7 @@
-"""What a worker should do next, decided from what is noted, what it holds and what is on disk.
+"""What a worker should do next, given the committed state, the models it has loaded, and the bundles on disk.
 
-Deciding is apart from doing: these are pure functions over plain values, tested as a table; the
-follower does what they say.
+Deciding is separate from doing: these are pure functions over plain values, tested as a table. The follower carries out
+their decisions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Available:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a worker serves now: its generation, active version (None: none) and all it loaded."""
+    """What a worker serves now: its generation, its active version (None: none) and all versions it has loaded."""
 
     generation: int
     active: str | None
@@ -31,24 +31,26 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Load these, then (activate is set) let that version serve as that generation."""
+    """Load these versions, then, if ``activate`` is set, serve that version as that generation."""
 
     load: tuple[str, ...] = ()
     activate: str | None = None
     generation: int = 0
 
 
-def besides(state: ActiveState | None, room: int | None = None) -> tuple[str, ...]:
-    """Which of the versions noted to be held are.
+def pinned(state: ActiveState | None, max_loaded: int | None = None) -> tuple[str, ...]:
+    """Return the versions that stay loaded in addition to the active one.
 
-    Those asked for last, as many as there is room for beside what serves and what served before, and one at least. What
-    does not fit is let go for good: loading it again would let go of the next, with every note anew.
+    Of the versions in the state these are the last ones requested, as many as max_loaded allows besides the active and
+    the previous one, and at least one. A version that does not fit is dropped and not retried: loading it again at the
+    next change of the state would drop the next one, and so on.
     """
     if state is None:
         return ()
     first = [version for version in state.loaded if version in (state.version, state.previous)]
     others = [version for version in state.loaded if version not in first]
-    return (*first, *(others if room is None else others[-max(1, room - 2) :]))
+    kept = others if max_loaded is None else others[-max(1, max_loaded - 2) :]
+    return (*first, *kept)
 
 
 def next_step(
@@ -58,17 +60,23 @@ def next_step(
     default_model: str | None = None,
     *,
     preload: bool = False,
-    room: int | None = None,
-    elsewhere: Collection[str] = (),
+    max_loaded: int | None = None,
+    served_elsewhere: Collection[str] = (),
 ) -> Step:
-    """What to do now; Step() is nothing.
+    """Decide what to do now; Step() means nothing.
 
-    available is newest first; elsewhere is what other workers serve. The note on disk is the truth: a worker follows
-    it also when its generation is lower than its own, for the note is what it would come up on after a restart. Where
-    nothing is noted a worker joins the others, so that a bundle published meanwhile does not part them.
-    While no version is noted the newest bundle of default_model (of all, when None) serves, and
-    what serves is not exchanged unasked. preload adds the newest version of every bundle name, the newest first, as far
-    as there is room: for so many models in all, those that serve or are held besides among them (None: for any number).
+    The committed state decides, even when its generation is lower than the worker's: the worker would follow it after a
+    restart. While the state names no version, the worker serves what other workers serve, else the newest bundle of
+    default_model, and keeps serving it when a newer one is published.
+
+    Args:
+        state: the committed state, or None.
+        holding: what the worker serves.
+        available: bundles on disk, newest first.
+        default_model: a bundle name; None: any.
+        preload: load the newest version of every bundle name too, the newest first.
+        max_loaded: preload only until this many models are loaded; None: no limit.
+        served_elsewhere: the versions that other workers serve.
     """
     activate, generation = None, holding.generation
     if state is not None and state.version is not None:
@@ -76,13 +84,13 @@ def next_step(
             activate, generation = state.version, state.generation
     elif holding.active is None:
         candidates = [b for b in available if default_model in (None, b.name)]
-        joined = [b for b in candidates if b.version in elsewhere]
+        joined = [b for b in candidates if b.version in served_elsewhere]
         if candidates:
             first = (joined or candidates)[0]
             activate, generation = first.version, max(1, holding.generation)
 
     on_disk = {bundle.version for bundle in available}
-    wanted = [*besides(state, room)]
+    wanted = [*pinned(state, max_loaded)]
     if preload:
         if state is not None and state.previous is not None:
             wanted.append(state.previous)
@@ -91,7 +99,7 @@ def next_step(
             newest.setdefault(bundle.name, bundle.version)
         kept = {*holding.loaded, *on_disk.intersection([*wanted, activate])}
         more = [version for version in newest.values() if version not in kept]
-        wanted += more if room is None else more[: max(0, room - len(kept))]
+        wanted += more if max_loaded is None else more[: max(0, max_loaded - len(kept))]
     load = tuple(
         version
         for version in dict.fromkeys(wanted)
@@ -103,6 +111,6 @@ def next_step(
 def to_drop(
     loaded: Sequence[str], keep: Collection[str | None], max_loaded: int
 ) -> tuple[str, ...]:
-    """Which models to let go beyond max_loaded: oldest load first, never one of keep."""
+    """Return the models to drop beyond max_loaded, the oldest load first, never one of ``keep``."""
     excess = len(loaded) - max_loaded
     return tuple([version for version in loaded if version not in keep][: max(0, excess)])

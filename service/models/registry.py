@@ -1,4 +1,4 @@
-"""The models of one worker as the rest of the service sees them: what serves, and what an operator can ask for."""
+"""The models of one worker, for the rest of the service: what serves, and what an operator may request."""
 
 from __future__ import annotations
 
@@ -7,22 +7,31 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from fullrank.bundle.catalog import Bundle, BundleInfo, open_bundle
+from fullrank.bundle import Bundle, BundleInfo, open_bundle
 from fullrank.errors import BundleNotFound
 from service import errors
 from service.models import loader, swap, workers
 from service.models.follower import Follower
-from service.models.serving import Serving, Shelf
+from service.models.serving import LoadedModels, Serving
 from service.models.swap import Swap, Swapped
 from service.models.workers import Presence, Report
 from service.telemetry.metrics import Metrics
 
 
 class Registry:
-    """Requests read ``serving``; everything slow happens on other threads.
+    """The models of one worker. Requests read ``serving``; all slow work happens on other threads.
 
-    prepare  called on the loading thread with each bundle before it may serve
-    release  called with each bundle that was let go
+    Args:
+        root: the folder of bundles.
+        metrics: counts swaps and shows what serves.
+        default_model: name of the bundle that serves while none was activated; None: the newest.
+        preload: load the newest version of every other bundle name at start.
+        max_loaded: models kept loaded.
+        poll_s: how often to look for a swap.
+        timeout_s: longest wait of a swap until every worker is prepared.
+        opener: verifies and opens a bundle.
+        prepare: called on the loading thread with each bundle before it may serve.
+        release: called with each bundle that was dropped.
     """
 
     def __init__(
@@ -42,12 +51,12 @@ class Registry:
         self._root = root
         self._metrics = metrics
         self._preload = preload
-        self._shelf = Shelf(metrics, max_loaded, release)
+        self._models = LoadedModels(metrics, max_loaded, release)
         self._loader = loader.Loader(root, opener, prepare)
         self._presence = Presence(root)
         self._follower = Follower(
             root,
-            self._shelf,
+            self._models,
             self._loader,
             self._presence,
             default_model=default_model,
@@ -58,45 +67,46 @@ class Registry:
 
     @property
     def serving(self) -> Serving:
-        """What serves now; take it once for a request."""
-        return self._shelf.serving
+        """What serves now; read it once for a request."""
+        return self._models.serving
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why versions were refused, and under ALIAS why what is noted does not serve."""
-        return self._shelf.failures
+        """Why versions were refused, and under ALIAS why the activated version does not serve."""
+        return self._models.failures
 
     async def start(self) -> None:
-        """Come up on the noted version, else on what the others serve, else on the newest."""
-        await asyncio.to_thread(self._follower.come_up, self._preload)
+        """Load the activated version, else what other workers serve, else the newest."""
+        await asyncio.to_thread(self._follower.load_initial, self._preload)
         self._follower.start()
 
     async def close(self) -> None:
-        """Stop following; a swap that this worker coordinates and has not committed is withdrawn."""
+        """Stop following; withdraw a swap that this worker coordinates and has not committed."""
         self._stop.set()
         await asyncio.to_thread(self._follower.close)
 
     async def available(self) -> list[BundleInfo]:
-        """Every bundle on disk, newest first; none where the folder does not exist."""
+        """Return every bundle on disk, newest first; an empty list if the folder does not exist."""
         return await asyncio.to_thread(loader.available, self._root)
 
     async def workers(self) -> list[Report]:
-        """What every worker that shares the folder says of itself."""
+        """Return the reports of all workers that share the folder."""
         return await asyncio.to_thread(workers.reports, self._root)
 
     async def activate(self, version: str) -> Swapped:
-        """Let a version serve as the default in every worker: load, verify, warm, commit, switch.
+        """Make a version the default in every worker: load, verify, warm up, commit, switch.
 
-        Raises ModelNotFound, BundleRefused, Conflict or Internal; then nothing was changed.
+        Raises:
+            ModelNotFound, BundleRefused, Conflict, Internal: nothing was changed.
         """
-        return await self._ask(self._swap.activate, version)
+        return await self._run(self._swap.activate, version)
 
     async def load(self, version: str) -> Bundle:
-        """Let every worker hold a version beside what serves. Raises as ``activate``."""
-        await self._ask(self._swap.load, version)
+        """Load a version in every worker; the default stays. Raises as ``activate``."""
+        await self._run(self._swap.load, version)
         return self.serving.resolve(version)
 
-    async def _ask(self, work: Callable[[str], Swapped], version: str) -> Swapped:
+    async def _run(self, work: Callable[[str], Swapped], version: str) -> Swapped:
         try:
             swapped = await asyncio.to_thread(work, version)
         except swap.SwapUnderWay:

@@ -1,5 +1,8 @@
-"""What one worker holds and serves. A request takes ``Shelf.serving`` once and keeps it, so its answer is wholly of one
-generation whatever is swapped meanwhile."""
+"""The models that one worker has loaded, and which of them serves.
+
+A request reads ``LoadedModels.serving`` once and keeps it, so its answer comes from one generation even if a swap
+happens meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,24 @@ from dataclasses import dataclass, field, replace
 from logging import getLogger
 from types import MappingProxyType
 
-from fullrank.bundle.catalog import Bundle
+from fullrank.bundle import Bundle
 from service import errors
-from service.edge.admission import Slot
+from service.admission.admission import Slot
 from service.models.policy import to_drop
 from service.telemetry.metrics import Metrics
 
 ALIAS = "default"
-# Where a request's Taken stands in its scope.
-TAKEN = "fullrank.taken"
+# The key of a request's RequestModel in its ASGI scope.
+REQUEST_MODEL = "fullrank.request_model"
 _log = getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """One generation, never changed after it is made: a request holds exactly one.
+    """One generation; immutable.
 
-    models are by version, oldest load first; active and previous are versions or None.
+    active, previous  versions, or None
+    models            by version, oldest load first
     """
 
     generation: int = 0
@@ -33,9 +37,14 @@ class Serving:
     models: Mapping[str, Bundle] = field(default_factory=lambda: MappingProxyType({}))
 
     def resolve(self, model: str | None) -> Bundle:
-        """The bundle an alias, a version or a bundle name (its newest loaded version) means.
+        """Return the bundle that a request names.
 
-        None means the default. Raises ModelNotFound, or NotReady when nothing is active.
+        Args:
+            model: "default", a version, or a bundle name (its newest loaded version); None: the default.
+
+        Raises:
+            ModelNotFound: no loaded model has this name.
+            NotReady: the request names no model and no model is active.
         """
         if model is None or model == ALIAS:
             if self.active is None:
@@ -51,8 +60,8 @@ class Serving:
         return max(named, key=lambda bundle: (bundle.manifest.created, bundle.version))
 
 
-class Taken:
-    """What one request took: a Serving, its slot where it ranks, and the bundle it asked for, once that is known."""
+class RequestModel:
+    """The generation that answers one request, its admission slot if it ranks, and its bundle once it is resolved."""
 
     __slots__ = ("bundle", "serving", "slot")
 
@@ -70,18 +79,18 @@ class Taken:
         return self.serving.active
 
     def resolve(self, model: str | None) -> Bundle:
-        """As ``Serving.resolve``; the answer will name the bundle, also when it is a problem."""
+        """Resolve as ``Serving.resolve``, and note the bundle: every answer names it, problem documents too."""
         self.bundle = self.serving.resolve(model)
         return self.bundle
 
 
-class Shelf:
+class LoadedModels:
     """The current Serving, replaced by one thread and read by all.
 
-    max_loaded  models kept; those that serve or served before stay beyond it
-    besides     versions that are to stay with them
-    failures    why a version was refused, and under ALIAS why what is noted does not serve
-    release     called with a bundle that was let go, or was prepared and is not to serve after all
+    max_loaded  models kept loaded; the active and the previous one stay even beyond it
+    pinned      further versions that stay loaded
+    failures    why a version was refused, and under ALIAS why the activated version does not serve
+    release     called with a bundle that was dropped, or was prepared and will not serve
     """
 
     def __init__(
@@ -94,18 +103,18 @@ class Shelf:
         self.failures: dict[str, str] = {}
         self._metrics = metrics
         self.max_loaded = max_loaded
-        self.besides: tuple[str, ...] = ()
+        self.pinned: tuple[str, ...] = ()
         self._release = release
 
-    def hold(self, bundle: Bundle) -> None:
-        """Add a model beside what serves."""
+    def add(self, bundle: Bundle) -> None:
+        """Add a model; the active one stays active."""
         self.failures.pop(bundle.version, None)
         if self.serving.models.get(bundle.version) is not bundle:
             self._publish(replace(self.serving, models=self._with(bundle)))
             _log.info("loaded %s", bundle.version)
 
     def switch(self, bundle: Bundle, generation: int, previous: str | None) -> None:
-        """Let a model serve as the default."""
+        """Make a model the default."""
         self.failures.pop(bundle.version, None)
         self.failures.pop(ALIAS, None)
         self._publish(Serving(generation, bundle.version, previous, self._with(bundle)))
@@ -120,20 +129,20 @@ class Shelf:
     def _publish(self, serving: Serving) -> None:
         models = dict(serving.models)
         newest = next(reversed(models), None)
-        keep = {serving.active, serving.previous, newest, *self.besides}
+        keep = {serving.active, serving.previous, newest, *self.pinned}
         dropped = [models.pop(version) for version in to_drop(list(models), keep, self.max_loaded)]
         dropped += [
             old
             for version, old in self.serving.models.items()
             if version in models and models[version] is not old
         ]
-        # The switch: requests that took the old reference finish on it.
+        # The switch. Requests that have read the old reference finish with it.
         self.serving = replace(serving, models=MappingProxyType(models))
         self._metrics.models_loaded.set(len(models))
         self.release(dropped)
 
     def release(self, bundles: Iterable[Bundle]) -> None:
-        """Bundles that are needed no more, unless the shelf holds them."""
+        """Release bundles that are no longer needed, except those that are loaded."""
         for bundle in bundles:
             if self._release is not None and self.serving.models.get(bundle.version) is not bundle:
                 self._release(bundle)

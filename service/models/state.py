@@ -1,9 +1,9 @@
-"""The notes beside the bundles: which version serves, and which one is about to.
+"""Read and write the files next to the bundles: the active version and the proposed one.
 
-active.json      the committed truth; a restart and every worker come up on what it says. Replaced atomically and
-                 synced, so a reader sees the old note or the new one, also after a power cut.
-proposed.json    a swap under way; void as soon as the process that wrote it is gone (livefile.py)
-.active.lock     who holds it may change either; the kernel gives it back when its holder dies
+active.json      the committed state: every worker serves its version, also after a restart. It is replaced atomically
+                 and synced, so a reader sees the old or the new state, also after a power cut.
+proposed.json    a swap in progress; ignored once the process that wrote it has died (livefile.py)
+.active.lock     a process must lock it to change either; the kernel releases it when the process dies
 """
 
 from __future__ import annotations
@@ -15,25 +15,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
+from fullrank.storage.strict_json import parse_object
 from service.models.livefile import LiveFile, read_live
 
 STATE = "active.json"
 PROPOSAL = "proposed.json"
 LOCK = ".active.lock"
 
-Mark = tuple[int, int, int, int] | None
+FileFingerprint = tuple[int, int, int, int] | None
+"""Changes whenever a file is replaced or written; None: there is no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveState:
-    """generation counts activations; version None: nothing was activated, the newest serves.
+    """The committed state.
 
-    manifest_sha256 ties the note to the very bundle it meant. loaded are versions that every worker
-    should hold besides; previous is the version that served before.
+    generation       counts activations
+    version          the active version; None: none was activated, and the newest serves
+    manifest_sha256  of the active version, so that no other bundle of this version serves
+    loaded           further versions that every worker keeps loaded
+    previous         the version that was active before
     """
 
     generation: int = 0
@@ -45,7 +49,7 @@ class ActiveState:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What every worker should prepare: id names this one attempt, host is where its coordinator runs."""
+    """A version that every worker should prepare; id is unique to the attempt, host is where its coordinator runs."""
 
     id: str
     version: str
@@ -54,14 +58,14 @@ class Proposal:
 
 
 class StateDamaged(FullrankError):
-    """The note is there and cannot be read; the message says why."""
+    """active.json exists and cannot be read; the message says why."""
 
 
 def read_state(root: Path) -> ActiveState | None:
-    """The note, or None where there is none. Raises StateDamaged."""
+    """Return the committed state, or None if nothing was ever activated. Raises StateDamaged."""
     path = root / STATE
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_object(path.read_bytes())
         state = ActiveState(
             value["generation"],
             value["version"],
@@ -71,41 +75,40 @@ def read_state(root: Path) -> ActiveState | None:
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise StateDamaged(f"{path}: {type(error).__name__}: {error}") from error
     texts = [state.version, state.manifest_sha256, state.previous, *state.loaded]
     if type(state.generation) is not int or not all(isinstance(t, str | None) for t in texts):
-        raise StateDamaged(f"{path}: a field is not of its type")
+        raise StateDamaged(f"{path}: a field has the wrong type")
     return state
 
 
 def write_state(root: Path, state: ActiveState) -> None:
-    """Replace the note; when this returns the new one survives a power cut. Raises OSError."""
+    """Replace the committed state; when this returns it survives a power cut. Raises OSError."""
     replace_file(root / STATE, json.dumps(asdict(state)))
 
 
 def propose(root: Path, proposal: Proposal) -> LiveFile:
-    """Write a proposal; it counts until what is returned is closed. Raises OSError."""
+    """Write a proposal, valid until the returned file is closed. Raises OSError."""
     file = LiveFile(root / PROPOSAL)
     file.write(json.dumps(asdict(proposal)).encode())
     return file
 
 
 def read_proposal(root: Path) -> Proposal | None:
-    """The proposal of a coordinator that lives, if there is one."""
+    """Return the proposal of a live coordinator, or None."""
     content = read_live(root / PROPOSAL)
     if content is None:
         return None
     try:
-        value: dict[str, Any] = json.loads(content)
-        proposal = Proposal(**value)
-    except (ValueError, TypeError, RecursionError):
+        proposal = Proposal(**parse_object(content))
+    except (ValueError, TypeError):
         return None
     return proposal if all(isinstance(text, str) for text in asdict(proposal).values()) else None
 
 
 def sweep(root: Path) -> None:
-    """Remove what a coordinator that died left behind; only for the holder of the lock."""
+    """Remove the files of a dead coordinator. The caller must have locked the state."""
     for name in (STATE, PROPOSAL):
         for path in root.glob(f".{name}.*.tmp"):
             with suppress(OSError):
@@ -114,8 +117,8 @@ def sweep(root: Path) -> None:
         (root / PROPOSAL).unlink()
 
 
-def mark(path: Path) -> Mark:
-    """Changes whenever a note was replaced; one stat, cheap enough to ask many times a second."""
+def fingerprint(path: Path) -> FileFingerprint:
+    """Return the fingerprint of a file; one stat call, cheap enough to repeat many times a second."""
     try:
         stat = path.stat()
     except OSError:
@@ -124,14 +127,14 @@ def mark(path: Path) -> Mark:
 
 
 class Locked(Exception):
-    """Another process holds the lock."""
+    """Another process has locked the state."""
 
 
 @contextmanager
 def lock(root: Path) -> Iterator[None]:
-    """The right to change the notes, over all who share the folder. Raises Locked at once.
+    """Lock the state against all other processes that share the folder; raise Locked instead of waiting.
 
-    The kernel gives it back when the process dies, however it dies.
+    The kernel releases the lock when the process dies, however it dies.
     """
     descriptor = os.open(root / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

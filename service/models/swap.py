@@ -1,14 +1,14 @@
-"""The hot swap, over every worker that shares the folder of bundles, in two phases.
+"""The hot swap, in two phases, over all workers that share the folder of bundles.
 
-    1. propose   proposed.json names the version. Every worker loads, verifies and warms it beside what it serves, and
-                 says in its report that it is prepared, or why it is not.
-    2. commit    when all are prepared active.json is replaced. From then on the new version serves: each worker
-                 switches by one assignment when it sees the note, and one that starts comes up on it.
+    1. propose   proposed.json names the version. Every worker loads, verifies and warms it up while it goes on serving,
+                 and reports that it is prepared, or why it cannot be.
+    2. commit    When all workers are prepared, active.json is replaced, and from then on the new version serves: each
+                 worker switches by one assignment when it sees the change, and a worker that starts loads it.
 
-The coordinator holds the lock from before the proposal until all workers serve the new generation, so one swap is under
-way at a time. Before the commit any failure, and the death of the coordinator, leaves everything as it was; after it
-nothing that dies can take it back. Called by a worker that was asked over HTTP, and by the command line, with workers
-or without any.
+The coordinator keeps the state locked from before the proposal until all workers serve the new generation, so there is
+one swap at a time. If anything fails before the commit, or the coordinator dies, nothing has changed. After the commit
+no failure can undo it. The coordinator is the worker that got the HTTP request, or the command line, with or without
+workers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 
-from fullrank.bundle.catalog import BundleInfo, read_manifest, verify_bundle
+from fullrank.bundle import BundleInfo, read_manifest, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from service.models.loader import find, manifest_sha256
 from service.models.memory import check_memory
@@ -40,32 +40,32 @@ from service.models.state import (
 from service.models.workers import Report, converged, reports
 
 TIMEOUT_S = 120.0
-# Longest wait, after the commit, until every worker serves the new generation.
+# Longest wait after the commit until every worker serves the new generation.
 _SETTLE_S = 10.0
-# How often the reports are looked at.
-_LOOK_S = 0.005
-# After one worker has failed the others get so long to say what they found.
+# Polling interval of the reports.
+_POLL_S = 0.005
+# After one worker has failed, the time that the others get to report too.
 _GRACE_S = 1.0
 _log = getLogger(__name__)
 
 
 class SwapUnderWay(FullrankError):
-    """Another swap holds the lock; nothing was changed."""
+    """Another swap is in progress; nothing was changed."""
 
 
 class SwapRefused(BundleError):
-    """The version cannot serve, and why; nothing was changed."""
+    """The version cannot serve; the message says why. Nothing was changed."""
 
 
 class SwapFailed(FullrankError):
-    """The note could not be written; nothing was changed."""
+    """The state could not be written; nothing was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """What serves from now on.
+    """The result of a swap.
 
-    converged  every worker was seen to serve it; otherwise the slow ones follow
+    converged  every worker already serves the version; if False, some are still switching
     """
 
     generation: int
@@ -76,11 +76,13 @@ class Swapped:
 
 
 class Swap:
-    """How to coordinate.
+    """Coordinates swaps.
 
-    timeout_s  longest wait until every worker is prepared
-    stop       set when this process is about to end: a swap that is not committed is withdrawn
-    nudge      called when there is something new for a worker in this process
+    Args:
+        root: the folder of bundles.
+        timeout_s: longest wait until every worker is prepared.
+        stop: set when this process is about to end; a swap that is not committed is then withdrawn.
+        nudge: called when the follower of this process should check the files.
     """
 
     def __init__(
@@ -97,12 +99,13 @@ class Swap:
         self._nudge = nudge
 
     def activate(self, version: str) -> Swapped:
-        """Let a version serve as the default. Activating what is active changes nothing.
+        """Make a version the default; if it already is, change nothing.
 
-        Raises BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed.
+        Raises:
+            BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing was changed.
         """
 
-        def note(state: ActiveState, sha256: str) -> ActiveState:
+        def change(state: ActiveState, sha256: str) -> ActiveState:
             if (state.version, state.manifest_sha256) == (version, sha256):
                 return state
             before = state.version or _served(reports(self._root))
@@ -114,32 +117,35 @@ class Swap:
                 before if before != version else state.previous,
             )
 
-        return self._run(version, note)
+        return self.run(version, change)
 
     def load(self, version: str) -> Swapped:
-        """Let every worker hold a version beside what serves. Raises as ``activate``."""
+        """Load a version in every worker; the default stays. Raises as ``activate``."""
 
-        def note(state: ActiveState, sha256: str) -> ActiveState:
-            # Versions that nobody holds any more would only pile up. The last one stays longest.
-            held = {v for report in reports(self._root) for v in report.loaded}
-            kept = tuple(v for v in state.loaded if v in held and v != version)
+        def change(state: ActiveState, sha256: str) -> ActiveState:
+            # Drop versions that no worker has loaded any more, or the list would grow for ever. The last version of
+            # the list stays loaded longest.
+            loaded = {v for report in reports(self._root) for v in report.loaded}
+            kept = tuple(v for v in state.loaded if v in loaded and v != version)
             return replace(state, loaded=(*kept, version))
 
-        return self._run(version, note)
+        return self.run(version, change)
 
-    def _run(self, version: str, note: Callable[[ActiveState, str], ActiveState]) -> Swapped:
+    def run(self, version: str, change: Callable[[ActiveState, str], ActiveState]) -> Swapped:
         try:
             with lock(self._root):
                 sweep(self._root)
                 info = find(self._root, version)
                 state = read_state(self._root) or ActiveState()
                 sha256 = manifest_sha256(info.path)
-                after = note(state, sha256)
+                after = change(state, sha256)
                 if after != state:
-                    self._change(info, sha256, after)
-                return self._settled(after, version)
+                    self._propose_and_commit(info, sha256, after)
+                return self.wait_until_settled(after, version)
         except Locked:
-            raise SwapUnderWay("Another swap is under way; nothing was changed.") from None
+            raise SwapUnderWay(
+                "Another swap is in progress; nothing was changed. Try again when it has finished."
+            ) from None
         except FileNotFoundError:
             raise BundleNotFound("The folder of the bundles does not exist.") from None
         except BundleNotFound:
@@ -148,11 +154,11 @@ class Swap:
             raise SwapRefused(str(error)) from error
         except OSError as error:
             raise SwapFailed(
-                f"The change could not be written down ({error.strerror}); nothing was changed."
+                f"The change could not be written ({error.strerror}); nothing was changed."
             ) from error
 
-    def _change(self, info: BundleInfo, sha256: str, after: ActiveState) -> None:
-        """Both phases. Raises BundleError, OSError; then nothing was changed."""
+    def _propose_and_commit(self, info: BundleInfo, sha256: str, after: ActiveState) -> None:
+        """Run both phases. Raises BundleError or OSError if nothing was changed."""
         here = socket.gethostname()
         lacking = [
             report
@@ -165,68 +171,68 @@ class Swap:
         file = propose(self._root, proposal)
         try:
             self._nudge()
-            if not self._prepared(proposal):
-                # No worker has looked at it: whoever starts next must be able to.
+            if not self.wait_until_prepared(proposal):
+                # No worker has verified it, and the next one that starts must be able to load it.
                 verify_bundle(info.path)
             self._commit(after)
         finally:
             file.close()
         self._nudge()
 
-    def _prepared(self, proposal: Proposal) -> int:
-        """Wait until every worker is prepared; how many there are. Raises SwapRefused with the reasons."""
+    def wait_until_prepared(self, proposal: Proposal) -> int:
+        """Wait until every worker is prepared; return their number. Raises SwapRefused with the reasons."""
         end = time.monotonic() + self._timeout_s
         while True:
-            # Whoever is still starting comes up on whatever is noted by then.
+            # A worker that is still starting will load whatever is committed by then.
             workers = [report for report in reports(self._root) if report.started]
-            open_ = [report for report in workers if report.proposal != proposal.id]
-            failed = any(report.failure for report in workers if report not in open_)
+            pending = [report for report in workers if report.proposal != proposal.id]
+            failed = any(report.failure for report in workers if report not in pending)
             if failed:
                 end = min(end, time.monotonic() + _GRACE_S)
-            if not open_ and not failed:
+            if not pending and not failed:
                 return len(workers)
-            if not open_ or time.monotonic() >= end or self._stop.is_set():
+            if not pending or time.monotonic() >= end or self._stop.is_set():
                 raise SwapRefused(_reasons(workers, proposal, self._stop.is_set()))
-            self._stop.wait(_LOOK_S)
+            self._stop.wait(_POLL_S)
 
     def _commit(self, after: ActiveState) -> None:
-        """From here on the new note is the truth. Raises OSError while it is not."""
+        """Replace the state: from here on the new version serves. Raises OSError if the old state is still there."""
         try:
             write_state(self._root, after)
         except OSError:
-            # The note may have been replaced before what failed; then workers follow it already.
+            # The failure may have come after the replacement; then workers follow the new state already.
             if read_state(self._root) != after:
                 raise
-            _log.exception("the note was written, but may not survive a power cut")
+            _log.exception("the state was written, but may not survive a power cut")
 
-    def _settled(self, state: ActiveState, version: str) -> Swapped:
-        """Wait until every worker follows the note, and holds the version."""
+    def wait_until_settled(self, state: ActiveState, version: str) -> Swapped:
+        """Wait until every worker follows the state and has loaded the version."""
         end = time.monotonic() + _SETTLE_S
         while True:
             found = [report for report in reports(self._root) if report.started]
-            # Without a noted version each worker stays at the generation that it came up with.
+            # While no version was activated, each worker stays at the generation with which it started.
             done = all(version in report.loaded for report in found) and (
                 state.version is None or converged(found, state.generation)
             )
             if done or time.monotonic() >= end or self._stop.is_set():
                 return Swapped(state.generation, state.version, state.previous, len(found), done)
-            self._stop.wait(_LOOK_S)
+            self._stop.wait(_POLL_S)
 
 
 def serving_version(root: Path) -> str | None:
-    """The version that is noted, else the one that running workers serve. Raises StateDamaged."""
+    """Return the activated version, else the one that running workers serve. Raises StateDamaged."""
     state = read_state(root)
     return (state.version if state is not None else None) or _served(reports(root))
 
 
 def _served(found: list[Report]) -> str | None:
-    """What workers serve while nothing is noted."""
+    """Return what workers serve while no version was activated."""
     return next((report.version for report in found if report.version is not None), None)
 
 
 def _reasons(workers: list[Report], proposal: Proposal, stopping: bool) -> str:
-    """Equal reasons are told once, with the workers that gave them."""
-    told: dict[str, list[str]] = {}
+    """Return the reasons of all workers; each reason once, with the workers that gave it."""
+    workers_of: dict[str, list[str]] = {}
     for worker in workers:
         if worker.proposal != proposal.id:
             reason = "the service is stopping" if stopping else "was not prepared in time"
@@ -234,11 +240,13 @@ def _reasons(workers: list[Report], proposal: Proposal, stopping: bool) -> str:
             continue
         else:
             reason = worker.failure
-        told.setdefault(reason, []).append(f"{worker.id} ({worker.host}, process {worker.pid})")
-    if len(told) == 1 and len(workers) == sum(map(len, told.values())):
-        [reason] = told
+        workers_of.setdefault(reason, []).append(
+            f"{worker.id} ({worker.host}, process {worker.pid})"
+        )
+    if len(workers_of) == 1 and len(workers) == sum(map(len, workers_of.values())):
+        [reason] = workers_of
         return f"{proposal.version}: {reason}"
     return f"{proposal.version}: " + "; ".join(
         f"worker{'s' * (len(names) > 1)} {', '.join(names)}: {reason}"
-        for reason, names in told.items()
+        for reason, names in workers_of.items()
     )

@@ -1,4 +1,4 @@
-"""What each worker says of itself: one file under <bundles>/.workers/, there as long as the worker lives.
+"""The report of each worker: one file under <bundles>/.workers/, which exists as long as the worker lives.
 
 Replicas that share the folder are workers like any other, wherever they run.
 """
@@ -18,25 +18,26 @@ from logging import getLogger
 from pathlib import Path
 from typing import Any
 
+from fullrank.storage.strict_json import parse_object
 from service.models.livefile import LiveFile, read_or_sweep
 
-# A hidden name: no bundle can have it.
+# A hidden name, which no bundle can have.
 FOLDER = ".workers"
 _LOCK = ".lock"
-# A temporary file this old is one that its writer did not live to rename.
+# The writer of a temporary file that is older than this has died before it could rename it.
 _STALE_S = 60.0
 _log = getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One worker.
+    """What one worker reports.
 
-    started     it answers requests, or is about to: its bundle is loaded, or there is none that it could load
-    version     what it serves, as generation; None: nothing
-    proposal    id of the proposal it has answered last; prepared is the version it has prepared for it, else
-                failure says why not
-    loaded      all versions that it holds
+    started     it answers requests, or is about to: its bundle is loaded, or the folder has no bundle
+    version     the version that it serves; None: no model
+    proposal    id of the last proposal that it has answered: with ``prepared``, the version that it has prepared, or
+                with ``failure``, the reason why it cannot
+    loaded      all versions that it has loaded
     """
 
     id: str
@@ -52,7 +53,7 @@ class Report:
 
 
 class Presence:
-    """A worker's own file. Where it cannot be written the worker serves all the same, unseen by swaps."""
+    """Writes a worker's report. If it cannot be written the worker still serves, but swaps do not wait for it."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -63,33 +64,35 @@ class Presence:
         self._warned = self._closed = False
 
     @property
-    def unsaid(self) -> bool:
-        """Whether the report is not what is written, though it could be."""
+    def dirty(self) -> bool:
+        """Whether the report differs from the file."""
         return not self._closed and self.report != self._written
 
-    def say(self, **changes: Any) -> None:
-        """Change the report; written only where it says something new."""
+    def publish(self, **changes: Any) -> None:
+        """Change the report; write it if it differs from the file."""
         self.report = replace(self.report, **changes)
-        if not self.unsaid:
+        if not self.dirty:
             return
         try:
             (self._root / FOLDER).mkdir(exist_ok=True)
             self._file.write(json.dumps(asdict(self.report)).encode())
         except OSError as error:
             if not self._warned:
-                _log.warning("this worker cannot report to swaps: %s", error)
+                _log.warning(
+                    "this worker cannot write its report, so swaps will not wait for it: %s", error
+                )
             self._warned = True
         else:
             self._written, self._warned = self.report, False
 
     def close(self) -> None:
-        """The worker is gone."""
+        """Remove the report."""
         self._closed = True
         self._file.close()
 
 
 def reports(root: Path) -> list[Report]:
-    """What the living workers say, in the order of their ids; the files of dead ones are removed."""
+    """Return the reports of all live workers in the order of their ids; remove the files of dead ones."""
     found = []
     try:
         names = sorted(os.listdir(root / FOLDER))
@@ -108,17 +111,18 @@ def reports(root: Path) -> list[Report]:
 
 def _parsed(content: bytes) -> Report | None:
     try:
-        value = json.loads(content)
+        value = parse_object(content)
         report = Report(**{**value, "loaded": tuple(value["loaded"])})
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None  # of another release
-    said: dict[str, Any] = asdict(report)
-    texts = [said[name] for name in ("id", "host")] + [*report.loaded]
-    perhaps = [said[name] for name in ("version", "proposal", "prepared", "failure")]
-    kinds = [(texts, str), ([said["started"]], bool), ([said["pid"], said["generation"]], int)]
-    kinds += [([text for text in perhaps if text is not None], str)]
-    sound = all(type(value) is kind for values, kind in kinds for value in values)
-    return report if sound else None
+    except (ValueError, TypeError, KeyError):
+        return None  # written by another release
+    texts: list[object] = [report.id, report.host, *report.loaded]
+    optional = [report.version, report.proposal, report.prepared, report.failure]
+    texts += [text for text in optional if text is not None]
+    numbers: list[object] = [report.pid, report.generation]
+    flags: list[object] = [report.started]
+    expected = [(texts, str), (numbers, int), (flags, bool)]
+    valid = all(type(value) is kind for values, kind in expected for value in values)
+    return report if valid else None
 
 
 def _remove_stale(path: Path) -> None:
@@ -129,9 +133,9 @@ def _remove_stale(path: Path) -> None:
 
 @contextmanager
 def choosing(root: Path) -> Iterator[None]:
-    """One worker at a time, while workers that find no note agree on what to come up on.
+    """Lock the choice of a version where none was activated, so that workers that start together choose the same.
 
-    Where the folder cannot be written nobody reports, and there is nothing to agree on.
+    In a folder that cannot be written there are no reports to agree with, and no lock.
     """
     try:
         (root / FOLDER).mkdir(exist_ok=True)
@@ -148,7 +152,7 @@ def choosing(root: Path) -> Iterator[None]:
 
 
 def converged(found: list[Report], generation: int) -> bool:
-    """Every worker that answers requests serves the same version, as this generation."""
+    """Return whether every started worker serves this generation, and all the same version."""
     started = [report for report in found if report.started]
     return (
         all(report.generation == generation for report in started)

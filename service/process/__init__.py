@@ -1,5 +1,5 @@
-"""The processes: run.py sets the environment and starts them, supervisor.py keeps them running, worker.py is one.
+"""Processes: run.py prepares the environment and starts them, supervisor.py keeps them running, worker.py is one.
 
-Importing this package imports neither numpy nor any model code, so that run.py can still set what numpy reads from
-the environment.
+Importing this package imports neither numpy nor model code, because run.py sets environment variables that numpy reads
+at import.
 """

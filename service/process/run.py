@@ -1,7 +1,7 @@
-"""The process that serves: environment first, then uvicorn.
+"""The process that serves: it sets the environment, opens the port, then starts uvicorn or a supervisor of workers.
 
-Settings reach the workers through the environment. Threads of OpenMP and OpenBLAS are bound there
-too, before numpy is imported: omp_set_num_threads binds only the thread that calls it.
+Settings reach workers through the environment. So do the thread counts of OpenMP and OpenBLAS, before numpy is
+imported: omp_set_num_threads affects only the thread that calls it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import os
 import resource
 import socket
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
+from logging import getLogger
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from fullrank.errors import FullrankError
-from service.settings import PREFIX, Settings
+from service.process.worker import QUEUE_LENGTH
+from service.settings import PREFIX, Settings, misspelled_variables
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -28,8 +28,9 @@ _THREADS = (
     "NUMBA_NUM_THREADS",
 )
 
-# A worker that was told to stop has so long for ending itself when all is answered.
-_END_S = 5
+# How long a stopping worker may take to end after its last answer, seconds.
+_EXIT_S = 5
+_log = getLogger("service.process.run")
 
 
 def serve(
@@ -38,48 +39,43 @@ def serve(
     port: int | None = None,
     workers: int | None = None,
 ) -> None:
-    """Serve until told to stop. What is None comes from the environment, else from the defaults.
+    """Serve until a signal stops the process. An argument of None is read from the environment, else the default.
 
-    When numpy is loaded already its thread pools are too, so the process replaces itself by a fresh
-    one (same process id) instead of serving with pools it cannot bind. Raises FullrankError naming
-    the settings that are not possible.
+    If numpy is loaded already, so are its thread pools. Then the process replaces itself by a fresh one (same process
+    id), because it could not limit these pools.
+
+    Raises:
+        FullrankError: a setting is misspelled or invalid, the folder of bundles is missing, or the port is in use.
     """
     given = {"bundles": bundles, "host": host, "port": port, "workers": workers}
     os.environ |= {
         PREFIX + name.upper(): str(value) for name, value in given.items() if value is not None
     }
+    misspelled = misspelled_variables(os.environ)
+    if misspelled:
+        raise FullrankError(
+            "; ".join(
+                f"{name}: not a setting; did you mean {near}?" for name, near in misspelled.items()
+            )
+        )
     settings = _settings()
-    from service.edge.access import Access
+    if not settings.bundles.is_dir():
+        raise FullrankError(
+            f"{settings.bundles}: no such folder of bundles; train one, or name another with --bundles"
+        )
+    from service.auth.access import Access
 
-    Access.of(settings).refuse_to_stand_open()
-    bound = all(os.environ.get(name) == "1" for name in _THREADS)
+    Access.from_settings(settings).require_protection()
+    limited = all(os.environ.get(name) == "1" for name in _THREADS)
     os.environ |= dict.fromkeys(_THREADS, "1")
-    # What is started imports from where this process does: -m alone would look into the working directory first,
-    # and a folder named service there would be taken for this one.
+    # Child processes import from where this process does. With -m alone they would look into the working directory
+    # first, and take a folder named service there for this package.
     os.environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    if "numpy" in sys.modules and not bound:
+    if "numpy" in sys.modules and not limited:
         sys.stdout.flush()
         sys.stderr.flush()
         os.execv(sys.executable, [sys.executable, "-m", "service.process.run"])
-    with _shared_metrics(settings):
-        run("service.app:create_app", settings)
-
-
-@contextmanager
-def _shared_metrics(settings: Settings) -> Iterator[None]:
-    """A folder for what several workers count, there before the first of them starts."""
-    given = settings.metrics_folder
-    if given is None and settings.workers > 1:
-        with tempfile.TemporaryDirectory(prefix="fullrank-metrics-") as folder:
-            os.environ[PREFIX + "METRICS_FOLDER"] = folder
-            yield
-        return
-    if given is not None:
-        try:
-            given.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FullrankError(f"{PREFIX}METRICS_FOLDER: {given}: {error.strerror}") from error
-    yield
+    run("service.app:create_app", settings)
 
 
 def _settings() -> Settings:
@@ -94,37 +90,79 @@ def _settings() -> Settings:
 
 
 def run(factory: str, settings: Settings) -> None:
-    """Serve the app that ``factory``, "module:function", makes, until told to stop."""
+    """Serve an app until a signal stops the process.
+
+    Args:
+        factory: "module:function" that makes the app.
+        settings: those that the environment holds.
+
+    Raises:
+        FullrankError: the port or the folder of metrics cannot be used.
+        SystemExit: the app could not be started; its code is NOT_STARTED.
+    """
     import uvicorn
 
-    from service.process.configured import FINISH_S, configured
-    from service.process.supervisor import NOT_STARTED, Supervisor
-    from service.process.worker import start
+    from service.process.configured import configured
+    from service.process.supervisor import NOT_STARTED
 
     config = configured(factory, settings)
-    _allow_connections()
-    if settings.workers > 1:
-        listening = config.bind_socket()
-        # Else the second part of an answer waits 40 ms for the first to be acknowledged: asyncio sees to
-        # it only for sockets that it opened itself. Connections inherit it.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.set_inheritable(False)
-        grace_s = settings.drain_ms / 1000 + FINISH_S + _END_S
-        code = Supervisor(
-            partial(start, factory, listening), settings.workers, grace_s=grace_s
+    _raise_open_file_limit()
+    with _bind(settings) as listening:
+        _log.info("listening on http://%s:%d", settings.host, listening.getsockname()[1])
+        if settings.workers > 1:
+            code = _supervise(factory, listening, settings)
+            if code:
+                sys.exit(code)
+            return
+        server = uvicorn.Server(config)
+        with suppress(KeyboardInterrupt):
+            server.run([listening])
+        if not server.started:
+            sys.exit(NOT_STARTED)
+
+
+def _supervise(factory: str, listening: socket.socket, settings: Settings) -> int:
+    """Serve with several worker processes; return the exit code."""
+    from service.process.configured import FINISH_S
+    from service.process.supervisor import Supervisor
+    from service.process.worker import start
+    from service.telemetry.sharing import FOLDER, leave, metrics_folder
+
+    with metrics_folder(settings.metrics_folder) as folder:
+        os.environ[FOLDER] = str(folder)
+        return Supervisor(
+            partial(start, factory, listening),
+            settings.workers,
+            ended=lambda number: leave(folder, str(number)),
+            grace_s=settings.drain_ms / 1000 + FINISH_S + _EXIT_S,
         ).run()
-        if code:
-            sys.exit(code)
-        return
-    server = uvicorn.Server(config)
-    with suppress(KeyboardInterrupt):
-        server.run()
-    if not server.started:
-        sys.exit(NOT_STARTED)
 
 
-def _allow_connections() -> None:
-    """As many open files as this process may have: connections are files."""
+def _bind(settings: Settings) -> socket.socket:
+    """Listen on the address. Connections wait in the queue until the app has started."""
+    host, port = settings.host, settings.port
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Without it the second part of an answer waits 40 ms for the first to be acknowledged. asyncio sets it only on
+        # sockets that it opened itself; connections inherit it.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # The kernel drops a client that stops reading: uvicorn's close() waits for it without end.
+        timeout_ms = round(settings.response_timeout_s * 1000)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+        listening.bind((host, port))
+        # Two services may both bind; only one may listen.
+        listening.listen(QUEUE_LENGTH)
+    except OSError as error:
+        listening.close()
+        raise FullrankError(
+            f"{host}:{port}: {error.strerror}; choose another address with --host and --port"
+        ) from error
+    return listening
+
+
+def _raise_open_file_limit() -> None:
+    """Allow as many open files as the system grants: each connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

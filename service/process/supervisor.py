@@ -1,11 +1,12 @@
-"""Keeps so many worker processes running: starts them, starts another at once where one has died, ends them when told.
+"""Keep a number of worker processes running: start them, replace those that die, and end them on a signal.
 
-Each worker holds one end of a pair of sockets. Its death closes that end however it dies, so it is seen at once; so is
-ours, and then the workers end by themselves. A worker writes a byte when it is started and one a second from its event
-loop: only one whose loop stood still for a minute is killed, never one that is merely busy.
+A socket pair connects the supervisor and each worker. When either side dies, however it dies, the other sees its end
+close: a dead worker is replaced at once, and workers whose supervisor died end by themselves. A worker sends a byte
+when it has started and then one a second from its event loop. The supervisor kills a worker only when its loop has
+not run for a minute, never one that is merely busy.
 
-Workers that cannot start are tried again, ever more slowly, as long as any has started before: what keeps one from
-starting (memory, say) is no reason to end those that serve. Where none ever started the service ends with code 3.
+If a replacement cannot start, for example for lack of memory, the supervisor tries again with growing pauses and keeps
+the other workers running. If no worker has ever started the service ends with code 3.
 """
 
 from __future__ import annotations
@@ -21,61 +22,82 @@ from contextlib import suppress
 from logging import getLogger
 from types import FrameType
 
+from fullrank.workers import describe_exit
+
 NOT_STARTED = 3
 HUNG_S = 60.0
 _TICK_S = 1.0
-# Between tries of a worker that died before it was started.
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 5.0
+# Pauses between attempts to start a worker.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _log = getLogger(__name__)
 
-Start = Callable[[int], "subprocess.Popen[bytes]"]
-"""Starts a worker that inherits the given descriptor, its end of the pair."""
+Start = Callable[[int, int], "subprocess.Popen[bytes]"]
+"""Starts a worker, given the descriptor of its end of the socket pair, which it inherits, and its number."""
 
 
 class _Worker:
-    """One place for a worker, and the process that has it now."""
+    """One worker slot and its current process."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.process: subprocess.Popen[bytes] | None = None
         self.socket: socket.socket | None = None
-        self.started = False
-        self.heard = 0.0
-        self.failures = 0  # in a row, before it was started
+        self.has_started = False
+        self.last_beat = 0.0
+        self.failures = 0  # attempts in a row that ended before the worker had started
         self.start_at = 0.0
 
 
 class Supervisor:
-    """hung_s: a started worker that says nothing for so long is killed. grace_s: a worker told to end gets so long."""
+    """Runs worker processes.
+
+    Args:
+        start: starts one worker.
+        workers: how many to keep running.
+        ended: called with the number of a worker that died, before another takes its place.
+        grace_s: how long workers may take to end after the signal.
+        hung_s: a started worker that sends nothing for this long is killed.
+    """
 
     def __init__(
-        self, start: Start, workers: int, *, grace_s: float = 15.0, hung_s: float = HUNG_S
+        self,
+        start: Start,
+        workers: int,
+        *,
+        ended: Callable[[int], None] = lambda number: None,
+        grace_s: float = 15.0,
+        hung_s: float = HUNG_S,
     ) -> None:
         self._start = start
-        self._workers = [_Worker() for _ in range(workers)]
+        self._ended = ended
+        self._workers = [_Worker(number) for number in range(workers)]
         self._grace_s = grace_s
         self._hung_s = hung_s
         self._selector = selectors.DefaultSelector()
-        self._told = 0
+        self._stop_signals = 0
         self._any_started = False
-        self._ticked = time.monotonic()
+        self._last_tick = time.monotonic()
 
     def run(self) -> int:
-        """Until SIGTERM or SIGINT, again SIGINT to end at once; the exit code."""
+        """Run until SIGTERM, SIGINT or SIGHUP; a second one kills the workers. Return the exit code."""
         here, there = os.pipe()
         os.set_blocking(there, False)
         self._selector.register(here, selectors.EVENT_READ)
         former = {
-            number: signal.signal(number, self._signal)
-            for number in (signal.SIGTERM, signal.SIGINT)
+            number: signal.signal(number, self._on_signal)
+            for number in _STOP_SIGNALS
+            # nohup: the service outlives its terminal.
+            if signal.getsignal(number) is not signal.SIG_IGN
         }
         wakeup = signal.set_wakeup_fd(there, warn_on_full_buffer=False)
         try:
-            while not self._told:
-                if not self._round(here):
+            while not self._stop_signals:
+                if not self._step(here):
                     return NOT_STARTED
             return 0
         finally:
-            self._end()
+            self._end_all()
             signal.set_wakeup_fd(wakeup)
             for number, handler in former.items():
                 signal.signal(number, handler)
@@ -83,74 +105,74 @@ class Supervisor:
             os.close(here)
             os.close(there)
 
-    def _signal(self, number: int, frame: FrameType | None) -> None:
-        self._told += 1
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._stop_signals += 1
 
-    def _round(self, wakeup: int) -> bool:
-        """Start what is missing, wait for news; False when the service cannot start at all."""
+    def _step(self, wakeup: int) -> bool:
+        """Start missing workers and wait for events; return False when the service cannot start at all."""
         now = time.monotonic()
         for worker in self._workers:
             if worker.process is None and now >= worker.start_at:
-                self._begin(worker)
-        waits = [w.start_at - now for w in self._workers if w.process is None]
-        for key, _ in self._selector.select(max(0.0, min([_TICK_S, *waits]))):
+                self._start_worker(worker)
+        pauses = [w.start_at - now for w in self._workers if w.process is None]
+        for key, _ in self._selector.select(max(0.0, min([_TICK_S, *pauses]))):
             if key.fd == wakeup:
                 os.read(wakeup, 4096)
-            elif not self._listen(key.data):
+            elif not self._receive(key.data):
                 return False
         self._kill_hung()
         return True
 
-    def _begin(self, worker: _Worker) -> None:
+    def _start_worker(self, worker: _Worker) -> None:
         ours, theirs = socket.socketpair()
         try:
-            worker.process = self._start(theirs.fileno())
+            worker.process = self._start(theirs.fileno(), worker.number)
         except OSError as error:
-            # Out of processes or memory: those that run go on.
-            _log.error("a worker could not be started: %s", error)
+            # The system has no process or memory left; the running workers continue.
+            _log.error("worker %d cannot be started: %s", worker.number, error)
             ours.close()
-            self._again(worker)
+            self._try_later(worker)
             return
         finally:
             theirs.close()
         ours.setblocking(False)
-        worker.socket, worker.started = ours, False
+        worker.socket, worker.has_started = ours, False
         self._selector.register(ours, selectors.EVENT_READ, worker)
 
-    def _listen(self, worker: _Worker) -> bool:
-        """News of a worker; False when it ended and none has ever started."""
+    def _receive(self, worker: _Worker) -> bool:
+        """Read what a worker sent; return False when it ended and no worker has ever started."""
         assert worker.socket is not None
         try:
-            said = worker.socket.recv(4096)
+            received = worker.socket.recv(4096)
         except BlockingIOError:
             return True
         except OSError:
-            said = b""
-        if said:
-            if not worker.started:
-                worker.started, worker.failures, self._any_started = True, 0, True
-            worker.heard = time.monotonic()
+            received = b""
+        if received:
+            if not worker.has_started:
+                worker.has_started, worker.failures, self._any_started = True, 0, True
+            worker.last_beat = time.monotonic()
             return True
-        code = self._reap(worker)
-        if self._told:
+        ending = self._reap(worker)
+        if self._stop_signals:
             return True
         if not self._any_started:
-            _log.error("a worker ended with %s before any was started", code)
+            _log.error("%s before any worker had started", ending)
             return False
-        if worker.started:
-            _log.warning("a worker died (%s); another is started", code)
+        if worker.has_started:
+            _log.warning("%s; starting another", ending)
         else:
-            self._again(worker)
-            _log.error("a worker ended (%s) before it was started; tried again", code)
+            self._try_later(worker)
+            _log.error("%s before it had started; trying again", ending)
         return True
 
-    def _again(self, worker: _Worker) -> None:
-        wait = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**worker.failures)
+    def _try_later(self, worker: _Worker) -> None:
+        pause = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2**worker.failures)
         worker.failures += 1
-        worker.start_at = time.monotonic() + wait
+        worker.start_at = time.monotonic() + pause
 
-    def _reap(self, worker: _Worker) -> int:
-        """The worker has closed its end: it is dead, or as good as dead."""
+    def _reap(self, worker: _Worker) -> str:
+        """Collect a worker that closed its end, so is dead or about to be; return a description for the log."""
         assert worker.process is not None
         assert worker.socket is not None
         self._selector.unregister(worker.socket)
@@ -160,31 +182,36 @@ class Supervisor:
         except subprocess.TimeoutExpired:
             worker.process.kill()
             code = worker.process.wait()
+        ending = f"worker {worker.number} (pid {worker.process.pid}) {describe_exit(code)}"
         worker.process = worker.socket = None
-        return code
+        self._ended(worker.number)
+        return ending
 
     def _kill_hung(self) -> None:
         now = time.monotonic()
-        if now - self._ticked > 5 * _TICK_S:
-            # We stood still ourselves, and perhaps everybody did.
+        if now - self._last_tick > 5 * _TICK_S:
+            # The supervisor itself was suspended, and perhaps the whole machine, so missed heartbeats are ignored.
             for worker in self._workers:
-                worker.heard = now
-        self._ticked = now
+                worker.last_beat = now
+        self._last_tick = now
         for worker in self._workers:
-            if worker.process is not None and worker.started and now - worker.heard > self._hung_s:
-                _log.error("process %d hangs and is killed", worker.process.pid)
-                worker.process.kill()  # its end closes, and the next round sees it
+            silent = worker.has_started and now - worker.last_beat > self._hung_s
+            if worker.process is not None and silent:
+                _log.error(
+                    "worker %d (pid %d) hangs; killing it", worker.number, worker.process.pid
+                )
+                worker.process.kill()  # Its end of the pair closes, and the next step replaces it.
 
-    def _end(self) -> None:
-        """Tell all, wait for all; who takes too long is killed, and so is everyone when told a second time."""
-        told = self._told
+    def _end_all(self) -> None:
+        """Ask all workers to end and wait; kill them after grace_s, or at another signal."""
+        signals = self._stop_signals
         running = [worker.process for worker in self._workers if worker.process is not None]
         for process in running:
             with suppress(OSError):
                 process.terminate()
         end = time.monotonic() + self._grace_s
         while any(process.poll() is None for process in running):
-            if time.monotonic() > end or self._told > told:
+            if time.monotonic() > end or self._stop_signals > signals:
                 for process in running:
                     process.kill()
             time.sleep(0.02)

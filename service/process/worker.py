@@ -1,6 +1,6 @@
 """One worker process of several, as the supervisor starts it.
 
-python -m service.process.worker FACTORY LISTENING TO_SUPERVISOR      the last two: descriptors it inherits
+python -m service.process.worker FACTORY LISTENING SUPERVISOR NUMBER    LISTENING and SUPERVISOR: inherited descriptors
 """
 
 from __future__ import annotations
@@ -13,66 +13,64 @@ import sys
 import threading
 from contextlib import suppress
 
-# Of the event loop's ticks, so many are told to the supervisor as one.
-_BEAT = 10
-# Connections that wait to be taken at most; the kernel may allow fewer.
-_WAITING = 2048
-# And so many are taken each time that a worker hears of some: what else waits may then go to another. Who took all
-# would have to keep them, and the others would have nothing to do.
-TAKEN_AT_ONCE = 1
+# uvicorn ticks ten times a second; a byte goes to the supervisor at every tenth.
+_TICKS_PER_BEAT = 10
+# Length of the queue of connections that wait to be accepted; the kernel may allow fewer.
+QUEUE_LENGTH = 2048
+# Connections accepted in one turn of the event loop. The rest stays in the queue, where another worker can take it;
+# a worker that took all of them would leave the others without work.
+ACCEPTED_AT_ONCE = 1
 
 
-def start(factory: str, listening: socket.socket, supervisor: int) -> subprocess.Popen[bytes]:
-    """A new worker; the supervisor's side."""
-    listening_fd = listening.fileno()
+def start(
+    factory: str, listening: socket.socket, supervisor: int, number: int
+) -> subprocess.Popen[bytes]:
+    """Start a worker process; called by the supervisor."""
+    descriptors = [listening.fileno(), supervisor]
+    arguments = [factory, *map(str, descriptors), str(number)]
     return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "service.process.worker",
-            factory,
-            str(listening_fd),
-            str(supervisor),
-        ],
+        [sys.executable, "-m", "service.process.worker", *arguments],
         stdin=subprocess.DEVNULL,
-        pass_fds=[listening_fd, supervisor],
+        pass_fds=descriptors,
     )
 
 
 def main() -> None:
-    """Serve until told to stop, or until the supervisor is gone."""
-    factory, listening, supervisor = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    """Serve until a signal, or until the supervisor is dead."""
+    factory, listening, supervisor, number = sys.argv[1], *map(int, sys.argv[2:5])
     pair = socket.socket(fileno=supervisor)
-    # Ctrl-C reaches the supervisor too, which tells us to end.
+    # Ctrl-C reaches the supervisor too, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Before anything slow is imported: a supervisor that dies meanwhile must not leave us behind.
-    threading.Thread(target=_watch, args=(pair,), daemon=True).start()
+    # Before the slow imports, so that a supervisor that dies meanwhile does not leave this process behind.
+    threading.Thread(target=_end_with_supervisor, args=(pair,), daemon=True).start()
     import uvicorn
 
     from service.process.configured import configured
     from service.settings import Settings
+    from service.telemetry import sharing
 
     class Server(uvicorn.Server):
         async def on_tick(self, counter: int) -> bool:
-            # Ten times a second; the first time when the app has started.
-            if counter % _BEAT == 0:
+            # The first tick comes when the app has started.
+            if counter % _TICKS_PER_BEAT == 0:
                 with suppress(OSError):
                     pair.send(b".", socket.MSG_DONTWAIT)
             return await super().on_tick(counter)
 
     config = configured(factory, Settings())
-    config.backlog = TAKEN_AT_ONCE
-    Server(config).run(sockets=[Shared(fileno=listening)])
+    config.backlog = ACCEPTED_AT_ONCE
+    sharing.join(str(number))
+    Server(config).run(sockets=[SharedSocket(fileno=listening)])
 
 
-class Shared(socket.socket):
-    """A listening socket that is not one worker's alone: how many may wait at it is not for asyncio to say."""
+class SharedSocket(socket.socket):
+    """A listening socket of all workers: asyncio's backlog sets how many it accepts at once, not its queue."""
 
     def listen(self, _: int = 0, /) -> None:
-        super().listen(_WAITING)
+        super().listen(QUEUE_LENGTH)
 
 
-def _watch(pair: socket.socket) -> None:
+def _end_with_supervisor(pair: socket.socket) -> None:
     with suppress(OSError):
         while pair.recv(64):
             pass

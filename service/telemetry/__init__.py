@@ -1,9 +1,8 @@
-"""What the service tells of itself.
+"""The metrics, log lines and traces of the service.
 
 metrics.py      the table of metrics
-instruments.py  counters, gauges, histograms; all workers' as one answer
-cells.py        the numbers of a worker, where the other workers can read them
-stages.py       how long the parts of a search took
-logs.py         lines for people or JSON, with the request id
+sharing.py      how several worker processes report as one service
+stages.py       a stopwatch for the parts of a search
+logs.py         log lines for people or as JSON, with the request id
 tracing.py      OpenTelemetry, imported only when configured
 """

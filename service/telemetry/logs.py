@@ -1,7 +1,7 @@
-"""Log lines: for people or as JSON, with the id of the request that they are about, and no secret in any.
+"""Log lines, for people or as JSON, with the id of their request and without secrets.
 
-Whatever a line is made of, traceback included, API keys and passwords in addresses are struck out of it, and a message
-cannot break out of its line.
+API keys and passwords in addresses are removed from every part of a line, tracebacks included, and control characters
+are escaped, so that no message can start a new line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 REQUESTS = "service.requests"
-"""The logger that gets a line for each request, where that is wanted."""
+"""The logger of the lines about requests."""
 
 request_id: ContextVar[str] = ContextVar("fullrank.request_id", default="")
 
@@ -31,14 +31,14 @@ _CONTROL = {code: f"\\x{code:02x}" for code in (*range(0x20), 0x7F, 0x85)} | {
 
 
 def without_secrets(text: str) -> str:
-    """The text with everything struck out that looks like a key or a password."""
+    """Replace everything in a text that looks like a key or a password."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
 
 
 class Lines(logging.Formatter):
-    """time level process logger: message [request id]"""
+    """Lines for people: time level process logger: message [request id]."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s")
@@ -53,7 +53,7 @@ class Lines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: time, level, logger, process, message, request_id, error, and what ``extra`` held."""
+    """One JSON object a line: time, level, logger, process, message, request_id, error, and the facts of ``extra``."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -68,7 +68,7 @@ class JsonLines(logging.Formatter):
         line |= getattr(record, "facts", {})
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        # Struck out of the parts, so that the line stays JSON whatever they hold.
+        # Each value by itself, so that the line stays JSON.
         clean = {k: without_secrets(v) if isinstance(v, str) else v for k, v in line.items()}
         return json.dumps(clean, default=str)
 
@@ -76,7 +76,7 @@ class JsonLines(logging.Formatter):
 def log_request(
     method: str, path: bytes, status: int, seconds: float, facts: dict[str, Any]
 ) -> None:
-    """A line about a request that was answered: never its query string, its body or its headers."""
+    """Log an answered request, without its query string, body and headers."""
     shown = path.decode("ascii", "backslashreplace")
     facts = {
         "method": method,
@@ -91,7 +91,7 @@ def log_request(
 
 
 def configuration(level: str, form: str) -> dict[str, Any]:
-    """Everything to stderr, for logging.config; form is "text" or "json"."""
+    """Return a configuration for logging.config: all lines to stderr; form is "text" or "json"."""
     handlers = {"handlers": ["stderr"], "level": level.upper(), "propagate": False}
     return {
         "version": 1,
@@ -103,7 +103,7 @@ def configuration(level: str, form: str) -> dict[str, Any]:
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form}},
         "loggers": {
             **dict.fromkeys(("uvicorn", "service", "fullrank"), handlers),
-            # Asked for by a setting of its own, whatever the level of the rest.
+            # A separate setting switches these on, independent of the level of other logs.
             REQUESTS: {**handlers, "level": "INFO"},
         },
     }

@@ -1,104 +1,119 @@
-"""What Prometheus is told: the table of metrics.
+"""The metrics of the service, for Prometheus.
 
-Every worker counts in cells of its own (cells.py), and whichever is asked tells the numbers of all (instruments.py).
-Route labels are templates, never paths, so they stay few.
+Counters and histograms are sums over all workers since the service started. Gauges are those of live workers: their
+sum, or one number for each under the label ``worker``. Route labels are templates, never paths, so they stay few.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import cast
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.registry import Collector
 
-from service.telemetry.cells import Snapshot
-from service.telemetry.instruments import PREFIX, WORKER, Counter, Histogram, Table
+from service.telemetry.sharing import shared_folder, worker_number
 from service.telemetry.stages import STAGES, Stages
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "fullrank_"
+WORKER = "worker"
+_PROCESS_ID = PREFIX + "worker_process_id"
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-# The parts of a request are quicker than the whole of it.
-_PARTS = (0.00005, 0.0001, 0.0002, 0.0005, *_SECONDS)
+# The parts of a request take less time than the whole.
+_PART_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, *_SECONDS)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Metrics:
-    """The metrics of one worker, an attribute each.
+    """The metrics of one worker, one attribute each; ``render`` reports those of all workers."""
 
-    folder  where workers of one service share their numbers; None: they are this worker's alone
-    """
+    def __init__(self) -> None:
+        disable_created_metrics()
+        self._registry = CollectorRegistry()
+        self._described: dict[str, tuple[tuple[str, ...], str]] = {}
+        self._worker = worker_number()
+        counter, each = self._counter, self._gauge_of_each_worker
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._table = table = Table(folder)
-        self.requests = table.counter("requests", "Requests answered", "method", "route", "status")
-        self.latency = table.histogram(
+        self.requests = counter("requests", "Requests answered", "method", "route", "status")
+        self.latency = self._histogram(
             "request_seconds",
-            "Time from when a request is there to the last of its answer, waiting in line included",
+            "Time from receiving a request to sending its last byte, including queueing",
             _SECONDS,
             "route",
         )
-        self.stages = table.histogram(
-            "stage_seconds", f"Time of the parts of a search: {', '.join(STAGES)}", _PARTS, "stage"
+        self.stages = self._histogram(
+            "stage_seconds",
+            f"Time of the parts of a search: {', '.join(STAGES)}",
+            _PART_SECONDS,
+            "stage",
         )
-        self.queue = table.gauge("rankings_in_flight", "Rankings waiting or running")
-        self.searches = table.counter(
+        self.queue = self._gauge("rankings_in_flight", "Rankings waiting or running")
+        self.searches = counter(
             "searches", "Rankings by mode and whether they are certified", "mode", "certified"
         )
-        self.zero_results = table.counter(
+        self.zero_results = counter(
             "zero_results", "Searches without an offset that found no document"
-        ).labels()
-        self.cache = table.counter(
+        )
+        self.cache = counter(
             "cache_lookups",
             "Embeddings looked up: found in process or in redis, or a miss",
             "result",
         )
-        self.cache_saved = table.counter(
-            "cache_saved_seconds", "Time that encoding the embeddings found had taken", "result"
+        self.cache_saved = counter(
+            "cache_saved_seconds", "Encoding time saved by cache hits", "result"
         )
-        self.cache_spent = table.counter(
-            "cache_spent_seconds", "Time that looking embeddings up took", "result"
+        self.cache_spent = counter("cache_spent_seconds", "Time spent on cache lookups", "result")
+        self.redis_passed = counter(
+            "redis_passed_over", "Lookups skipped because the text is short"
         )
-        self.redis_passed = table.counter(
-            "redis_passed_over", "Embeddings not asked of Redis because encoding is quicker"
-        ).labels()
-        self.redis_errors = table.counter(
-            "redis_errors", "Calls of Redis that failed, came late or returned a bad value"
-        ).labels()
-        self.redis_open = table.each(
-            "redis_breaker_open", "1 while Redis is left alone after failures"
+        self.redis_errors = counter(
+            "redis_errors", "Redis calls that failed, timed out or returned an invalid value"
         )
-        self.swaps = table.counter(
-            "swaps", "Swaps and loads asked over HTTP: done, refused or failed", "result"
+        self.redis_open = each("redis_breaker_open", "1 while the circuit breaker is open")
+        self.swaps = counter(
+            "swaps", "Swaps and loads requested over HTTP: done, refused or failed", "result"
         )
-        self.generation = table.each("generation", "Generation that serves")
-        self.models_loaded = table.each("models_loaded", "Models loaded")
-        self.writes = table.counter(
-            "writes", "Writes of documents acknowledged: put or delete", "kind"
-        )
-        self.live_documents = table.each(
+        self.generation = each("generation", "Generation that the worker serves")
+        self.models_loaded = each("models_loaded", "Models loaded")
+        self.writes = counter("writes", "Acknowledged writes of documents: put or delete", "kind")
+        self.live_documents = each(
             "live_documents",
             "Documents written since their bundle was made, over all models loaded",
         )
-        self.hidden_documents = table.each(
+        self.hidden_documents = each(
             "hidden_documents",
             "Documents of bundles replaced or deleted since, over all models loaded",
         )
-        self.log_position = table.each(
-            "log_position", "Last operation of the log that all models loaded hold"
+        self.log_position = each(
+            "log_position", "Last operation of the log that all loaded models contain"
         )
-        self.documents = table.each("documents", "Documents of the bundle that serves")
-        self.bundle_bytes = table.each("bundle_bytes", "Bytes of the bundle that serves")
-        # Known from the start, so that the first of them is seen to be one more.
+        self.documents = each("documents", "Documents of the active bundle")
+        self.bundle_bytes = each("bundle_bytes", "Bytes of the active bundle")
+        each("worker_process_id", "Process id of the worker").set(os.getpid())
+        # Made now, so that Prometheus sees the first swap as an increase.
         for result in ("done", "refused", "failed"):
             self.swaps.labels(result)
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._stages = {stage: self.stages.labels(stage) for stage in STAGES}
+        self._exposed = CollectorRegistry()
+        folder = shared_folder()
+        self._exposed.register(
+            _Workers(self._registry if folder is None else MultiProcessCollector(None, str(folder)))
+        )
 
     def request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One request was answered; the series are found by one look into a table."""
+        """Count one answered request; one dictionary lookup finds its series."""
         key = (method, route, status)
         found = self._requests.get(key)
         if found is None:
@@ -108,52 +123,73 @@ class Metrics:
         found[1].observe(seconds)
 
     def refused(self, method: str, route: str, status: int) -> None:
-        """One request was answered before it was looked at; its time would say nothing of those that were."""
+        """Count one request that was refused unread; its time would distort the latency of the others."""
         self.requests.labels(method, route, str(status)).inc()
 
     def search(self, stages: Stages) -> None:
-        """One search was made."""
+        """Count the stages of one search."""
         for stage, seconds in stages.seconds.items():
             self._stages[stage].observe(seconds)
 
-    def described(self) -> dict[str, tuple[tuple[str, ...], str]]:
-        """Every metric as it is told: its labels, and what it is."""
-        own = {name: (labels, about) for name, labels, about in self._table.described()}
-        return own | {metric.name: ((WORKER,), metric.documentation) for metric in _processes(())}
-
-    def collect(self) -> Iterator[Metric]:
-        """The metrics of all workers."""
-        slots = self._table.snapshots()
-        yield from self._table.told(slots)
-        yield from _processes(slots)
+    def described(self) -> Mapping[str, tuple[tuple[str, ...], str]]:
+        """Return labels and description of every metric, by its exposed name."""
+        own = {metric.name: ((WORKER,), metric.documentation) for metric in _processes({})}
+        return self._described | own
 
     def render(self) -> bytes:
-        """The text exposition format."""
-        return generate_latest(cast("CollectorRegistry", self))
+        """Return the metrics of all workers in Prometheus's text format."""
+        return generate_latest(self._exposed)
 
-    def close(self) -> None:
-        """The worker ends: its gauges go, what it counted stays."""
-        self._table.close()
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        self._described[f"{PREFIX}{name}_total"] = labels, about
+        return Counter(PREFIX + name, about, labels, registry=self._registry)
+
+    def _histogram(self, name: str, about: str, bounds: Iterable[float], *labels: str) -> Histogram:
+        self._described[PREFIX + name] = labels, about
+        buckets = tuple(bounds)
+        return Histogram(PREFIX + name, about, labels, buckets=buckets, registry=self._registry)
+
+    def _gauge(self, name: str, about: str, *labels: str) -> Gauge:
+        self._described[PREFIX + name] = labels, about
+        return Gauge(
+            PREFIX + name, about, labels, registry=self._registry, multiprocess_mode="livesum"
+        )
+
+    def _gauge_of_each_worker(self, name: str, about: str) -> Gauge:
+        return self._gauge(name, about, WORKER).labels(self._worker)
 
 
-def _processes(slots: Sequence[Snapshot]) -> Iterator[Metric]:
-    """Memory and open files of every live worker, read when they are asked for."""
+class _Workers(Collector):
+    """The metrics of all workers, and the memory and open files of their processes."""
+
+    def __init__(self, source: CollectorRegistry | MultiProcessCollector) -> None:
+        self._source = source
+
+    def collect(self) -> Iterator[Metric]:
+        processes: dict[str, int] = {}
+        for metric in self._source.collect():
+            if metric.name == _PROCESS_ID:
+                processes = {s.labels[WORKER]: int(s.value) for s in metric.samples}
+            yield metric
+        yield from _processes(processes)
+
+
+def _processes(processes: Mapping[str, int]) -> Iterator[Metric]:
+    """Return memory and open files of live workers, given their process ids by worker."""
     memory = GaugeMetricFamily(
-        PREFIX + "worker_resident_bytes", "Memory that the worker holds", labels=(WORKER,)
+        PREFIX + "worker_resident_bytes", "Resident memory of the worker", labels=(WORKER,)
     )
     files = GaugeMetricFamily(
-        PREFIX + "worker_open_files", "Files and sockets that the worker has open", labels=(WORKER,)
+        PREFIX + "worker_open_files", "Open files and sockets of the worker", labels=(WORKER,)
     )
-    for slot in slots:
-        if slot.pid is None:
-            continue
-        process = Path(f"/proc/{slot.pid}")
+    for worker, process_id in sorted(processes.items()):
+        process = Path(f"/proc/{process_id}")
         try:
             pages = int((process / "statm").read_text().split()[1])
             opened = sum(1 for _ in (process / "fd").iterdir())
         except (OSError, ValueError, IndexError):
-            continue  # it ended meanwhile
-        memory.add_metric([str(slot.slot)], pages * _PAGE_BYTES)
-        files.add_metric([str(slot.slot)], opened)
+            continue  # the worker has just ended
+        memory.add_metric([worker], pages * _PAGE_BYTES)
+        files.add_metric([worker], opened)
     yield memory
     yield files

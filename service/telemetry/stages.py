@@ -1,18 +1,18 @@
-"""How long the parts of a search took, one after another."""
+"""A stopwatch for the stages of a search."""
 
 from __future__ import annotations
 
 import time
 
-# Looking the embedding up, waiting for a thread, filter and facets, encoding, ranking, stored fields and explanations.
+# Cache lookup, wait for a thread, filter and facets, encoding, ranking, stored fields and explanations.
 STAGES = ("cache", "wait", "filter", "encode", "rank", "fields")
 
 
 class Stages:
-    """A stage lasts from the end of the one before it, the first one from the beginning.
+    """Measures stages that follow one another. Each begins when the one before it ends.
 
     began    time.time() of the beginning, seconds
-    seconds  stage → how long it took, in their order
+    seconds  duration by stage, in their order
     """
 
     __slots__ = ("_last", "began", "seconds")
@@ -23,8 +23,8 @@ class Stages:
         self._last = time.perf_counter()
 
     def done(self, stage: str) -> float:
-        """The stage ends now; how long it took."""
+        """End a stage now and return its duration."""
         now = time.perf_counter()
-        took, self._last = now - self._last, now
-        self.seconds[stage] = took
-        return took
+        duration, self._last = now - self._last, now
+        self.seconds[stage] = duration
+        return duration

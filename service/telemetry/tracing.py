@@ -1,9 +1,8 @@
-"""OpenTelemetry: a span for each request, and below it one for each stage of a search. Imported only when configured.
+"""OpenTelemetry: a span for each request, and inside it one for each stage of a search. Imported only when configured.
 
-Where spans go, how many are kept, and the name of the service are OpenTelemetry's own settings
-(OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …). The span of a request is the framework's: it
-goes on from the caller's ``traceparent`` and names method, route, path, query string and status. Queries, bodies and
-headers are in no span.
+OpenTelemetry's own settings (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME, …) say where spans
+go, which are sampled, and the name of the service. FastAPI makes the span of a request: it continues the caller's
+``traceparent`` and has method, route, path, query string and status. No span has queries, bodies or headers.
 """
 
 from __future__ import annotations
@@ -16,15 +15,19 @@ from fastapi.telemetry import TelemetryConfig
 from fullrank.errors import FullrankError
 from service.telemetry.stages import Stages
 
-# What the framework would otherwise tell by itself holds what callers sent.
+# FastAPI's own telemetry would contain what callers sent.
 OFF: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False, "auto_configure": False}
 
 
 class Tracing:
-    """Spans of one worker. Raises FullrankError where the extra is not installed."""
+    """The spans of one worker. Raises FullrankError if the extra is not installed."""
 
     def __init__(self, processor: Any | None = None) -> None:
-        """processor  what gets the spans; None: a batch at a time to a collector (OTLP over HTTP)"""
+        """Set up tracing.
+
+        Args:
+            processor: receives the spans; None: they go in batches to a collector (OTLP over HTTP).
+        """
         try:
             from opentelemetry.sdk.resources import SERVICE_NAME, Resource
             from opentelemetry.sdk.trace import TracerProvider
@@ -41,7 +44,7 @@ class Tracing:
 
     @property
     def framework(self) -> TelemetryConfig:
-        """What the framework is told: these spans, and nothing else."""
+        """The configuration of FastAPI's telemetry: these spans and nothing else."""
         return {
             **OFF,
             "tracing": True,
@@ -50,7 +53,7 @@ class Tracing:
         }
 
     def search(self, stages: Stages) -> None:
-        """The stages of a search that has been made, below the span of its request."""
+        """Record the stages of a finished search inside the span of its request."""
         began = int(stages.began * 1e9)
         for stage, seconds in stages.seconds.items():
             ended = began + int(seconds * 1e9)
@@ -58,7 +61,7 @@ class Tracing:
             began = ended
 
     def close(self) -> None:
-        """Send what waits."""
+        """Send the remaining spans."""
         self._provider.shutdown()
 
 

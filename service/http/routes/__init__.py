@@ -1,0 +1,1 @@
+"""Routes: parse, call, return."""

@@ -1,4 +1,4 @@
-"""PUT, DELETE and GET /v1/documents/{id}, and POST /v1/documents:bulk."""
+"""Write, delete and read live documents: /v1/documents/{id} and /v1/documents:bulk."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from fullrank.errors import DocumentRefused
 from service import errors
 from service.documents import idempotency, reading
 from service.documents.follow import Followed
-from service.documents.log import Submission, Write
-from service.documents.reading import Line, Unfit
-from service.edge.body import must_be_json
-from service.edge.guard import Guarded, needs
+from service.documents.reading import InvalidDocument, Line
+from service.documents.submission import Submission, Write
+from service.http.body import require_json
 from service.http.deps import PathId, Services, ServicesDep, ServingDep
-from service.http.responses import Answer
+from service.http.guard import GuardedRoute, needs
+from service.http.problems import documented_problems as problems
+from service.http.responses import JsonResponse
 from service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
-from service.routes.documented import problems
 
 NDJSON = "application/x-ndjson"
-router = APIRouter(prefix="/v1", tags=["documents"], route_class=Guarded)
+router = APIRouter(prefix="/v1", tags=["documents"], route_class=GuardedRoute)
 
 IdempotencyKey = Annotated[
     str | None,
@@ -32,7 +32,7 @@ IdempotencyKey = Annotated[
         min_length=1,
         max_length=128,
         pattern=r"^[!-~]+$",
-        description="a request sent again with its key is kept once and answered alike, for a day",
+        description="a retry with the same key within a day is written once and gets the same answer",
     ),
 ]
 
@@ -54,12 +54,14 @@ _DOCUMENT = {
     "examples": [{"title": "scp"}],
 }
 _LINES = {
+    "type": "string",
+    "format": "binary",
     "examples": ['{"_id": "a", "title": "scp"}\n{"_id": "b", "_delete": true}\n'],
 }
 
 _VERDICTS = {
     "type": "string",
-    "description": "each line an object: line (from 1), id (null where none could be read), status (200 or 422), "
+    "description": "one object a line: line (from 1), id (null if it could not be read), status (200 or 422), "
     "and seq or error",
     "examples": ['{"line":1,"id":"a","status":200,"seq":17}\n'],
 }
@@ -71,8 +73,8 @@ _VERDICTS = {
     include_in_schema=False,
     openapi_extra=needs("ingest"),
 )
-async def no_document() -> Response:
-    """The path means what is like a document, not one; of an id that ends so the bulk request takes care."""
+async def refuse_write() -> Response:
+    """Refuse to write at this path: it means the documents similar to one. Bulk requests take ids that end so."""
     raise errors.MethodNotAllowed
 
 
@@ -85,7 +87,7 @@ async def no_document() -> Response:
         **_body("application/json", _DOCUMENT, "the fields of the document"),
     },
 )
-async def put(
+async def put_document(
     id: PathId,
     asked: Annotated[WriteQuery, Query()],
     request: Request,
@@ -93,23 +95,23 @@ async def put(
     services: ServicesDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Add a document, or replace it. The answer comes when it is safe on disk.
+    """Add or replace a document. The answer comes after it is synced to disk.
 
-    It is visible in every worker within a second; `min_seq` of a search waits for it.
+    Every worker can find it within a second; a search with `min_seq` waits for it.
     """
-    must_be_json(request.scope["headers"])
+    require_json(request.scope["headers"])
     body = await request.body()
-    cap = services.settings.max_document_bytes
-    if len(body) > cap:
-        raise errors.TooLarge(f"A document may have at most {cap} bytes.")
+    max_bytes = services.settings.max_document_bytes
+    if len(body) > max_bytes:
+        raise errors.TooLarge(f"The document is larger than {max_bytes} bytes.")
     views = _views(services, serving.resolve(asked.model).name)
     try:
-        write = reading.read_document(id, body, cap)
+        write = reading.read_document(id, body, max_bytes)
         _check(views, write)
-    except Unfit as error:
+    except InvalidDocument as error:
         raise _invalid(error) from None
     except DocumentRefused as error:
-        return await _single(services, views, write, idempotency_key, body, _not_taken(error))
+        return await _single(services, views, write, idempotency_key, body, _not_accepted(error))
     return await _single(services, views, write, idempotency_key, body)
 
 
@@ -119,18 +121,18 @@ async def put(
     responses=problems(404, 409, 422, 503, 507),
     openapi_extra=needs("ingest"),
 )
-async def delete(
+async def delete_document(
     id: PathId,
     asked: Annotated[WriteQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Delete a document, one of the bundle's too. To delete what is not there is no error."""
+    """Delete a document, also one of the bundle. Deleting a document that does not exist succeeds."""
     views = _views(services, serving.resolve(asked.model).name)
     try:
         reading.check_id(id)
-    except Unfit as error:
+    except InvalidDocument as error:
         raise _invalid(error) from None
     return await _single(services, views, Write(id, None), idempotency_key, b"")
 
@@ -150,19 +152,19 @@ async def delete(
         **_body(NDJSON, _LINES, "a document with its `_id` in each line, or `_id` and `_delete`"),
     },
 )
-async def bulk(
+async def write_documents(
     asked: Annotated[WriteQuery, Query()],
     request: Request,
     serving: ServingDep,
     services: ServicesDep,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
-    """Add, replace and delete many documents. Lines that are fine are kept, all of them or (on an error) none."""
-    _must_be_lines(request)
+    """Add, replace and delete many documents. Valid lines are written together: all of them or, on an error, none."""
+    _require_lines(request)
     body = await request.body()
     settings = services.settings
     if body.count(b"\n") + (not body.endswith(b"\n")) > settings.max_bulk_lines:
-        raise errors.TooLarge(f"A request may have at most {settings.max_bulk_lines} lines.")
+        raise errors.TooLarge(f"The request has more than {settings.max_bulk_lines} lines.")
     views = _views(services, serving.resolve(asked.model).name)
 
     def read() -> list[Line]:
@@ -170,10 +172,10 @@ async def bulk(
             _checked(views, line) for line in reading.read_lines(body, settings.max_document_bytes)
         ]
 
-    # Some milliseconds of work: the loop answers others meanwhile.
+    # Reading takes milliseconds. A thread does it, so that the event loop can answer others.
     lines = await asyncio.to_thread(read)
     writes = [line.write for line in lines if line.write is not None]
-    kept = await _kept(
+    response = await _write(
         services,
         views,
         writes,
@@ -182,7 +184,7 @@ async def bulk(
         (b"bulk", b"", body),
         NDJSON,
     )
-    return kept or Response(_verdicts(lines, 0), media_type=NDJSON)
+    return response or Response(_verdicts(lines, 0), media_type=NDJSON)
 
 
 @router.get(
@@ -191,19 +193,21 @@ async def bulk(
     responses=problems(404, 422, 503),
     openapi_extra=needs("search"),
 )
-async def get(
+async def get_document(
     id: PathId,
     asked: Annotated[DocumentQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,
-) -> Answer:
-    """One document as a model has it now."""
+) -> JsonResponse:
+    """Read a document as a model holds it now."""
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     try:
         fields = view.fields(id)
     except KeyError:
-        raise errors.DocumentNotFound(f"{view.bundle.version} has no such document.") from None
-    return Answer(
+        raise errors.DocumentNotFound(
+            f"The model {view.bundle.version} has no document {id!r}."
+        ) from None
+    return JsonResponse(
         {
             "id": id,
             "model": view.bundle.version,
@@ -213,14 +217,16 @@ async def get(
     )
 
 
-def _must_be_lines(request: Request) -> None:
+def _require_lines(request: Request) -> None:
     given = request.headers.get("content-type", "").lower().replace(" ", "").replace('"', "")
     if given not in (NDJSON, f"{NDJSON};charset=utf-8"):
-        raise errors.UnsupportedMedia(f"Send lines of JSON in UTF-8 as Content-Type: {NDJSON}.")
+        raise errors.UnsupportedMedia(
+            f"Send one JSON object a line, in UTF-8, with `Content-Type: {NDJSON}`."
+        )
 
 
 def _views(services: Services, name: str) -> Sequence[Followed]:
-    """The views of a collection: each must take what is written."""
+    """The views of a collection's loaded versions. Each must accept a document that is written."""
     views = services.live.views(name)
     if not views:
         raise errors.NotReady(f"No version of {name} is loaded.")
@@ -228,30 +234,34 @@ def _views(services: Services, name: str) -> Sequence[Followed]:
 
 
 def _check(views: Sequence[Followed], write: Write) -> None:
-    """Raises DocumentRefused where a loaded model takes no such document."""
+    """Raise DocumentRefused if a loaded model does not accept the document."""
     fields = orjson.loads(write.fields or b"{}")
     for followed in views:
         followed.view.check(write.id, fields)
 
 
 def _checked(views: Sequence[Followed], line: Line) -> Line:
-    """The line, or why its document is not taken. Raises NotTaken where a model takes none at all."""
+    """Give the line, with an error if a model does not accept its document.
+
+    Raises:
+        DocumentNotAccepted: a model accepts no documents at all.
+    """
     if line.write is None or line.write.fields is None:
         return line
     try:
         _check(views, line.write)
     except DocumentRefused as error:
         if any(followed.view.bundle.live_model is None for followed in views):
-            raise _not_taken(error) from None  # no other line would fare better
-        return Line(line.number, line.id, None, Unfit("", str(error)))
+            raise _not_accepted(error) from None  # it would refuse every line
+        return Line(line.number, line.id, None, InvalidDocument("", str(error)))
     return line
 
 
-def _not_taken(error: DocumentRefused) -> errors.NotTaken:
-    return errors.NotTaken(f"{error}.")
+def _not_accepted(error: DocumentRefused) -> errors.DocumentNotAccepted:
+    return errors.DocumentNotAccepted(f"{error}.")
 
 
-def _invalid(error: Unfit) -> errors.Invalid:
+def _invalid(error: InvalidDocument) -> errors.Invalid:
     field = f"body.{error.field}" if error.field not in ("", reading.ID) else error.field or "body"
     return errors.Invalid(errors=[{"field": field, "reason": error.reason}])
 
@@ -264,7 +274,7 @@ async def _single(
     body: bytes,
     refusal: errors.Problem | None = None,
 ) -> Response:
-    """The answer to one write. Raises the refusal, unless it was kept before there was one."""
+    """Answer one write. Raise the refusal, unless the same request succeeded earlier."""
     name = views[0].view.bundle.name
 
     def render(first: int) -> bytes:
@@ -272,33 +282,39 @@ async def _single(
 
     kind = b"delete" if write.fields is None else b"put"
     writes = [write] if refusal is None else []
-    told_by = (kind, write.id.encode(), body)
-    kept = await _kept(services, views, writes, render, key, told_by, "application/json")
-    if kept is None:
+    identity = (kind, write.id.encode(), body)
+    response = await _write(services, views, writes, render, key, identity, "application/json")
+    if response is None:
         assert refusal is not None
         raise refusal
-    return kept
+    return response
 
 
-async def _kept(
+async def _write(
     services: Services,
     views: Sequence[Followed],
     writes: Sequence[Write],
     render: Callable[[int], bytes],
     key: str | None,
-    told_by: tuple[bytes, bytes, bytes],
+    identity: tuple[bytes, bytes, bytes],
     media_type: str,
 ) -> Response | None:
-    """The answer to writes that are kept; None where there are none, and no answer was kept under the key.
+    """Write to the log and answer.
 
-    told_by  the deed, the document and the body: what tells a request from others
+    Args:
+        render: writes the answer, given the sequence number of the first write.
+        key: the idempotency key, if the request has one.
+        identity: the operation, the document id and the body, which distinguish a request from others with its key.
+
+    Returns:
+        None if there is nothing to write and no earlier answer under the key.
     """
     if not writes and key is None:
         return None
     name = views[0].view.bundle.name
-    kind, id, body = told_by
+    kind, id, body = identity
     digest = b"" if key is None else idempotency.digest(kind, name.encode(), id, body)
-    # What a version that is loaded holds itself waits for no compaction.
+    # Operations that every loaded version already contains do not count as waiting for compaction.
     after = max(followed.since for followed in views)
     kept = await services.live.write(Submission(name, writes, render, key, digest, after))
     if not writes and not kept.again:
@@ -310,7 +326,7 @@ async def _kept(
 
 
 def _verdicts(lines: Sequence[Line], first: int) -> bytes:
-    """One JSON object a line; the writes have the numbers from first on."""
+    """Write one JSON object a line. The writes have the sequence numbers from `first` on."""
     seq, verdicts = first, []
     for line in lines:
         verdict: dict[str, Any] = {"line": line.number, "id": line.id}

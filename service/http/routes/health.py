@@ -1,40 +1,44 @@
-"""Alive, ready, metrics."""
+"""Report liveness, readiness and metrics."""
 
 from __future__ import annotations
+
+import asyncio
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from service.errors import NotReady
 from service.http.deps import ServicesDep, ServingDep
-from service.http.responses import Answer
+from service.http.problems import documented_problems as problems
+from service.http.responses import JsonResponse
 from service.http.schemas import Alive, Ready
 from service.models.serving import ALIAS
-from service.routes.documented import problems
 from service.telemetry.metrics import CONTENT_TYPE
 
 router = APIRouter(tags=["health"])
 
 
 @router.get("/livez", response_model=Alive, responses=problems())
-async def livez() -> Answer:
-    """The process answers."""
-    return Answer({"status": "alive"})
+async def livez() -> JsonResponse:
+    """Report that the process answers."""
+    return JsonResponse({"status": "alive"})
 
 
 @router.get("/readyz", response_model=Ready, responses=problems(503))
-async def readyz(serving: ServingDep, services: ServicesDep) -> Answer:
-    """A model is loaded; send traffic."""
-    if services.admission.draining:
+async def readyz(serving: ServingDep, services: ServicesDep) -> JsonResponse:
+    """Report that a model is loaded and the worker accepts traffic."""
+    if services.draining:
         raise NotReady("The service is stopping.")
     if serving.active is None:
         reason = services.registry.failures.get(ALIAS)
         raise NotReady(
-            "The noted version cannot be served; /v1/models says why."
+            "The recorded version cannot be served; GET /v1/models gives the reason."
             if reason
-            else "There is no bundle to serve yet; train one, or point FULLRANK_BUNDLES at one."
+            else "There is no bundle to serve; train one, or set FULLRANK_BUNDLES to a folder with one."
         )
-    return Answer({"status": "ready", "model": serving.active, "generation": serving.generation})
+    return JsonResponse(
+        {"status": "ready", "model": serving.active, "generation": serving.generation}
+    )
 
 
 @router.get(
@@ -43,5 +47,7 @@ async def readyz(serving: ServingDep, services: ServicesDep) -> Answer:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **problems()},
 )
 async def metrics(services: ServicesDep) -> Response:
-    """Prometheus metrics of all workers of the service."""
-    return Response(services.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+    """Give the Prometheus metrics of all workers."""
+    return Response(
+        await asyncio.to_thread(services.metrics.render), headers={"Content-Type": CONTENT_TYPE}
+    )

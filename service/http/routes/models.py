@@ -1,4 +1,4 @@
-"""What is loaded, and the hot swap."""
+"""List, load and activate models."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from service.edge.guard import Guarded, needs
 from service.http.deps import ServicesDep
-from service.http.responses import Answer
+from service.http.guard import GuardedRoute, needs
+from service.http.problems import documented_problems as problems
+from service.http.responses import JsonResponse
 from service.http.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from service.models.serving import ALIAS
 from service.models.workers import converged
-from service.routes.documented import problems
 
-router = APIRouter(prefix="/v1/models", tags=["models"], route_class=Guarded)
+router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
 
 Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
-async def list_models(services: ServicesDep) -> Answer:
-    """Every bundle on disk, newest first: its card, whether it is loaded, whether it serves; and every worker."""
+async def list_models(services: ServicesDep) -> JsonResponse:
+    """List every bundle on disk, newest first, with its card and state, and every worker."""
     infos = await services.registry.available()
     workers = await services.registry.workers()
     serving, failures = services.registry.serving, services.registry.failures
@@ -42,7 +42,7 @@ async def list_models(services: ServicesDep) -> Answer:
         }
         for info in infos
     ]
-    return Answer(
+    return JsonResponse(
         {
             "generation": serving.generation,
             "aliases": {ALIAS: serving.active} if serving.active else {},
@@ -71,11 +71,11 @@ async def list_models(services: ServicesDep) -> Answer:
     responses=problems(404, 409, 422),
     openapi_extra=needs("admin"),
 )
-async def load(version: Version, services: ServicesDep) -> Answer:
-    """Load and verify a version beside what serves; it then answers by version and by name."""
+async def load_model(version: Version, services: ServicesDep) -> JsonResponse:
+    """Load and verify a version without activating it. Requests can then name it by version or bundle name."""
     started = time.perf_counter()
     bundle = await services.registry.load(version)
-    return Answer(
+    return JsonResponse(
         {
             "name": bundle.name,
             "version": bundle.version,
@@ -91,14 +91,14 @@ async def load(version: Version, services: ServicesDep) -> Answer:
     responses=problems(400, 404, 409, 413, 415, 422),
     openapi_extra=needs("admin"),
 )
-async def activate(body: ActivateRequest, services: ServicesDep) -> Answer:
-    """Let a version serve as the default in every worker, after all have loaded, verified and warmed it.
+async def activate_model(body: ActivateRequest, services: ServicesDep) -> JsonResponse:
+    """Make a version the default in every worker, after all have loaded, verified and warmed it.
 
-    Requests in flight finish on the model they started with. Rolling back is the same call.
+    Open requests finish on the model they started with. Roll back by activating the previous version.
     """
     started = time.perf_counter()
     swapped = await services.registry.activate(body.version)
-    return Answer(
+    return JsonResponse(
         {
             "alias": ALIAS,
             "version": swapped.version,

@@ -1,32 +1,40 @@
-"""The search page: three files read once, with their hash as the entity tag."""
+"""Serve the files of the search page, with their hash as the entity tag."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Annotated
 
 from fastapi import APIRouter, Header
 from starlette.responses import Response
 
-_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/app.css": ("app.css", "text/css; charset=utf-8"),
-    "/app.js": ("app.js", "text/javascript; charset=utf-8"),
+_MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
 }
 
 
 def page_router() -> APIRouter:
-    """Routes over the page's files as they are on disk now."""
+    """Build one route for each file in `service/page`; `index.html` is served at `/`.
+
+    The files are read once, when the app starts.
+    """
     router = APIRouter(include_in_schema=False)
-    for path, (name, media_type) in _FILES.items():
-        content = files("service").joinpath("page", name).read_bytes()
-        router.add_api_route(path, _file(content, media_type), methods=["GET", "HEAD"])
+    for file in files("service").joinpath("page").iterdir():
+        media_type = _MEDIA_TYPES.get(PurePath(file.name).suffix)
+        if media_type is None:
+            continue
+        path = "/" if file.name == "index.html" else f"/{file.name}"
+        router.add_api_route(path, _serve(file.read_bytes(), media_type), methods=["GET", "HEAD"])
     return router
 
 
-def _file(content: bytes, media_type: str) -> Callable[[str | None], Awaitable[Response]]:
+def _serve(content: bytes, media_type: str) -> Callable[[str | None], Awaitable[Response]]:
+    """Build the route of one file."""
     tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     headers = {"ETag": tag, "Cache-Control": "no-cache", "Content-Type": media_type}
 

@@ -1,21 +1,23 @@
-"""POST /v1/search, POST /v1/search:batch, POST /v1/match and GET /v1/documents/{id}/similar."""
+"""Rank documents: /v1/search, /v1/search:batch, /v1/match and /v1/documents/{id}/similar."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
+from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
 from fullrank.live import View
-from service.edge.body import parse_text
-from service.edge.guard import Ranking, needs
 from service.errors import DocumentNotFound
+from service.http.body import parse_text
 from service.http.deps import PathId, Services, ServicesDep, ServingDep
-from service.http.limits import check
-from service.http.responses import Answer
+from service.http.guard import RankingRoute, needs
+from service.http.limits import check_limits
+from service.http.problems import documented_problems as problems
+from service.http.responses import JsonResponse
 from service.http.schemas import (
     BatchReply,
     BatchRequest,
@@ -26,15 +28,30 @@ from service.http.schemas import (
     SearchRequest,
     SimilarQuery,
 )
-from service.models.serving import Taken
-from service.routes.documented import problems
-from service.search.ranker import Ranked, Wish
+from service.models.serving import RequestModel
+from service.search.ranker import Ranked, RankRequest
 
-router = APIRouter(prefix="/v1", tags=["search"], route_class=Ranking)
+router = APIRouter(prefix="/v1", tags=["search"], route_class=RankingRoute)
 
 
-def _content(
-    serving: Taken, view: View, ranked: Ranked, started: float, **rest: Any
+_HEADERS: dict[str, Any] = {
+    "X-Model-Version": {
+        "description": "version that answered",
+        "schema": {"type": "string"},
+    },
+    "X-Model-Generation": {
+        "description": "generation that answered",
+        "schema": {"type": "integer"},
+    },
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {"headers": _HEADERS},
+    **problems(400, 404, 413, 415, 422, 503),
+}
+
+
+def _ranking_reply(
+    serving: RequestModel, view: View, ranked: Ranked, started: float, **content: Any
 ) -> dict[str, Any]:
     return {
         "query_id": os.urandom(16).hex(),
@@ -42,21 +59,30 @@ def _content(
         "generation": serving.generation,
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "certified": ranked.certified,
-        **rest,
+        **content,
     }
 
 
-def _found(serving: Taken, view: View, ranked: Ranked, started: float) -> dict[str, Any]:
-    found = {"total": ranked.total, "hits": ranked.hits, "facets": ranked.facets}
-    return _content(serving, view, ranked, started, **found)
+def _search_reply(
+    serving: RequestModel, view: View, ranked: Ranked, started: float
+) -> dict[str, Any]:
+    return _ranking_reply(
+        serving,
+        view,
+        ranked,
+        started,
+        total=ranked.total,
+        hits=ranked.hits,
+        facets=ranked.facets,
+    )
 
 
-async def _searched(
-    asked: SearchRequest, serving: Taken, services: Services, filter_path: str = "filter"
+async def _search(
+    asked: SearchRequest, serving: RequestModel, services: Services, filter_path: str = "filter"
 ) -> dict[str, Any]:
     started = time.perf_counter()
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
-    wish = Wish(
+    request = RankRequest(
         asked.query,
         asked.limit,
         asked.offset,
@@ -68,19 +94,20 @@ async def _searched(
         facets=asked.facets,
         facet_limit=asked.facet_limit,
     )
-    return _found(serving, view, await services.ranker.rank(view, wish), started)
+    ranked = await services.ranker.rank(view, request)
+    return _search_reply(serving, view, ranked, started)
 
 
 @router.post(
     "/search",
     response_model=SearchReply,
-    responses=problems(400, 404, 413, 415, 422, 503),
+    responses=_RESPONSES,
     openapi_extra=needs("search"),
 )
-async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
+async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:
     """Rank the documents of a model for a query."""
-    check(services.settings, body)
-    return Answer(await _searched(body, serving, services))
+    check_limits(services.settings, body)
+    return JsonResponse(await _search(body, serving, services))
 
 
 @router.post(
@@ -89,36 +116,38 @@ async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep
     responses=problems(400, 404, 413, 415, 422, 503),
     openapi_extra=needs("search"),
 )
-async def batch(body: BatchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
-    """Several searches, answered in their order by one generation: all of them or, on an error, none."""
-    check(services.settings, body)
-    for place, asked in enumerate(body.searches):
-        check(services.settings, asked, f"searches.{place}.")
+async def search_batch(
+    body: BatchRequest, serving: ServingDep, services: ServicesDep
+) -> JsonResponse:
+    """Answer several searches in their order, from one generation: all of them or, on an error, none."""
+    check_limits(services.settings, body)
+    for number, asked in enumerate(body.searches):
+        check_limits(services.settings, asked, f"searches.{number}.")
     if serving.slot is not None:
-        serving.slot.weigh(len(body.searches))
+        serving.slot.set_cost(len(body.searches))
     answers = []
-    for place, asked in enumerate(body.searches):
-        if place:
-            await asyncio.sleep(0)  # others have their turn in between
-        answers.append(await _searched(asked, serving, services, f"searches.{place}.filter"))
-    return Answer({"generation": serving.generation, "answers": answers})
+    for number, asked in enumerate(body.searches):
+        if number:
+            await asyncio.sleep(0)  # other requests get a turn
+        answers.append(await _search(asked, serving, services, f"searches.{number}.filter"))
+    return JsonResponse({"generation": serving.generation, "answers": answers})
 
 
 @router.post(
     "/match",
     response_model=MatchReply,
-    responses=problems(400, 404, 413, 415, 422, 503),
+    responses=_RESPONSES,
     openapi_extra=needs("search"),
 )
-async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> Answer:
-    """Fill the placements of a page with the documents that fit its text; none is placed twice.
+async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:
+    """Fill the placements of a page with the documents that match its text, each at most once.
 
-    The first placement gets the best ones. When the documents run out, later ones stay short.
+    The first placement gets the best ones. If there are too few documents, the last placements get fewer.
     """
     started = time.perf_counter()
-    check(services.settings, body.page)
+    check_limits(services.settings, body.page)
     view = await services.live.view(serving.resolve(body.model), body.min_seq)
-    wish = Wish(
+    request = RankRequest(
         page_text(view, body.page),
         sum(placement.count for placement in body.placements),
         fields=body.fields,
@@ -126,37 +155,37 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         filter=body.targeting,
         filter_path="targeting",
     )
-    ranked = await services.ranker.rank(view, wish)
+    ranked = await services.ranker.rank(view, request)
     hits = iter(ranked.hits)
     filled = [
-        {"id": place.id, "hits": [hit for _, hit in zip(range(place.count), hits, strict=False)]}
-        for place in body.placements
+        {"id": placement.id, "hits": list(islice(hits, placement.count))}
+        for placement in body.placements
     ]
-    return Answer(_content(serving, view, ranked, started, placements=filled))
+    return JsonResponse(_ranking_reply(serving, view, ranked, started, placements=filled))
 
 
 @router.get(
     "/documents/{id:path}/similar",
     response_model=SearchReply,
-    responses=problems(404, 422, 503),
+    responses={200: {"headers": _HEADERS}, **problems(404, 422, 503)},
     openapi_extra=needs("search"),
 )
-async def similar(
+async def similar_documents(
     id: PathId,
     asked: Annotated[SimilarQuery, Query()],
     serving: ServingDep,
     services: ServicesDep,
-) -> Answer:
-    """Rank the other documents of a model for one of its documents."""
+) -> JsonResponse:
+    """Rank the other documents of a model for one of its documents as the query."""
     started = time.perf_counter()
-    check(services.settings, asked)
+    check_limits(services.settings, asked)
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     try:
         fields = view.fields(id)
     except KeyError:
-        raise DocumentNotFound(f"{view.bundle.version} has no such document.") from None
+        raise DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.") from None
     text = view.model.query_text(fields)
-    wish = Wish(
+    request = RankRequest(
         text,
         asked.limit,
         asked.offset,
@@ -165,13 +194,14 @@ async def similar(
         filter=None if asked.filter is None else parse_text(asked.filter, "filter"),
         mode=asked.mode,
     )
-    return Answer(_found(serving, view, await services.ranker.rank(view, wish), started))
+    ranked = await services.ranker.rank(view, request)
+    return JsonResponse(_search_reply(serving, view, ranked, started))
 
 
 def page_text(view: View, page: Page) -> str:
-    """A page as the query that the model makes of a document with its title and text.
+    """Give the query text of a page, as the model makes it from a document with the same title and text.
 
-    Keywords are the page author's own summary: they stand before the text. The address is not text.
+    Keywords come before the text, because they are the author's summary. The address is not used.
     """
     body = "\n".join(part for part in (" ".join(page.keywords), page.text) if part)
     return view.model.query_text({"title": page.title, "text": body})

@@ -1,4 +1,4 @@
-"""A circuit breaker: when failures outnumber answers, leave the other side alone for a while."""
+"""A circuit breaker: when calls fail more often than they succeed, make no calls for a while."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class Breaker:
-    """closed → (max_failures more than answers) → open → (retry_s later) → one trial → closed or open.
+    """closed → (max_failures more than successes) → open → (retry_s later) → one trial → closed or open.
 
-    An answer makes up for one failure: a side that fails every other time is left alone too.
+    A success cancels one failure, so the breaker also opens for a server that fails every second call.
     """
 
     def __init__(
@@ -26,12 +26,12 @@ class Breaker:
         self._trying = False
 
     @property
-    def open(self) -> bool:
+    def is_open(self) -> bool:
         """Whether it has opened and not closed since."""
         return self._failures >= self._max_failures
 
     def allows(self) -> bool:
-        """Whether to try now. When open and due, the one that asks is the trial."""
+        """Return whether to make a call now. When retry_s is over, the first caller makes the trial."""
         if self._failures < self._max_failures:
             return True
         now = self._clock()
@@ -42,15 +42,15 @@ class Breaker:
         return True
 
     def success(self) -> None:
-        """The other side answered."""
-        if not self.open:
+        """Note a call that succeeded."""
+        if not self.is_open:
             self._failures = max(0, self._failures - 1)
-        elif self._trying:  # else it was asked before the others failed
+        elif self._trying:  # Otherwise the call began before the breaker opened.
             self._failures = 0
             self._trying = False
 
     def failure(self) -> None:
-        """The other side failed or came late."""
+        """Note a call that failed or timed out."""
         self._failures += 1
         self._trying = False
         if self._failures >= self._max_failures:

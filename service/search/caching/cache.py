@@ -1,10 +1,9 @@
-"""Embeddings of queries and pages, remembered.
+"""A cache of the embeddings of queries and pages.
 
-What a text is encoded to depends on the bundle and the text alone, so an embedding is kept under
-the bundle's id and a hash of the normalised text. A least-recently-used table in the process comes
-first, Redis (when configured) behind it. Nothing here can change an answer: a value that is not
-exactly what was stored counts as a miss, and so does whatever Redis does wrong. With an embedding goes
-the time that encoding it took, which is what finding it saves.
+An embedding depends on the bundle and the text alone, so its key is made of the bundle's id and a hash of the
+normalised text. A table in the process comes first (the least recently used entries go first), Redis, where configured,
+second. No value can change an answer: anything but the exact bytes that were stored counts as a miss, and so does any
+failure of Redis. Each embedding is stored with the time that encoding took, which is the time that finding it saves.
 """
 
 from __future__ import annotations
@@ -12,28 +11,29 @@ from __future__ import annotations
 import hashlib
 import struct
 import time
-from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from cachetools import LRUCache
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from service.telemetry.metrics import Metrics
 
 _MAGIC = b"FRE2"
-# magic, key digest, N, F, nnz, bias, seconds, length of what follows up to the checksum
+# magic, key digest, N, F, nnz, bias, seconds, bytes between here and the checksum
 _HEADER = struct.Struct("<4s16sIIIffI")
 _CHECKSUM_BYTES = 16
-# Of an entry beside its numbers: six array objects, key, place in the table.
+# What an entry takes besides its numbers: six array objects, key, place in the table.
 _OVERHEAD_BYTES = 1024
 
 
 def normalise(text: str) -> str:
-    """A text with the same words as the original, so that spellings that cannot differ share a key.
+    """Return a text with the same words, equal for spellings that mean the same.
 
-    White space only separates words, and ASCII letters are lowercased before anything is looked up;
-    what case means beyond ASCII is left to the featuriser.
+    White space only separates words, and the featuriser lowercases ASCII letters. What case means beyond ASCII is left
+    to the featuriser.
     """
     collapsed = " ".join(text.split())
     return collapsed.lower() if collapsed.isascii() else collapsed
@@ -41,59 +41,63 @@ def normalise(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One text under one bundle.
+    """The key of one text under one bundle.
 
-    n_dense, width  what its embedding must have
-    kind            the bundle, and how long the text is (bits of its number of characters)
+    digest          16 bytes, different for each bundle, shape and normalised text
+    n_dense, width  N and F of the embedding
+    chars           length of the normalised text
     """
 
     digest: bytes
     n_dense: int
     width: int
-    kind: tuple[str, int]
+    chars: int
 
     @classmethod
     def of(cls, bundle_id: str, text: str, n_dense: int, width: int) -> Key:
-        """Texts with the same words under the same bundle and in the same shape have the same key.
-
-        Where a bundle has live documents its queries are wider: their unseen words count too.
-        """
+        """Return the key of a text. Queries of a bundle with live documents are wider: their new words count too."""
+        normalised = normalise(text)
         hashed = hashlib.blake2b(digest_size=16, person=b"fullrank.embed")
         hashed.update(f"{bundle_id}\0{n_dense}\0{width}\0".encode())
-        hashed.update(normalise(text).encode())
-        return cls(hashed.digest(), n_dense, width, (bundle_id, len(text).bit_length()))
+        hashed.update(normalised.encode())
+        return cls(hashed.digest(), n_dense, width, len(normalised))
 
 
 @dataclass(frozen=True, slots=True)
 class Embedding:
-    """One encoded text, and how long encoding it took."""
+    """One encoded text, and the seconds that encoding took."""
 
     row: Encoded
     seconds: float
 
     @property
     def bytes(self) -> int:
-        """What it takes of memory, about."""
+        """About how much memory it takes."""
         row = self.row
-        return row.dense.nbytes + row.indices.nbytes + row.weights.nbytes + _OVERHEAD_BYTES
+        return (
+            row.dense.nbytes
+            + row.sparse.indices.nbytes
+            + row.sparse.values.nbytes
+            + _OVERHEAD_BYTES
+        )
 
 
 def pack(key: Key, found: Embedding) -> bytes:
-    """One encoded text as bytes that say what they are: key, shapes, length, checksum."""
+    """Return an embedding as bytes that identify themselves: key, shapes, length, checksum."""
     row = found.row
     payload = b"".join(
         (
             np.ascontiguousarray(row.dense[0], "<f4").tobytes(),
-            np.ascontiguousarray(row.indices, "<i4").tobytes(),
-            np.ascontiguousarray(row.weights, "<f4").tobytes(),
+            np.ascontiguousarray(row.sparse.indices, "<i4").tobytes(),
+            np.ascontiguousarray(row.sparse.values, "<f4").tobytes(),
         )
     )
     header = _HEADER.pack(
         _MAGIC,
         key.digest,
         row.dense.shape[1],
-        row.width,
-        len(row.indices),
+        row.sparse.width,
+        len(row.sparse.indices),
         float(row.bias[0]),
         found.seconds,
         len(payload),
@@ -102,7 +106,7 @@ def pack(key: Key, found: Embedding) -> bytes:
 
 
 def unpack(key: Key, value: bytes) -> Embedding | None:
-    """The encoded text, or None when the bytes are not exactly one that pack made for this key."""
+    """Return the embedding, or None unless the bytes are exactly what ``pack`` made for this key."""
     if len(value) < _HEADER.size + _CHECKSUM_BYTES:
         return None
     header, payload = value[: _HEADER.size], value[_HEADER.size : -_CHECKSUM_BYTES]
@@ -118,7 +122,7 @@ def unpack(key: Key, value: bytes) -> Embedding | None:
     dense = np.frombuffer(payload, "<f4", n_dense).reshape(1, n_dense)
     indices = np.frombuffer(payload, "<i4", nnz, 4 * n_dense)
     weights = np.frombuffer(payload, "<f4", nnz, 4 * (n_dense + nnz))
-    # A checksum can be forged; an index outside the matrix must still never reach a kernel.
+    # Compiled kernels check no bounds, and a checksum can be forged: an index outside the matrix is refused here.
     ascending = bool((np.diff(indices) > 0).all())
     inside = nnz == 0 or (indices[0] >= 0 and indices[-1] < width)
     finite = np.isfinite(dense).all() and np.isfinite(weights).all() and np.isfinite(bias)
@@ -127,10 +131,12 @@ def unpack(key: Key, value: bytes) -> Embedding | None:
         return None
     row = Encoded(
         dense.astype(np.float32),
-        np.array([0, nnz], np.int64),
-        indices.astype(np.int32),
-        weights.astype(np.float32),
-        width,
+        Rows(
+            np.array([0, nnz], np.int64),
+            indices.astype(np.int32),
+            weights.astype(np.float32),
+            width,
+        ),
         np.array([bias], np.float32),
     )
     return Embedding(row, seconds)
@@ -143,20 +149,24 @@ def _checksum(header: bytes, payload: bytes) -> bytes:
 
 
 class Remote(Protocol):
-    """A shared store that may fail in any way without raising."""
+    """A shared store that may fail in any way, but never raises."""
 
     async def get(self, key: Key) -> Embedding | None: ...
 
     def put(self, key: Key, found: Embedding) -> None:
-        """Store soon, without waiting and without a promise."""
+        """Store soon, without waiting and without a guarantee."""
 
     async def close(self) -> None: ...
 
 
 class EmbeddingCache:
-    """The table in the process, and the shared store behind it. Used from the event loop only.
+    """The table in the process, backed by a shared store. For the event loop only.
 
-    entries, max_bytes  bounds of the table; the least recently used go first
+    Args:
+        entries: most embeddings in the table.
+        metrics: counts hits and misses, and the time they saved and took.
+        remote: the shared store; None: none.
+        max_bytes: most memory that the table takes.
     """
 
     def __init__(
@@ -168,24 +178,20 @@ class EmbeddingCache:
         max_bytes: int = 64 << 20,
     ) -> None:
         self._entries = entries
-        self._max_bytes = max_bytes
-        self._bytes = 0
         self._remote = remote
-        self._table: OrderedDict[bytes, Embedding] = OrderedDict()
+        self._table: LRUCache[bytes, Embedding] = LRUCache(max_bytes, lambda found: found.bytes)
         self._metrics = metrics
 
     @property
     def on(self) -> bool:
-        """Whether anything is remembered at all."""
+        """Whether there is a table or a shared store."""
         return self._entries > 0 or self._remote is not None
 
     async def get(self, key: Key) -> Encoded | None:
-        """The embedding, or None."""
+        """Return the embedding of a text, or None."""
         started = time.perf_counter()
         found, where = self._table.get(key.digest), "process"
-        if found is not None:
-            self._table.move_to_end(key.digest)
-        elif self._remote is not None:
+        if found is None and self._remote is not None:
             found, where = await self._remote.get(key), "redis"
             if found is not None:
                 self._remember(key, found)
@@ -198,23 +204,19 @@ class EmbeddingCache:
         return found.row if found is not None else None
 
     def put(self, key: Key, row: Encoded, seconds: float) -> None:
-        """Remember an embedding that took so long to make."""
+        """Store an embedding, with the time that encoding took."""
         found = Embedding(row, seconds)
         self._remember(key, found)
         if self._remote is not None:
             self._remote.put(key, found)
 
     async def close(self) -> None:
-        """Let the shared store go."""
+        """Close the shared store."""
         if self._remote is not None:
             await self._remote.close()
 
     def _remember(self, key: Key, found: Embedding) -> None:
-        if self._entries == 0 or found.bytes > self._max_bytes:
-            return
-        old = self._table.pop(key.digest, None)
-        self._table[key.digest] = found
-        self._bytes += found.bytes - (old.bytes if old is not None else 0)
-        while len(self._table) > self._entries or self._bytes > self._max_bytes:
-            _, gone = self._table.popitem(last=False)
-            self._bytes -= gone.bytes
+        with suppress(ValueError):  # larger than the whole table
+            self._table[key.digest] = found
+        while len(self._table) > self._entries:
+            self._table.popitem()

@@ -1,0 +1,1 @@
+"""Admission: bounded queue, deadlines, rate limits."""

@@ -1,0 +1,56 @@
+"""The types of a request to the log and of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Logged(NamedTuple):
+    """One stored operation; fields is a JSON object, None for a deletion."""
+
+    seq: int
+    id: str
+    fields: bytes | None
+
+
+class Write(NamedTuple):
+    """A document to write (fields is a JSON object) or to delete (None)."""
+
+    id: str
+    fields: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """The writes of one request: all of them are stored, or none. Without writes it only looks up its key.
+
+    render       returns the answer, given the number of the first write; the others follow without a gap
+    key, digest  if the log has an answer under this key for the same digest, that answer is returned again
+    after        the loaded bundle contains all operations up to this number; later ones count against the caps
+    """
+
+    collection: str
+    writes: Sequence[Write]
+    render: Callable[[int], bytes]
+    key: str | None = None
+    digest: bytes = b""
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A stored submission: its answer and its last number; again: it was stored by an earlier request."""
+
+    answer: bytes
+    seq: int
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """How much may wait for compaction in one collection."""
+
+    documents: int = 100_000
+    bytes: int = 512 << 20

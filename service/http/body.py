@@ -1,0 +1,51 @@
+"""Read JSON bodies strictly, as fullrank.storage.strict_json defines it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import Request
+
+from fullrank.storage import strict_json
+from service.errors import BadRequest, Invalid, UnsupportedMedia
+
+_JSON = b"application/json"
+
+
+def require_json(headers: list[tuple[bytes, bytes]]) -> None:
+    """Raise UnsupportedMedia unless the Content-Type is JSON in UTF-8."""
+    for name, value in headers:
+        if name == b"content-type":
+            if value == _JSON:
+                return
+            kind, _, parameters = value.lower().partition(b";")
+            charset = parameters.strip().replace(b'"', b"")
+            if kind.strip() == _JSON and charset in (b"", b"charset=utf-8"):
+                return
+            break
+    raise UnsupportedMedia
+
+
+def parse(body: bytes) -> Any:
+    """Parse a body. Raises BadRequest if it is not UTF-8, Invalid if it is not strict JSON."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("The body is not UTF-8 text.") from None
+    return parse_text(text, "body")
+
+
+def parse_text(text: str, field: str) -> Any:
+    """Parse the JSON text of a field. Raises Invalid, naming the field, if it is not strict JSON."""
+    try:
+        return strict_json.parse(text)
+    except strict_json.JsonError as error:
+        within = f"{field}.{error.field}" if error.field else field
+        raise Invalid(errors=[{"field": within, "reason": error.reason}]) from None
+
+
+class StrictRequest(Request):
+    """A request whose JSON is parsed strictly."""
+
+    async def json(self) -> Any:
+        return parse(await self.body())

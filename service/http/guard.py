@@ -1,0 +1,165 @@
+"""Check every request before its route runs: API key, request rate, Content-Type; for rankings an admission slot.
+
+A route states the scope it needs once; the OpenAPI document and the check both read it from there:
+
+    router = APIRouter(route_class=GuardedRoute)
+
+    @router.post("/search", openapi_extra=needs("search"))
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Coroutine
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ValidationError
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from service.admission.admission import Slot
+from service.auth.access import CLIENT
+from service.auth.keys import SCOPES
+from service.http.body import StrictRequest, parse, require_json
+from service.http.deps import SLOT, serving_of
+
+if TYPE_CHECKING:
+    from service.http.deps import Services
+
+SCHEME = "key"
+"""Name of the security scheme in the OpenAPI document."""
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def needs(scope: str) -> dict[str, Any]:
+    """Give the `openapi_extra` of a guarded route whose callers need this scope."""
+    if scope not in SCOPES:
+        raise ValueError(scope)
+    return {"security": [{SCHEME: [scope]}]}
+
+
+def needed_scope(route: APIRoute) -> str:
+    """Read the scope that a guarded route needs. Raises LookupError if the route states none."""
+    [requirement] = (route.openapi_extra or {})["security"]
+    [scope] = requirement[SCHEME]
+    return cast("str", scope)
+
+
+class GuardedRoute(APIRoute):
+    """A route that answers only permitted callers and reads only bodies declared as JSON."""
+
+    def get_route_handler(self) -> Handler:
+        answer = self.answerer()
+        scope_needed = needed_scope(self)
+        has_body = self.body_field is not None
+
+        async def guarded(request: Request) -> Response:
+            permit(request.app.state.services, request.scope, scope_needed)
+            if not has_body:
+                return await answer(request)
+            require_json(request.scope["headers"])
+            return await answer(StrictRequest(request.scope, request.receive))
+
+        return guarded
+
+    def answerer(self) -> Handler:
+        """Give what answers a request that has passed the checks."""
+        return super().get_route_handler()
+
+
+class RankingRoute(GuardedRoute):
+    """A route that ranks: it takes an admission slot once its body has arrived, and keeps to the deadline.
+
+    An endpoint with a body takes (body, serving, services) and is called directly. FastAPI's dependencies and exit
+    stacks, which it does not use, cost more than the rest of the HTTP work of a search.
+    """
+
+    def answerer(self) -> Handler:
+        has_body = self.body_field is not None
+        answer = _body_answerer(self) if has_body else super().answerer()
+
+        async def ranked(request: Request) -> Response:
+            if has_body:
+                await request.body()  # a client that sends slowly must not hold a slot meanwhile
+
+            async def work(slot: Slot) -> Response:
+                request.scope[SLOT] = slot
+                return await answer(request)
+
+            response: Response = await request.app.state.services.admission.run(work)
+            return response
+
+        return ranked
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.body_field is None or scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)
+            return
+        response = await self._handler(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    @cached_property
+    def _handler(self) -> Handler:
+        return self.get_route_handler()
+
+
+def ranking_paths(router: APIRouter) -> set[str]:
+    """The paths of a router's ranking routes that take POST."""
+    return {
+        route.path
+        for route in router.routes
+        if isinstance(route, RankingRoute) and "POST" in (route.methods or ())
+    }
+
+
+def permit(services: Services, scope: Scope, scope_needed: str) -> None:
+    """Check the key and the rate of a caller. Raises Unauthorized, Forbidden or TooManyRequests."""
+    services.access.authorize(scope, scope_needed)
+    if services.rates.is_enabled and scope_needed != "admin":
+        services.rates.spend(_client(scope))
+
+
+def _body_answerer(route: APIRoute) -> Handler:
+    endpoint = route.endpoint
+    model: type[BaseModel] = get_type_hints(endpoint)["body"]
+
+    async def answer(request: Request) -> Response:
+        try:
+            body = model.model_validate(parse(await request.body()))
+        except ValidationError as error:
+            found = error.errors(include_url=False)
+            raise RequestValidationError(
+                [{**item, "loc": ("body", *item["loc"])} for item in found]
+            ) from None
+        response: Response = await endpoint(body, serving_of(request), request.app.state.services)
+        return response
+
+    return answer
+
+
+def _client(scope: Scope) -> str:
+    """The key of the caller; without a key, the address."""
+    key = scope.get(CLIENT)
+    if key is not None:
+        return cast("str", key)
+    address = scope.get("client")
+    return "?" if address is None else _network(str(address[0]))
+
+
+@lru_cache(maxsize=10_000)
+def _network(host: str) -> str:
+    """The address. For IPv6 its /64 network, because one subscriber has all of its addresses."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.IPv6Network((address, 64), strict=False))

@@ -1,0 +1,120 @@
+// Requests to the service. Every failure becomes a ServiceError whose message a visitor understands.
+
+const TIMEOUT_MS = 10_000;
+const HITS = 10;
+
+// `status` is the HTTP status, 0 without an answer; `mayRetry`: the same request may work later.
+export class ServiceError extends Error {
+  constructor(message, status = 0, mayRetry = true) {
+    super(message);
+    this.status = status;
+    this.mayRetry = mayRetry;
+  }
+}
+
+// The key lasts as long as this tab.
+export function saveKey(key) {
+  sessionStorage.setItem("key", key);
+}
+
+export function listModels() {
+  return request("v1/models");
+}
+
+// Search, or list similar documents if `wanted.similar` is set, with one model.
+export function search(wanted, model, signal) {
+  if (wanted.similar) {
+    const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
+    const parameters = new URLSearchParams({ limit: HITS, model });
+    if (wanted.mode) parameters.set("mode", wanted.mode);
+    if (wanted.filter) parameters.set("filter", wanted.filter);
+    return request(`v1/documents/${id}/similar?${parameters}`, { signal });
+  }
+  const body = { query: wanted.q, limit: HITS, explain: true, model };
+  if (wanted.mode) body.mode = wanted.mode;
+  if (wanted.filter) body.filter = parsed(wanted.filter);
+  return request("v1/search", {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  });
+}
+
+function parsed(filter) {
+  try {
+    return JSON.parse(filter);
+  } catch {
+    throw new ServiceError("The filter in the address is not JSON.", 0, false);
+  }
+}
+
+async function request(path, { signal, headers, ...options } = {}) {
+  const key = sessionStorage.getItem("key");
+  const timeout = new AbortController();
+  const timer = setTimeout(() => timeout.abort(), TIMEOUT_MS);
+  const signals = signal ? [signal, timeout.signal] : [timeout.signal];
+  let response;
+  let text;
+  try {
+    response = await fetch(path, {
+      ...options,
+      headers: { ...headers, ...(key && { Authorization: `Bearer ${key}` }) },
+      signal: AbortSignal.any(signals),
+    });
+    text = await response.text();
+  } catch (error) {
+    if (signal?.aborted) throw error; // The visitor asked for something else.
+    throw new ServiceError(
+      timeout.signal.aborted
+        ? `The service did not answer within ${TIMEOUT_MS / 1000} seconds. Try again.`
+        : "The service is not reachable. Check your connection and try again.",
+    );
+  } finally {
+    clearTimeout(timer);
+  }
+  const body = json(text);
+  if (response.ok && body) return body;
+  throw failure(response, body);
+}
+
+// Return the JSON object in a text, or null: a proxy answers for a service that is down, in HTML.
+function json(text) {
+  try {
+    const value = JSON.parse(text);
+    return typeof value === "object" ? value : null;
+  } catch {
+    return null;
+  }
+}
+
+function failure(response, body) {
+  const { status } = response;
+  const mayRetry = response.ok || status === 408 || status === 429 || status >= 500;
+  const seconds = secondsToWait(response.headers.get("Retry-After"));
+  const parts = [];
+  if (typeof body?.detail === "string") {
+    parts.push(body.detail);
+    for (const { field, reason } of body.errors ?? []) parts.push(`${field}: ${reason}`);
+  } else if (response.ok) {
+    parts.push(`Something other than the search service answered (${status}).`);
+  } else if (status === 429) {
+    parts.push(`Too many requests (${status}).`);
+  } else if (status === 503) {
+    parts.push(`The service is too busy or is starting (${status}).`);
+  } else if (status >= 500) {
+    parts.push(`The service is not reachable (${status}).`);
+  } else {
+    parts.push(`The request was refused (${status}).`);
+  }
+  if (seconds) parts.push(`Try again in ${seconds} ${seconds === 1 ? "second" : "seconds"}.`);
+  else if (mayRetry && !/try again/i.test(parts.join())) parts.push("Try again.");
+  return new ServiceError(parts.join(" "), status, mayRetry);
+}
+
+// Retry-After is a number of seconds or a date.
+function secondsToWait(header) {
+  if (!header) return 0;
+  const seconds = /^\d+$/.test(header) ? Number(header) : (Date.parse(header) - Date.now()) / 1000;
+  return seconds > 0 ? Math.ceil(seconds) : 0;
+}

@@ -1,1 +1,0 @@
-"""Thin routes: parse, call, return."""
