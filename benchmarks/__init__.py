@@ -1,0 +1,1 @@
+"""Measure every figure that the documentation publishes."""

@@ -1,0 +1,1 @@
+"""Experiments: measure the findings of the papers again."""

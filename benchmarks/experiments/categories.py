@@ -1,7 +1,7 @@
-"""Articles with category paths as a retrieval collection: relevance is the part of the path that two articles share.
+"""Articles with category paths as a collection: relevance is the share of the path that two articles have in common.
 
-Of two paths, the length of the common beginning over the length of the longer; of two articles with several paths
-each, the best of their pairs. Held-out articles are the queries, the others the documents.
+For two paths: the length of the common beginning over the length of the longer path. For two articles with several
+paths: the best over their pairs. Held-out articles are queries, the others are documents.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import numpy as np
 import orjson
 
 from fullrank.measures import Float64
-from fullrank.model import field_text
+from fullrank.models.contract import field_text
 from trainer.collection import QRELS_HEADER, Collection
 from trainer.features.corpus import text_fields
 
 Path = tuple[str, ...]
 
 GRADES = 60
-"""A relevance of 1 as a grade: paths of up to six steps give whole numbers."""
+"""Scale of a relevance as a grade: paths of up to six steps give whole numbers."""
 
 
 def read_categories(file: File) -> dict[str, tuple[Path, ...]]:
-    """Article id → its paths, ascending, from lines of id, tab, steps joined by dots; the first line is a heading."""
+    """Read article id → paths, ascending, from lines of id, tab, steps joined by dots; the first line is a heading."""
     found: dict[str, set[Path]] = {}
     for line in file.read_text("utf-8").splitlines()[1:]:
         name, _, path = line.partition("\t")
@@ -32,7 +32,7 @@ def read_categories(file: File) -> dict[str, tuple[Path, ...]]:
 
 
 def shared(a: Path, b: Path) -> float:
-    """The part of two paths that is the same from the root."""
+    """Return the share of two paths that is equal from the root."""
     same = 0
     for x, y in zip(a, b, strict=False):
         if x != y:
@@ -42,7 +42,7 @@ def shared(a: Path, b: Path) -> float:
 
 
 def relevance(a: tuple[Path, ...], b: tuple[Path, ...]) -> float:
-    """Of two articles: the best of their paths, 0 to 1."""
+    """Return the relevance of two articles, 0 to 1: the best over their paths."""
     return max((shared(x, y) for x in a for y in b), default=0.0)
 
 
@@ -55,7 +55,7 @@ def write_categories(
     test_share: float = 0.2,
     valid_share: float = 0.06,
 ) -> File:
-    """The collection ``target``: queries are the texts of held-out articles, documents all others.
+    """Write the collection ``target``: queries are the texts of held-out articles, documents all others.
 
     test   every document of relevance above 0, graded by GRADES times that
     valid  documents of relevance 1 alone, for the choice of epochs and settings; other articles
@@ -76,7 +76,7 @@ def write_categories(
     texts = [{"_id": d.id, "text": field_text(d.fields, sources)} for d in queries]
     _write_lines(target / "queries.jsonl", texts)
 
-    # Hundreds of articles have the same paths: each pair of path sets is compared once.
+    # Hundreds of articles share their paths, so each pair of path sets is compared once.
     kinds = sorted({categories[d.id] for d in articles})
     place = {paths: i for i, paths in enumerate(kinds)}
     table = np.array([[relevance(a, b) for b in kinds] for a in kinds])
@@ -99,7 +99,7 @@ def _write_lines(path: File, lines: list[dict[str, str]]) -> None:
 
 
 def graded_precision(scores: Float64, relevant: Float64, depths: tuple[int, ...]) -> Float64:
-    """Mean relevance of the first k documents, float64 (B, depths).
+    """Return the mean relevance of the first k documents, float64 (B, depths).
 
     scores, relevant  (B, documents); ties go to the earlier document
     A depth beyond the last document means all of them.

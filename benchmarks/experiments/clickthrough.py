@@ -3,19 +3,19 @@
     python -m benchmarks.experiments.clickthrough [--systems bm25,unigram,bltm-pr] [--queries 2000] [--seconds 90]
                                       [--set key=value]... [--seed 1] [--out DIR] [--fresh] [--json | --markdown]
 
-A query is a sentence that describes an example of a command's page; the page was chosen for it, which is what a click
-says. Gao, Toutanova and Yih 2011 rank some 15 judged titles a query on a scale of five; here all 7,425 pages are
-candidates and one of them is right, so a model alone, without the words themselves, has a far harder task, and what
-can be compared is the order of the systems and not the figures. Their documents are titles; a page's title is only its
-command's name, so all its text is read.
+A query is a sentence that describes one example on a command's page; that page counts as clicked. Gao, Toutanova and
+Yih 2011 rank about 15 judged titles per query with five grades. Here all 7,425 pages are candidates and one is
+relevant, so a model without the words themselves has a far harder task: compare the order of the systems, not their
+figures. Their documents are titles; here the title of a page is only the name of its command, so all its text is
+read.
 
-The weights of a mix (λ₁, λ₂ of the language models, α of the projections) are chosen by two-fold cross validation on
-the test queries, as in the paper; everything else is learned on train. "Alone" is λ₂ = 0, the model without the
-document's own words. Differences are tested by a paired t-test, two-sided.
+The weights of a mix (λ₁, λ₂ of the language models, α of the projections) come from two-fold cross validation on the
+test queries, as in the paper; everything else is learned on train. "Alone" is λ₂ = 0, the model without the words of
+the document. Differences are tested by a paired, two-sided t-test.
 
-The paper's documents have no clicks in training; here nearly all pages have, by other queries. A model of words can
-learn there what a page's own rare words are asked for, so the queries whose page was never clicked in training are told
-apart: they are the paper's case.
+The paper's documents have no clicks in training. Here nearly all pages were clicked for other queries, so a model of
+words learns which queries lead to the rare words of a page. Queries whose page was never clicked in training are the
+paper's case and get their own column.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ COLLECTIONS = ("tldr/en",)
 SECONDS = 90
 MEASURES = ("ndcg@1", "ndcg@3", "ndcg@10", "mrr")
 MAIN = "ndcg@10"
-# One value of each weight: none is tried on validation, and little is measured there.
+# One value of each weight, because nothing is chosen on validation here.
 FIXED = ("lambda1=0.2", "valid_queries=50")
 MIX = "model.alpha=0.5"
 
 
 def paper(*figures: float) -> dict[str, float]:
-    """A line of the paper's tables: NDCG@1, NDCG@3, NDCG@10."""
+    """Return a row of the paper's tables: NDCG@1, NDCG@3, NDCG@10."""
     return dict(zip(MEASURES, figures, strict=False))
 
 
@@ -99,7 +99,7 @@ MIXED = (
 )
 OTHERS = (
     System("bm25", formula="BM25"),
-    System("dssm", overrides=("train.epochs=60",), formula="DSSM", times=3),
+    System("dssm", overrides=("train.epochs=60",), formula="DSSM", time_factor=3),
     System("dssm-batch", formula="DSSM, in-batch negatives"),
     System("dssm-modern", formula="the same beside the fielded model"),
     System("fielded", formula="UᵀV + Σ D_f + b"),
@@ -110,7 +110,7 @@ LINEAR = (
     "tfidf", "bm25", "lsa", "cl-lsa", "opca", "s2net", *(s.name for s in MIXED), "fielded", "clicked"
 )  # fmt: skip
 
-# (statement, what should be better, than what, how)
+# (statement, the system that should be better, than which, how)
 CHECKS = (
     ("bltm-unigram", "bltm-pr", "unigram", "beats"),
     ("bltm-pr", "bltm-pr", "bltm", "equals"),
@@ -136,7 +136,7 @@ CHECKS = (
 
 
 def clicked(lab: Lab, task: Task) -> npt.NDArray[np.bool_]:
-    """Which of the measured queries have no relevant page that training had not seen clicked."""
+    """Return which measured queries have only relevant pages that were not clicked in training."""
 
     def work() -> tuple[list[str], dict[str, Float64], dict[str, Any]]:
         trained = lab.trainer(task.folder).corpus.pairs.relevant.values()
@@ -153,7 +153,7 @@ def clicked(lab: Lab, task: Task) -> npt.NDArray[np.bool_]:
 def by_clicks(
     where: str, results: Mapping[str, Result], seen: npt.NDArray[np.bool_]
 ) -> list[Table]:
-    """NDCG@10 of the queries whose page training had seen clicked, and of the others; none where all are alike."""
+    """Return NDCG@10 of queries with pages clicked in training and of the others, if both exist."""
     if seen.all() or not seen.any():
         return []
     everything = np.ones_like(seen)
@@ -167,7 +167,7 @@ def by_clicks(
 
 
 def findings(where: str, results: Mapping[str, Result]) -> list[Finding]:
-    """The paper's statements, by NDCG@10, and how near DSSM comes to the best linear model."""
+    """Test the paper's statements by NDCG@10, and the distance of DSSM from the best linear model."""
     found = [
         compare(claim, where, results, better, worse, MAIN, rule=rule)
         for claim, better, worse, rule in CHECKS
@@ -182,7 +182,7 @@ def findings(where: str, results: Mapping[str, Result]) -> list[Finding]:
 
 
 def against_each_other(where: str, results: Mapping[str, Result]) -> Table:
-    """p of the paired t-test of every two systems, by NDCG@10: + where the line is better than the column."""
+    """Return p of the paired t-test of every two systems, by NDCG@10: + if the row is better than the column."""
     names = sorted(results, key=lambda name: -results[name].estimate(MAIN).mean)
     rows = []
     for i, name in enumerate(names):
@@ -200,7 +200,7 @@ def _cell(results: Mapping[str, Result], name: str, other: str) -> str:
 
 
 def chosen_weights(result: Result) -> str:
-    """The weights that the two halves of the queries were measured with; "" where none were chosen."""
+    """Describe the weights that the two halves of the queries were measured with; "" if none were chosen."""
     parts = {"λ₁": "lambda1", "λ₂": "lambda2", "α": "alpha"}
     return ", ".join(
         f"{sign} = {' and '.join(f'{weight:g}' for weight in np.unique(result.values[key]))}"
@@ -210,7 +210,7 @@ def chosen_weights(result: Result) -> str:
 
 
 def projection_cost(lab: Lab, results: Mapping[str, Result]) -> list[Path]:
-    """Evaluations of the dual and of its gradient per pair, by iteration: the paper's figure 2."""
+    """Plot the dual and the evaluations of its gradient per pair, by iteration: the paper's figure 2."""
     panels = {}
     for name in ("bltm-pr", "bltm-pr-1v"):
         if name in results:
@@ -228,7 +228,7 @@ def projection_cost(lab: Lab, results: Mapping[str, Result]) -> list[Path]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, tell."""
+    """Train, measure and report."""
     given = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS).parse_args(arguments)
     tables: list[Table] = []
     found: list[Finding] = []
@@ -255,7 +255,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _with_weights(table: Table, results: Mapping[str, Result]) -> Table:
-    """The second column is what the model is, not its W; the last one has the weights that were crossed."""
+    """Return a table whose second column names the model, and whose last has the cross-validated weights."""
     headings = ["model" if heading == "W" else heading for heading in table.headings]
     rows = []
     for row in table.rows:

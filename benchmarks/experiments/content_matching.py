@@ -1,25 +1,25 @@
-"""Experiment 5, content matching: a page finds the short text that its reader clicks on next.
+"""Experiment 5, content matching: a page finds the short text that its reader clicks next.
 
-    python -m benchmarks.experiments.content_matching [--systems tfidf,...] [--queries 0] [--seconds 40] [--set key=value]...
+    python -m benchmarks.experiments.content_matching [--systems tfidf,...] [--queries 0] [--seconds 40]
+                                          [--set key=value]...
                                           [--seed 1] [--out DIR] [--fresh] [--json | --markdown]
 
-Pages are wikispeedia's articles; the texts to be matched, which stand in for adverts, are the first 20 words of each
-article. A click is a step of the navigation game: on the page, the player took the link to that article. The splits are
-by page, so no test page was seen in training.
+Pages are the articles of wikispeedia; the short texts, in place of adverts, are the first 20 words of each article. A
+click is a step of the navigation game: on the page, the player followed the link to that article. The splits are by
+page, so no test page occurs in training.
 
-What the clicks are: counts over all games that passed through the page. A player sees the links of the page only, in
-the order of the text, and walks towards a goal that we do not know; so a click says that the target was on the page
-and served somebody's way, and a link high up is met more often than one below, which the papers call position bias and
-which nothing here corrects. A target with a count of zero was not judged bad. Counts are grades (NDCG uses them);
-training takes each clicked pair once an epoch, whatever its count.
+Clicks are counts over all games that passed through the page. A player sees only the links of the page, in the order
+of the text, and moves towards a goal that we do not know. So a click shows that the target was on the page and was
+useful to a player, and links near the top are seen more often (position bias, which nothing here corrects). A target
+without clicks was not judged bad. Counts are grades (NDCG uses them); training uses each clicked pair once per epoch.
 
-Figures beside ours: Bai et al. 2009, table 7, on 1.9 million pairs of pages and adverts. There a negative was an advert
-that was shown above a clicked one, so half of all pairs are positives and a rank loss of 50 % is chance; here the
-negatives are all other articles. Orders can be compared, figures cannot.
+The paper's figures are Bai et al. 2009, table 7, on 1.9 million pairs of pages and adverts. There a negative was an
+advert shown above a clicked one, so half of all pairs are positive and a rank loss of 50 % is chance; here all other
+articles are negatives. Compare orders, not figures.
 
-Cost at test time, in the same run and in one thread: what one (page, text) pair costs when pairs are scored one by one
-in the papers' way, |q||d| look-ups in the hash table against N multiplications of cached vectors; and what it costs as
-it is served here, where a page's Wᵀq is made once for all texts.
+The cost at test time is measured in the same run on one thread: one (page, text) pair scored alone as in the papers,
+|q||d| look-ups in the hash table against N multiplications of cached vectors; and as this service does it, with one
+Wᵀq of a page for all texts.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from benchmarks.harness.lab import Lab, collection_folder, parser
 from benchmarks.harness.store import Result, folder_fingerprint
 from benchmarks.harness.tables import Table
 from benchmarks.harness.task import System, Task
-from fullrank.features import Rows
+from fullrank.encoding import Rows
 from fullrank.measures import Float64
-from fullrank.model import field_text
+from fullrank.models.contract import field_text
 from fullrank.models.pairs import PRIME, PairTable, window_starts
 from fullrank.text.words import words
 from trainer.collection import QRELS_HEADER, read_collection
@@ -53,9 +53,9 @@ from trainer.systems.pairs.system import build_texts
 from trainer.train import Trainer
 
 COLLECTIONS = ("wikispeedia",)
-SHORT = 20  # words of the text to be matched
+SHORT = 20  # words of a short text
 DIMENSION = 50
-TERMS = 100  # strongest words of a page in the hash kernels
+TERMS = 100  # words of a page with the largest weights, for the hash kernels
 MEASURES = ("rank_loss", "map", "ndcg@10")
 SECONDS = 40
 TIMED = 30  # pages whose pairs are timed
@@ -91,8 +91,8 @@ SYSTEMS = (
     _low_rank(30, _paper(26.98)),
 )
 
-# (statement, what should be better, than what, how, what "equals" forgives): the paper found hash kernels and low rank
-# about as good, a percent of rank loss apart.
+# (statement, better system, than which, how, margin of "equals"): in the paper hash kernels and low rank are
+# about equal, one percent of rank loss apart.
 CHECKS = (
     *(("content", system.name, "tfidf", "beats", 0.0) for system in SYSTEMS[1:]),
     ("hash-size", "hash-kernels 10M", "hash-kernels 1M", "beats", 0.0),
@@ -102,7 +102,7 @@ CHECKS = (
 
 
 def write_content(source: Path, target: Path) -> Path:
-    """The collection: short texts as documents, pages as queries, clicks as judgements.
+    """Write the collection: short texts as documents, pages as queries, clicks as judgements.
 
     The queries bear the ids of documents and stand one folder down, so they inherit the judgements
     and a page's own text is no candidate for it.
@@ -116,8 +116,9 @@ def write_content(source: Path, target: Path) -> Path:
     short = {id: " ".join(words(field_text(d.fields, ["text"]))[:SHORT])
              for id, d in zip(whole, collection.documents, strict=True)}  # fmt: skip
     for path, texts in ((target / "corpus.jsonl", short), (pages / "queries.jsonl", whole)):
-        lines = [orjson.dumps({"_id": id, "text": text}) for id, text in texts.items()]
-        path.write_bytes(b"\n".join(lines) + b"\n")
+        path.write_bytes(
+            b"".join(orjson.dumps({"_id": id, "text": text}) + b"\n" for id, text in texts.items())
+        )
     for file in sorted((source / "clicks").glob("*.tsv.gz")):
         with gzip.open(file, "rt", encoding="utf-8") as stream:
             _, *rows = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
@@ -130,7 +131,7 @@ def write_content(source: Path, target: Path) -> Path:
 
 @dataclass(frozen=True)
 class Way:
-    """One way to score pairs: its numbers for each timed page.
+    """One way to score pairs, with its figures per timed page.
 
     q, d     words of the page, and of a text on average; 0 where the way does not look at them
     seconds  per pair
@@ -144,13 +145,13 @@ class Way:
 
 
 def time_pairs(trainer: Trainer, seed: int, pages: int) -> list[Way]:
-    """What a pair costs in each way, page by page over all texts, in turn and in one thread.
+    """Measure the cost of a pair in each way, page by page over all texts, in turn and on one thread.
 
     Weights are random: how long a look-up takes depends on where it goes and not on what is there.
     """
     rng = np.random.default_rng(seed)
     model = ModelSettings(min_df=2)
-    cut, whole = (build_texts(trainer.collection.corpus, model, terms) for terms in (TERMS, 0))
+    cut, whole = (build_texts(trainer.corpus, model, terms) for terms in (TERMS, 0))
     rows = np.linspace(0, len(cut.xq) - 1, pages).round().astype(np.int64)
     width, count = len(cut.side.words), cut.documents
     xd = (cut.xd.indptr, cut.xd.indices, cut.xd.values)
@@ -201,7 +202,7 @@ def time_pairs(trainer: Trainer, seed: int, pages: int) -> list[Way]:
     }  # fmt: skip
     seconds = {name: np.zeros(pages) for name in ways}
     for score, *_ in ways.values():
-        score(int(rows[0]))  # compiled, and once through the caches
+        score(int(rows[0]))  # compiles, and warms the caches
     for place, row in enumerate(rows.tolist()):
         for name in list(ways)[:: 1 if place % 2 else -1]:
             began = time.perf_counter()
@@ -211,7 +212,7 @@ def time_pairs(trainer: Trainer, seed: int, pages: int) -> list[Way]:
 
 
 def cost(lab: Lab, task: Task) -> Result:
-    """The timed ways, kept: ``seconds <way>``, ``products <way>`` and ``q <way>`` for each page."""
+    """Return the stored timings: ``seconds <way>``, ``products <way>`` and ``q <way>`` per page."""
 
     def work() -> tuple[Sequence[str], Mapping[str, Float64], Mapping[str, Any]]:
         ways = time_pairs(lab.trainer(task.folder), lab.given.seed, TIMED)
@@ -227,7 +228,7 @@ def cost(lab: Lab, task: Task) -> Result:
 
 
 def cost_table(found: Result) -> Table:
-    """A line a way: words, products and nanoseconds a pair, and both as multiples of the low rank model's."""
+    """Return a row per way: words, products and nanoseconds per pair, and both as multiples of low rank."""
     base = _typical(found, "low rank")
     rows = []
     for name, d in zip(found.facts["ways"], found.facts["d"], strict=True):
@@ -254,7 +255,7 @@ def _typical(found: Result, name: str) -> float:
 
 
 def speed(found: Result, where: str) -> list[Finding]:
-    """The factor |q||d|/N: held where at least half of it is measured, a look-up never being cheaper than a product."""
+    """Test the factor |q||d|/N: reproduced if at least half of it is measured."""
     findings = []
     for name in found.facts["ways"]:
         if not name.startswith("hash") or name.endswith("once"):
@@ -270,7 +271,7 @@ def speed(found: Result, where: str) -> list[Finding]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, time, tell."""
+    """Train, measure, time and report."""
     given = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS, queries=0).parse_args(
         arguments
     )

@@ -1,20 +1,20 @@
-"""Experiment 4, across languages: Korean and Japanese questions on English pages, Japanese descriptions, mates.
+"""Experiment 4, across languages: Korean and Japanese queries on English pages, Japanese descriptions, mates.
 
     python -m benchmarks.experiments.cross_language [--only tldr/ko,tldr/ja,debian/ja] [--systems cross-language,cl-lsi]
                                         [--queries 2000] [--seconds 30] [--set key=value]... [--seed 1] [--out DIR]
                                         [--fresh] [--json | --markdown]
 
 tldr       a sentence in Korean or Japanese, and the English page whose example it describes
-debian/ja  the Japanese description of a package, and the English descriptions of what that package depends on; the
-           English description of the package itself, its mate, is no answer
-shares     1, 10 and 100 % of the pairs across languages, with and without the monolingual task, which keeps all of its
-           pairs: the English questions of tldr, the links of debian
-mates      given the Japanese description, find the English one of the same package; split by package
+debian/ja  the Japanese description of a package, and the English descriptions of its dependencies; the English
+           description of the package itself, its mate, is not an answer
+shares     1, 10 and 100 % of the cross-language pairs, with and without the monolingual task, which keeps all of its
+           pairs: the English queries of tldr, the links of debian
+mates      find the English description of a package by its Japanese one; split by package
 
 The task on debian is that of Bai et al. 2010, section 4.3, on another corpus: 1.8 million articles of the English
-Wikipedia, 135,737 with a Japanese mate, 8.1 million links. What can be compared is the order of the systems. CL-LSI is
-told mates where there are some, and else judged pairs; so is word translation (IBM Model 1), where the paper used a
-dictionary and two translation services.
+Wikipedia, 135,737 with a Japanese mate, 8.1 million links. Compare the order of the systems. CL-LSI and word
+translation (IBM Model 1) train on mates if there are any, else on judged pairs; the paper used a dictionary and two
+translation services.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ MEASURES = ("rank_loss", "map")
 SHOWN = ("rank_loss", "map", "p@10", "mrr")
 SHOWN_MATES = ("rank_loss", "mrr", "ndcg@1")
 SHARES = (1, 10, 100)
-FEWEST = 50  # with fewer pairs nothing is learned either way
+FEWEST = 50  # with fewer pairs neither model learns
 SETTINGS = ("valid_queries=300",)
 
-# One per cent of the paper's pairs, without and with the monolingual task. Its task is that of debian.
+# Rank loss of the paper with one per cent of its pairs, without and with the monolingual task, as on debian.
 PAPER_SHARE = {
     ("debian/ja", 1, "cross-language"): {"rank_loss": 0.0302},
     ("debian/ja", 1, "cross-language joint"): {"rank_loss": 0.0243},
@@ -63,12 +63,12 @@ def _lsi(pairs: str, paper: Mapping[str, float] | None = None) -> System:
 
 
 def translated_ssi(second: str) -> tuple[str, ...]:
-    """Settings that put UᵀV + I, trained on the second collection, behind the translation."""
+    """Return settings that put UᵀV + I, trained on the second collection, behind the translation."""
     return (*_SSI, _SSI_RATES, f"monolingual={second}")
 
 
 def systems(second: str, *, mates: bool) -> list[System]:
-    """All of them, on all pairs. ``second``: folder of the monolingual task."""
+    """Return all systems on all pairs. ``second``: folder of the monolingual task."""
     behind = " ".join(("translation-tfidf", *translated_ssi(second)))
     return [
         System("tfidf", formula="I, not translated"),
@@ -96,7 +96,7 @@ def systems(second: str, *, mates: bool) -> list[System]:
     ]  # fmt: skip
 
 
-# (statement, what should be better, than what)
+# (statement, the system that should be better, than which)
 CHECKS = (
     ("cross-language", "cross-language", "translation-tfidf"),
     ("cross-language", "cross-language", "translation-ssi"),
@@ -109,21 +109,21 @@ MATES = (
     System("translation-tfidf", formula="I, words translated"),
     _lsi("judged", PAPER_MATES["cl-lsi"]),
     System("cross-language", formula="U_FᵀV_E", paper=PAPER_MATES["ssi"]),
-    # Words of 60,000 descriptions stand in none of the 4,000 known pairs: with a small start they count for little.
+    # Most words of 60,000 descriptions occur in none of the 4,000 pairs; a small start keeps their weight low.
     System(
         "cross-language, init 0.01",
         "cross-language",
         ("init=0.01", "triples=20000", "rates=0.1,0.3"),
         "U_FᵀV_E",
         PAPER_MATES["ssi"],
-        times=4,
+        time_factor=4,
     ),
     System("fielded", formula="UᵀV + Σ D_f + b, softmax"),
 )
 
 
 def full(lab: Lab, name: str, folder: Path, second: Path) -> tuple[Table, list[Finding]]:
-    """Every system on all pairs."""
+    """Measure every system on all pairs."""
     task = Task(name, folder, SETTINGS)
     chosen = systems(str(second), mates=name == "debian/ja")
     results = lab.run(task, chosen)
@@ -136,7 +136,7 @@ def full(lab: Lab, name: str, folder: Path, second: Path) -> tuple[Table, list[F
 
 
 def shares(lab: Lab, name: str, folder: Path, second: Path) -> tuple[Table, list[Finding]]:
-    """Ever fewer pairs across languages, with and without the monolingual task."""
+    """Measure decreasing shares of the cross-language pairs, with and without the monolingual task."""
     rows, found = [], []
     for percent in SHARES:
         if percent * len(links_of(lab.collection(folder), ["train"])) < 100 * FEWEST:
@@ -169,14 +169,14 @@ def _share_row(label: str, result: Result, paper: Mapping[str, float]) -> list[s
 
 
 def share_task(lab: Lab, name: str, folder: Path, percent: int) -> Task:
-    """The collection with a share of its training pairs, on unchanged candidates."""
+    """Return the collection with a share of its training pairs, on unchanged candidates."""
     if percent == 100:
         return Task(name, folder, SETTINGS)
     collection = lab.collection(folder)
     splits = keep_share(collection, percent / 100, lab.given.seed)
-    write = write_described if collection.have_mates else write_splits
+    write = write_described if collection.has_mates else write_splits
     target = write(folder, lab.scratch / f"{name.replace('/', '-')}-{percent}", splits)
-    # An epoch is a pass, but never so short that measuring it takes longer than training.
+    # An epoch is one pass, but at least long enough that measuring takes less time than training.
     triples = max(5_000, len(splits["train"]))
     return Task(
         f"{name}, {percent} % of the pairs",
@@ -187,7 +187,7 @@ def share_task(lab: Lab, name: str, folder: Path, percent: int) -> Task:
 
 
 def find_mates(lab: Lab, name: str, folder: Path) -> tuple[Table, list[Finding]]:
-    """Given a description, the document in the other language."""
+    """Measure the search for a document by its description in the other language."""
     splits = mate_splits(lab.collection(folder), lab.given.seed)
     target = write_splits(folder, lab.scratch / f"{name.replace('/', '-')}-mates", splits)
     task = Task(f"{name}, mates", target, SETTINGS)
@@ -203,7 +203,7 @@ def find_mates(lab: Lab, name: str, folder: Path) -> tuple[Table, list[Finding]]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, tell."""
+    """Train, measure and report."""
     given = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS).parse_args(arguments)
     tables: list[Table] = []
     found: list[Finding] = []
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, folder in folders.items():
             parts = [full(lab, name, folder, seconds[name])]
             parts.append(shares(lab, name, folder, seconds[name]))
-            if lab.collection(folder).have_mates:
+            if lab.collection(folder).has_mates:
                 parts.append(find_mates(lab, name, folder))
             tables += [table for table, _ in parts]
             found += [one for _, tested in parts for one in tested]

@@ -1,7 +1,7 @@
-"""Measures of systems whose weights are chosen by two-fold cross validation on the test queries themselves.
+"""Measures of systems whose weights come from two-fold cross validation on the test queries.
 
-What a system has learned stays; only the weights of its parts are chosen, on one half of the queries for the other, by
-NDCG@10 (``benchmarks.experiments.folds``). Beside the measures stands the weight that each query was measured with.
+The learned parts of a system stay; only the weights of the parts are chosen, on one half of the queries for the other,
+by NDCG@10 (``benchmarks.experiments.folds``). The results include the weight that each query was measured with.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import numpy as np
 
 from benchmarks.experiments.folds import cross_validate, halves
 from benchmarks.harness.measuring import encode_queries, retriever_of
-from fullrank.linear import LinearModel
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
 from fullrank.models.language import LanguageModel
+from fullrank.models.linear import LinearModel
 from trainer.evaluation.evaluate import DEPTH, Judgement, measure_rankings
 from trainer.systems.language.system import mixed_scores
 from trainer.train import Trainer
-from trainer.training.fitted import Fitted
+from trainer.training.fitted import FittedModel
 
-# λ₁ reaches from nearly none to nearly all of the collection; what is best depends on the other part.
+# λ₁ covers nearly none to nearly all of the collection; the best value depends on the other part.
 LAMBDA1 = (0.0005, 0.002, 0.01, 0.05, 0.2, 0.5, 0.8)
 LAMBDA2 = (0.1, 0.3, 0.5, 0.7, 0.9)
 ALPHA = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -32,9 +32,9 @@ Measured = dict[str, Float64]
 
 
 def crossed_weights(
-    trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]
+    trainer: Trainer, found: FittedModel, judgements: Sequence[Judgement]
 ) -> dict[str, Float64]:
-    """A language model: λ₁, and λ₂ unless the model leaves one part out (0 or 1)."""
+    """Return the weights of a language model: λ₁, and λ₂ unless the model omits one part (0 or 1)."""
     model = found.model
     assert isinstance(model, LanguageModel)
     lambda2 = model.settings["lambda2"]
@@ -52,19 +52,20 @@ def crossed_weights(
 
 
 def crossed_alpha(
-    trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]
+    trainer: Trainer, found: FittedModel, judgements: Sequence[Judgement]
 ) -> dict[str, Float64]:
-    """α of a mix α u·v + (1 − α) s·t, which the compiled model has as a factor on each part."""
+    """Return α of a mix α u·v + (1 − α) s·t, which the compiled model has as a factor on each part."""
     model = found.model
     assert isinstance(model, LinearModel)
     alpha = model.settings["dense_scale"]
     queries, retriever = encode_queries(trainer, found, judgements), retriever_of(found)
     measured: dict[Weights, Measured] = {}
+    sparse = queries.sparse
     for other in ALPHA:
         mixed = replace(
             queries,
             dense=queries.dense * np.float32(other / alpha),
-            weights=queries.weights * np.float32((1 - other) / (1 - alpha)),
+            sparse=sparse.with_values(sparse.values * np.float32((1 - other) / (1 - alpha))),
         )
         measured[(other,)] = measure_rankings(
             retriever, mixed, judgements, documents=len(found.documents), with_rank_loss=False
@@ -73,7 +74,7 @@ def crossed_alpha(
 
 
 def _crossed(measured: Mapping[Weights, Measured], names: Sequence[str]) -> dict[str, Float64]:
-    """The measures of each half under the other's best weights, and those weights query by query."""
+    """Measure each half with the best weights of the other, and return those weights per query."""
     crossed = cross_validate(measured)
     count = len(crossed.per_query["ndcg@10"])
     chosen = {name: np.zeros(count) for name in names}
@@ -84,7 +85,7 @@ def _crossed(measured: Mapping[Weights, Measured], names: Sequence[str]) -> dict
 
 
 def measures_of(scores: Float64, judgement: Judgement) -> dict[str, float]:
-    """RANKING_MEASURES of one query from the scores of all documents, ties by row, the first 1000 places."""
+    """Return RANKING_MEASURES of one query from the scores of all documents, ties by row, first 1000 places."""
     scores = scores.copy()
     scores[judgement.excluded] = -np.inf
     grades = np.zeros(DEPTH, np.int64)

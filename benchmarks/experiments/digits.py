@@ -1,7 +1,7 @@
-"""Handwritten digits embedded by a graph of their neighbours, and what a nearest neighbour there gets wrong.
+"""Handwritten digits embedded by a graph of their neighbours, and the error of a nearest neighbour classifier.
 
-scikit-learn's 1,797 digits of 8 × 8 pixels. One split at a time: the graph joins each training digit and its five
-nearest ones (either way); a test digit has the class of the training item whose embedding is nearest to its own.
+The 1,797 digits of scikit-learn, 8 × 8 pixels. In each split the graph joins a training digit and its five nearest
+neighbours (in either direction); a test digit gets the class of the training item with the nearest embedding.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fullrank.measures import Float64
 from trainer.systems.transductive.eigenmaps import fit_eigenmaps, nearest, symmetric
 from trainer.systems.transductive.graph import fit_graph
 
-TEST_SHARE = 0.21  # as the paper's digits: 1,969 of 9,298
+TEST_SHARE = 0.21  # as in the paper: 1,969 of 9,298
 NEIGHBOURS = 5
 SIGMA = 1.0  # of the RBF features, in pixels scaled to 0..1: near the distance of nearest digits
-SMALLEST = 0.01  # RBF features below this are left out
+SMALLEST = 0.01  # smaller RBF features are dropped
 LINEAR = {"gamma": 0.1, "rate": 0.001, "epochs": 20}
 RBF = {"gamma": 0.1, "rate": 0.001, "epochs": 8}
 """Chosen by the error on digits held out of the training digits of one split."""
 PLANE = {"gamma": 1.0, "rate": 0.015, "epochs": 16, "init": 0.05}
-"""For N = 2: random points of a plane cannot pass each other, so they start close together and are pushed apart."""
+"""For N = 2: random points in a plane cannot pass each other, so they start close together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,14 +38,14 @@ class Digits:
     test_class: np.ndarray
 
     def error(self, train: Float64, test: Float64) -> float:
-        """Share of test digits whose nearest training item (Euclidean) is of another class."""
+        """Return the share of test digits whose nearest training item (Euclidean) has another class."""
         distance = np.square(train).sum(axis=1)[None, :] - 2 * test @ train.T
         found = self.train_class[distance.argmin(axis=1)]
         return float(np.mean(found != self.test_class))
 
 
 def split(seed: int) -> Digits:
-    """A random fifth, as TEST_SHARE says, is the test."""
+    """Draw the test digits: TEST_SHARE of all."""
     pixels, classes = load_digits(return_X_y=True)
     pixels = pixels / 16.0
     order = np.random.default_rng(seed).permutation(len(pixels))
@@ -54,35 +54,35 @@ def split(seed: int) -> Digits:
 
 
 def pixels_alone(digits: Digits, dimension: int) -> float:
-    """No embedding."""
+    """Return the pixels, without an embedding."""
     return digits.error(digits.train, digits.test)
 
 
 def eigenmaps_of_both(digits: Digits, dimension: int) -> float:
-    """Eigenmaps of training and test digits together."""
+    """Return eigenmaps of training and test digits together."""
     both = np.concatenate([digits.train, digits.test])
     graph = symmetric(nearest(both, both, NEIGHBOURS, itself=True))
-    items = fit_eigenmaps(graph, dimension).items
-    return digits.error(items[: len(digits.train)], items[len(digits.train) :])
+    found = fit_eigenmaps(graph, dimension).coordinates
+    return digits.error(found[: len(digits.train)], found[len(digits.train) :])
 
 
 def eigenmaps_extended(digits: Digits, dimension: int) -> float:
-    """Eigenmaps of the training digits; test digits by the extension, from their own nearest."""
+    """Return eigenmaps of the training digits; extend them to test digits by their nearest neighbours."""
     graph = symmetric(nearest(digits.train, digits.train, NEIGHBOURS, itself=True))
     found = fit_eigenmaps(graph, dimension)
     test = found.extend(nearest(digits.test, digits.train, NEIGHBOURS))
-    return digits.error(found.items, test)
+    return digits.error(found.coordinates, test)
 
 
 def linear_features(digits: Digits) -> tuple[Float64, Float64]:
-    """φ(x): pixels less their mean, of mean square length one."""
+    """Return φ(x): pixels minus their mean, with mean square length one."""
     centre = digits.train.mean(axis=0)
     scale = np.sqrt(np.square(digits.train - centre).sum(axis=1).mean())
     return (digits.train - centre) / scale, (digits.test - centre) / scale
 
 
 def rbf_features(digits: Digits) -> tuple[sp.csr_array, sp.csr_array]:
-    """φ(x): exp(−‖x − y_i‖² / 2σ²) to every training digit, of mean square length one."""
+    """Return φ(x): exp(−‖x − y_i‖² / 2σ²) to every training digit, with mean square length one."""
     found = []
     for pixels in (digits.train, digits.test):
         squares = np.square(pixels).sum(axis=1)[:, None] + np.square(digits.train).sum(axis=1)
@@ -97,7 +97,7 @@ def rbf_features(digits: Digits) -> tuple[sp.csr_array, sp.csr_array]:
 def half_transductive(
     digits: Digits, dimension: int, kind: str, settings: Mapping[str, float]
 ) -> tuple[Float64, Float64]:
-    """v_i of the training digits, and Wφ(x) of the test digits, with "linear" or "rbf" features."""
+    """Return v_i of the training digits, and Wφ(x) of the test digits, with "linear" or "rbf" features."""
     graph = nearest(digits.train, digits.train, NEIGHBOURS, itself=True).astype(np.float32)
     train, test = linear_features(digits) if kind == "linear" else rbf_features(digits)
     found = fit_graph(
@@ -109,16 +109,16 @@ def half_transductive(
         epochs=int(settings["epochs"]),
         init=settings.get("init"),
     )
-    return found.items.astype(np.float64), found.embed(test).astype(np.float64)
+    return found.vectors.astype(np.float64), found.embed(test).astype(np.float64)
 
 
 def half_transductive_linear(digits: Digits, dimension: int) -> float:
-    """Wφ(x) with φ(x) = x, against the v_i."""
+    """Return Wφ(x) with φ(x) = x, and the v_i."""
     return digits.error(*half_transductive(digits, dimension, "linear", LINEAR))
 
 
 def half_transductive_rbf(digits: Digits, dimension: int) -> float:
-    """Wφ(x) with RBF features, against the v_i."""
+    """Return Wφ(x) with RBF features, and the v_i."""
     return digits.error(*half_transductive(digits, dimension, "rbf", RBF))
 
 

@@ -5,12 +5,12 @@
                                    [--seed 1] [--out DIR] [--fresh] [--json | --markdown]
 
 Two settings, as in the papers: the 30,000 most frequent words (``--words 30000``) and all words (``--words 0``), all
-fields of a document joined. Beside our figures stand those of Bai et al. 2009 (tables 3 and 4) and of Bai et al. 2010
-on half transductive ranking (tables 2 and 3): the same task on another corpus, 1.8 million articles of Wikipedia, so
-what can be compared is the order of the systems and not the figures.
+fields of a document joined. The tables show the figures of Bai et al. 2009 (tables 3 and 4) and Bai et al. 2010 on half
+transductive ranking (tables 2 and 3): the same task on 1.8 million articles of Wikipedia, so compare the order of the
+systems, not their figures.
 
-Rare words: a quarter of the queries is set apart, those with the most tf-idf weight on words beyond the 30,000 most
-frequent ones; correlated feature hashing is about these.
+Rare words: the quarter of the queries with the most tf-idf weight on words beyond the 30,000 most frequent, for which
+correlated feature hashing is made.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from benchmarks.harness.lab import Lab, collection_folder, parser
 from benchmarks.harness.store import Result, folder_fingerprint, slug
 from benchmarks.harness.tables import Table
 from benchmarks.harness.task import System, Task
-from fullrank.features import row_sums, tfidf_idf
 from fullrank.measures import Float64
+from fullrank.text.features import tfidf_idf
 
 COLLECTIONS = ("wikispeedia", "debian")
 SETTINGS = ("valid_queries=300", "trial=5000")
@@ -41,11 +41,11 @@ QUERIES = 1000
 
 
 def paper(rank_loss: float, mean_precision: float, p10: float) -> dict[str, float]:
-    """A line of the papers' tables: rank loss in percent, MAP, P@10."""
+    """Return a row of the papers' tables: rank loss in percent, MAP, P@10."""
     return {"rank_loss": rank_loss / 100, "map": mean_precision, "p@10": p10}
 
 
-# The same model under our loss.
+# The same model with the softmax loss.
 SOFTMAX = ("loss=softmax", "train.rate=0.05", "word_dropout=0.2", "epochs=8")
 
 LIMITED = (
@@ -58,7 +58,13 @@ LIMITED = (
     System("ssi-dense", formula="W", paper=paper(0.41, 0.477, 0.212)),
     System("ssi-dense-zero-diagonal", formula="W, Wᵢᵢ = 0", paper={"rank_loss": 0.0069}),
     *(
-        System(f"ssi-sparse p={p}", "ssi-sparse", (f"pairs.keep={p}",), f"W, {p} a row", times=2.5)
+        System(
+            f"ssi-sparse p={p}",
+            "ssi-sparse",
+            (f"pairs.keep={p}",),
+            f"W, {p} a row",
+            time_factor=2.5,
+        )
         for p in (1000, 100, 10)
     ),
     System("ssi-tied", formula="UᵀU + I", paper=paper(0.41, 0.506, 0.225)),
@@ -132,7 +138,7 @@ UNLIMITED = (
     ),
     System("cfh", formula="CFH, 1 bin"),
     System("cfh-multiple", formula="CFH, 5 bins"),
-    # Hashing pays where few words have rows of their own: F = 3,000, under the softmax loss.
+    # Hashing helps if few words have their own rows: F = 3,000, with the softmax loss.
     System("few", "ssi-frequent", ("latent_words=3000", *SOFTMAX), "(UᵀV)₃ₖ + I, softmax"),
     System("few, cfh", "cfh", ("bin_words=3000", *SOFTMAX), "CFH, F = 3k, softmax"),
     System(
@@ -150,7 +156,7 @@ UNLIMITED = (
     System("dssm-modern", formula="two towers"),
 )
 
-# (statement, what should be better, than what, how)
+# (statement, the system that should be better, than which, how)
 LIMITED_CHECKS = (
     ("supervision", "ssi", "tfidf", "beats"),
     ("supervision", "ssi", "lsi", "beats"),
@@ -194,22 +200,22 @@ UNLIMITED_CHECKS = (
 
 
 def rare_weight(lab: Lab, task: Task) -> Float64:
-    """Share of each measured query's squared tf-idf weight on words beyond the 30,000 most frequent."""
+    """Return the share of each query's squared tf-idf weight on words beyond the 30,000 most frequent."""
 
     def work() -> tuple[list[str], dict[str, Float64], dict[str, Any]]:
         trainer = lab.trainer(task.folder)
         judgements, _ = lab.judgements(task)
-        documents = trainer.collection.corpus.documents
+        documents = trainer.corpus.documents
         df = np.bincount(documents.indices, minlength=documents.width)
         rare = np.ones(documents.width, np.bool_)
         rare[np.argsort(-df, kind="stable")[:FREQUENT]] = False
         idf = tfidf_idf(df.astype(np.int64), len(documents))
-        place = {query: row for row, query in enumerate(trainer.collection.corpus.query_ids)}
+        place = {query: row for row, query in enumerate(trainer.corpus.query_ids)}
         rows = np.array([place[judgement.query] for judgement in judgements], np.int64)
-        counts = trainer.collection.corpus.queries.take(rows)
+        counts = trainer.corpus.queries.take(rows)
         squares = ((1 + np.log(counts.values)) * idf[counts.indices]) ** 2
-        total = row_sums(counts.with_values(squares.astype(np.float32)))
-        on_rare = row_sums(counts.with_values((squares * rare[counts.indices]).astype(np.float32)))
+        total = counts.sums(squares.astype(np.float32))
+        on_rare = counts.sums((squares * rare[counts.indices]).astype(np.float32))
         share = np.divide(on_rare, total, out=np.zeros(len(rows)), where=total > 0)
         return [judgement.query for judgement in judgements], {"rare_weight": share}, {}
 
@@ -218,12 +224,12 @@ def rare_weight(lab: Lab, task: Task) -> Float64:
 
 
 def rarest(weights: Float64) -> npt.NDArray[np.bool_]:
-    """The quarter with the largest weight on rare words; fewer where fewer have any."""
+    """Return the quarter of the queries with the largest weight on rare words; fewer if fewer have any."""
     return (weights >= np.quantile(weights, 0.75)) & (weights > 0)
 
 
 def findings(lab: Lab, task: Task, words: int, results: Mapping[str, Result]) -> list[Finding]:
-    """The papers' statements on one task, by rank loss and by MAP."""
+    """Test the papers' statements on one task, by rank loss and by MAP."""
     checks = LIMITED_CHECKS if words else UNLIMITED_CHECKS
     found = [
         compare(claim, task.name, results, better, worse, measure, rule=rule)
@@ -241,12 +247,12 @@ def findings(lab: Lab, task: Task, words: int, results: Mapping[str, Result]) ->
 
 
 def scatter(lab: Lab, task: Task, words: int, results: Mapping[str, Result]) -> list[Path]:
-    """Average precision of the low rank model against tf-idf's and LSI's, as the paper's figure 1."""
+    """Plot average precision of the low rank model against tf-idf and LSI, as the paper's figure 1."""
     own = "ssi" if words else "ssi-frequent n=30k"
     others = [name for name in ("tfidf", "lsi-tfidf") if name in results]
     if own not in results or not others:
         return []
-    # As many dots as the paper shows can still be told apart.
+    # As many dots as in the paper, so that they can be distinguished.
     chosen = np.linspace(0, len(results[own].queries) - 1, PLOTTED).round().astype(int)
     chosen = np.unique(chosen)
     average = {name: results[name].values["map"][chosen] for name in (own, *others)}
@@ -256,7 +262,7 @@ def scatter(lab: Lab, task: Task, words: int, results: Mapping[str, Result]) -> 
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, tell."""
+    """Train, measure and report."""
     options = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS, queries=QUERIES)
     options.add_argument(
         "--words",

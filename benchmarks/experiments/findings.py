@@ -1,9 +1,9 @@
-"""What the papers found, and whether it holds here: all experiments' findings in one list.
+"""Verdicts on the papers' claims: the findings of all experiments in one list.
 
     python -m benchmarks.experiments.findings [--all] [--out DIR] [--json | --markdown]
 
-Reads what the experiments have kept in out/*/findings.json; runs nothing. A statement is reproduced where every test of
-it was, not reproduced where none was, else in part. ``--all`` prints every test.
+Reads out/*/findings.json and trains nothing. A statement is reproduced if all its tests agree, not reproduced if none
+does, else reproduced in part. ``--all`` prints every test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.harness.tables import Table, console
 
 
 def gather(folder: Path) -> list[dict[str, Any]]:
-    """The findings of all experiments, each with the experiment's name."""
+    """Read the findings of all experiments, each with the name of its experiment."""
     return [
         {"experiment": path.parent.name, **finding}
         for path in sorted(folder.glob("*/findings.json"))
@@ -29,7 +29,7 @@ def gather(folder: Path) -> list[dict[str, Any]]:
 
 
 def summarise(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One line a statement, in the order of STATEMENTS."""
+    """Summarise the findings in one entry per statement, in the order of STATEMENTS."""
     lines = []
     for claim, statement in STATEMENTS.items():
         tests = [one for one in found if one["claim"] == claim and one["verdict"] != UNTESTED]
@@ -58,7 +58,7 @@ def summarise(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def summary_table(lines: Sequence[Mapping[str, Any]]) -> Table:
-    """The summary for people."""
+    """Return the summary as a table."""
     rows = [
         [
             line["statement"],
@@ -74,7 +74,7 @@ def summary_table(lines: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Read and print."""
+    """Read the findings and print them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")

@@ -1,8 +1,7 @@
 """Two-fold cross validation of a system's settings, and a paired t-test between two systems.
 
-A setting that is chosen on the queries it is then measured on looks better than it is. So the queries are cut into two
-halves; each half is measured with the setting that was best on the other, and both are put together again: every query
-counts once, and no query had a say in its own setting.
+A setting looks too good on the queries that selected it. So the queries are split into two halves, and each half is
+measured with the setting that was best on the other. Every query counts once, and no query selects its own setting.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ class Crossed(Generic[Setting]):
 
     @property
     def measures(self) -> dict[str, Estimate]:
-        """Mean and standard error of each measure."""
+        """Return mean and standard error of each measure."""
         return estimates(self.per_query)
 
 
 def halves(queries: int, seed: int = 1) -> tuple[Int64, Int64]:
-    """Rows of the two halves, ascending; the same for every system that is asked with as many queries.
+    """Split the rows into two halves, ascending; equal for every system with as many queries.
 
     An odd query goes to the second half. Raises ValueError below two queries.
     """
@@ -50,7 +49,7 @@ def halves(queries: int, seed: int = 1) -> tuple[Int64, Int64]:
 def cross_validate(
     grid: Mapping[Setting, Mapping[str, Float64]], *, by: str = "ndcg@10", seed: int = 1
 ) -> Crossed[Setting]:
-    """Each half of the queries under the setting with the best mean of ``by`` on the other half.
+    """Measure each half of the queries with the setting that has the best mean of ``by`` on the other half.
 
     grid  setting → measure → float64 (queries,): every setting measured on all queries, in one order;
           of equal settings the first wins
@@ -85,17 +84,17 @@ class Paired:
 
     @property
     def significant(self) -> bool:
-        """p < 0.05, the papers' level."""
+        """Whether p < 0.05, the level of the papers."""
         return self.p < 0.05
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, which has no infinity: t is null where every query differs by the same."""
+        """Return the JSON form, which has no infinity: t is null if every query differs by the same."""
         t = self.t if np.isfinite(self.t) else None
         return {**vars(self), "t": t, "significant": self.significant}
 
 
 def paired_t_test(a: Float64, b: Float64) -> Paired:
-    """Two systems on the same queries, in the same order. Equal everywhere: t = 0, p = 1.
+    """Compare two systems on the same queries, in the same order. If equal everywhere: t = 0, p = 1.
 
     Raises ValueError when the lengths differ or there are fewer than two queries.
     """
@@ -105,7 +104,7 @@ def paired_t_test(a: Float64, b: Float64) -> Paired:
     apart = a - b
     error = float(apart.std(ddof=1) / np.sqrt(len(apart)))
     if error == 0:
-        # Student's ratio is 0 / 0, or infinite where every query differs by the same.
+        # The ratio is 0 / 0, or infinite if every query differs by the same.
         same = bool(apart[0] == 0)
         t = 0.0 if same else float(np.copysign(np.inf, apart[0]))
         return Paired(float(apart.mean()), 0.0, t, 1.0 if same else 0.0)

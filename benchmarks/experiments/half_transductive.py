@@ -1,15 +1,16 @@
-"""Experiment 7, half transductive ranking without labels: articles by their categories, digits by a graph.
+"""Experiment 7, half transductive ranking without labels: articles by category, digits by a graph.
 
     python -m benchmarks.experiments.half_transductive [--only wikispeedia,digits] [--systems lsi,htr-reconstruction]
                                            [--queries 0] [--seconds 120] [--splits 5] [--set key=value]...
                                            [--seed 1] [--out DIR] [--fresh] [--json | --markdown]
 
-**wikispeedia**: held-out articles are queries, the other articles documents; relevance is the part of the category path
-that they share. No model sees a category; the epoch, and the mix with tf-idf, are chosen on other held-out articles.
-Mean relevance of the first k documents against k (the paper's figure 1, on another corpus).
+**wikispeedia**: held-out articles are queries, the other articles documents; relevance is the share of the category
+path that two articles have in common. No model sees a category; other held-out articles select the epoch and the mix
+with tf-idf. The plot is the mean relevance of the first k documents against k (the paper's figure 1, on another
+corpus).
 
-**digits**: the graph model on scikit-learn's digits, over random splits. The paper's figures (table 1) are of USPS,
-digits of four times as many pixels and five times as many of them: the same task on other data.
+**digits**: the graph model on scikit-learn's digits, over random splits. The paper's figures (table 1) are for USPS,
+with four times the pixels and five times the digits: the same task on other data.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from benchmarks.harness.task import System, Task
 from fullrank.measures import Float64
 from trainer.evaluation.evaluate import Judgement
 from trainer.train import Trainer
-from trainer.training.fitted import Fitted
+from trainer.training.fitted import FittedModel
 
 COLLECTIONS = ("wikispeedia", "digits")
 SECONDS = 120
@@ -57,12 +58,14 @@ _CHECKS = tuple(("htr-reconstruction", other) for other in ("lsi", "tfidf"))
 
 
 def name_of(depth: int) -> str:
-    """The measure's name."""
+    """Return the name of the measure."""
     return f"relevance@{depth}"
 
 
-def graded(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> dict[str, Float64]:
-    """Mean relevance of the first k documents of each query, for every k of DEPTHS."""
+def graded(
+    trainer: Trainer, found: FittedModel, judgements: Sequence[Judgement]
+) -> dict[str, Float64]:
+    """Return the mean relevance of the first k documents of each query, for every k of DEPTHS."""
     queries, retriever = encode_queries(trainer, found, judgements), retriever_of(found)
     parts = []
     for start in range(0, len(judgements), 100):
@@ -77,8 +80,8 @@ def graded(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> 
 
 
 def articles(lab: Lab, folder: Path) -> tuple[Table, list[Finding], list[Path]]:
-    """The table, findings and curve of the articles."""
-    lab.report.say("deriving", collection=folder.name)
+    """Return table, findings and curve of the articles."""
+    lab.report.log("deriving", collection=folder.name)
     target = write_categories(
         lab.collection(folder), folder / "categories.tsv", lab.scratch / "categories",
         seed=lab.given.seed,
@@ -111,7 +114,7 @@ def articles(lab: Lab, folder: Path) -> tuple[Table, list[Finding], list[Path]]:
 
 
 def splits(lab: Lab, count: int) -> dict[str, Result]:
-    """The error of each method on each split."""
+    """Return the error of each method on each split."""
     seeds = [lab.given.seed + i for i in range(count)]
     found: dict[str, Result] = {}
     for name, (method, _) in handwriting.METHODS.items():
@@ -139,27 +142,27 @@ def splits(lab: Lab, count: int) -> dict[str, Result]:
 
 
 def digits_table(results: Mapping[str, Result]) -> Table:
-    """A line a method; the error is over splits."""
+    """Return a row per method; the error is the mean over splits."""
     rows = []
     for name, result in results.items():
         paper = handwriting.METHODS[name][1]
-        beside = {} if paper is None else {"1nn_error": paper}
+        paper_figures = {} if paper is None else {"1nn_error": paper}
         values = result.values["1nn_error"]
         rows.append(
             [
                 name,
                 figure(result.estimate("1nn_error"), "1nn_error"),
-                paper_figure(beside, "1nn_error"),
+                paper_figure(paper_figures, "1nn_error"),
                 " ".join(f"{100 * value:.2f}" for value in values) or NOTHING,
             ]
         )
     some = next(iter(results.values()), None)
-    told = "" if some is None else f": {len(some.queries)} splits, N = {DIMENSION}"
-    return Table(f"digits{told}", ("method", "1-NN error %", "paper, USPS", "each split"), rows)
+    sizes = "" if some is None else f": {len(some.queries)} splits, N = {DIMENSION}"
+    return Table(f"digits{sizes}", ("method", "1-NN error %", "paper, USPS", "each split"), rows)
 
 
 def embedded(lab: Lab) -> Path:
-    """Two dimensions: v_i of training digits, Wφ(x) of test digits, the same split."""
+    """Plot two dimensions: v_i of training digits, Wφ(x) of test digits, the same split."""
     one = handwriting.split(lab.given.seed)
     train, test = handwriting.half_transductive(one, 2, "rbf", handwriting.PLANE)
     return plots.points(
@@ -172,7 +175,7 @@ def embedded(lab: Lab) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, tell."""
+    """Train, measure and report."""
     options = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS, queries=0)
     options.add_argument("--splits", type=int, default=5, help="of the digits; default 5")
     given = options.parse_args(arguments)

@@ -1,13 +1,12 @@
-"""Experiment 3, keyword queries: k random words of an article find the articles it links to.
+"""Experiment 3, keyword queries: k random words of an article find the articles that it links to.
 
     python -m benchmarks.experiments.keywords [--only wikispeedia,debian] [--systems tfidf,ssi] [--queries 2000]
                                   [--seconds 20] [--set key=value]... [--seed 1] [--out DIR] [--fresh]
                                   [--json | --markdown]
 
-For k = 5, 10 and 20 the queries, of training, validation and test alike, are k distinct words of each article, drawn
-once from those that are among the 30,000 most frequent of the corpus. Documents keep those 30,000 words, or all of
-them in the last table. The paper's figures (Bai et al. 2009, tables 6 and 7) are of Wikipedia: the same task on
-another corpus.
+For k = 5, 10 and 20, the queries of all splits are k distinct words of each article, drawn once from its words among
+the 30,000 most frequent of the corpus. Documents keep those 30,000 words, or all words in the last table. The paper's
+figures (Bai et al. 2009, tables 6 and 7) are for Wikipedia: the same task on another corpus.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _FORMULAS = {
 
 
 def limited_systems(size: int) -> list[System]:
-    """The systems of the paper's table 6 for one k."""
+    """Return the systems of the paper's table 6 for one k."""
     return [
         System(name, formula=formula, paper=_PAPER.get((size, name), {}))
         for name, formula in _FORMULAS.items()
@@ -77,7 +76,7 @@ UNLIMITED = (
 
 
 def limited_findings(task: Task, results: Mapping[str, Result]) -> list[Finding]:
-    """What the paper says of 30,000 words."""
+    """Test the claims on 30,000 words."""
     checks = (
         ("supervision", "tfidf", "beats"),
         ("supervision", "lsi-tfidf", "beats"),
@@ -91,7 +90,7 @@ def limited_findings(task: Task, results: Mapping[str, Result]) -> list[Finding]
 
 
 def unlimited_findings(task: Task, results: Mapping[str, Result]) -> list[Finding]:
-    """What the paper says of all words."""
+    """Test the claims on all words."""
     own = "ssi-frequent n=30k"
     checks = (
         ("supervision", own, "tfidf"),
@@ -106,7 +105,7 @@ def unlimited_findings(task: Task, results: Mapping[str, Result]) -> list[Findin
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, tell."""
+    """Train, measure and report."""
     options = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS)
     given = options.parse_args(arguments)
     tables: list[Table] = []
@@ -114,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folders = {name: collection_folder(name) for name in given.only}
     with Lab("keywords", given) as lab:
         for name, folder in folders.items():
-            lab.report.say("drawing", collection=name, sizes=SIZES)
+            lab.report.log("drawing", collection=name, sizes=SIZES)
             drawn = write_keywords(
                 lab.collection(folder), lab.scratch / name, SIZES, known=FREQUENT, seed=given.seed
             )

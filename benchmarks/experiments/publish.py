@@ -1,10 +1,11 @@
-"""Write what the experiments have kept into docs/results.md: tables, findings, plots, machine and settings.
+"""Write the stored results of the experiments into docs/results/, one page per experiment.
 
     python -m benchmarks.experiments.publish [EXPERIMENT ...] [--out DIR] [--docs DIR]
 
-Reads out/<experiment>/summary.json, which every experiment's last run leaves there, and replaces what stands between
-``<!-- begin EXPERIMENT -->`` and ``<!-- end EXPERIMENT -->``; the ``findings`` block gets the summary of all. Plots are
-copied to docs/plots/. Runs nothing, and leaves the block of an experiment that has not run as it is.
+Reads out/<experiment>/summary.json, which the last run of each experiment wrote, and replaces the text between
+``<!-- begin EXPERIMENT -->`` and ``<!-- end EXPERIMENT -->`` of docs/results/<experiment>.md with the tables, findings,
+machine and settings. The page ``findings`` gets the verdicts of all experiments. Plots go to docs/results/plots/.
+Trains and measures nothing, and leaves the page of an experiment without results unchanged.
 """
 
 from __future__ import annotations
@@ -23,11 +24,12 @@ from benchmarks.harness.claims import findings_table
 from benchmarks.harness.lab import RESULTS
 from benchmarks.harness.tables import Table
 
-DOCS = Path(__file__).resolve().parents[1] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "results"
+BEGIN = re.compile(r"<!-- begin (\w+) -->")
 
 
 def conditions(summary: Mapping[str, Any]) -> str:
-    """Where and with what an experiment ran, in one paragraph."""
+    """Describe the machine and the settings of an experiment in one paragraph."""
     machine, settings = summary["machine"], summary["settings"]
     versions = ", ".join(
         f"{name} {version}" for name, version in machine["versions"].items() if name != "fullrank"
@@ -43,7 +45,7 @@ def conditions(summary: Mapping[str, Any]) -> str:
 
 
 def block(experiment: str, out: Path, docs: Path) -> str | None:
-    """The Markdown of an experiment, None where it has not run. Copies its plots."""
+    """Return the Markdown of an experiment, None without results. Copy its plots."""
     if experiment == "findings":
         found = gather(out)
         return summary_table(summarise(found)).markdown() if found else None
@@ -65,32 +67,43 @@ def block(experiment: str, out: Path, docs: Path) -> str | None:
     return "\n\n".join(parts)
 
 
+def replace_block(page: Path, experiment: str, markdown: str) -> None:
+    """Replace the generated block of a page; exit if its end marker is missing."""
+    begin, end = f"<!-- begin {experiment} -->", f"<!-- end {experiment} -->"
+    before, _, rest = page.read_text("utf-8").partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        sys.exit(f"{page}: the marker {end} is missing; add it below {begin}")
+    page.write_text(f"{before}{begin}\n\n{markdown}\n\n{end}{after}", "utf-8")
+
+
+def pages_with_blocks(docs: Path) -> dict[str, Path]:
+    """Map each experiment to its page: those pages that hold a block of their own name."""
+    return {
+        page.stem: page
+        for page in sorted(docs.glob("*.md"))
+        if page.stem in BEGIN.findall(page.read_text("utf-8"))
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Fill the blocks that are asked for, by default all."""
+    """Fill the pages of the named experiments, by default of all."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the experiments")
-    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of results.md")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="folder of the pages")
     given = parser.parse_args(arguments)
 
-    page = given.docs / "results.md"
-    text = page.read_text("utf-8")
-    there = re.findall(r"<!-- begin (\w+) -->", text)
-    for experiment in given.experiments or there:
-        if experiment not in there:
-            sys.exit(f"{page} has no block {experiment!r}; there are: {', '.join(there)}")
+    pages = pages_with_blocks(given.docs)
+    for experiment in given.experiments or pages:
+        if experiment not in pages:
+            sys.exit(f"{given.docs} has no page {experiment!r}; pages: {', '.join(pages)}")
         filled = block(experiment, given.out, given.docs)
         if filled is None:
-            print(f"{experiment}: has not run", file=sys.stderr)
+            print(f"{experiment}: no results", file=sys.stderr)
             continue
-        begin, end = f"<!-- begin {experiment} -->", f"<!-- end {experiment} -->"
-        before, _, rest = text.partition(begin)
-        _, found, after = rest.partition(end)
-        if not found:
-            sys.exit(f"{page}: no {end}")
-        text = f"{before}{begin}\n\n{filled}\n\n{end}{after}"
-        print(f"{experiment}: filled", file=sys.stderr)
-    page.write_text(text, "utf-8")
+        replace_block(pages[experiment], experiment, filled)
+        print(f"{experiment}: published", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,21 @@
-"""Experiment 2, what makes UᵀV + I work: identity, dimension, start, split, number of links, when to stop.
+"""Experiment 2, why UᵀV + I works: identity, dimension, start, split, number of links, when to stop.
 
-    python -m benchmarks.experiments.studies [--only wikispeedia,debian] [--studies split,dimension,...] [--queries 2000]
+    python -m benchmarks.experiments.studies [--only wikispeedia,debian] [--studies split,dimension,...]
+                                 [--queries 2000]
                                  [--seconds 20] [--set key=value]... [--seed 1] [--out DIR] [--fresh]
                                  [--json | --markdown]
 
 identity    UᵀV + I against UᵀV, and LSI with tf-idf against LSI
 dimension   N = 50, 100, 200, 500
 start       the standard deviation of U and V at the start, 1 (the paper's) to 0.01; rates below the one that training
-            error chooses; ten times the time; and the same models under the softmax loss
-split       the same test links asked of a model that trained on other links of their documents, and of one that
-            trained on as many links, none of which touches these documents
+            error selects; ten times the training time; and the same models with the softmax loss
+split       the same test links with a model trained on other links of their documents, and with one trained on as
+            many links that touch none of these documents
 share       1, 4, 10, 30 and 100 % of the training links, for the margin loss and for the softmax loss
-curves      training loss and validation MAP against the triples seen, for three shares and three dimensions, going on
-            past the epoch that early stopping takes (starred)
+curves      training loss and validation MAP against the number of triples, for three shares and three dimensions,
+            beyond the epoch that early stopping selects (starred)
 
-30,000 words throughout, as in the paper's (Bai et al. 2009, tables 5 and 9, section 4.1; 2010, section 4.5).
+30,000 words throughout, as in the paper (Bai et al. 2009, tables 5 and 9, section 4.1; 2010, section 4.5).
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ SHARES = (1, 4, 10, 30, 100)
 SHARES_PAPER = {1: 0.025, 4: 0.020, 10: 0.014, 30: 0.011}
 CURVES = {"shares": (1, 10, 100), "dimensions": (50, 100, 500)}
 CURVE_TRIPLES = 7_000
-# "Alike" allows so much either way: half a percent of rank loss, a hundredth of MAP.
+# "Alike" allows half a percent of rank loss and a hundredth of MAP in either direction.
 ALIKE = {"rank_loss": 0.005, "map": 0.01}
 
 
 def limited(name: str) -> tuple[str, ...]:
-    """The settings of every system on a collection."""
+    """Return the settings of every system on a collection."""
     return (*SETTINGS, f"words={FREQUENT}")
 
 
 @dataclass
-class Told:
-    """What the studies have to tell."""
+class StudyReport:
+    """Tables, findings and plots of the studies."""
 
     tables: list[Table] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
@@ -59,12 +60,12 @@ class Told:
 
 
 def base(name: str, folder: Path) -> Task:
-    """The collection as it is."""
+    """Return the unchanged collection."""
     return Task(f"{name}, 30,000 words", folder, limited(name))
 
 
-def identity(lab: Lab, name: str, folder: Path, told: Told) -> None:
-    """With and without the identity."""
+def identity(lab: Lab, name: str, folder: Path, report: StudyReport) -> None:
+    """Compare models with and without the identity."""
     systems = [
         System("ssi", formula="UᵀV + I", paper={"map": 0.51}),
         System("ssi no identity", "ssi", ("match=none",), "UᵀV", {"map": 0.42}),
@@ -73,16 +74,16 @@ def identity(lab: Lab, name: str, folder: Path, told: Told) -> None:
     ]
     task = base(name, folder)
     results = lab.run(task, systems)
-    told.tables.append(lab.table(task, systems, results, title=f"identity: {task.name}"))
+    report.tables.append(lab.table(task, systems, results, title=f"identity: {task.name}"))
     for measure in MEASURES:
-        told.findings += [
+        report.findings += [
             compare("identity", task.name, results, "ssi", "ssi no identity", measure),
             compare("identity-lsi", task.name, results, "lsi-tfidf", "lsi", measure),
         ]
 
 
-def dimension(lab: Lab, name: str, folder: Path, told: Told) -> None:
-    """N = 50..500. The default, 100, is the same fit as the identity's."""
+def dimension(lab: Lab, name: str, folder: Path, report: StudyReport) -> None:
+    """Compare N = 50..500. The default, 100, is the fit of the identity study."""
     figures = {100: 0.0039, 200: 0.0030, 500: 0.0031}
     systems = [
         System(
@@ -96,8 +97,8 @@ def dimension(lab: Lab, name: str, folder: Path, told: Told) -> None:
     ]
     task = base(name, folder)
     results = lab.run(task, systems)
-    told.tables.append(lab.table(task, systems, results, title=f"dimension: {task.name}"))
-    told.findings += [
+    report.tables.append(lab.table(task, systems, results, title=f"dimension: {task.name}"))
+    report.findings += [
         compare(
             "dimension", task.name, results, first, second, measure,
             rule="alike", margin=ALIKE[measure],
@@ -107,8 +108,8 @@ def dimension(lab: Lab, name: str, folder: Path, told: Told) -> None:
     ]  # fmt: skip
 
 
-def start(lab: Lab, name: str, folder: Path, told: Told) -> None:
-    """What the scale of the start, rate, time and loss do: the one look at whatever fails to be reproduced."""
+def start(lab: Lab, name: str, folder: Path, report: StudyReport) -> None:
+    """Vary scale of the start, rate, time and loss, to explain what is not reproduced."""
     softmax = ("train.loss=softmax", "epochs=8", "word_dropout=0.2")
     systems = [
         System("tfidf", formula="I"),
@@ -125,22 +126,28 @@ def start(lab: Lab, name: str, folder: Path, told: Told) -> None:
             System(f"ssi rate={rate:g}", "ssi", (f"rates={rate:g}",), f"UᵀV + I, rate {rate:g}")
             for rate in (0.003, 0.03)
         ),
-        System("ssi long", "ssi", ("epochs=1000", "patience=1000"), "UᵀV + I, ten times", times=10),
+        System(
+            "ssi long",
+            "ssi",
+            ("epochs=1000", "patience=1000"),
+            "UᵀV + I, ten times",
+            time_factor=10,
+        ),
         System("ssi softmax", "ssi", (*softmax, "init=0.1"), "UᵀV + I, softmax"),
         System("ssi-diagonal softmax", "ssi-diagonal", (*softmax, "init=0.1"), "UᵀV + D, softmax"),
     ]
     task = base(name, folder)
     results = lab.run(task, systems)
-    told.tables.append(lab.table(task, systems, results, title=f"start and loss: {task.name}"))
-    told.findings += [
+    report.tables.append(lab.table(task, systems, results, title=f"start and loss: {task.name}"))
+    report.findings += [
         compare("supervision", task.name, results, system.name, "tfidf", measure)
         for system in systems[1:]
         for measure in MEASURES
     ]
 
 
-def split(lab: Lab, name: str, folder: Path, told: Told) -> None:
-    """Partitioned by links and by documents; the same look at our loss and at a model with more exact match."""
+def split(lab: Lab, name: str, folder: Path, report: StudyReport) -> None:
+    """Compare splits by links and by documents, also for the softmax loss and the fielded model."""
     systems = [
         System("ssi", formula="UᵀV + I"),
         System("ssi softmax", "ssi", SOFTMAX, "UᵀV + I, softmax"),
@@ -163,8 +170,8 @@ def split(lab: Lab, name: str, folder: Path, told: Told) -> None:
             told_by = figures[way] if system == "ssi" else {}
             rows.append(_row(f"{system}, partitioned by {way}", found, told_by, SHOWN))
     title = f"split: {name}, the same test links"
-    told.tables.append(Table(title, _headings("training links", SHOWN), rows))
-    told.findings += [
+    report.tables.append(Table(title, _headings("training links", SHOWN), rows))
+    report.findings += [
         compare(
             "split", f"{name}, {system}", found, "by documents", "by links", measure,
             rule="alike", margin=ALIKE[measure],
@@ -174,8 +181,8 @@ def split(lab: Lab, name: str, folder: Path, told: Told) -> None:
     ]  # fmt: skip
 
 
-def share(lab: Lab, name: str, folder: Path, told: Told) -> None:
-    """Ever more training links."""
+def share(lab: Lab, name: str, folder: Path, report: StudyReport) -> None:
+    """Increase the share of training links."""
     systems = [System("ssi", formula="UᵀV + I"), System("fielded", formula="UᵀV + Σ D_f + b")]
     by_system: dict[str, dict[str, Result]] = {system.name: {} for system in systems}
     rows = []
@@ -189,13 +196,13 @@ def share(lab: Lab, name: str, folder: Path, told: Told) -> None:
             told_by = SHARES_PAPER.get(percent) if system == "ssi" else None
             line = {} if told_by is None else {"rank_loss": told_by}
             rows.append(_row(f"{system}, {label}", result, line, SHOWN))
-    told.tables.append(
+    report.tables.append(
         Table(f"share of the training links: {name}", _headings("share", SHOWN), rows)
     )
     for system, results in by_system.items():
         if not results:
             continue
-        told.findings += [
+        report.findings += [
             compare("data", f"{name}, {system}", results, f"{more} %", f"{less} %", measure)
             for less, more in pairwise(SHARES)
             for measure in MEASURES
@@ -211,7 +218,7 @@ def share(lab: Lab, name: str, folder: Path, told: Told) -> None:
     if lines:
         path = lab.store.folder / f"share-{name}.svg"
         title = f"{name}: rank loss on test"
-        told.plots.append(
+        report.plots.append(
             plots.curves(
                 path, {title: lines}, x="% of the training links", y="rank loss, %", log_x=True
             )
@@ -219,12 +226,12 @@ def share(lab: Lab, name: str, folder: Path, told: Told) -> None:
 
 
 def share_task(lab: Lab, name: str, folder: Path, percent: int) -> Task:
-    """The collection with a share of its training links, on unchanged candidates."""
+    """Return the collection with a share of its training links, on unchanged candidates."""
     if percent == 100:
         return base(name, folder)
     splits = keep_share(lab.collection(folder), percent / 100, lab.given.seed)
     target = write_splits(folder, lab.scratch / f"{name}-{percent}", splits)
-    # An epoch is half a pass, but never so short that measuring it takes longer than training.
+    # An epoch is half a pass, but at least long enough that measuring takes less time than training.
     triples = max(3_000, len(splits["train"]) // 2)
     return Task(
         f"{name}, {percent} % of the links",
@@ -234,8 +241,8 @@ def share_task(lab: Lab, name: str, folder: Path, percent: int) -> Task:
     )
 
 
-def curves(lab: Lab, name: str, folder: Path, told: Told) -> None:
-    """Training loss and validation MAP per epoch, past the best one."""
+def curves(lab: Lab, name: str, folder: Path, report: StudyReport) -> None:
+    """Measure training loss and validation MAP per epoch, beyond the best one."""
     endless = (f"triples={CURVE_TRIPLES}", "epochs=1000", "patience=1000")
     systems = [
         System(f"curve N={N}", "ssi", (f"dimension={N}", *endless)) for N in CURVES["dimensions"]
@@ -269,12 +276,12 @@ def curves(lab: Lab, name: str, folder: Path, told: Told) -> None:
                 ]
             )
     headings = ["fit", "epochs", "best after triples", "last loss", "best valid MAP", "last"]
-    told.tables.append(Table(f"learning curves of UᵀV + I: {name}", headings, rows))
+    report.tables.append(Table(f"learning curves of UᵀV + I: {name}", headings, rows))
     if not any(loss.values()):
         return
     place = lab.store.folder
     x = "triples seen, thousands"
-    told.plots += [
+    report.plots += [
         plots.curves(place / f"curves-loss-{name}.svg", loss, x=x, y="training loss (mean hinge)"),
         plots.curves(
             place / f"curves-map-{name}.svg", score, x=x, y="MAP on validation", marks=stars
@@ -284,7 +291,7 @@ def curves(lab: Lab, name: str, folder: Path, told: Told) -> None:
     for N in CURVES["dimensions"]:
         line = f"N={N}"
         both = (few, line) in falls and (many, line) in falls
-        told.findings.append(
+        report.findings.append(
             observed(
                 "overfitting",
                 name,
@@ -310,7 +317,7 @@ def _row(
     return [*cells, f"{result.facts['fit_seconds']:.0f}", settled(result)]
 
 
-STUDIES: dict[str, Callable[[Lab, str, Path, Told], None]] = {
+STUDIES: dict[str, Callable[[Lab, str, Path, StudyReport], None]] = {
     "identity": identity,
     "dimension": dimension,
     "start": start,
@@ -328,19 +335,19 @@ def _studies(text: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, tell."""
+    """Train, measure and report."""
     options = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS, default=COLLECTIONS[:1])
     options.add_argument(
         "--studies", type=_studies, default=list(STUDIES), help=f"of {', '.join(STUDIES)}"
     )
     given = options.parse_args(arguments)
     folders = {name: collection_folder(name) for name in given.only}
-    told = Told()
+    report = StudyReport()
     with Lab("studies", given) as lab:
         for name, folder in folders.items():
             for study in given.studies:
-                STUDIES[study](lab, name, folder, told)
-        lab.tell(told.tables, told.findings, told.plots)
+                STUDIES[study](lab, name, folder, report)
+        lab.tell(report.tables, report.findings, report.plots)
 
 
 if __name__ == "__main__":

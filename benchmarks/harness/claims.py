@@ -1,9 +1,8 @@
-"""What the papers found, as statements that an experiment tests.
+"""Claims of the papers, as statements that an experiment tests.
 
 A finding compares two systems on the same queries: the mean over queries of the gain of one over the other, with its
-standard error (paired). ``beats`` is reproduced where the gain is above two standard errors, ``equals`` (equals or
-beats) where it is not below minus two, ``alike`` where it is within ``margin`` of zero either way or within two
-standard errors. What was not run is not tested.
+paired standard error. ``beats`` needs a gain above two standard errors, ``equals`` (equals or beats) a gain not below
+minus two, ``alike`` a difference within ``margin`` or two standard errors. Without results, a finding is untested.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ LOWER_IS_BETTER = ("rank_loss", "1nn_error")
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement tested in one place.
+    """One test of a statement, in one place.
 
     claim       key of STATEMENTS
     where       task, in words
@@ -92,7 +91,7 @@ class Finding:
             raise ValueError(f"no statement {self.claim!r}")
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self) | {
             "statement": STATEMENTS[self.claim],
             "difference": None if self.difference is None else self.difference.as_dict(),
@@ -161,13 +160,13 @@ def observed(
     figures: Mapping[str, float] | None = None,
     note: str = "",
 ) -> Finding:
-    """A finding that is no paired difference; ``held`` None: it could not be tested."""
+    """Return a finding that is not a paired difference; ``held`` None means untested."""
     verdict = UNTESTED if held is None else REPRODUCED if held else FAILED
     return Finding(claim, where, tested, verdict, measure, None, figures, note)
 
 
 def findings_table(found: Sequence[Mapping[str, Any]], title: str = "Findings") -> Table:
-    """One line a finding, from its JSON form; what was not tested is named below."""
+    """Return a table with one row per finding, from its JSON form; notes name untested ones."""
     rows = [
         [
             one["statement"],

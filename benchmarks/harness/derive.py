@@ -1,6 +1,6 @@
-"""Collections made from a collection for one experiment: other splits, or other queries, on the same corpus.
+"""Derive a collection for one experiment: other splits, or other queries, on the same corpus.
 
-The corpus stays where it is and is linked to. The same source and seed give the same files.
+The corpus is linked, not copied. The same source and seed give the same files.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from fullrank.model import field_text
+from fullrank.models.contract import field_text
 from fullrank.text.words import words
 from trainer.collection import QRELS_HEADER, Collection, relevant
 from trainer.features.corpus import text_fields
@@ -21,7 +21,7 @@ Link = tuple[str, str]
 
 
 def links_of(collection: Collection, splits: Iterable[str]) -> list[Link]:
-    """The relevant pairs of some splits, in ascending order."""
+    """Return the relevant pairs of some splits, in ascending order."""
     return sorted(
         (query, document)
         for split in splits
@@ -31,13 +31,13 @@ def links_of(collection: Collection, splits: Iterable[str]) -> list[Link]:
 
 
 def link_corpus(source: Path, target: Path) -> None:
-    """The corpus of one folder, or of its parent, in another, without a copy."""
+    """Link the corpus of a folder, or of its parent, into another folder."""
     (corpus,) = [*source.glob("corpus.jsonl*")] or source.parent.glob("corpus.jsonl*")
     _link(corpus, target)
 
 
 def link_queries(source: Path, target: Path) -> None:
-    """The queries of one folder in another; nothing where documents are the queries."""
+    """Link the queries of a folder into another; do nothing if documents are the queries."""
     for queries in source.glob("queries.jsonl*"):
         _link(queries, target)
 
@@ -50,7 +50,7 @@ def _link(file: Path, target: Path) -> None:
 
 
 def write_splits(source: Path, target: Path, splits: Mapping[str, Sequence[Link]]) -> Path:
-    """The collection ``target``: the corpus and queries of ``source``, judged by ``splits`` and nothing else."""
+    """Write the collection ``target``: corpus and queries of ``source``, judged by ``splits`` only."""
     link_corpus(source, target)
     link_queries(source, target)
     (target / "qrels").mkdir(exist_ok=True)
@@ -61,7 +61,7 @@ def write_splits(source: Path, target: Path, splits: Mapping[str, Sequence[Link]
 
 
 def write_described(source: Path, target: Path, splits: Mapping[str, Sequence[Link]]) -> Path:
-    """As ``write_splits`` for descriptions of documents, which inherit ``splits`` from the folder above them."""
+    """Do as ``write_splits`` for descriptions, which inherit ``splits`` from the folder above them."""
     write_splits(source.parent, target, splits)
     link_queries(source, target / source.name)
     return target / source.name
@@ -70,11 +70,11 @@ def write_described(source: Path, target: Path, splits: Mapping[str, Sequence[Li
 def mate_splits(
     collection: Collection, seed: int, *, test_share: float = 0.3, valid_share: float = 0.06
 ) -> dict[str, list[Link]]:
-    """Each description with the document it describes as its one answer, split by description.
+    """Split descriptions, each with its own document as the one answer.
 
     Raises ValueError where the queries describe nothing.
     """
-    if collection.queries is None or not collection.have_mates:
+    if collection.queries is None or not collection.has_mates:
         raise ValueError(f"{collection.path}: no descriptions of documents")
     ids = sorted(query.id for query in collection.queries)
     order = np.random.default_rng(seed).permutation(len(ids)).tolist()
@@ -88,7 +88,7 @@ def mate_splits(
 
 
 def keep_share(collection: Collection, share: float, seed: int) -> dict[str, list[Link]]:
-    """Splits with a random share of the training links; the others are in ``unused``.
+    """Keep a random share of the training links; the others go to ``unused``.
 
     Larger shares hold the smaller ones.
     """
@@ -106,7 +106,7 @@ def keep_share(collection: Collection, share: float, seed: int) -> dict[str, lis
 def split_two_ways(
     collection: Collection, seed: int, *, test_share: float = 0.3, valid_share: float = 0.06
 ) -> tuple[dict[str, list[Link]], dict[str, list[Link]]]:
-    """The same test links, asked of a model that knows their documents and of one that does not.
+    """Split the same test links for a model that knows their documents and for one that does not.
 
     A share of the documents is set apart, and the links among them are the test. Partitioned by
     links, training takes links at random from all others, so it meets those documents. Partitioned
@@ -140,7 +140,7 @@ def split_two_ways(
 def write_keywords(
     collection: Collection, target: Path, sizes: Sequence[int], *, known: int, seed: int
 ) -> dict[int, Path]:
-    """Query sets of k random words of each document, one folder ``k<k>`` for each size.
+    """Write query sets of k random words of each document, one folder ``k<k>`` per size.
 
     The words of a document are those among the ``known`` of the whole corpus that stand in the most
     documents; a query draws without repeating, the larger sizes hold the smaller ones, and a

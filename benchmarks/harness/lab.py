@@ -1,16 +1,15 @@
-"""The harness of the experiments: systems trained on a collection, measured once, kept, told.
+"""The harness of the experiments: train systems, measure each once, store and report the results.
 
     with Lab("documents", given) as lab:
         results = lab.run(Task("wikispeedia", folder), [System("ssi", formula="UᵀV + I"), ...])
         lab.tell([table], [finding], [plot])
 
-A collection is read and counted once. Each system is a recipe with overrides: it is trained on ``train``, its epoch is
-chosen on ``valid``, and it is measured on ``test`` with the links of the other splits taken out, over all documents,
-through the code that serves. At most --queries test queries are measured, evenly spread; all systems get the same ones.
+A collection is read and counted once. A system is a recipe with overrides: it trains on ``train``, ``valid`` selects
+its epoch, and ``test`` measures it over all documents, without the links of the other splits, through the code that
+serves. At most --queries test queries are measured, evenly spread; all systems get the same ones.
 
-Every finished result is a file in --out, so a stopped run goes on where it was, and a result is made anew when its
-settings, its seed or its data changed (or with --fresh). Nothing else is asked of an experiment: what it measures in
-its own way goes through ``Lab.keep``.
+Every result is a file in --out, so a stopped run continues where it stopped. A result is computed again when its
+settings, seed or data change, or with --fresh. ``Lab.keep`` does the same for an experiment's own measurements.
 """
 
 from __future__ import annotations
@@ -33,16 +32,18 @@ from benchmarks.harness.tables import NAMES, NOT_THERE, SHOWN, Table, console, r
 from benchmarks.harness.task import System, Task
 from fullrank.errors import FullrankError
 from fullrank.measures import Float64
+from fullrank.progress import Reporter
 from trainer.collection import Collection, read_collection
 from trainer.evaluation.evaluate import Judgement, judge
-from trainer.progress import Reporter
 from trainer.recipes.recipe import Recipe, load_recipe, recipe_names
 from trainer.train import Trainer
 from trainer.training.loop import Interrupted
 
-RESULTS = Path(__file__).resolve().parents[1] / "out"
+RESULTS = Path(__file__).resolve().parents[2] / "out"
 _PACKAGES = ("fullrank", "numpy", "scipy", "numba")
-_KEPT_GIB = 6.0  # above this, what systems may share (features, projections) is let go between two
+_KEPT_GIB = (
+    6.0  # above this, caches that systems share (features, projections) are dropped between two
+)
 
 
 def parser(
@@ -53,7 +54,7 @@ def parser(
     queries: int = 2000,
     default: Sequence[str] | None = None,
 ) -> argparse.ArgumentParser:
-    """The options that all experiments take. ``doc`` is the module's; its first line is shown.
+    """Return the options that all experiments share. ``doc`` is the module's; its first line is shown.
 
     default  collections where --only is not given; default all
     """
@@ -100,7 +101,7 @@ def _listed(known: Sequence[str], what: str) -> Callable[[str], list[str]]:
 
 
 def collection_folder(name: str) -> Path:
-    """A shared collection. Exits where it is not there."""
+    """Return the folder of a shared collection; exit if it is missing."""
     folder = data_folder() / name
     if not folder.is_dir():
         sys.exit(f"the collection {name} is not at {folder} (set FULLRANK_DATA)")
@@ -147,7 +148,7 @@ class Lab:
     def run(
         self, task: Task, systems: Iterable[System], measure: Measure | None = None
     ) -> dict[str, Result]:
-        """Results of the systems that --systems asks for, in order, made where they are not kept.
+        """Return results of the systems of --systems, in order; run those that are not stored.
 
         A system whose recipe is not there, or that cannot be trained, is left out; ``missing``
         says why.
@@ -161,19 +162,19 @@ class Lab:
                 found[system.name] = self._result(task, system, recipe, measure or ranked)
             except Interrupted:
                 raise
-            except Exception as error:  # one system that fails must not cost the others
+            except Exception as error:  # A failing system must not stop the others.
                 absent = system.recipe_name not in recipe_names()
                 said = str(error) if isinstance(error, FullrankError) else repr(error)
                 reason = NOT_THERE if absent else said
                 self.missing[task.name, system.name] = reason
-                self.report.say("missing", system=system.name, task=task.name, reason=reason)
+                self.report.log("missing", system=system.name, task=task.name, reason=reason)
         return found
 
     def recipe(self, system: System, task: Task) -> Recipe:
-        """The system's settings on a task. Raises RecipeError."""
+        """Return the settings of a system on a task. Raises RecipeError."""
         recipe = load_recipe(system.recipe_name)
         recipe = recipe.override([*task.overrides, *system.overrides])
-        return limited(recipe, system.times * self.given.seconds).override(self.given.set)
+        return limited(recipe, system.time_factor * self.given.seconds).override(self.given.set)
 
     def keep(
         self,
@@ -182,7 +183,7 @@ class Lab:
         identity: Mapping[str, Any],
         work: Callable[[], tuple[Sequence[str], Mapping[str, Float64], Mapping[str, Any]]],
     ) -> Result:
-        """The stored result of this identity, or the one that ``work`` makes.
+        """Return the stored result of an identity, or the one that ``work`` computes.
 
         identity  all that the figures depend on, JSON values; the seed is added
         work      gives ids of the queries, measure → float64 per query, and further facts
@@ -190,15 +191,15 @@ class Lab:
         identity = {**identity, "seed": self.given.seed}
         stored = None if self.given.fresh else self.store.load(task, system, identity)
         if stored is not None:
-            self.report.say("kept", system=system, task=task)
+            self.report.log("kept", system=system, task=task)
             return stored
-        self.report.say("system", system=system, task=task)
+        self.report.log("system", system=system, task=task)
         queries, values, facts = work()
         result = self.store.save(
             task, system, identity, queries, values, {**facts, "machine": machine(_PACKAGES)}
         )
         means = {name: result.estimate(name).mean for name in values if name in NAMES}
-        self.report.say("result", system=system, task=task, **means)
+        self.report.log("result", system=system, task=task, **means)
         return result
 
     def _result(self, task: Task, system: System, recipe: Recipe, measure: Measure) -> Result:
@@ -214,7 +215,7 @@ class Lab:
         def work() -> tuple[Sequence[str], Mapping[str, Float64], Mapping[str, Any]]:
             trainer = self.trainer(task.folder)
             if resident_gib() > _KEPT_GIB:
-                trainer.workshop.forget()
+                trainer.context.clear_cache()
             judgements, total = self.judgements(task)
             began = time.perf_counter()
             with rates_tried() as tried:
@@ -238,12 +239,12 @@ class Lab:
         return self.keep(task.name, system.name, identity, work)
 
     def trainer(self, folder: Path) -> Trainer:
-        """The collection, read and counted once; the last one asked for is held."""
+        """Return the counted collection; the last one is cached."""
         if self._trained_on is None or self._trained_on[0] != folder:
             self._trained_on = None
             cores = self.machine["cores"]
             collection = self.collection(folder)
-            self.report.say("counting", collection=str(folder))
+            self.report.log("counting", collection=str(folder))
             trainer = Trainer(
                 collection,
                 self.report,
@@ -257,13 +258,13 @@ class Lab:
         return self._trained_on[1]
 
     def collection(self, folder: Path) -> Collection:
-        """The collection, read once; the last one asked for is held."""
+        """Return the collection; the last one is cached."""
         if folder not in self._collections:
             self._collections = {folder: read_collection(folder)}
         return self._collections[folder]
 
     def judgements(self, task: Task) -> tuple[list[Judgement], int]:
-        """The test queries that are measured, and how many there are."""
+        """Return the measured test queries and the number of all."""
         key = (task.folder, task.split, task.exclude)
         if key not in self._judged:
             collection = self.collection(task.folder)
@@ -282,7 +283,7 @@ class Lab:
         paper: str = "paper",
         title: str | None = None,
     ) -> Table:
-        """A line a system, the paper's figure beside ours; what is missing says why."""
+        """Return a table with one row per system, the paper's figures next to ours, and reasons of missing ones."""
         missing = {
             system: reason for (where, system), reason in self.missing.items() if where == task.name
         }
@@ -299,10 +300,10 @@ class Lab:
         plots: Sequence[Path] = (),
         **more: Any,
     ) -> None:
-        """Print the tables and findings in the form asked for, and keep them in --out."""
-        self.report.__exit__()  # no bar over the tables
-        told = [finding.as_dict() for finding in findings]
-        self._keep_findings(told)
+        """Print tables and findings in the requested form, and store them in --out."""
+        self.report.__exit__()  # closes the progress bar before the tables
+        found = [finding.as_dict() for finding in findings]
+        self._keep_findings(found)
         result = {
             "benchmark": self.experiment,
             "machine": self.machine,
@@ -314,7 +315,7 @@ class Lab:
             },
             "seconds": round(time.perf_counter() - self._began, 1),
             "tables": [table.as_dict() for table in tables],
-            "findings": told,
+            "findings": found,
             "plots": [str(path) for path in plots],
             "missing": [
                 {"task": task, "system": system, "reason": reason}
@@ -323,8 +324,8 @@ class Lab:
             **more,
         }
         write_json(self.store.folder / "summary.json", result)
-        if told:
-            tables = [*tables, findings_table(told)]
+        if found:
+            tables = [*tables, findings_table(found)]
         if self.given.json:
             show(result, True)
         elif self.given.markdown:
@@ -336,18 +337,18 @@ class Lab:
             for path in plots:
                 screen.print(f"plot: {path}", markup=False)
 
-    def _keep_findings(self, told: Sequence[Mapping[str, Any]]) -> None:
-        """Merge into findings.json: what was not run now keeps what an earlier run found."""
+    def _keep_findings(self, found: Sequence[Mapping[str, Any]]) -> None:
+        """Merge into findings.json; findings of systems that did not run now stay."""
         path = self.store.folder / "findings.json"
         kept = {} if self.given.fresh else {_place(one): one for one in read_findings(path)}
-        for one in map(dict, told):
+        for one in map(dict, found):
             if one["verdict"] != "not tested" or _place(one) not in kept:
                 kept[_place(one)] = one
         write_json(path, {"experiment": self.experiment, "findings": list(kept.values())})
 
 
 def read_findings(path: Path) -> list[dict[str, Any]]:
-    """The findings an experiment has kept; none where it has not run."""
+    """Read the stored findings of an experiment; empty without results."""
     try:
         found: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["findings"]
     except (OSError, ValueError, KeyError):

@@ -1,4 +1,4 @@
-"""How the experiments measure: which queries, through what, and what a fit said of itself."""
+"""How the experiments measure: the queries, the retriever, and the history of a fit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from fullrank.retrieval import Retriever
 from trainer.evaluation.evaluate import Judgement, measure_rankings
 from trainer.recipes.recipe import Recipe
 from trainer.train import Trainer
-from trainer.training.fitted import Fitted
+from trainer.training.fitted import FittedModel
 
-Measure = Callable[[Trainer, Fitted, Sequence[Judgement]], dict[str, Float64]]
+Measure = Callable[[Trainer, FittedModel, Sequence[Judgement]], dict[str, Float64]]
 """Per-query values of a trained model, in the order of the judgements."""
 
 
-def ranked(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> dict[str, Float64]:
-    """All measures of the ranking of the whole collection, by the code that serves."""
+def ranked(
+    trainer: Trainer, found: FittedModel, judgements: Sequence[Judgement]
+) -> dict[str, Float64]:
+    """Measure rankings of the whole collection, with the code that serves."""
     return measure_rankings(
         retriever_of(found),
         encode_queries(trainer, found, judgements),
@@ -33,19 +35,21 @@ def ranked(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> 
     )
 
 
-def encode_queries(trainer: Trainer, found: Fitted, judgements: Sequence[Judgement]) -> Encoded:
-    """The judged queries as the model encodes them."""
-    place = {query: row for row, query in enumerate(trainer.collection.corpus.query_ids)}
+def encode_queries(
+    trainer: Trainer, found: FittedModel, judgements: Sequence[Judgement]
+) -> Encoded:
+    """Return the judged queries as encoded by the model."""
+    place = {query: row for row, query in enumerate(trainer.corpus.query_ids)}
     return found.encode(np.array([place[judgement.query] for judgement in judgements], np.int64))
 
 
-def retriever_of(found: Fitted) -> Retriever:
-    """The retriever that would serve the model."""
+def retriever_of(found: FittedModel) -> Retriever:
+    """Return the retriever that would serve the model."""
     return Retriever(found.documents, found.model.scorer(found.documents))
 
 
 def spread(judgements: Sequence[Judgement], limit: int) -> list[Judgement]:
-    """At most ``limit`` of them (0: all), evenly spread."""
+    """Return at most ``limit`` judgements (0: all), evenly spread."""
     if not limit or len(judgements) <= limit:
         return list(judgements)
     chosen = np.linspace(0, len(judgements) - 1, limit).round().astype(int)
@@ -53,7 +57,7 @@ def spread(judgements: Sequence[Judgement], limit: int) -> list[Judgement]:
 
 
 def limited(recipe: Recipe, seconds: float) -> Recipe:
-    """The recipe with each of its fits held to ``seconds`` (0: as it is)."""
+    """Return the recipe with a time limit of ``seconds`` per fit (0: unchanged)."""
     train, auto = recipe.train, recipe.auto
     if not seconds or (recipe.system == "linear" and train.loss == "none"):
         return recipe
@@ -65,7 +69,7 @@ def limited(recipe: Recipe, seconds: float) -> Recipe:
 
 @contextmanager
 def rates_tried() -> Iterator[dict[str, float | None]]:
-    """Collects the training error of each rate that a margin loss tries; None: it diverged."""
+    """Collects the training error of each rate that a margin loss tries; None if it diverged."""
     tried: dict[str, float | None] = {}
 
     class Listener(logging.Handler):
@@ -86,6 +90,6 @@ def rates_tried() -> Iterator[dict[str, float | None]]:
 
 
 def resident_gib() -> float:
-    """Memory of this process."""
+    """Return the memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 2**30

@@ -1,7 +1,7 @@
-"""Peers: other people's BM25, over the same words, judged by the same measures.
+"""Peers: BM25 of another library, over the same words, judged by the same measures.
 
-bm25s, with its own default k1, b and method, is fed the words that Fullrank cuts (fullrank.text.words.words;
-no stemming, no stop words), so a difference is one of ranking and not of segmentation.
+bm25s runs with its own defaults for k1, b and method on the words of Fullrank (fullrank.text.words.words; no stemming,
+no stop words), so a difference comes from ranking and not from tokenisation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
-from fullrank.model import field_text
+from fullrank.models.contract import field_text
 from fullrank.text.words import words
 from trainer.collection import Collection
 from trainer.evaluation.evaluate import DEPTH, Judgement
@@ -23,7 +23,7 @@ _BATCH = 512  # queries ranked at once
 
 
 def bm25s_settings() -> dict[str, Any]:
-    """What the peer ran with."""
+    """Return the settings of the peer."""
     import bm25s
 
     model = bm25s.BM25(backend="numba")
@@ -43,7 +43,7 @@ def bm25s_measures(
     depth: int = DEPTH,
     threads: int | None = None,
 ) -> dict[str, Float64]:
-    """Per-query RANKING_MEASURES of bm25s, float64 (queries,) each, in the order of the judgements.
+    """Measure bm25s: RANKING_MEASURES per query, float64 (queries,) each, in the order of the judgements.
 
     All text fields of a document are joined. Rows that a judgement excludes are taken out of the
     ranking, which is made that much deeper; ties fall in the order of ids.
@@ -61,7 +61,7 @@ def bm25s_measures(
     queries = _queries(collection, judgements, documents, number)
     deepest = depth + max((len(j.excluded) for j in judgements), default=0)
     values = {name: np.zeros(len(judgements)) for name in RANKING_MEASURES}
-    # A query without a known word finds nothing and stays at zero; bm25s takes none that is empty.
+    # A query without a known word scores zero everywhere; bm25s accepts no empty query.
     asked = [i for i, query in enumerate(queries) if query]
     for start in range(0, len(asked), _BATCH):
         batch = asked[start : start + _BATCH]
@@ -85,7 +85,7 @@ def _queries(
     documents: Sequence[list[int]],
     number: dict[str, int],
 ) -> list[list[int]]:
-    """The queries' words as the index numbers them; unknown words are left out."""
+    """Map the words of the queries to the numbers of the index, without unknown words."""
     if collection.queries is None:
         place = {document.id: row for row, document in enumerate(collection.documents)}
         return [documents[place[judgement.query]] for judgement in judgements]
@@ -97,7 +97,7 @@ def _queries(
 
 
 def _grades(rows: Int64, scores: Float64, judgement: Judgement, depth: int) -> Int64:
-    """The grade at every rank; a score of zero is no match and is not ranked."""
+    """Return the grade at every rank; a document with score zero is not ranked."""
     kept = (scores > 0) & ~np.isin(rows, judgement.excluded)
     rows, scores = rows[kept], scores[kept]
     rows = rows[np.lexsort((rows, -scores))][:depth]

@@ -1,4 +1,4 @@
-"""Plots as SVG: a scatter of two systems' per-query values, and curves."""
+"""Plots as SVG: scatter plots of per-query values, curves, and points by class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fullrank.measures import Float64
 
-# Distinct in colour-blind sight too (Okabe and Ito), and each with its own dash and mark.
+# Colours that colour-blind readers can distinguish (Okabe and Ito), each with its own dash and marker.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _DASHES = ("-", "--", "-.", ":")
 _MARKS = ("o", "s", "^", "D", "v", "P", "X")
@@ -22,7 +22,7 @@ def _figure(width: float, height: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    # Text stays text, and the same figures give the same file.
+    # Text stays text, and equal figures give equal files.
     rcParams["svg.fonttype"] = "none"
     rcParams["svg.hashsalt"] = "fullrank"
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -32,16 +32,16 @@ def _figure(width: float, height: float) -> Any:
 
 def _save(figure: Any, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".svg.part")
-    figure.savefig(beside, format="svg", metadata={"Date": None})
-    beside.replace(path)
+    part = path.with_suffix(".svg.part")
+    figure.savefig(part, format="svg", metadata={"Date": None})
+    part.replace(path)
     return path
 
 
 def scatter(
     path: Path, panels: Sequence[tuple[str, Float64, str, Float64]], *, measure: str
 ) -> Path:
-    """One panel for each (name of x, x, name of y, y): a dot a query; above the line y is better."""
+    """Plot one panel per (name of x, x, name of y, y), one dot per query; above the line y is better."""
     figure = _figure(4.4 * len(panels), 4.4)
     for axes, (x_name, x, y_name, y) in zip(
         np.atleast_1d(figure.subplots(1, len(panels))), panels, strict=True
@@ -71,7 +71,7 @@ def curves(
     log_y: bool = False,
     marks: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
 ) -> Path:
-    """One panel for each title, a line for each name; ``marks`` sets a star on a line's point."""
+    """Plot one panel per title and one line per name; ``marks`` puts a star on a point of a line."""
     figure = _figure(max(4.6, 3.8 * len(panels)), 3.8)
     for axes, (title, lines) in zip(
         np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
@@ -102,7 +102,7 @@ def curves(
 
 
 def points(path: Path, panels: Mapping[str, tuple[Float64, npt.NDArray[np.int64]]]) -> Path:
-    """One panel for each title: (points (B, 2), their classes), the class of each point as a coloured digit."""
+    """Plot one panel per title: points (B, 2) with the class of each as a coloured digit."""
     figure = _figure(5.2 * len(panels), 5.2)
     columns = np.atleast_1d(figure.subplots(1, len(panels), sharex=True, sharey=True))
     for axes, (title, (xy, classes)) in zip(columns, panels.items(), strict=True):

@@ -1,4 +1,4 @@
-"""What every figure is printed with: the machine, the versions, and paired repetitions."""
+"""Context of every figure: the machine, the versions, and paired repetitions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 
 def data_folder() -> Path:
-    """The shared collections: FULLRANK_DATA, by default ../shared/data."""
-    default = Path(__file__).resolve().parents[2] / "shared" / "data"
+    """Return the folder of the shared collections: FULLRANK_DATA, by default ../shared/data."""
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
     folder = Path(os.environ.get("FULLRANK_DATA") or default)
     if not folder.is_dir():
         sys.exit(f"the shared collections are not at {folder} (set FULLRANK_DATA)")
@@ -24,7 +24,7 @@ def data_folder() -> Path:
 
 
 def machine(packages: Sequence[str]) -> dict[str, Any]:
-    """Processor, usable cores, memory, system, Python and the versions of the named packages."""
+    """Describe processor, usable cores, memory, system, Python and versions of the named packages."""
     return {
         "processor": _cpuinfo("model name") or platform.processor(),
         "cores": len(os.sched_getaffinity(0)),
@@ -53,7 +53,7 @@ class Elsewhere:
         self._start = self._now()
 
     def share(self) -> float:
-        """Of all cores, 0 to 1, since this object was made (ended child processes count as ours)."""
+        """Return the share of all cores, 0 to 1, since this object was created (ended child processes are ours)."""
         wall, busy, own = (b - a for a, b in zip(self._start, self._now(), strict=True))
         return round(max(0.0, busy - own) / (wall * (os.cpu_count() or 1)), 3)
 
@@ -65,14 +65,14 @@ class Elsewhere:
 
 
 def seconds(call: Callable[[], object]) -> float:
-    """Wall seconds of one call."""
+    """Measure the wall time of one call in seconds."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def paired(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each call, repeated in turn and in alternating order.
+    """Measure each call in seconds, repeated in alternating order.
 
     Whatever else the machine does meets all sides alike; compare them repetition by repetition.
     """
@@ -85,10 +85,10 @@ def paired(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str,
 
 
 def median_ratio(slower: Sequence[float], faster: Sequence[float]) -> float:
-    """Median over the repetitions of slower / faster."""
+    """Return the median over the repetitions of slower / faster."""
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
 
 
 def show(result: Mapping[str, Any], as_json: bool) -> None:
-    """Print a result: one JSON object, or indented for people."""
+    """Print a result as one JSON object, indented unless ``as_json``."""
     print(json.dumps(result, ensure_ascii=False, indent=None if as_json else 2))

@@ -1,11 +1,10 @@
-"""Finished results on disk, so that an experiment resumes where it stopped.
+"""Results on disk, so that an experiment resumes where it stopped.
 
     out/<experiment>/<task>/<system>.json   settings, measures, seconds, machine; one object
     out/<experiment>/<task>/<system>.npz    the per-query values behind the measures
 
-A result stands for as long as its identity does: the settings, the seed and the data it came from. Both files are
-written beside their place and renamed, the JSON last, and each carries the digest of the other's making, so a run that
-is stopped at any moment leaves whole results or none.
+A result is valid for its identity: settings, seed and data. Both files are written under a temporary name and renamed,
+the JSON last, and both carry the same digest, so an interrupted run leaves complete results or no result.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from trainer.recipes.recipe import Recipe
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """One system on one task.
+    """The result of one system on one task.
 
     facts    what the JSON file holds
     queries  ids, in the order of the values
@@ -41,7 +40,7 @@ class Result:
     values: dict[str, Float64]
 
     def estimate(self, measure: str) -> Estimate:
-        """Mean and standard error of a measure. Raises KeyError where it was not measured."""
+        """Return mean and standard error of a measure. Raises KeyError if it was not measured."""
         return estimate(self.values[measure])
 
 
@@ -55,7 +54,7 @@ class Store:
         return self.folder / slug(task) / f"{slug(system)}.json"
 
     def load(self, task: str, system: str, identity: Mapping[str, Any]) -> Result | None:
-        """The stored result, None where there is none or it was made from something else."""
+        """Return the stored result, None if it is missing or has another identity."""
         path = self._path(task, system)
         try:
             facts: dict[str, Any] = json.loads(path.read_text("utf-8"))
@@ -82,7 +81,7 @@ class Store:
         values: Mapping[str, Float64],
         facts: Mapping[str, Any],
     ) -> Result:
-        """Write a result and give it back as load() will."""
+        """Write a result and return it as load() will."""
         path = self._path(task, system)
         path.parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256(os.urandom(16)).hexdigest()[:16]
@@ -97,29 +96,29 @@ class Store:
         }
         arrays: dict[str, Any] = {f"value {name}": value for name, value in values.items()}
         arrays |= {"queries": np.array(list(queries), np.str_), "digest": np.array(digest)}
-        beside = path.with_suffix(".npz.part")
-        with beside.open("wb") as file:
+        part = path.with_suffix(".npz.part")
+        with part.open("wb") as file:
             np.savez_compressed(file, **arrays)
-        beside.replace(path.with_suffix(".npz"))
+        part.replace(path.with_suffix(".npz"))
         write_json(path, line)
         return Result(_json(line), list(queries), dict(values))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """One JSON object, whole or not at all."""
+    """Write one JSON object atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(path.suffix + ".part")
-    beside.write_text(json.dumps(_json(value), ensure_ascii=False, indent=1) + "\n", "utf-8")
-    beside.replace(path)
+    part = path.with_suffix(path.suffix + ".part")
+    part.write_text(json.dumps(_json(value), ensure_ascii=False, indent=1) + "\n", "utf-8")
+    part.replace(path)
 
 
 def slug(name: str) -> str:
-    """A file name of a name."""
+    """Return a file name for a name."""
     return re.sub(r"[^\w.+-]+", "-", name.lower()).strip("-")
 
 
 def _json(value: Any) -> Any:
-    """As it comes back from a file: tuples are lists, keys are text, what JSON has not is null."""
+    """Return a value as it returns from a file: tuples as lists, keys as text, other values as null."""
     if isinstance(value, Mapping):
         return {str(key): _json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -132,7 +131,7 @@ def _json(value: Any) -> Any:
 
 
 def _filled(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """An identity whose recipe names every setting there is today.
+    """Return an identity whose recipe names every setting of this release.
 
     A setting that came after a result was stored does not make it stale where it has its default.
     """
@@ -149,7 +148,7 @@ def _filled(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe_identity(recipe: Recipe) -> dict[str, Any]:
-    """The settings of a recipe without what is said of it."""
+    """Return the settings of a recipe without its description."""
     facts: dict[str, Any] = _json(recipe.as_dict())
     for said in ("name", "about", "paper"):
         facts.pop(said, None)
@@ -157,7 +156,7 @@ def recipe_identity(recipe: Recipe) -> dict[str, Any]:
 
 
 def folder_fingerprint(folder: Path) -> str:
-    """sha256 over the files that a collection folder is read from."""
+    """Hash the files of a collection with sha256."""
     digest = hashlib.sha256()
     places = [folder] if any(folder.glob("corpus.jsonl*")) else [folder, folder.parent]
     for place in places:

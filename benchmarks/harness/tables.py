@@ -1,4 +1,4 @@
-"""Tables of results: for people, as Markdown, as JSON."""
+"""Tables of results: for a terminal, as Markdown, as JSON."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Table:
     left: int = 1
 
     def show(self, console: Console) -> None:
-        """Print it for people."""
+        """Print the table to a terminal."""
         shown = rich.table.Table(title=self.title, title_style="", title_justify="left")
         for i, heading in enumerate(self.headings):
             words = i < self.left or i == len(self.headings) - 1
@@ -55,7 +55,7 @@ class Table:
             console.print(note, markup=False)
 
     def markdown(self) -> str:
-        """A title, the table and its notes as Markdown."""
+        """Return title, table and notes as Markdown."""
         lines = [f"### {self.title}", "", _line(self.headings), _line(["---"] * len(self.headings))]
         lines += [_line(row) for row in self.rows]
         if self.notes:
@@ -63,7 +63,7 @@ class Table:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return {
             "title": self.title,
             "headings": list(self.headings),
@@ -74,7 +74,7 @@ class Table:
 
 
 def console() -> Console:
-    """Where tables are printed; on anything but a terminal wide enough for any of them."""
+    """Return the console for tables; without a terminal, wide enough for any table."""
     found = Console(highlight=False)
     return found if found.is_terminal else Console(highlight=False, width=220)
 
@@ -84,12 +84,12 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def scale(measure: str) -> float:
-    """What a measure is multiplied by when it is shown: rank loss is in percent."""
+    """Return the factor with which a measure is shown: rank loss is in percent."""
     return 100.0 if measure in _PERCENT else 1.0
 
 
 def figure(value: Estimate | None, measure: str) -> str:
-    """Mean ± standard error."""
+    """Format mean ± standard error."""
     if value is None:
         return NOTHING
     digits = 2 if measure in _PERCENT else 3
@@ -100,7 +100,7 @@ def figure(value: Estimate | None, measure: str) -> str:
 
 
 def paper_figure(paper: Mapping[str, float], measure: str) -> str:
-    """What the paper reports, if it does; stored as a fraction, shown in the measure's unit."""
+    """Format the figure of the paper, if there is one; stored as a fraction, shown in the measure's unit."""
     if measure not in paper:
         return NOTHING
     value = paper[measure] * scale(measure)
@@ -108,7 +108,7 @@ def paper_figure(paper: Mapping[str, float], measure: str) -> str:
 
 
 def settled(result: Result) -> str:
-    """The settings that made a model what it is, in a few words."""
+    """Describe the settings of a model in a few words."""
     model, train = result.facts["settings"]["model"], result.facts["settings"]["train"]
     words = []
     if model["latent"] != "none":
@@ -139,12 +139,12 @@ def results_table(
     measures: Sequence[str] = SHOWN,
     paper: str = "paper",
 ) -> Table:
-    """A line for each system that is in ``results`` or, with its reason, in ``missing``.
+    """Return a row for each system in ``results`` or, with its reason, in ``missing``.
 
     paper  heading of the paper's figures; a measure that it does not report has no such column
     """
     headings = ["system", "W", *_headings(measures, systems, paper), "seconds", "settings"]
-    rows, said = [], []
+    rows, notes = [], []
     for system in systems:
         result = results.get(system.name)
         reason = missing.get(system.name)
@@ -157,16 +157,16 @@ def results_table(
                 cells.append(paper_figure(system.paper, measure))
         if result is None:
             cells += [NOTHING, NOT_THERE if reason == NOT_THERE else "failed"]
-            said += [] if reason == NOT_THERE else [f"{system.name}: {reason}"]
+            notes += [] if reason == NOT_THERE else [f"{system.name}: {reason}"]
         else:
             cells += [f"{result.facts['fit_seconds']:.0f}", settled(result)]
         rows.append(cells)
     some = next(iter(results.values()), None)
-    told = ""
+    sizes = ""
     if some is not None:
         measured, total = some.facts["queries"], some.facts["queries_in_split"]
-        told = f": {measured:,} of {total:,} queries, {some.facts['documents']:,} documents"
-    return Table(title + told, headings, rows, said, left=2)
+        sizes = f": {measured:,} of {total:,} queries, {some.facts['documents']:,} documents"
+    return Table(title + sizes, headings, rows, notes, left=2)
 
 
 def _headings(measures: Sequence[str], systems: Sequence[System], paper: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What an experiment compares, and on what."""
+"""Tasks and systems: what an experiment compares, and on which collection."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class System:
     overrides  settings beside the recipe's
     formula    as the papers write it
     paper      measure → what the paper reports, as a fraction
-    times      how many times --seconds it may take
+    time_factor  factor on --seconds of its fit
     """
 
     name: str
@@ -23,11 +23,11 @@ class System:
     overrides: tuple[str, ...] = ()
     formula: str = ""
     paper: Mapping[str, float] = field(default_factory=dict)
-    times: float = 1.0
+    time_factor: float = 1.0
 
     @property
     def recipe_name(self) -> str:
-        """The recipe it is."""
+        """Return the name of the recipe."""
         return self.recipe or self.name
 
 

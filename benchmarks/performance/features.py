@@ -1,13 +1,12 @@
-"""Documents per second of the featuriser, beside scikit-learn's TfidfVectorizer.
+"""Documents per second of the featuriser, next to scikit-learn's TfidfVectorizer.
 
     python -m benchmarks.performance.features [--json] [--repeats 5] [--collection wikispeedia ...]
 
-One repetition goes from a list of texts to tf-idf unit vectors (float32, 1 + ln tf) of all of them:
-vocabulary, document frequencies and vectors, worker processes started anew each time. The peer does
-the same with its default tokenisation (words of two letters or more), which neither normalises
-Unicode nor cuts scripts without spaces, so it has less to do. One query goes from text to vector
-over the corpus vocabulary. Ratios are taken per repetition, then their median. busy_elsewhere is the
-share of the machine that other programs took meanwhile: the floor is meant for a machine left alone.
+One repetition turns a list of texts into tf-idf unit vectors (float32, 1 + ln tf): vocabulary, document frequencies and
+vectors, with new worker processes each time. The peer does the same with its default tokeniser (words of two letters or
+more), which does not normalise Unicode and does not split scripts without spaces, so it does less work. One query goes
+from text to vector with the vocabulary of the corpus. Ratios are computed per repetition; the report gives their
+median. busy_elsewhere is the share of the machine used by other programs: the floor is for an idle machine.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ from benchmarks.harness.report import (
     seconds,
     show,
 )
-from fullrank.features import Rows, Vocabulary, count_corpus, tfidf, tfidf_idf
+from fullrank.encoding import Rows
+from fullrank.text.features import Vocabulary, count_corpus, tfidf, tfidf_idf
 from fullrank.text.words import count_words
 
 COLLECTIONS = ("wikispeedia", "debian")
@@ -40,7 +40,7 @@ FLOOR = 2.0
 
 
 def read_texts(folder: Path) -> tuple[list[str], list[str]]:
-    """(titles, title and text) of every document of a collection."""
+    """Return (titles, title and text) of every document of a collection."""
     titles, texts = [], []
     with gzip.open(folder / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         for line in lines:
@@ -51,14 +51,14 @@ def read_texts(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def ours(texts: list[str], processes: int) -> tuple[Vocabulary, np.ndarray, Rows]:
-    """Vocabulary, idf and tf-idf unit vectors of all texts."""
+    """Return vocabulary, idf and tf-idf unit vectors of all texts."""
     counts = count_corpus([texts], processes=processes)
     idf = tfidf_idf(counts.document_frequency(), len(texts))
     return Vocabulary(counts.words), idf, tfidf(counts.columns[0], idf)
 
 
 def peer(texts: list[str]) -> Any:
-    """A fitted TfidfVectorizer. Imported here: the worker processes have no use for it."""
+    """Return a fitted TfidfVectorizer. The import is here because worker processes do not need it."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectorizer = TfidfVectorizer(sublinear_tf=True, dtype=np.float32)
@@ -67,14 +67,16 @@ def peer(texts: list[str]) -> Any:
 
 
 def one_query(queries: list[str], texts: list[str]) -> dict[str, Any]:
-    """Median microseconds from one query to its vector, ours and the peer's."""
+    """Measure the median microseconds from a query to its vector, ours and the peer's."""
     vocabulary, idf, _ = ours(texts, 1)
     vectorizer = peer(texts)
     vocabulary.rows(["built before the clock starts"])
-    mine = [
-        seconds(lambda q=q: tfidf(count_corpus([[q]]).over(vocabulary)[0], idf)) for q in queries
-    ]
-    other = [seconds(lambda q=q: vectorizer.transform([q])) for q in queries]
+
+    def encode(query: str) -> object:
+        return tfidf(count_corpus([[query]]).over(vocabulary)[0], idf)
+
+    mine = [seconds(partial(encode, query)) for query in queries]
+    other = [seconds(partial(vectorizer.transform, [query])) for query in queries]
     return {
         "queries": len(queries),
         "words": statistics.mean(sum(count_words(query).values()) for query in queries),
@@ -84,7 +86,7 @@ def one_query(queries: list[str], texts: list[str]) -> dict[str, Any]:
 
 
 def measure(folder: Path, repeats: int, processes: int) -> dict[str, Any]:
-    """Figures of one collection."""
+    """Measure one collection."""
     titles, texts = read_texts(folder)
     many = f"fullrank_{processes}"
     calls = {

@@ -1,10 +1,10 @@
-"""What a bundle costs to open and to hold, and how fast this machine reads memory.
+"""Time to open a bundle, its memory, and the memory bandwidth of this machine.
 
     python -m benchmarks.performance.footprint BUNDLE QUERIES     one worker: opens, answers, waits for a line, ends
 
-Workers are processes of their own that hold the service's code, open the bundle and answer every query in every mode.
-Their proportional set size (each page divided by the number of processes that map it) is read while all of them live,
-and adds up to what they take of the machine together. Nothing else may map the bundle meanwhile.
+Workers are processes with the code of the service that open the bundle and answer every query in every mode. Their
+proportional set size (each page divided by the number of processes that map it) is read while all of them run; the sum
+is the memory that they use together. No other process may map the bundle meanwhile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,14 @@ import numpy as np
 WORKERS = 4
 _BYTES = 1 << 30
 _REPEATS = 10
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def bandwidth() -> dict[str, float]:
-    """GB/s at which one core reads a float32 array of 1 GiB once: the quickest of several ways and repeats."""
+    """Measure GB/s at which one core reads a float32 array of 1 GiB: the best of several ways and repeats."""
     array = np.ones(_BYTES // 4, np.float32)
     words = array.view(np.uint64)
-    ways = {
+    ways: dict[str, Callable[[], object]] = {
         "sum of float32": lambda: array.sum(),
         "largest of uint64": lambda: words.max(),
         "or of uint64": lambda: np.bitwise_or.reduce(words),
@@ -48,7 +48,7 @@ def bandwidth() -> dict[str, float]:
 
 
 def folder_bytes(path: Path) -> dict[str, int]:
-    """Bytes of the folder's files by the first part of their path, and of all."""
+    """Return the bytes of a folder's files by the first part of their path, and of all."""
     found: dict[str, int] = {}
     for file in sorted(path.rglob("*")):
         if file.is_file():
@@ -58,11 +58,11 @@ def folder_bytes(path: Path) -> dict[str, int]:
 
 
 def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, Any]:
-    """Start WORKERS of them one after another; what they said, and their memory when all have answered."""
+    """Start WORKERS processes one after another; return their output, and their memory after all have answered."""
     asked = scratch / "queries.json"
     asked.write_text(json.dumps(list(queries)), "utf-8")
     running: list[subprocess.Popen[str]] = []
-    said = []
+    reports = []
     try:
         for _ in range(WORKERS):
             worker = subprocess.Popen(
@@ -77,7 +77,7 @@ def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, An
             line = worker.stdout.readline()
             if not line:
                 raise RuntimeError(f"a worker ended with {worker.wait()}")
-            said.append(json.loads(line))
+            reports.append(json.loads(line))
         memory = [_memory(worker.pid) for worker in running]
     finally:
         for worker in running:
@@ -88,17 +88,18 @@ def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, An
         "proportional_set_gb": round(sum(m["Pss"] for m in memory) / 1e9, 4),
         "of_files_gb": round(sum(m["Pss_File"] for m in memory) / 1e9, 4),
         "of_their_own_gb": round(sum(m["Pss_Anon"] for m in memory) / 1e9, 4),
-        # The first one may have to read from disk.
-        "open_s": round(min(one["open_s"] for one in said), 4),
-        "open_s_each": [round(one["open_s"], 4) for one in said],
+        # The first one may read from disk.
+        "open_s": round(min(one["open_s"] for one in reports), 4),
+        "open_s_each": [round(one["open_s"], 4) for one in reports],
         "first_answers_s": {
-            mode: round(min(one["first"][mode] for one in said), 4) for mode in said[0]["first"]
+            mode: round(min(one["first"][mode] for one in reports), 4)
+            for mode in reports[0]["first"]
         },
     }
 
 
 def _memory(pid: int) -> dict[str, int]:
-    """Bytes, by the names of smaps_rollup."""
+    """Return bytes by the names of smaps_rollup."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: 1024 * int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
 
@@ -107,7 +108,7 @@ def _work(path: Path, queries: Sequence[str]) -> dict[str, Any]:
     """Open (mapped, after imports, ready for the first search), then answer."""
     import service.app  # noqa: F401  # what a worker holds beside the bundle
     from benchmarks.performance.engines import ours, ready
-    from fullrank.bundle.catalog import open_bundle
+    from fullrank.bundle import open_bundle
 
     began = time.perf_counter()
     bundle = open_bundle(path, verify=False)

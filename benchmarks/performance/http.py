@@ -1,24 +1,23 @@
-"""Searches over HTTP: requests a second and latency, as a share of a FastAPI route that does nothing.
+"""Measure searches over HTTP: requests per second and latency, as a share of an empty FastAPI route.
 
     python -m benchmarks.performance.http [--json] [--quick] [--bundles FOLDER] [--out DIR]
 
-Debian's 63,435 package descriptions under the default recipe, trained once for at most --seconds a fit and kept under
---out. The service and the empty route (benchmarks.performance.empty: the service's own answers, same headers and bytes, same
-server with the same settings) run side by side, one worker each on the first core; wrk asks from the other cores, over
-keep-alive connections, each waiting for its answer. A round asks all of them in turn, in an order that turns from round
-to round; a share is taken within a round, and its median over the rounds reported, with quartiles.
+Debian's 63,435 package descriptions with the default recipe, trained once for at most --seconds per fit and stored in
+--out. The service and the empty route (empty.py: the same answers, headers and bytes, on the same server with the same
+settings) run at the same time, one worker each on the first core. wrk runs on the other cores, over keep-alive
+connections that each wait for their answer. A round measures all systems in turn, in an order that rotates between
+rounds. A share is computed within a round; the report gives its median and quartiles over the rounds.
 
-distinct  queries that come back only after more others than the embedding cache holds; shares are of these
-zipf      as many others drawn with weight 1 / rank, so that some come again soon and often
+distinct  a query repeats only after the embedding cache has evicted it; the shares use these
+zipf      other queries, drawn with weight 1 / rank, so some repeat soon and often
 
-How many embeddings the cache had, and how long encoding and ranking took, is asked of the service's own metrics.
-Queries are descriptions of titles and first words of texts, drawn by --seed. A request leaves all but query and mode
-open: ten hits with all their stored fields. Latency is what wrk saw: at --connections, when the worker has always
-something to do, and at one.
+The metrics of the service give the cache's hit rate and the time of encoding and ranking. Queries are descriptions of
+titles and first words of texts, drawn by --seed. A request sets only query and mode: ten hits with all stored fields.
+Latency is measured by wrk, with --connections (the worker is always busy) and with one connection.
 
-Two workers have a core each, and where there is no further core wrk takes its part of both: what that costs is in
-two_workers_over_one (requests a second, two workers over one). two_workers_over_one_by_cpu leaves it out: requests a
-second of the workers' own processor time, twice that of two over that of one, is the ratio had wrk a core of its own.
+Two workers have one core each. On a machine without further cores wrk takes part of both, which lowers
+two_workers_over_one (requests per second of two workers over one). two_workers_over_one_by_cpu removes that part: twice
+the requests per second of processor time of two workers, over the same of one.
 """
 
 from __future__ import annotations
@@ -28,9 +27,7 @@ import json
 import os
 import random
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,91 +37,23 @@ import orjson
 
 from benchmarks.harness.lab import Lab
 from benchmarks.harness.report import data_folder, machine
-from benchmarks.harness.tables import Table
+from benchmarks.performance.http_rounds import BARS, Mix, Rounds, Stream, System, shares, tables
 from benchmarks.performance.servers import Server, serving
-from benchmarks.performance.wrk import Load, Wrk
-from fullrank.bundle.catalog import open_bundle
+from benchmarks.performance.wrk import Wrk
+from fullrank.bundle import open_bundle
 from fullrank.text.words import words
 
-BARS = {"share_of_empty_route_fast": 0.35, "two_workers_over_one": 1.7}
 _PACKAGES = ("fastapi", "starlette", "uvicorn", "httptools", "pydantic", "orjson", "numpy")
 _COLLECTION = "debian"
 _RECIPE = "auto"
 _QUERIES = 20_000
-_ANSWERS = 200  # kept for the empty route
+_ANSWERS = 200  # stored for the empty route
 _COLD, _WARM = "distinct", "zipf"
-
-
-@dataclass(eq=False)
-class Mix:
-    """Queries in the order they are sent in, whoever is asked; place is where the next run goes on."""
-
-    texts: Sequence[str]
-    place: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """The requests of a mix in one mode."""
-
-    bodies: Path
-    mix: Mix
-
-
-@dataclass(frozen=True, slots=True)
-class System:
-    """What is asked in a round: a server, requests, and how many connections ask."""
-
-    name: str
-    server: Server
-    stream: Stream
-    connections: int
-    cores: tuple[int, ...]
-
-
-@dataclass(eq=False)
-class Rounds:
-    """What came of one system, a value a round."""
-
-    system: System
-    loads: list[Load] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
-    cached: list[float] = field(default_factory=list)
-    # seconds of each stage, over all rounds
-    stages: Counter[str] = field(default_factory=Counter)
-
-    def per_second(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return np.array([load.per_second for load in self.loads])
-
-    def per_cpu_second(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        return np.array([n.requests / s for n, s in zip(self.loads, self.cpu_s, strict=True)])
-
-    def figures(self) -> dict[str, Any]:
-        """Medians over the rounds; raw holds the rounds."""
-        requests = sum(load.requests for load in self.loads)
-        return {
-            "connections": self.system.connections,
-            "workers": len(self.system.server.workers),
-            "requests": requests,
-            "requests_per_second": _short(np.median(self.per_second())),
-            "p50_ms": _short(np.median([load.p50_s for load in self.loads]) * 1e3),
-            "p99_ms": _short(np.median([load.p99_s for load in self.loads]) * 1e3),
-            "worker_cpu_us_per_request": _short(1e6 / np.median(self.per_cpu_second())),
-            "wrk_cpu_us_per_request": _short(sum(n.cpu_s for n in self.loads) / requests * 1e6),
-            "bytes_per_answer": round(sum(load.bytes for load in self.loads) / requests),
-            "embeddings_from_cache": _short(np.mean(self.cached)) if self.cached else None,
-            "stages_us_per_request": {
-                stage: _short(seconds / requests * 1e6) for stage, seconds in self.stages.items()
-            },
-            "raw": {
-                "requests_per_second": [_short(value) for value in self.per_second()],
-                "worker_cpu_us_per_request": [_short(1e6 / v) for v in self.per_cpu_second()],
-            },
-        }
+_HIT, _MISS = "hit", "miss"
 
 
 def read_queries(number: int, seed: int) -> list[str]:
-    """Distinct queries as people type them: half descriptions of titles, half the first words of texts."""
+    """Draw distinct queries: half descriptions from titles, half the first words of texts."""
     from trainer.collection import read_collection
 
     documents = read_collection(data_folder() / _COLLECTION).documents
@@ -142,20 +71,20 @@ def read_queries(number: int, seed: int) -> list[str]:
 
 
 def zipf(number: int, count: int, seed: int) -> list[int]:
-    """Places of ``count`` things drawn so that the r-th has weight 1 / r."""
+    """Draw ``count`` indices below ``number``; the r-th has weight 1 / r."""
     weights = 1 / np.arange(1, number + 1)
     drawn = np.random.default_rng(seed).choice(number, count, p=weights / weights.sum())
     return [int(place) for place in drawn]
 
 
 class Run:
-    """The measurement."""
+    """One run: servers, load generator and query mixes."""
 
     def __init__(self, lab: Lab, given: argparse.Namespace, bundle: Path) -> None:
         self.lab, self.given, self.bundle = lab, given, bundle
         self.wrk = Wrk(lab.scratch)
         self.cores = sorted(os.sched_getaffinity(0))
-        # The zipf mix has queries of its own: what it leaves in the cache must not be there for the others.
+        # The zipf mix has its own queries, so its cached embeddings do not help the other mix.
         found = read_queries(2 * given.queries, given.seed)
         self.queries, popular = found[::2], found[1::2]
         drawn = zipf(len(popular), len(popular), given.seed)
@@ -166,7 +95,7 @@ class Run:
             for mode in ("fast", "exact")
             for name, mix in mixes.items()
         }
-        # What the empty route is sent brings the service no further in its queries.
+        # The empty route gets its own position, so the service does not skip queries.
         self.unread = Stream(self.streams["fast", _COLD].bodies, Mix(self.queries))
 
     def _stream(self, mode: str, name: str, mix: Mix) -> Stream:
@@ -176,7 +105,7 @@ class Run:
         return Stream(path, mix)
 
     def measure(self) -> dict[str, Any]:
-        """All figures."""
+        """Measure one worker, then two if there are two cores."""
         one, two = self.cores[:1], self.cores[:2]
         bundles = {"FULLRANK_BUNDLES": str(self.bundle.parents[1])}
         with serving("service.process.run", bundles, "/readyz", one) as service:
@@ -193,21 +122,21 @@ class Run:
         return {"one": single, "two": double}
 
     def _answers(self, service: Server) -> Path:
-        """Answers of the service for the empty route to give, and the headers of one of them."""
+        """Store answers of the service and their headers for the empty route; return the file."""
         bodies, headers = [], {}
         with httpx.Client(base_url=service.url) as client:
             for query in self.queries[:_ANSWERS]:
                 reply = client.post("/v1/search", json={"query": query, "mode": "fast"})
                 bodies.append(reply.raise_for_status().text)
                 headers = dict(reply.headers)
-        for name in ("date", "content-length"):  # the server adds them itself
+        for name in ("date", "content-length"):  # the server adds these
             headers.pop(name, None)
         path = self.lab.scratch / "answers.json"
         path.write_text(json.dumps({"headers": headers, "bodies": bodies}), "utf-8")
         return path
 
     def _single(self, service: Server, empty: Server) -> dict[str, Rounds]:
-        many, asking = self.given.connections, self._beside(service)
+        many, asking = self.given.connections, self._free_cores(service)
         fast, exact = self.streams["fast", _COLD], self.streams["exact", _COLD]
         return self._rounds(
             "one worker",
@@ -231,7 +160,7 @@ class Run:
         return self._rounds(
             "two workers",
             [
-                System(name, server, stream, many * len(server.workers), self._beside(server))
+                System(name, server, stream, many * len(server.workers), self._free_cores(server))
                 for name, server, stream in (
                     ("empty", empty, self.unread),
                     ("empty, two", empties, self.unread),
@@ -243,8 +172,8 @@ class Run:
             ],
         )
 
-    def _beside(self, server: Server) -> tuple[int, ...]:
-        """The cores that no worker has; all of them where there is none."""
+    def _free_cores(self, server: Server) -> tuple[int, ...]:
+        """Return the cores without a worker, or all cores if every core has one."""
         free = tuple(core for core in self.cores if core not in server.cores)
         return free or tuple(self.cores)
 
@@ -252,7 +181,7 @@ class Run:
         found = {system.name: Rounds(system) for system in systems}
         with self.lab.report.stage(what, len(systems) * (self.given.rounds + 1)) as stage:
             for system in systems:
-                self._ask(Rounds(system), 1.0)  # caches of all kinds fill, and connections open
+                self._ask(Rounds(system), 1.0)  # warms caches and opens connections
                 stage.advance(1)
             for turn in range(self.given.rounds):
                 first = turn % len(systems)
@@ -263,7 +192,7 @@ class Run:
 
     def _ask(self, rounds: Rounds, seconds: float) -> None:
         system, stream, mix = rounds.system, rounds.system.stream, rounds.system.stream.mix
-        before = _told(system.server)
+        before = _read_metrics(system.server)
         began = system.server.cpu_s()
         load = self.wrk.run(
             system.server.url,
@@ -275,119 +204,45 @@ class Run:
         )
         rounds.cpu_s.append(system.server.cpu_s() - began)
         rounds.loads.append(load)
-        # Those under way when the time was up were sent, too.
+        # Requests in flight at the end were sent too.
         mix.place = (mix.place + load.requests + system.connections) % len(mix.texts)
-        told = _told(system.server)
-        told.subtract(before)
-        hits, misses = told.pop(_HIT, 0.0), told.pop(_MISS, 0.0)
+        after = _read_metrics(system.server)
+        spent = {key: value - before.get(key, 0.0) for key, value in after.items()}
+        hits, misses = spent.pop(_HIT, 0.0), spent.pop(_MISS, 0.0)
         if hits + misses:
             rounds.cached.append(hits / (hits + misses))
-        rounds.stages += told
+        for stage, seconds_of_stage in spent.items():
+            rounds.stages[stage] = rounds.stages.get(stage, 0.0) + seconds_of_stage
 
 
-_HIT, _MISS = "found in a cache", "in no cache"
-
-
-def _told(server: Server) -> Counter[str]:
-    """What the service says of itself: embeddings found and not, seconds by stage; nothing where it says nothing."""
-    told: Counter[str] = Counter()
+def _read_metrics(server: Server) -> dict[str, float]:
+    """Read cache hits, misses and the seconds of each stage; empty without a metrics route."""
+    found: dict[str, float] = {}
     reply = httpx.get(server.url + "/metrics")
     if reply.status_code != 200:
-        return told
+        return found
     for line in reply.text.splitlines():
         name, _, value = line.rpartition(" ")
         if name.startswith("fullrank_cache_lookups_total{"):
-            told[_MISS if '"miss"' in name else _HIT] += float(value)
+            key = _MISS if '"miss"' in name else _HIT
         elif name.startswith("fullrank_stage_seconds_sum{"):
-            told[name.split('"')[1]] += float(value)
-    return told
-
-
-def shares(found: Mapping[str, Mapping[str, Rounds]]) -> dict[str, dict[str, float]]:
-    """Every ratio that is reported, each taken within the rounds."""
-    one, two = found["one"], found["two"]
-    ratios = {
-        f"share_of_empty_route_{name.replace(', ', '_')}": _over(one[name], one["empty"])
-        for name in ("fast", "exact", "fast, zipf", "exact, zipf")
-    }
-    if two:
-        for name, of in (("", "fast"), ("_exact", "exact"), ("_empty", "empty")):
-            ratios[f"two_workers_over_one{name}"] = _over(two[f"{of}, two"], two[of])
-        by_cpu = 2 * two["fast, two"].per_cpu_second() / two["fast"].per_cpu_second()
-        ratios["two_workers_over_one_by_cpu"] = _quartiles(by_cpu)
-        for mode in ("fast", "exact"):
-            share = _over(two[f"{mode}, two"], two["empty, two"])
-            ratios[f"share_of_empty_route_{mode}_two_workers"] = share
-    return ratios
-
-
-def _over(some: Rounds, other: Rounds) -> dict[str, float]:
-    return _quartiles(some.per_second() / other.per_second())
-
-
-def _quartiles(values: Any) -> dict[str, float]:
-    low, median, high = np.percentile(values, (25, 50, 75)).tolist()
-    return {"median": _short(median), "q25": _short(low), "q75": _short(high)}
-
-
-def _short(value: Any) -> float:
-    return float(f"{float(value):.4g}")
-
-
-def _us(value: float | None) -> str:
-    return "–" if value is None else f"{value:.0f}"
-
-
-def tables(
-    figures: Mapping[str, Mapping[str, Any]], ratios: Mapping[str, Mapping[str, float]]
-) -> list[Table]:
-    """What was answered, and the ratios."""
-    headings = ["route", "workers", "connections", "requests/s", "p50 ms", "p99 ms"]
-    headings += ["worker µs", "encode µs", "rank µs", "wrk µs", "from cache"]
-    rows = [
-        [
-            name,
-            str(f["workers"]),
-            str(f["connections"]),
-            f"{f['requests_per_second']:,.0f}",
-            f"{f['p50_ms']:.2f}",
-            f"{f['p99_ms']:.2f}",
-            f"{f['worker_cpu_us_per_request']:.0f}",
-            *(_us(f["stages_us_per_request"].get(stage)) for stage in ("encode", "rank")),
-            f"{f['wrk_cpu_us_per_request']:.0f}",
-            "–" if f["embeddings_from_cache"] is None else f"{f['embeddings_from_cache']:.0%}",
-        ]
-        for part in figures.values()
-        for name, f in part.items()
-    ]
-    notes = [
-        "worker µs, wrk µs: processor time a request; from cache: embeddings that were not made anew",
-        "encode µs, rank µs: of the clock, by the service's own metrics; other requests may have run meanwhile",
-        "alone: one connection, so nothing waits; empty: the service's answers without a search",
-    ]
-    compared = [
-        [
-            name,
-            f"{ratio['median']:.3f}",
-            f"{ratio['q25']:.3f} to {ratio['q75']:.3f}",
-            f"at least {BARS[name]:g}" if name in BARS else "–",
-        ]
-        for name, ratio in ratios.items()
-    ]
-    return [
-        Table("debian over HTTP", headings, rows, notes),
-        Table("Ratios within rounds", ["ratio", "median", "quartiles", "bar"], compared),
-    ]
+            key = name.split('"')[1]
+        else:
+            continue
+        found[key] = found.get(key, 0.0) + float(value)
+    return found
 
 
 def trained(lab: Lab, given: argparse.Namespace) -> Path:
-    """The bundle that is asked: the newest of --bundles, else of --out, else one trained now."""
-    root = given.bundles or lab.store.folder / f"model-{_RECIPE}-s{given.seed}-{given.seconds:g}s"
+    """Return the newest bundle of --bundles or --out; train one if it is missing."""
+    root: Path = (
+        given.bundles or lab.store.folder / f"model-{_RECIPE}-s{given.seed}-{given.seconds:g}s"
+    )
     there = sorted(root.glob("*/*/manifest.json"))
     if there:
         return there[-1].parent
     if given.bundles:
-        sys.exit(f"{root} holds no bundle")
+        sys.exit(f"--bundles {root}: no bundle found")
     from trainer.train import train
 
     limits = [f"train.seconds={given.seconds:g}", f"auto.seconds={given.seconds:g}"]
@@ -400,30 +255,30 @@ def trained(lab: Lab, given: argparse.Namespace) -> Path:
         seed=given.seed,
         reporter=lab.report,
     ).path
-    lab.report.__enter__()  # training has ended it
+    lab.report.__enter__()  # training closes the report
     return path
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options of the command."""
     found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     form = found.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
     form.add_argument("--markdown", action="store_true", help="the tables as Markdown")
-    found.add_argument("--bundles", type=Path, help="folder of a bundle of debian already there")
+    found.add_argument("--bundles", type=Path, help="folder with a trained bundle of debian")
     found.add_argument("--queries", type=int, default=_QUERIES, help=f"default {_QUERIES}")
-    found.add_argument("--connections", type=int, default=16, help="of one worker; default 16")
+    found.add_argument("--connections", type=int, default=16, help="per worker; default 16")
     found.add_argument("--rounds", type=int, default=7, help="default 7")
-    found.add_argument("--round-seconds", type=float, default=3, help="of one run; default 3")
+    found.add_argument("--round-seconds", type=float, default=3, help="of one system; default 3")
     found.add_argument("--seconds", type=float, default=105, help="of the fit; default 105")
     found.add_argument("--seed", type=int, default=1)
     found.add_argument("--out", type=Path, help="folder of results; default out/http")
-    found.add_argument("--quick", action="store_true", help="a look: 2 rounds of 1 s, a fit of 15")
+    found.add_argument("--quick", action="store_true", help="2 rounds of 1 s, a fit of 15 s")
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train or find, measure, tell. Exit code 1 when a bar was not held."""
+    """Train or open a bundle, measure and report; exit 1 if a goal is missed."""
     given = parser().parse_args(arguments)
     if given.quick:
         given.rounds, given.round_seconds, given.seconds = 2, 1, min(given.seconds, 15)
@@ -436,8 +291,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = Run(lab, given, path)
         measured = run.measure()
         ratios = shares(measured)
-        flat = {name: ratio["median"] for name, ratio in ratios.items()}
-        # Where a bundle has no fast mode, those requests were answered exactly.
+        flat: dict[str, Any] = {name: ratio["median"] for name, ratio in ratios.items()}
+        # A bundle without a fast mode answers these requests in exact mode.
         held = {name: flat.get(name, 0.0) >= bar for name, bar in BARS.items()}
         held["fast_mode"] = "fast" in modes
         figures = {
@@ -459,13 +314,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _how(run: Run) -> Iterator[str]:
-    """How it was measured, for whoever reads the JSON alone."""
+    """Describe the protocol for readers of the JSON."""
     given, cores = run.given, run.cores
     repeated = 1 - len(set(run.again)) / len(run.again)
     yield f"{given.rounds} rounds of {given.round_seconds:g} s, every system once in each;"
     yield f"workers on cores {cores[0]} and on {', '.join(map(str, cores[:2]))};"
-    yield "wrk on the cores without a worker, on all where there is none;"
-    yield f"{given.connections} connections a worker;"
+    yield "wrk on the cores without a worker, else on all cores;"
+    yield f"{given.connections} connections per worker;"
     yield f"{len(run.queries):,} distinct queries sent in turn;"
     yield f"the zipf mix draws as many of them with weight 1 / rank: {repeated:.0%} are repetitions."
 

@@ -1,17 +1,17 @@
-"""Live documents: what a write costs until it can be searched, and what searching costs with many of them.
+"""Live documents: the time until a write can be searched, and the time of a search among many of them.
 
     python -m benchmarks.performance.live [--json] [--bundles FOLDER] [--added 0,1000,50000] [--out DIR]
 
-Debian's 63,435 package descriptions under the default recipe (trained as in benchmarks.performance.http, or found with --bundles).
-The documents that are added are the same descriptions under other ids, in an order drawn by --seed, so half of what is
-found is live when all are. In one process, without HTTP and without the log:
+Debian's 63,435 package descriptions with the default recipe (trained as in http.py, or from --bundles). The added
+documents are the same descriptions under other ids, in an order drawn by --seed, so with all of them half of the hits
+are live. Everything runs in one process, without HTTP and without the log:
 
-by 256     documents applied to the view 256 at a time, as a worker does that follows a bulk write
-one        a document applied alone, 300 times over
-exact      an exact search for ten, over titles of documents drawn by --seed; encoding a query is apart
+by 256     documents applied to the view 256 at a time, like a worker that follows a bulk write
+one        a document applied alone, 300 times
+exact      an exact search for ten documents, by titles drawn with --seed; the encoding is timed separately
 
-Times are processor time of the one thread that does the work: it waits for nothing, and what else runs on the machine
-does not count. Percentiles are of the calls. The largest of the times by 256 is a merge of segments.
+Times are processor time of the one working thread, so waiting and other load on the machine do not count. Percentiles
+are over calls. The maximum of the batches of 256 is a merge of segments.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from benchmarks.harness.lab import Lab
 from benchmarks.harness.report import data_folder, machine
 from benchmarks.harness.tables import Table
 from benchmarks.performance.http import trained
-from fullrank.bundle.catalog import Bundle, open_bundle
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.live import Operation, View
 
 _PACKAGES = ("numpy", "scipy", "simsimd")
@@ -44,13 +45,13 @@ _BATCH, _SINGLES, _QUERIES = 256, 300, 300
 
 @dataclass(eq=False)
 class Source:
-    """Writes without end, numbered on."""
+    """An endless sequence of numbered writes."""
 
     documents: Iterator[dict[str, Any]]
     seq: int = 0
 
     def writes(self, count: int) -> list[Operation]:
-        """The next so many."""
+        """Return the next ``count`` writes."""
         found = []
         for fields in islice(self.documents, count):
             self.seq += 1
@@ -59,46 +60,46 @@ class Source:
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float]:
-    """What a call returns, and the milliseconds of processor time that it took."""
+    """Return the result of a call and its processor time in milliseconds."""
     began = time.thread_time()
     return call(), 1000 * (time.thread_time() - began)
 
 
 def grown(view: View, source: Source, count: int, batch: int) -> tuple[View, list[float]]:
-    """The view with so many more documents, and what each batch took."""
+    """Return the view with ``count`` more documents, and the time of each batch."""
     took = []
     for start in range(0, count, batch):
         operations = source.writes(min(batch, count - start))
-        view, spent = timed(lambda v=view, o=operations: v.apply(o))
+        view, spent = timed(partial(view.apply, operations))
         took.append(spent)
     return view, took
 
 
 def measured(view: View, queries: Sequence[str]) -> tuple[list[float], list[float]]:
-    """Milliseconds of encoding and of searching each query, everything warm."""
+    """Return milliseconds of encoding and of searching each query, with everything warm."""
     for text in queries[:20]:
         view.search(view.model.encode_queries([text]), 10)
     encoding, searching = [], []
     for text in queries:
-        query, spent = timed(lambda text=text: view.model.encode_queries([text]))
+        query, spent = timed(partial(view.model.encode_queries, [text]))
         encoding.append(spent)
-        searching.append(timed(lambda query=query: view.search(query, 10))[1])
+        searching.append(timed(partial(view.search, query, 10))[1])
     return encoding, searching
 
 
 def resident_mb() -> float:
-    """What this process has in memory of its own."""
+    """Return the private memory of this process in MB."""
     status = Path("/proc/self/status").read_text("ascii").splitlines()
     [anonymous] = [line.split()[1] for line in status if line.startswith("RssAnon:")]
     return int(anonymous) / 1024
 
 
 def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[int]) -> list[Any]:
-    """The figures with so many documents added, in turn."""
+    """Measure with each number of documents in turn."""
     view, added, found = View.of(bundle), 0, []
     bundle.retriever.warm()
     measured(view, queries)
-    # What training in this process has left free would take the live documents in unseen.
+    # Otherwise live documents would reuse memory that training has freed, and not be counted.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = resident_mb()
@@ -107,7 +108,7 @@ def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[
         added = size
         memory = resident_mb() - before
         encoding, searching = measured(view, queries)
-        # On a view that is thrown away: the next row begins with what this one says.
+        # On a discarded view, so that the next row starts from the same state.
         _, singles = grown(view, source, _SINGLES, 1)
         found.append(
             {
@@ -124,12 +125,12 @@ def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[
 
 
 def percentiles(values: Sequence[float], *wanted: float) -> list[float]:
-    """Rounded to three digits."""
+    """Round to three digits."""
     return [float(f"{value:.3g}") for value in np.percentile(values, wanted).tolist()]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
-    """One line a size."""
+    """Return a row per size."""
     headings = ["live documents", "segments", "exact p50, p99 ms", "encode p50 ms"]
     headings += ["one write p50, p99 ms", f"{_BATCH} writes p50, max ms", "MB"]
     lines = [
@@ -149,7 +150,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options."""
+    """Return the options of the command."""
     found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     form = found.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one JSON object")
@@ -164,7 +165,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train or find, measure, tell."""
+    """Train or open a bundle, measure and report."""
     given = parser().parse_args(arguments)
     given.set, given.fresh, given.systems = [], False, None
     with Lab("live", given) as lab:

@@ -1,4 +1,4 @@
-"""What the retrieval benchmark runs on, each made once and kept under --out by its settings.
+"""Inputs of the retrieval benchmark; each is made once and stored under --out by its settings.
 
     model-…/               a recipe trained on Debian: a bundle of Debian's own documents
     queries-…/             what the fast mode of the bundles is tuned with
@@ -8,8 +8,8 @@
       hnsw-<model>-…       FAISS HNSW over the bundle's dense part
       bm25s/               bm25s over their words, mapped when it is opened
 
-Debian's own peers lie beside the model. Everything is written beside its place and renamed, so that a stopped run goes
-on where it was.
+The peers of Debian itself are next to the model. Everything is written under a temporary name and renamed, so a stopped
+run continues where it stopped.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ import orjson
 
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import Line, Source, read_source, short_queries, write_corpus
-from fullrank.bundle.catalog import open_bundle
-from fullrank.model import field_text
+from fullrank.bundle import open_bundle
+from fullrank.models.contract import field_text
+from fullrank.progress import Reporter
 from fullrank.text.words import words
-from trainer.progress import Reporter
 
 RECIPE = "fielded"
 DIMENSION = 128
@@ -45,7 +45,7 @@ _TUNING = 1000
 
 @dataclass(frozen=True)
 class Kept:
-    """Where things are; seconds is the time to fit, terms the distinct words a document has."""
+    """Paths of the inputs; ``seconds`` is the time to fit, ``terms`` the distinct words of a document."""
 
     out: Path
     seed: int
@@ -54,11 +54,11 @@ class Kept:
     report: Reporter
 
     def source(self) -> Source:
-        """Debian, taken apart."""
+        """Return Debian, split into sentences."""
         return read_source(data_folder() / DEBIAN)
 
     def model(self) -> Path:
-        """The trained bundle."""
+        """Return the trained bundle."""
         from trainer.train import train
 
         root = self.out / f"model-{RECIPE}-{DIMENSION}-s{self.seed}-{self.seconds:g}s"
@@ -78,12 +78,12 @@ class Kept:
             ).path
 
     def corpus(self, documents: int) -> Path:
-        """A folder with corpus.jsonl."""
+        """Return a folder with corpus.jsonl."""
         folder = self.out / f"corpora-s{self.seed}-t{self.terms:g}" / str(documents)
         if not (folder / "corpus.jsonl").is_file():
             source = self.source()
             stretch = source.stretch(self.terms, self.seed)
-            self.report.say("resampling", documents=documents, stretch=stretch)
+            self.report.log("resampling", documents=documents, stretch=stretch)
             with self.report.stage("resampling", documents) as stage:
                 for done in write_corpus(
                     source, folder, documents, seed=self.seed, stretch=stretch
@@ -92,7 +92,7 @@ class Kept:
         return folder
 
     def bundle(self, name: str) -> Path:
-        """The bundle of a corpus: ``debian``, or a number of resampled documents."""
+        """Return the bundle of a corpus: ``debian``, or a number of resampled documents."""
         from trainer.indexing.index import index
 
         model = self.model()
@@ -103,7 +103,7 @@ class Kept:
         there = _bundle_in(root)
         if there is not None:
             return there
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         with self._lent() as report:
             made = index(model, folder, root, "resampled", queries=self._queries(), reporter=report)
         facts = {
@@ -116,7 +116,7 @@ class Kept:
         return made.path
 
     def built(self, name: str) -> dict[str, Any] | None:
-        """How long the bundle of a corpus took to encode and to index, and the memory of the process that did."""
+        """Return the time to encode and to index a corpus, and the memory of the process that did."""
         if name == DEBIAN:
             return None
         facts: dict[str, Any] = orjson.loads(
@@ -126,14 +126,14 @@ class Kept:
 
     @contextmanager
     def _lent(self) -> Iterator[Reporter]:
-        """The reporter for those who begin and end one: it goes on afterwards."""
+        """Lend the reporter to a function that opens and closes one; reopen it afterwards."""
         try:
             yield self.report
         finally:
             self.report.__enter__()
 
     def _queries(self) -> Path:
-        """What the fast mode of the bundles is tuned with: short queries, none of which is measured with."""
+        """Write the short queries that tune fast mode; none of them is measured."""
         folder = self.out / f"queries-s{self.seed}"
         folder.mkdir(parents=True, exist_ok=True)
         texts = short_queries(self.source(), _TUNING, self.seed, tuning=True)
@@ -145,7 +145,7 @@ class Kept:
         return self.model().parents[1] if name == DEBIAN else self.corpus(int(name))
 
     def lines(self, name: str) -> Iterator[Line]:
-        """The documents of a corpus in ascending order of id."""
+        """Yield the documents of a corpus in ascending order of id."""
         if name == DEBIAN:
             from trainer.collection import read_collection
 
@@ -156,7 +156,7 @@ class Kept:
             yield from map(orjson.loads, lines)
 
     def hnsw(self, name: str) -> faiss.Index:
-        """FAISS's graph over a bundle's dense part, in memory."""
+        """Return FAISS's graph over the dense part of a bundle, in memory."""
         path = self._folder(name) / f"hnsw-{self.model().name}-{_LINKS}-{_BUILD_EFFORT}"
         if not path.is_file():
             vectors = open_bundle(self.bundle(name), verify=False).encoded.dense
@@ -167,42 +167,42 @@ class Kept:
                     part = np.ascontiguousarray(vectors[start : start + _BATCH])
                     index.add(part)
                     stage.advance(len(part))
-            _placed(path, lambda beside: faiss.write_index(index, str(beside)))
+            _placed(path, lambda partial_path: faiss.write_index(index, str(partial_path)))
             return index
         return faiss.read_index(str(path))
 
     def bm25s(self, name: str, backend: str) -> Any:
-        """The peer over the words of title and text, its arrays mapped."""
+        """Return the peer over the words of title and text, with mapped arrays."""
         import bm25s
 
         path = self._folder(name) / "bm25s"
         if not path.is_dir():
-            self.report.say("bm25s", corpus=name)
+            self.report.log("bm25s", corpus=name)
             number: dict[str, int] = {}
             texts = (field_text(line, ("title", "text")) for line in self.lines(name))
             ids = [[number.setdefault(w, len(number)) for w in words(text)] for text in texts]
             peer = bm25s.BM25(backend="numba")
             peer.index(bm25s.tokenization.Tokenized(ids, number), show_progress=False)
-            _placed(path, lambda beside: peer.save(beside, show_progress=False))
+            _placed(path, lambda partial_path: peer.save(partial_path, show_progress=False))
         return bm25s.BM25.load(
             path, mmap=True, override_params={"backend": backend}, show_progress=False
         )
 
 
 def _bundle_in(root: Path) -> Path | None:
-    """The newest bundle under a root, if there is one."""
+    """Return the newest bundle under a root, if there is one."""
     found = sorted(root.glob("*/*/manifest.json"))
     return found[-1].parent if found else None
 
 
 def _peak_kib() -> int:
-    """The most that this process had resident, mapped files included."""
+    """Return the peak resident memory of this process, mapped files included."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def _placed(path: Path, write: Callable[[Path], object]) -> None:
-    beside = path.with_name(path.name + ".part")
-    shutil.rmtree(beside, ignore_errors=True)
-    write(beside)
-    beside.rename(path)
+    partial_path = path.with_name(path.name + ".part")
+    shutil.rmtree(partial_path, ignore_errors=True)
+    write(partial_path)
+    partial_path.rename(path)

@@ -1,19 +1,17 @@
-"""What the default recipe reaches in one command, beside BM25, and what the command costs.
+"""Quality of the default recipe with one command, next to BM25, and the cost of that command.
 
     python -m benchmarks.performance.quality [--json] [--only tldr/en,tldr/ko,wikispeedia] [--out DIR]
 
-For each collection under FULLRANK_DATA (default ../shared/data): `fullrank train` as a user types
-it, in a process of its own, with the default recipe and nothing overridden, then `fullrank evaluate`
-of its bundle on test, links of train and valid taken out, all documents as candidates. BM25 by bm25s
-is measured on the same queries, candidates and words (benchmarks.harness.peers), and tf-idf as a bundle of
-its own.
+For each collection under FULLRANK_DATA (default ../shared/data): `fullrank train` in its own process, with the default
+recipe and no overrides, then `fullrank evaluate` of its bundle on test, without links of train and valid, all documents
+as candidates. bm25s is measured on the same queries, candidates and words (benchmarks.harness.peers), and tf-idf as a
+bundle of its own.
 
-train_seconds      wall clock of the whole training process: reading, counting, training, writing
-train_peak_gib     the largest sum of resident memory over that process and its children, sampled
-                   every 50 ms from /proc (pages that two of them share count twice)
+train_seconds      wall time of the training process: reading, counting, training, writing
+train_peak_gib     largest sum of resident memory of that process and its children, sampled every 50 ms from /proc
+                   (shared pages count twice)
 
-A collection passes when value >= floor, train_seconds <= 180 and train_peak_gib <= 4. Exit code 1
-when one does not.
+A collection passes if value >= floor, train_seconds <= 180 and train_peak_gib <= 4. The exit code is 1 if one fails.
 """
 
 from __future__ import annotations
@@ -43,12 +41,12 @@ MAX_SECONDS = 180.0
 MAX_GIB = 4.0
 EXCLUDED = ("train", "valid")
 _POLL_S = 0.05
-_REPOSITORY = Path(__file__).resolve().parents[1]
+_REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What must hold on a collection."""
+    """The floors and limits of a collection."""
 
     metric: str
     value: float
@@ -63,7 +61,7 @@ FLOORS = {
 
 @dataclass(frozen=True)
 class Measured:
-    """One finished command: its standard output, wall clock and memory."""
+    """A finished command: its standard output, wall time and memory."""
 
     out: str
     seconds: float
@@ -71,12 +69,12 @@ class Measured:
 
 
 def run_measured(arguments: Sequence[str]) -> Measured:
-    """`python -m fullrank ARGUMENTS`, watched from outside. Exits when the command fails."""
+    """Run `python -m fullrank ARGUMENTS` and watch it from outside; exit if it fails."""
     command = [sys.executable, "-m", "fullrank", *arguments]
     began = time.perf_counter()
     peak = 0
     with tempfile.TemporaryFile() as out:
-        # Standard error stays the terminal's, so a run of minutes shows its progress.
+        # Standard error stays on the terminal, so a run of minutes shows its progress.
         process = subprocess.Popen(command, stdout=out, cwd=_REPOSITORY)
         while process.poll() is None:
             peak = max(peak, _resident_bytes(process.pid))
@@ -90,17 +88,17 @@ def run_measured(arguments: Sequence[str]) -> Measured:
 
 
 def _resident_bytes(root: int) -> int:
-    """Resident memory of a process and everything below it, from /proc."""
+    """Return the resident memory of a process and all its descendants, from /proc."""
     parents: dict[int, int] = {}
     resident: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
         try:
-            # The name in parentheses may hold spaces; what follows it does not.
+            # The name in parentheses may contain spaces; the rest does not.
             rest = Path("/proc", entry, "stat").read_text("utf-8", "replace").rpartition(")")[2]
         except OSError:
-            continue  # gone since it was listed
+            continue  # ended since it was listed
         fields = rest.split()
         parents[int(entry)], resident[int(entry)] = int(fields[1]), int(fields[21])
     total = 0
@@ -113,7 +111,7 @@ def _resident_bytes(root: int) -> int:
 
 
 def evaluate(bundle: str, collection: Path) -> dict[str, Any]:
-    """What `fullrank evaluate --json` says of a bundle on test."""
+    """Return the output of `fullrank evaluate --json` for a bundle on test."""
     excluded = [word for split in EXCLUDED for word in ("--exclude-split", split)]
     arguments = ["evaluate", bundle, str(collection), "--split", "test", *excluded, "--json"]
     found: dict[str, Any] = json.loads(run_measured(arguments).out)
@@ -121,7 +119,7 @@ def evaluate(bundle: str, collection: Path) -> dict[str, Any]:
 
 
 def run_collection(name: str, folder: Path, out: Path, recipe: str | None) -> dict[str, Any]:
-    """One line of the table."""
+    """Return one row of the table."""
     floor = FLOORS[name]
     label = name.replace("/", "-")
     train = ["train", str(folder), "--out", str(out), "--name"]
@@ -168,7 +166,7 @@ def run_collection(name: str, folder: Path, out: Path, recipe: str | None) -> di
 
 
 def show_table(result: dict[str, Any]) -> None:
-    """The same for people."""
+    """Print the table to a terminal."""
     table = Table(title="default recipe, split test", title_style="")
     table.add_column("collection")
     for heading in ("metric", "floor", "value", "± s.e.", "bm25s", "tf-idf", "seconds", "GiB", ""):
@@ -190,7 +188,7 @@ def show_table(result: dict[str, Any]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train, measure, print. Exit code 1 when something that must hold does not."""
+    """Train, measure and print; exit 1 if a floor or limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--only", help="collections, comma-separated")

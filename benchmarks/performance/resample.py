@@ -1,28 +1,28 @@
-"""A corpus of any size made of a collection's own sentences, its statistics kept; and queries held out of it.
+"""A corpus of any size, resampled from a collection's sentences with its statistics; and held-out queries.
 
     python -m benchmarks.performance.resample --documents 100000 --out DIR [--terms 60] [--seed 1]
 
-How a document comes about:
+How a document is made:
 
-1. A document of the source is drawn, each as likely as any other. The new one has its section, and its length in words
-   times a stretch that is the same for all.
-2. Title: the name (what stands before the first ": ") of one document and the description (what stands after it) of
-   another, both neighbours of the drawn one.
-3. Text: sentences of the section, none twice, half of them drawn from the NEAR sentences around the drawn document (ids
-   ascend, so those are of the same family of packages), half from all of its section. As a sentence is drawn as often
-   as it stands there, boilerplate stays as frequent as it was. When the length is reached, the last sentence is kept
-   with the probability that makes the expected length right; every document has one.
+1. Draw a document of the source uniformly. The new one gets its section, and its length in words times a constant
+   stretch.
+2. Title: the name (before the first ": ") of one neighbour of the drawn document and the description (after it) of
+   another.
+3. Text: distinct sentences of the section, half of them from the NEAR sentences around the drawn document (ids ascend,
+   so these are of the same family of packages), half from the whole section. Frequent sentences are drawn more often,
+   so boilerplate stays as frequent as it was. The last sentence is kept with the probability that makes the expected
+   length right; every document has at least one.
 
-So words keep the company they keep in the source, the distribution of lengths is its own stretched, and the share of
-documents that a word stands in is its own times the stretch, down to the words that stand in one document: the corpus
-grows, the vocabulary does not. ``term_statistics`` measures both sides. No word is made up.
+So words occur with the same words as in the source, the distribution of lengths is stretched, and the document
+frequency of a word is that of the source times the stretch, down to words of a single document: the corpus grows, the
+vocabulary does not. ``term_statistics`` measures both sides. No word is invented.
 
-The stretch makes a document hold ``terms`` distinct words (of title and text, as fullrank.text.words cuts them) on average;
-Debian's package descriptions hold 45 (median 39), and terms = 0 leaves it at 1.
+The stretch gives a document ``terms`` distinct words (of title and text, as fullrank.text splits them) on average;
+Debian's package descriptions have 45 (median 39), and terms = 0 uses a stretch of 1.
 
 Documents are a stream from one seed: the first n of a larger corpus are the corpus of n. A twentieth of the source (by
-hash of the id) is held out: no sentence and no title is taken from there but what other documents say too, and queries
-come from nowhere else. Each document bears ``section`` and ``draw``, a uniform number in 0..1, to filter by.
+hash of the id) is held out. No sentence or title comes from there unless other documents have it too, and all queries
+come from there. Each document has ``section`` and ``draw``, a uniform number in 0..1, for filters.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ TERMS = 60
 QUERY_WORDS = (3, 10, 30, 100, 300, 1000)
 RANKS = (1, 10, 100, 1000, 10_000, 50_000)
 _HELD_OUT = 20
-_NEIGHBOURS = 30  # documents either side that give a title
-_PILOT = 4000  # documents that the stretch is found on
-_TRIES = 40  # sentences in a row that the document has already, before it is left as it is
+_NEIGHBOURS = 30  # documents on either side that give a title
+_PILOT = 4000  # documents that determine the stretch
+_TRIES = 40  # repeated sentences in a row, before the document is left as it is
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 
 Line = dict[str, Any]
@@ -62,7 +62,7 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Section:
-    """What documents of one section are made of; ``first[i]`` is where document i's sentences begin."""
+    """Sentences of one section; ``first[i]`` is the index of document i's first sentence."""
 
     name: str
     names: list[str]
@@ -74,7 +74,7 @@ class _Section:
 
 
 class Source:
-    """A collection's documents, taken apart; ``held_out`` are the ones that queries come from."""
+    """The sentences of a collection; ``held_out`` documents are the source of queries."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
         self.held_out: list[Line] = []
@@ -103,7 +103,7 @@ class Source:
                 section.sizes.append(size)
 
     def documents(self, seed: int, stretch: float) -> Iterator[Line]:
-        """The endless corpus of a seed, in ascending order of id."""
+        """Yield the endless corpus of a seed, in ascending order of id."""
         draw = random.Random(seed)
         for number in range(10**9):
             section, place = draw.choice(self._places)
@@ -118,7 +118,7 @@ class Source:
             }
 
     def stretch(self, terms: float, seed: int) -> float:
-        """The stretch at which a document holds so many distinct words on average; 1 for terms = 0."""
+        """Return the stretch at which a document has ``terms`` distinct words on average; 1 for terms = 0."""
         found = 1.0
         for _ in range(6 if terms else 0):
             pilot = islice(self.documents(seed, found), _PILOT)
@@ -134,7 +134,7 @@ def _title(draw: random.Random, section: _Section, place: int) -> str:
 
 
 def _sentences(draw: random.Random, section: _Section, place: int, target: float) -> list[str]:
-    """Distinct sentences of ``target`` words in all, in expectation; one at least."""
+    """Draw distinct sentences with ``target`` words in expectation; at least one."""
     count, length, tries = len(section.sentences), 0, 0
     low = max(0, section.first[place] - NEAR // 2)
     high = min(count, low + NEAR)
@@ -161,7 +161,7 @@ def _joined(line: Line) -> str:
 
 
 def read_source(folder: Path) -> Source:
-    """The documents of a collection whose lines have title, text and section."""
+    """Return the documents of a collection whose lines have title, text and section."""
     with gzip.open(folder / "corpus.jsonl.gz", "rb") as lines:
         return Source(map(orjson.loads, lines))
 
@@ -169,19 +169,19 @@ def read_source(folder: Path) -> Source:
 def write_corpus(
     source: Source, out: Path, documents: int, *, seed: int, stretch: float
 ) -> Iterator[int]:
-    """Write ``out``/corpus.jsonl a thousand lines at a time; yields how many were just written."""
+    """Write ``out``/corpus.jsonl a thousand lines at a time; yield the number of lines written."""
     out.mkdir(parents=True, exist_ok=True)
-    beside, stream = out / "corpus.jsonl.part", source.documents(seed, stretch)
-    with beside.open("wb") as file:
+    partial_path, stream = out / "corpus.jsonl.part", source.documents(seed, stretch)
+    with partial_path.open("wb") as file:
         for start in range(0, documents, 1000):
             lines = list(islice(stream, min(1000, documents - start)))
             file.writelines(orjson.dumps(line) + b"\n" for line in lines)
             yield len(lines)
-    beside.replace(out / "corpus.jsonl")
+    partial_path.replace(out / "corpus.jsonl")
 
 
 def short_queries(source: Source, number: int, seed: int, *, tuning: bool = False) -> list[str]:
-    """Half descriptions from titles, half the first three to eight words of a text; all held out.
+    """Draw held-out queries: half descriptions from titles, half the first three to eight words of a text.
 
     tuning  from one half of the held out documents, to tune with; else from the other, to measure with
     """
@@ -195,7 +195,7 @@ def short_queries(source: Source, number: int, seed: int, *, tuning: bool = Fals
 
 
 def run_queries(source: Source, number: int, length: int, seed: int) -> list[str]:
-    """Runs of so many words of the held out texts, which are read on from one document to the next."""
+    """Draw runs of ``length`` words of the held-out texts, which continue from one document to the next."""
     text = [word for line in source.held_out for word in words(line["text"])]
     draw = random.Random(seed)
     starts = [draw.randrange(max(1, len(text) - length)) for _ in range(number)]
@@ -203,13 +203,13 @@ def run_queries(source: Source, number: int, length: int, seed: int) -> list[str
 
 
 def _drawn(draw: random.Random, lines: Sequence[Line], number: int) -> list[Line]:
-    """Without repeats as far as there are so many."""
+    """Draw without repeats while there are enough."""
     rounds = [draw.sample(lines, len(lines)) for _ in range(-(-number // len(lines)))]
     return [line for round_ in rounds for line in round_][:number]
 
 
 def term_statistics(lines: Iterable[Line]) -> dict[str, Any]:
-    """Distinct words a document (mean and quantiles), and df / n of the words at RANKS, most frequent first."""
+    """Measure distinct words per document (mean and quantiles), and df / n of the words at RANKS."""
     frequency: Counter[str] = Counter()
     sizes = []
     for line in lines:
@@ -231,7 +231,7 @@ def term_statistics(lines: Iterable[Line]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write a corpus and print its statistics beside the source's."""
+    """Write a corpus and print its statistics next to those of the source."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True, help="folder of corpus.jsonl")

@@ -1,4 +1,4 @@
-"""What the retrieval benchmark says of its figures: the bars, the tables, the plots."""
+"""Goals, tables and plots of the retrieval benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.tables import NOTHING, Table
 
 Corpus = Mapping[str, Any]
-"""The figures of one corpus, as benchmarks.performance.retrieval_corpus finds them."""
+"""The figures of one corpus, as benchmarks.performance.retrieval_corpus measures them."""
 
 BARS: dict[str, tuple[str, Callable[[Corpus], Any], Callable[[float], bool]]] = {
     "exact_over_flat_scan": (
@@ -62,13 +62,13 @@ SYSTEMS = {
     "bm25s": "bm25s, numba",
     "bm25s, numpy": "bm25s, numpy",
     "fusion": "fusion: HNSW, bm25s",
-    "fusion, own lists": "fusion: HNSW, own exact-match part",
+    "fusion, own lists": "fusion: HNSW, own lexical part",
 }
 _PLOTTED = ("exact", "fast", "flat", "hnsw", "bm25s", "fusion")
 
 
 def held(found: Corpus) -> dict[str, Any]:
-    """Each bar with what was found; what was not measured is not held."""
+    """Compare each goal with its figure; a goal without a figure is missed."""
     bars = {}
     for name, (said, value_of, good) in BARS.items():
         value = value_of(found)
@@ -83,7 +83,7 @@ def held(found: Corpus) -> dict[str, Any]:
 def tables(
     corpora: Mapping[str, Corpus], bars: Mapping[str, Any], terms: Mapping[str, Any] | None
 ) -> list[Table]:
-    """All tables, the bars first."""
+    """Return all tables, the goals first."""
     made = [bars_table(bars), cost_table(corpora), ratio_table(corpora), space_table(corpora)]
     for found in corpora.values():
         for what, points in found.get("curves", {}).items():
@@ -94,7 +94,7 @@ def tables(
 
 
 def bars_table(bars: Mapping[str, Any]) -> Table:
-    """What must hold, and whether it does."""
+    """Return the table of goals."""
     rows = [
         [bar["bar"], _number(bar["value"]), "yes" if bar["held"] else "no"]
         for bar in bars["bars"].values()
@@ -105,7 +105,7 @@ def bars_table(bars: Mapping[str, Any]) -> Table:
 
 
 def cost_table(corpora: Mapping[str, Corpus]) -> Table:
-    """A line for each corpus and system."""
+    """Return a row per corpus and system."""
     rows = [
         [
             _name(found),
@@ -133,7 +133,7 @@ def cost_table(corpora: Mapping[str, Corpus]) -> Table:
 
 
 def ratio_table(corpora: Mapping[str, Corpus]) -> Table:
-    """Ratios within rounds: median (quartiles)."""
+    """Return ratios within rounds: median (quartiles)."""
     names = {
         "exact_over_flat_scan": "exact / flat",
         "fast_speedup_over_exact": "exact / fast",
@@ -158,7 +158,7 @@ def ratio_table(corpora: Mapping[str, Corpus]) -> Table:
 
 
 def space_table(corpora: Mapping[str, Corpus]) -> Table:
-    """Bytes, memory, opening, the physical limit."""
+    """Return bytes, memory, time to open and the physical limit."""
     rows = []
     for found in corpora.values():
         memory, limit = found["memory"], found["limit"]
@@ -205,7 +205,7 @@ def space_table(corpora: Mapping[str, Corpus]) -> Table:
 
 
 def curve_table(what: str, points: Mapping[str, Corpus], documents: int) -> Table:
-    """p50 of every system at every point, and how good ours are."""
+    """Return p50 of every system at every point, and the recall and certificates of ours."""
     systems = list(next(iter(points.values()))["milliseconds"])
     title = {"k": "k", "words": "words of the query", "share": "share of documents that match"}[
         what
@@ -232,7 +232,7 @@ def curve_table(what: str, points: Mapping[str, Corpus], documents: int) -> Tabl
 
 
 def terms_table(terms: Mapping[str, Any]) -> Table:
-    """Term statistics of the source and of what was made of it."""
+    """Return term statistics of the source and the resampled corpus."""
     source, corpus = terms["source"], terms["corpus"]
     rows = [
         ["documents", f"{source['documents']:,}", f"{corpus['documents']:,}"],
@@ -250,14 +250,14 @@ def terms_table(terms: Mapping[str, Any]) -> Table:
 
 
 def plots(corpora: Mapping[str, Corpus], folder: Path) -> list[Path]:
-    """p50 against documents, k, words and selectivity, both axes logarithmic."""
+    """Plot p50 against documents, k, words and selectivity, with logarithmic axes."""
     made = []
     grown = sorted(
         (found for name, found in corpora.items() if name.isdecimal()),
         key=lambda found: int(found["documents"]),
     )
     if len(grown) > 1:
-        lines = {
+        lines: dict[str, Curve] = {
             SYSTEMS[system]: (
                 [found["documents"] for found in grown],
                 [found["milliseconds"][system]["p50_ms"] for found in grown],
@@ -267,7 +267,8 @@ def plots(corpora: Mapping[str, Corpus], folder: Path) -> list[Path]:
         }
         made.append(_plot(folder / "documents.svg", {"first 10": lines}, "documents"))
     for found in corpora.values():
-        panels, axes = {}, {"k": "k", "words": "words", "share": "share of documents that match"}
+        panels: dict[str, dict[str, Curve]] = {}
+        axes = {"k": "k", "words": "words", "share": "share of documents that match"}
         for what, points in found.get("curves", {}).items():
             panels[what] = _lines(points)
         for what, lines in panels.items():

@@ -1,8 +1,7 @@
-"""Systems timed one query at a time, in rounds, so that whatever else the machine does meets all alike.
+"""Time systems one query at a time, in rounds, so that other load on the machine affects all alike.
 
-A round is a few queries. In it every system answers all of them, one after another, in an order that turns from round
-to round; a ratio is that of two systems' times over the same queries of the same round, and what is reported of it is
-the median over the rounds with its quartiles.
+A round is a few queries that every system answers, one system after another, in an order that rotates between rounds. A
+ratio compares two systems over the queries of one round; the report gives the median and quartiles over the rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ WARM_UP = 10
 
 @dataclass(frozen=True, eq=False)
 class Timed(Generic[A]):
-    """What systems answered and how long they took.
+    """Answers and times of the systems.
 
     seconds  system → float64 (queries,)
     answers  system → an answer a query
@@ -38,7 +37,7 @@ class Timed(Generic[A]):
     size: int
 
     def ratio(self, over: str, under: str) -> dict[str, float] | None:
-        """Time of one system over that of another; None where one of them was not timed."""
+        """Return the time of one system over that of another; None if one was not timed."""
         if over not in self.seconds or under not in self.seconds:
             return None
         a, b = (self._rounds(name) for name in (over, under))
@@ -46,18 +45,18 @@ class Timed(Generic[A]):
         return {"median": _short(median), "q25": _short(low), "q75": _short(high)}
 
     def _rounds(self, name: str) -> Float64:
-        """Seconds of each round; a last one that is not whole is left out, unless there is no other."""
+        """Return the seconds of each round, without an incomplete last one unless it is the only one."""
         seconds = self.seconds[name]
         whole = len(seconds) // self.size
         return seconds[: whole * self.size].reshape(whole, -1).sum(1) if whole else seconds
 
     def figures(self, name: str) -> dict[str, float]:
-        """p50 and p99 in milliseconds, queries per second."""
+        """Return p50 and p99 in milliseconds, and queries per second."""
         return figures(self.seconds[name])
 
 
 def figures(seconds: Float64) -> dict[str, float]:
-    """p50 and p99 in milliseconds, queries per second."""
+    """Return p50 and p99 in milliseconds, and queries per second."""
     p50, p99 = np.percentile(seconds * 1e3, (50, 99)).tolist()
     return {
         "p50_ms": _short(p50),

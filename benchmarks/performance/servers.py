@@ -1,4 +1,4 @@
-"""Servers under load: processes of their own, their workers each on a core of its own."""
+"""Servers under load, in their own processes, with one worker per core."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pathlib import Path
 
 import httpx
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_S = 300
-# In the command line of a worker that is one of several.
+# Part of the command line of a worker, if there are several.
 _WORKER = b"service.process.worker"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that answers; workers are the process ids of those that take requests."""
+    """A running server; ``workers`` are the ids of the processes that serve requests."""
 
     url: str
     workers: tuple[int, ...]
     cores: tuple[int, ...]
 
     def cpu_s(self) -> float:
-        """Processor time of the workers so far."""
+        """Return the processor time of the workers so far."""
         return sum(map(_cpu_s, self.workers))
 
 
@@ -39,7 +39,7 @@ class Server:
 def serving(
     module: str, environment: Mapping[str, str], ready: str, cores: Sequence[int]
 ) -> Iterator[Server]:
-    """Run ``python -m module`` until the block ends, one worker for each of the cores.
+    """Run ``python -m module`` until the block ends, with one worker per core.
 
     environment  settings beside the address and the number of workers
     ready        path that is answered with 200 once it takes requests
@@ -48,7 +48,7 @@ def serving(
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-    told = {
+    variables = {
         **{name: value for name, value in os.environ.items() if not name.startswith("FULLRANK_")},
         **dict.fromkeys(_THREADS, "1"),
         "FULLRANK_LOG_LEVEL": "warning",
@@ -56,7 +56,7 @@ def serving(
         "FULLRANK_PORT": str(port),
         "FULLRANK_WORKERS": str(len(cores)),
     }
-    process = subprocess.Popen([sys.executable, "-m", module], env=told, cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", module], env=variables, cwd=ROOT)
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_for(url + ready, process)
@@ -89,7 +89,7 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 
 def _workers(parent: int, number: int) -> tuple[int, ...]:
-    """The processes that answer: those that were started for it, or the one there is."""
+    """Return the serving processes: the children, or the only process."""
     if number == 1 and not _started(parent):
         return (parent,)
     end = time.monotonic() + _START_S
@@ -106,11 +106,11 @@ def _started(parent: int) -> list[int]:
 
 
 def _takes_requests(command: bytes) -> bool:
-    """A worker that is one of several."""
+    """Whether a command line is that of a worker."""
     return _WORKER in command
 
 
 def _cpu_s(process: int) -> float:
-    # The name in brackets may hold anything; what follows the last bracket is plain.
+    # The name in brackets may contain anything; the fields after the last bracket are plain.
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

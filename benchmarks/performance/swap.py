@@ -5,16 +5,15 @@
 Trains BM25 and a short fielded model through the trainer, serves both with the real server on the
 loopback, then measures two things:
 
-exactness  For each query and each model the answer over HTTP is compared with a dense brute force:
-           u·v + s·t + b for every document, in float64 by numpy straight from the bundle's arrays,
-           sorted by score and then id. Retrieval code takes no part in it. "equal" means the same
-           documents in the same order with scores within 1e-9.
-swaps      Clients ask without pause while the default model of all workers is swapped to and fro. A
-           request fails when it is not answered with 200. An answer is mixed when its hits are not those
-           that the model it names gives alone, or when body and headers differ; stale, when it was asked
-           for after a swap was acknowledged and comes from an older generation.
+exactness  For each query and model, the answer over HTTP is compared with a dense brute force: u·v + s·t + b for
+           every document, in float64 by numpy from the arrays of the bundle, sorted by score and then id, without
+           retrieval code. "equal" means the same documents in the same order with scores within 1e-9.
+swaps      Clients search without pause while the default model of all workers is swapped back and forth. A
+           request fails if its status is not 200. An answer is mixed if its hits differ from those of the model
+           that it names, or if body and headers differ. It is stale if it was requested after a swap was
+           acknowledged and comes from an older generation.
 
-There is no peer to measure beside: the figures that matter are zeros.
+There is no peer; the important figures are zeros.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ import httpx
 import numpy as np
 
 from benchmarks.harness.report import data_folder, machine, show
-from fullrank.bundle.catalog import Bundle, open_bundle
+from fullrank.bundle import Bundle, open_bundle
 from service.auth.keys import create_key
 
 DEPTH = 10
@@ -48,8 +47,8 @@ TOLERANCE = 1e-9
 
 
 def build(collection: Path, out: Path, epochs: int) -> list[Path]:
-    """Two bundles of the collection: BM25, and a fielded model trained for a moment."""
-    from trainer.progress import Reporter
+    """Train two bundles of the collection: BM25, and a short fielded model."""
+    from fullrank.progress import Reporter
     from trainer.train import train
 
     quiet = Reporter(quiet=True)
@@ -61,7 +60,7 @@ def build(collection: Path, out: Path, epochs: int) -> list[Path]:
 
 
 def read_queries(collection: Path, number: int, seed: int = 1) -> list[str]:
-    """Half titles, half runs of words of a description, drawn evenly over the corpus."""
+    """Draw queries evenly over the corpus: half titles, half runs of words of a description."""
     with gzip.open(collection / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
         documents = [json.loads(line) for line in lines]
     draw = random.Random(seed)
@@ -75,13 +74,13 @@ def read_queries(collection: Path, number: int, seed: int = 1) -> list[str]:
 
 
 def brute_force(bundle: Bundle, query: str) -> list[tuple[str, float]]:
-    """The top of the full ranking, computed densely in float64."""
+    """Return the top of the full ranking, computed densely in float64."""
     documents, encoded = bundle.encoded, bundle.model.encode_queries([query])
     u, indices, weights, _ = encoded.row(0)
-    s = np.zeros(documents.width)
+    s = np.zeros(documents.sparse.width)
     s[indices] = weights
     scores = documents.bias.astype(np.float64)
-    scores += np.asarray(documents.csr().astype(np.float64) @ s)
+    scores += np.asarray(documents.sparse.csr().astype(np.float64) @ s)
     if len(u):
         scores += np.asarray(documents.dense, np.float64) @ u.astype(np.float64)
     # Rows ascend by id, so a stable sort breaks ties by id.
@@ -91,7 +90,7 @@ def brute_force(bundle: Bundle, query: str) -> list[tuple[str, float]]:
 
 @contextmanager
 def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
-    """The real server, in processes of its own."""
+    """Run the real server in its own processes."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -106,7 +105,7 @@ def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "service.process.run"],
         env=os.environ | environment,
-        cwd=Path(__file__).resolve().parents[1],
+        cwd=Path(__file__).resolve().parents[2],
     )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -129,7 +128,7 @@ def server(bundles: Path, workers: int, keys: Path) -> Iterator[str]:
 
 
 async def exactness(url: str, bundles: Sequence[Bundle], queries: Sequence[str]) -> dict[str, Any]:
-    """How many answers over HTTP equal the brute force, for each model."""
+    """Count the answers over HTTP that equal the brute force, for each model."""
     result: dict[str, Any] = {}
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         for bundle in bundles:
@@ -167,7 +166,7 @@ async def swaps(
     token: str,
     bundles: Sequence[Bundle],
     queries: Sequence[str],
-    times: int,
+    count: int,
     clients: int,
 ) -> dict[str, Any]:
     """Swap under constant load; count failed requests and mixed answers."""
@@ -222,7 +221,7 @@ async def swaps(
         loading = [asyncio.create_task(load(seed)) for seed in range(clients)]
         swap_ms, converged = [], 0
         started = time.perf_counter()
-        for i in range(times):
+        for i in range(count):
             response = await client.put(
                 "/v1/models/aliases/default",
                 json={"version": bundles[i % len(bundles)].version},
@@ -237,7 +236,7 @@ async def swaps(
         done.set()
         await asyncio.gather(*loading)
     return {
-        "swaps": times,
+        "swaps": count,
         "converged": converged,
         "last_generation": acknowledged,
         "clients": clients,
@@ -257,7 +256,7 @@ async def swaps(
 
 
 def main() -> None:
-    """Build, serve, measure, print. Exit code 1 when anything was not as it must be."""
+    """Build, serve, measure and print; exit 1 if a promise was violated."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("--queries", type=int, default=200)

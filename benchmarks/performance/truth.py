@@ -1,8 +1,7 @@
-"""Brute force: the full score of every document in float64, straight from the bundle's arrays.
+"""Brute force: the full score of every document in float64, from the arrays of the bundle.
 
-Retrieval code takes no part in it. Documents are taken a tile at a time; those that come near the k-th score are
-summed again exactly (math.fsum over products that float64 holds without rounding), so that equal documents tie and ties
-fall by row.
+No retrieval code is used. Documents are scored in tiles; those near the k-th score are summed again exactly (math.fsum
+over products that float64 represents without rounding), so that equal documents tie, and ties are ordered by row.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from fullrank.encoding import Encoded
 from fullrank.measures import Float64, Int64
 from fullrank.retrieval import Ranking
 
-TOLERANCE = 1e-9  # of a score, where it is below 1; relative above
+TOLERANCE = 1e-9  # of a score below 1 in absolute value; relative above
 _TILE = 1 << 15  # documents
 _BATCH = 64  # queries
-_ROUNDING = 1e-9  # by which the float64 sums of a tile may be off, relative to their size
+_ROUNDING = 1e-9  # error of the float64 sums of a tile, relative to their size
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The top k of one query: rows, and their scores in float64; tied: further rows that score as the k-th does."""
+    """The top k of one query: rows and float64 scores; tied: further rows with the k-th score."""
 
     rows: Int64
     scores: Float64
@@ -42,7 +41,7 @@ def brute_force(
     matching: npt.NDArray[np.bool_] | None = None,
     advance: Callable[[int], object] = lambda done: None,
 ) -> list[Truth]:
-    """The top k of each query over the documents (where ``matching``, bool (n,), is true)."""
+    """Return the top k of each query over the documents (where ``matching``, bool (n,), is true)."""
     found: list[Truth] = []
     for start in range(0, len(queries), _BATCH):
         part = queries.slice(start, min(start + _BATCH, len(queries)))
@@ -54,13 +53,13 @@ def brute_force(
 def _batch(
     documents: Encoded, queries: Encoded, k: int, matching: npt.NDArray[np.bool_] | None
 ) -> list[Truth]:
-    words = queries.csr().toarray().T.astype(np.float64)
+    words = queries.sparse.csr().toarray().T.astype(np.float64)
     dense = queries.dense.T.astype(np.float64)
     best: list[tuple[Int64, Float64]] = [(np.zeros(0, np.int64), np.zeros(0))] * len(queries)
     for start in range(0, len(documents), _TILE):
         tile = documents.slice(start, min(start + _TILE, len(documents)))
         rows = np.arange(start, start + len(tile))
-        scores = np.asarray(tile.csr().astype(np.float64) @ words)
+        scores = np.asarray(tile.sparse.csr().astype(np.float64) @ words)
         if dense.size:
             scores += tile.dense.astype(np.float64) @ dense
         scores += tile.bias.astype(np.float64)[:, None]
@@ -77,7 +76,7 @@ def _batch(
 def _merged(
     best: tuple[Int64, Float64], rows: Int64, scores: Float64, k: int
 ) -> tuple[Int64, Float64]:
-    """All that may still be among the first k."""
+    """Return all rows that may still be among the first k."""
     if len(best[0]) >= k:
         likely = scores >= best[1].min()
         rows, scores = rows[likely], scores[likely]
@@ -107,7 +106,7 @@ def _ranked(documents: Encoded, query: Encoded, rows: Int64, k: int) -> Truth:
 
 
 def recall(rows: Sequence[int] | Int64, truth: Truth, k: int) -> float:
-    """Share of the true first k (of as many as there are) among the first k found.
+    """Return the share of the true first k (or of all, if fewer) among the first k found.
 
     A document that ties with the k-th, which the order of rows left out, is as good as it.
     """
@@ -119,13 +118,13 @@ def recall(rows: Sequence[int] | Int64, truth: Truth, k: int) -> float:
 
 
 def mean_recall(answers: Sequence[Int64], truths: Sequence[Truth], k: int) -> float:
-    """Mean over the queries, to five digits."""
+    """Return the mean over the queries, to five digits."""
     found = [recall(a, t, k) for a, t in zip(answers, truths, strict=True)]
     return round(float(np.mean(found)), 5)
 
 
 def equal(ranking: Ranking, truth: Truth) -> bool:
-    """The same rows in the same order, and scores that agree within TOLERANCE."""
+    """Whether rows and order are equal, and scores agree within TOLERANCE."""
     k = len(ranking.rows)
     if not np.array_equal(ranking.rows, truth.rows[:k]):
         return False

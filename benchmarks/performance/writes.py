@@ -1,12 +1,12 @@
-"""Live documents over HTTP: how many a second are acknowledged, and how soon they are seen.
+"""Live documents over HTTP: acknowledged documents per second, and the time until they are visible.
 
     python -m benchmarks.performance.writes [--seconds 8] [--workers 1] [--json]
 
-The real server with a short fielded model of tldr's English pages; one process sends those pages as documents, each id
-once and then again and again (5,000 of them), so that the log holds what it holds after a while.
+The real server with a short fielded model of tldr's English pages. One process sends those pages as documents under
+5,000 ids, again and again, so that the log reaches a steady state.
 
-documents/s   acknowledged, each after the commit that holds it was synced to the disk
-seen          from the acknowledgement to the first answer with the document, asked with ``min_seq``
+documents/s   acknowledged, each after its commit was synced to the disk
+seen          from the acknowledgement to the first answer with the document, requested with ``min_seq``
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import httpx
 
 from benchmarks.harness.report import Elsewhere, machine
 from benchmarks.performance.servers import serving
-from benchmarks.performance.soak_load import build, read_pages
+from benchmarks.performance.soak import build, read_pages
 
 IDS = 5_000
 
 
 @dataclass(frozen=True)
 class Load:
-    """So many clients, each with so many documents in a request, one after another."""
+    """A number of clients, each sending requests with a number of documents, one after another."""
 
     clients: int
     lines: int
@@ -45,7 +45,7 @@ LOADS = (Load(1, 1), Load(16, 1), Load(1, 100), Load(4, 100), Load(1, 1000), Loa
 
 
 async def measure(url: str, load: Load, seconds: float, pages: Sequence[dict[str, Any]]) -> Any:
-    """One load."""
+    """Measure one load."""
     latency: list[float] = []
     seen: list[float] = []
     done = 0
@@ -78,7 +78,7 @@ async def measure(url: str, load: Load, seconds: float, pages: Sequence[dict[str
             for number in range(load.clients):
                 tasks.create_task(write(number))
         took = time.perf_counter() - began
-        # Alone, so that it is the time of following and not of waiting behind other requests.
+        # Without load, so that it measures the delay of the follower and not a queue.
         for turn in range(20):
             await asyncio.sleep(0.05)
             response = await client.put(f"/v1/documents/seen/{turn}", json=pages[turn])
@@ -99,7 +99,7 @@ async def measure(url: str, load: Load, seconds: float, pages: Sequence[dict[str
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The load generator: wrk, on cores of its own, sending requests from a file one after another."""
+"""The load generator: wrk, on its own cores, sending requests from a file one after another."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# The requests are made before the clock starts; what is left to do for each is a look into a table.
+# Requests are prepared before the clock starts, so sending one costs only a table look-up.
 _SCRIPT = """
 local requests, place = {}, 0
 
@@ -42,7 +42,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one run of wrk saw. Times in seconds; cpu_s is its own."""
+    """The output of one run of wrk. Times in seconds; cpu_s is the processor time of wrk."""
 
     requests: int
     seconds: float
@@ -57,7 +57,7 @@ class Load:
 
 
 class Wrk:
-    """wrk with its script in a folder. Exits with a message where a program is missing."""
+    """wrk with its script in a folder. Exits with a message if a program is missing."""
 
     def __init__(self, folder: Path) -> None:
         for program, package in (("wrk", "wrk"), ("taskset", "util-linux")):
@@ -76,7 +76,7 @@ class Wrk:
         seconds: float,
         cores: Sequence[int],
     ) -> Load:
-        """Send the lines of a file from line ``start`` on, again and again, each connection waiting for its answer.
+        """Send the lines of a file from line ``start`` on, repeatedly; each connection waits for its answer.
 
         Raises RuntimeError where a request failed or was not answered with 200.
         """
@@ -89,20 +89,20 @@ class Wrk:
         cpu_s = _cpu_of_children() - before
         if done.returncode:
             raise RuntimeError(f"wrk: {done.stderr.strip() or done.stdout.strip()}")
-        said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        if said["refused"] or said["broken"] or not said["requests"]:
-            raise RuntimeError(f"{url}: not every request was answered with 200: {said}")
+        report: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        if report["refused"] or report["broken"] or not report["requests"]:
+            raise RuntimeError(f"{url}: not every request was answered with 200: {report}")
         return Load(
-            said["requests"],
-            said["microseconds"] / 1e6,
-            said["bytes"],
-            said["p50"] / 1e6,
-            said["p99"] / 1e6,
+            report["requests"],
+            report["microseconds"] / 1e6,
+            report["bytes"],
+            report["p50"] / 1e6,
+            report["p99"] / 1e6,
             cpu_s,
         )
 
 
 def _cpu_of_children() -> float:
-    """Of all child processes that have ended."""
+    """Return the processor time of all ended child processes."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
