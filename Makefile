@@ -1,17 +1,21 @@
-# `make help` lists the commands. Each works alone in a fresh clone: it first builds .venv with the
-# pinned versions of requirements/, which needs Python 3.11 or newer and a package index.
+# `make help` lists the commands. Each works in a fresh clone: it first builds .venv with the pinned
+# versions of requirements/, which needs Python 3.11 or newer and a package index.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 BUNDLES ?= bundles
 PORT_OPTION = $(if $(PORT),--port $(PORT))
-# Two workers share the machine: more threads than that inside each would only fight for the cores.
+# Two pytest workers use both cores; more threads in each would only compete with the other worker.
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-CODE := fullrank trainer service tests benchmarks
+PYTEST := $(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal
+CODE := $(wildcard fullrank trainer service tests benchmarks examples)
+# Units that compile no kernel, train no model, start no server and read no shared collection.
+FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
+	$(filter-out %/features %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-slow test-browser check format bench pins clean
+.PHONY: help install demo serve test test-fast test-slow test-browser test-wheel coverage check format bench pins release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,8 +24,8 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Fullrank needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 
-# What the product needs to run, and what its developers need on top: two stamps, so that the demo
-# does not wait for linters and a browser driver.
+# Two stamps: .run-installed is what the product needs, .dev-installed adds what its developers need,
+# so the demo does not wait for linters and a browser driver.
 $(VENV)/.run-installed: requirements/trainer.txt requirements/service.txt requirements/build.txt pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes \
 		-r requirements/trainer.txt -r requirements/service.txt -r requirements/build.txt
@@ -35,51 +39,77 @@ $(VENV)/.dev-installed: requirements/dev.txt $(VENV)/.run-installed
 install: $(VENV)/.dev-installed ## build .venv with everything that the other commands need
 
 demo: $(VENV)/.run-installed ## train on the installed numpy and scipy, then search them in a browser
-	$(BIN)/fullrank demo $(PORT_OPTION)
+	$(BIN)/fullrank demo $(PORT_OPTION) $(DEMO)
 
 serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
 test: $(VENV)/.dev-installed ## every test that takes seconds, on both cores
-	$(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal -m "not slow and not browser"
+	$(PYTEST) -m "not slow and not browser"
+
+test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you edit
+	$(PYTEST) -q -m "not slow and not browser and not data" $(filter-out %/__pycache__,$(FAST_TESTS)) \
+		--ignore tests/unit/fullrank/bundle/test_decoders.py
+
+coverage: $(VENV)/.dev-installed ## `make test` with the lines that no test runs
+	$(PYTEST) -q -m "not slow and not browser" --cov --cov-report=term
 
 test-slow: $(VENV)/.dev-installed ## the tests that take minutes, one after another
-	$(BIN)/pytest -m "slow and not browser"
+	$(BIN)/pytest -m "slow and not browser" --ignore tests/wheel
+
+test-wheel: $(VENV)/.dev-installed ## install the wheel with each extra alone and run its commands
+	$(BIN)/pytest tests/wheel
 
 test-browser: $(VENV)/.dev-installed ## the search page in headless Chromium
 	$(BIN)/pytest -m browser
 
-check: $(VENV)/.dev-installed ## lint, format and strict types
+check: $(VENV)/.dev-installed ## lint, format, strict types, import rules and word list
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
+	$(BIN)/pytest -q tests/walls
 
 format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-# One after another: each measures the whole machine. What an experiment has finished it keeps in
-# out/, so an interrupted run goes on where it stopped.
-EXPERIMENTS := features quality swap documents studies keywords cross_language content_matching \
-	clickthrough half_transductive findings retrieval http live caching writes soak
+# Benchmarks run one at a time because each measures the whole machine. Finished experiments are kept
+# in out/, so an interrupted run continues where it stopped.
+EXPERIMENTS := $(addprefix experiments.,documents studies keywords cross_language content_matching \
+	clickthrough half_transductive findings)
+PERFORMANCE := $(addprefix performance.,features quality swap retrieval http live caching writes soak)
 .NOTPARALLEL:
 
-bench: ## measure all that is claimed and print every table; hours
-	@$(MAKE) --keep-going --no-print-directory $(addprefix bench-,$(EXPERIMENTS))
+bench: ## measure every published figure; takes hours
+	@$(MAKE) --keep-going --no-print-directory $(addprefix bench-,$(PERFORMANCE) $(EXPERIMENTS))
 
 bench-%: $(VENV)/.dev-installed
 	$(BIN)/python -m benchmarks.$*
 
-PIN := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
-	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+# One resolution for Python 3.11.0 to 3.14: markers say which pin applies where, hashes say what a
+# pin is, and no address of an index is written.
+PIN := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 \
+	--only-binary :all: --generate-hashes --no-header
 
 pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; commit the result
-	$(BIN)/pip install --quiet --disable-pip-version-check pip-tools
-	$(PIN) --upgrade --all-extras -o requirements/dev.txt pyproject.toml
-	$(PIN) --extra service -c requirements/dev.txt -o requirements/service.txt pyproject.toml
-	$(PIN) --extra trainer -c requirements/dev.txt -o requirements/trainer.txt pyproject.toml
-	$(PIN) -c requirements/dev.txt -o requirements/build.txt requirements/build.in
+	$(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(PIN) --upgrade --all-extras -o requirements/dev.txt pyproject.toml requirements/build.in >/dev/null
+	$(PIN) --extra service -c requirements/dev.txt -o requirements/service.txt pyproject.toml >/dev/null
+	$(PIN) --extra trainer -c requirements/dev.txt -o requirements/trainer.txt pyproject.toml >/dev/null
+	$(PIN) -c requirements/dev.txt -o requirements/build.txt requirements/build.in >/dev/null
+
+RELEASE := build/release
+
+release: $(VENV)/.dev-installed ## build dist/, install the wheel in a clean environment, run the demo
+	rm -rf dist $(RELEASE)
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m venv $(RELEASE)/venv
+	$(RELEASE)/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements/trainer.txt -r requirements/service.txt
+	$(RELEASE)/venv/bin/pip install --quiet --disable-pip-version-check --no-deps dist/*.whl
+	cd $(RELEASE) && venv/bin/fullrank --version && venv/bin/fullrank demo --no-serve --out demo
+	@ls -l dist
 
 clean: ## remove .venv, caches and build outputs; bundles stay
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,7 +13,7 @@ RUN /opt/fullrank/bin/pip install --no-cache-dir --no-deps --no-build-isolation 
     && /opt/fullrank/bin/pip uninstall --yes --quiet setuptools pip
 
 FROM python:3.13-slim
-# faiss-cpu brings its own OpenMP; nothing else is needed from the system.
+# faiss-cpu includes OpenMP, so the image needs no system packages.
 RUN useradd --system --uid 10001 --user-group --home-dir /nonexistent --no-create-home fullrank \
     && install --directory --owner=fullrank --group=fullrank /bundles
 COPY --from=build /opt/fullrank /opt/fullrank
@@ -27,8 +27,8 @@ ENV PATH=/opt/fullrank/bin:$PATH \
     FULLRANK_HOST=0.0.0.0 \
     FULLRANK_PORT=8000
 USER fullrank
-# It listens on every address of the container, so it starts only with keys (`fullrank keys create`)
-# or with FULLRANK_ANONYMOUS set. Activating a model notes the active version beside the bundles, so the volume is writable.
+# The service listens on all addresses of the container, so it starts only with keys (`fullrank keys create`) or
+# FULLRANK_ANONYMOUS. It writes the active version next to the bundles, so the volume must be writable.
 VOLUME /bundles
 EXPOSE 8000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s CMD ["python", "-c", \

@@ -18,7 +18,7 @@ FROM python:3.13-slim
 RUN useradd --system --uid 10001 --user-group --home-dir /nonexistent --no-create-home fullrank \
     && install --directory --owner=fullrank --group=fullrank /bundles /var/cache/fullrank
 COPY --from=build /opt/fullrank /opt/fullrank
-# Compiled kernels are kept between runs where /var/cache/fullrank is a volume.
+# Mount a volume on /var/cache/fullrank to keep compiled kernels between runs.
 ENV PATH=/opt/fullrank/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     NUMBA_CACHE_DIR=/var/cache/fullrank
