@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fullrank.bundle.manifest import FileEntry, bundle_id
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 def flip(file: Path, at: int, bit: int = 0) -> None:

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from fullrank.bundle.catalog import Bundle
+from fullrank.bundle import Bundle
 from fullrank.bundle.manifest import Manifest
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
-from fullrank.model import Model
+from fullrank.models.contract import Model
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
 
@@ -38,7 +38,7 @@ def texts(fields: Mapping[str, Any]) -> dict[str, str]:
 
 def wide(encoded: Encoded, width: int) -> Encoded:
     """The same texts among more sparse columns."""
-    return replace(encoded, width=width)
+    return replace(encoded, sparse=replace(encoded.sparse, width=width))
 
 
 def flat(view: View, base: Stored, added: Stored) -> tuple[list[str], Encoded]:
@@ -67,9 +67,9 @@ def brute_force(
 ) -> list[tuple[str, float]]:
     """Every kept document with its score u·v + s·t + b in float64, best first, ties by id."""
     u = query.dense[0].astype(np.float64)
-    s = np.zeros(documents.width)
-    s[query.indices] = query.weights
-    match = documents.csr().astype(np.float64) @ s
+    s = np.zeros(documents.sparse.width)
+    s[query.sparse.indices] = query.sparse.values
+    match = documents.sparse.csr().astype(np.float64) @ s
     scores = documents.dense.astype(np.float64) @ u + match + documents.bias
     found = [(id, float(score)) for id, score, keep in zip(ids, scores, kept, strict=True) if keep]
     return sorted(found, key=lambda one: (-one[1], one[0]))

@@ -13,7 +13,7 @@ keywords = st.sampled_from(KEYWORDS)
 numbers = st.sampled_from(NUMBERS)
 scalars = st.one_of(keywords, numbers, st.booleans())
 
-# What each field may hold; "mixed" and "lists" several kinds side by side.
+# Values of each field; "mixed" and "lists" have several kinds.
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "section": keywords,
     "year": numbers,
@@ -35,14 +35,14 @@ documents = st.lists(
 
 
 def values_of(document: dict[str, Any], field: str) -> list[Any]:
-    """The values that a document holds in a field, nulls and absence left out."""
+    """Return the values of a document in a field, without nulls."""
     value = document.get(field)
     values = value if isinstance(value, list) else [value]
     return [value for value in values if value is not None]
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a JSON value."""
+    """Return the kind of a JSON value."""
     if isinstance(value, bool):
         return "boolean"
     return "keyword" if isinstance(value, str) else "number"

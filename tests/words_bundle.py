@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
-from fullrank.model import Parts
+from fullrank.encoding import Encoded, Rows
+from fullrank.models.contract import Parts
 from fullrank.storage.documents import Document
 
 WORDS = ["apple", "bread", "café", "日本", "🙂"]
@@ -29,15 +29,12 @@ class WordsModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         counts = np.array([[t.split().count(w) for w in self.words] for t in texts], np.float32)
-        counts = counts.reshape(len(texts), self.n_sparse)
+        counts = counts.reshape(len(texts), self.n_sparse).astype(np.float32)
         rows, indices = np.nonzero(counts)
         indptr = np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int64)
         return Encoded(
             np.ascontiguousarray(counts @ self.U),
-            indptr,
-            indices.astype(np.int32),
-            counts[rows, indices],
-            self.n_sparse,
+            Rows(indptr, indices.astype(np.int32), counts[rows, indices], self.n_sparse),
             np.zeros(len(texts), np.float32),
         )
 
@@ -45,11 +42,8 @@ class WordsModel:
         encoded = self.encode_queries([document["title"] for document in documents])
         return Encoded(
             encoded.dense,
-            encoded.indptr,
-            encoded.indices,
-            encoded.weights,
-            encoded.width,
-            np.arange(len(documents), dtype=np.float32) / 7,
+            encoded.sparse,
+            (np.arange(len(documents), dtype=np.float32) / 7).astype(np.float32),
         )
 
     def scorer(self, documents: Encoded) -> None:
@@ -77,5 +71,4 @@ def planted(n_dense: int = 3, documents: int = 40) -> dict[str, Any]:
 
 
 def arrays(encoded: Encoded) -> dict[str, npt.NDArray[Any]]:
-    names = ("dense", "indptr", "indices", "weights", "bias")
-    return {name: getattr(encoded, name) for name in names}
+    return encoded.arrays()

@@ -19,11 +19,11 @@ _CLI = "import sys; from schemathesis.cli import schemathesis; sys.exit(schemath
 
 @dataclass(frozen=True)
 class Outcome:
-    """cases: requests that were made up and sent; said: all that the program printed."""
+    """cases: requests that were made up and sent; output: all that the program printed."""
 
     code: int
     cases: int
-    said: str
+    output: str
 
 
 def fuzz(url: str, *, examples: int, seed: int, fit: bool) -> Outcome:
@@ -56,10 +56,10 @@ def fuzz(url: str, *, examples: int, seed: int, fit: bool) -> Outcome:
             text=True,
             check=False,
         )
-    said = done.stdout + done.stderr
-    generated = re.search(r"([\d,]+) generated", said)
+    output = done.stdout + done.stderr
+    generated = re.search(r"([\d,]+) generated", output)
     cases = int(generated[1].replace(",", "")) if generated else 0
-    return Outcome(done.returncode, cases, said)
+    return Outcome(done.returncode, cases, output)
 
 
 def how_many() -> int:

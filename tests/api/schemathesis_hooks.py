@@ -1,8 +1,8 @@
-"""What the generator of requests cannot know from the OpenAPI document, as hooks that its command line loads.
+"""Hooks for Schemathesis: what it cannot know from the OpenAPI document.
 
-Whether a filter, a facet, a sequence number or an idempotency key is fine depends on what is stored, and to JSON Schema
-10.0 is a whole number and one of any length is a number. FULLRANK_FIT=1 makes these fit in requests that are meant to
-be accepted, so that every one of these must be; without it they stay as drawn.
+Whether a filter, a facet, a sequence number or an idempotency key is valid depends on stored data. JSON Schema also
+counts 10.0 and numbers of any length as integers. FULLRANK_FIT=1 replaces such values in requests that should be
+accepted, so that each of them must be; without it they stay as generated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ FITTING = {"section": {"in": [1, 2]}}
 
 @schemathesis.serializer("application/x-ndjson")
 def as_lines(context: Any, value: Any) -> bytes:
-    """Any text is a body of lines; what else comes is one line."""
+    """Send bytes and text as they are, other values as one line of JSON."""
+    if isinstance(value, bytes):
+        return value
     return (value if isinstance(value, str) else json.dumps(value)).encode("utf-8", "replace")
 
 

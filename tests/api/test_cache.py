@@ -39,14 +39,14 @@ async def lookups(client: httpx.AsyncClient) -> dict[str, float]:
     return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-async def test_answers_are_the_same_with_redis_on_stopped_lying_and_gone(
+async def test_answers_are_the_same_with_a_working_stopped_wrong_and_missing_redis(
     root: Root, tmp_path: Path
 ) -> None:
     async with running(root.path, cache_entries=0) as client:
         expected = await answers(client)
         assert await lookups(client) == {}
     with redis_process(tmp_path) as (url, process):
-        options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 50, "redis_gain": 0}
+        options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 50, "redis_min_chars": 0}
         options["redis_timeout_ms"] = 200
         async with running(root.path, **options) as client:
             assert await answers(client) == expected
@@ -76,7 +76,7 @@ async def test_answers_are_the_same_with_redis_on_stopped_lying_and_gone(
             assert await answers(client) == expected
 
 
-async def test_a_redis_that_never_was_is_only_absent(root: Root, tmp_path: Path) -> None:
+async def test_a_missing_redis_changes_no_answer(root: Root, tmp_path: Path) -> None:
     async with running(root.path) as client:
         expected = await answers(client)
     url = f"unix://{tmp_path}/nowhere.sock"
@@ -84,23 +84,27 @@ async def test_a_redis_that_never_was_is_only_absent(root: Root, tmp_path: Path)
         assert await answers(client) == expected
 
 
-async def test_two_workers_share_what_one_encoded(root: Root, tmp_path: Path) -> None:
+async def test_two_workers_share_embeddings_through_redis(root: Root, tmp_path: Path) -> None:
     with redis_process(tmp_path) as (url, _):
-        async with running(root.path, redis_url=url, redis_timeout_ms=500, redis_gain=0) as one:
+        async with running(
+            root.path, redis_url=url, redis_timeout_ms=500, redis_min_chars=0
+        ) as one:
             expected = await answers(one)
             await asyncio.sleep(0.1)
-        async with running(root.path, redis_url=url, redis_timeout_ms=500, redis_gain=0) as two:
+        async with running(
+            root.path, redis_url=url, redis_timeout_ms=500, redis_min_chars=0
+        ) as two:
             assert await answers(two) == expected
             assert await answers(two) == expected
             found = await lookups(two)
             assert found == {"redis": len(expected), "process": len(expected)}
 
 
-async def test_embeddings_of_one_model_are_not_taken_for_anothers(root: Root) -> None:
+async def test_models_do_not_share_embeddings(root: Root) -> None:
     async with running(root.path) as client:
         for _ in range(2):
             for model in ("learned", "bm25"):
                 body = {"query": "copy files", "model": model, "explain": True}
                 reply = (await client.post("/v1/search", json=body)).json()
-                learned = [hit["explanation"]["learned"] for hit in reply["hits"]]
-                assert any(learned) == (model == "learned")
+                dense = [hit["explanation"]["dense"] for hit in reply["hits"]]
+                assert any(dense) == (model == "learned")

@@ -1,4 +1,4 @@
-"""Live documents written into a new version: all there, none twice, nothing replayed that it holds."""
+"""Live documents compacted into a new version: all are there once, and only later operations are replayed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from fullrank.bundle.catalog import find_bundle, live_in, open_bundle, read_manifest, verify_bundle
-from fullrank.cli import app
+from fullrank.bundle import find_bundle, log_position_of, open_bundle, read_manifest, verify_bundle
+from fullrank.cli import build_app
 from fullrank.errors import BundleError
 from service.documents.compact import NothingToCompact, compact, trim
 from service.documents.follow import replayed
@@ -49,7 +49,9 @@ async def answers(client: httpx.AsyncClient) -> list[Any]:
 
 
 @pytest.mark.parametrize("n_dense", [0, 8])
-async def test_the_new_version_answers_as_bundle_and_log_did(tmp_path: Path, n_dense: int) -> None:
+async def test_the_compacted_version_answers_as_bundle_and_log_did(
+    tmp_path: Path, n_dense: int
+) -> None:
     make_bundle(tmp_path, "docs", n_dense=n_dense, created=at(1))
     async with running(tmp_path) as client:
         await write_some(client)
@@ -72,12 +74,12 @@ async def test_the_new_version_answers_as_bundle_and_log_did(tmp_path: Path, n_d
         assert await answers(client) == before
 
 
-async def test_what_comes_after_a_compaction_is_replayed_onto_it(tmp_path: Path) -> None:
+async def test_writes_after_a_compaction_are_replayed_onto_it(tmp_path: Path) -> None:
     make_bundle(tmp_path, "docs", n_dense=8, created=at(1))
     async with running(tmp_path) as client:
         await write_some(client)
         first = compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
-        # What was compacted can be replaced and deleted like anything else.
+        # Compacted documents can be replaced and deleted like any others.
         await client.put("/v1/documents/a/new", json={"title": "again", "text": "copy"})
         await client.delete("/v1/documents/linux/mv")
         body = {"version": first.path.name}
@@ -95,7 +97,7 @@ async def test_what_comes_after_a_compaction_is_replayed_onto_it(tmp_path: Path)
     verify_bundle(second.path)
 
 
-async def test_what_was_compacted_makes_room(tmp_path: Path) -> None:
+async def test_compaction_makes_room_below_the_caps(tmp_path: Path) -> None:
     """The log still holds it, for the older version on disk; it counts no more."""
     make_bundle(tmp_path, "docs", n_dense=8, created=at(1))
 
@@ -109,19 +111,19 @@ async def test_what_was_compacted_makes_room(tmp_path: Path) -> None:
         assert await write(client, "d", "e", "f", "g") == [200, 200, 200, 507]
 
 
-async def test_where_there_is_nothing_to_compact(tmp_path: Path) -> None:
+async def test_compacting_nothing_is_an_error_with_the_reason(tmp_path: Path) -> None:
     make_bundle(tmp_path, "docs", created=at(1))
     path = find_bundle(tmp_path, "docs")
-    with pytest.raises(NothingToCompact, match="nothing was ever written"):
+    with pytest.raises(NothingToCompact, match="no live document was ever written"):
         compact(path, tmp_path / FILE)
     async with running(tmp_path) as client:
         await write_some(client)
     made = compact(path, tmp_path / FILE)
-    with pytest.raises(NothingToCompact, match="nothing that it lacks"):
+    with pytest.raises(NothingToCompact, match="contains every operation of the log"):
         compact(made.path, tmp_path / FILE)
 
 
-async def test_operations_go_when_every_version_holds_them_and_are_missed_where_not(
+async def test_operations_are_removed_when_every_version_contains_them_and_other_versions_are_refused(
     tmp_path: Path,
 ) -> None:
     make_bundle(tmp_path, "docs", created=at(1))
@@ -135,7 +137,7 @@ async def test_operations_go_when_every_version_holds_them_and_are_missed_where_
     assert trim(tmp_path, "docs", tmp_path / FILE, -1) == 3
     log = Log(tmp_path / FILE)
     assert replayed(open_bundle(made.path), log).seq == 3
-    with pytest.raises(BundleError, match="no longer in the log"):
+    with pytest.raises(BundleError, match="the log no longer has those"):
         replayed(open_bundle(elsewhere), log)
     log.close()
     elsewhere.rename(old)
@@ -144,14 +146,12 @@ async def test_operations_go_when_every_version_holds_them_and_are_missed_where_
             "/v1/models/aliases/default", json={"version": old.name}, headers=AUTH
         )
         assert swap.status_code == 409
-        assert "no longer in the log" in swap.json()["detail"]
+        assert "the log no longer has those" in swap.json()["detail"]
         assert (await client.get("/readyz")).json()["model"] == made.path.name
 
 
 @pytest.mark.parametrize("command", ["train", "index"])
-async def test_a_bundle_made_anew_of_what_was_exported_follows_the_log(
-    tmp_path: Path, command: str
-) -> None:
+async def test_a_bundle_trained_on_an_export_follows_the_log(tmp_path: Path, command: str) -> None:
     root, collection = tmp_path / "bundles", tmp_path / "collection"
     make_bundle(root, "docs", created=at(1))
     old = find_bundle(root, "docs")
@@ -162,14 +162,14 @@ async def test_a_bundle_made_anew_of_what_was_exported_follows_the_log(
     assert trim(root, "docs", root / FILE, -1) == 3
     collection.mkdir()
 
-    def said(*words: str | Path) -> dict[str, Any]:
-        done = CliRunner().invoke(app, [*map(str, words), "--json"])
+    def run_json(*words: str | Path) -> dict[str, Any]:
+        done = CliRunner().invoke(build_app(), [*map(str, words), "--json"])
         assert done.exit_code == 0, (done.output, done.exception)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     corpus = collection / "corpus.jsonl"
-    exported = said("bundles", "export", root / "docs", corpus)
+    exported = run_json("bundles", "export", root / "docs", corpus)
     assert exported["documents"] == made.documents
     store = open_bundle(made.path).documents
     lines = [json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines()]
@@ -178,10 +178,10 @@ async def test_a_bundle_made_anew_of_what_was_exported_follows_the_log(
     link = f"query-id\tcorpus-id\tscore\n{lines[0]['_id']}\t{lines[1]['_id']}\t1\n"
     (collection / "qrels").mkdir()
     (collection / "qrels" / "train.tsv").write_text(link, encoding="utf-8")
-    first = ["train", collection, "--name", "docs", "--recipe", "bm25"]
+    first: list[str | Path] = ["train", collection, "--name", "docs", "--recipe", "bm25"]
     if command == "index":
         first = ["index", made.path, collection]
-    said(*first, "--out", root, "--exported-from", made.path)
+    run_json(*first, "--out", root, "--exported-from", made.path)
     again = read_manifest(find_bundle(root, "docs"))
     assert again.version != made.path.name
     assert again.log_position == read_manifest(made.path).log_position
@@ -194,15 +194,15 @@ async def test_a_bundle_made_anew_of_what_was_exported_follows_the_log(
         assert {"a/new", "b"} <= {hit["id"] for hit in reply.json()["hits"]}
 
 
-def test_an_export_replaces_nothing_and_leaves_nothing_half_written(
+def test_an_export_overwrites_nothing_and_leaves_no_partial_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_bundle(tmp_path, "docs", created=at(1))
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("mine")
     words = ["bundles", "export", str(tmp_path / "docs"), str(corpus)]
-    done = CliRunner().invoke(app, words)
-    assert str(done.exception) == f"{corpus}: is there already"
+    done = CliRunner().invoke(build_app(), words)
+    assert str(done.exception) == f"{corpus}: exists already; choose another file or delete it"
     assert corpus.read_text() == "mine"
     corpus.unlink()
 
@@ -210,21 +210,23 @@ def test_an_export_replaces_nothing_and_leaves_nothing_half_written(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("fullrank.storage.files.os.fsync", full)
-    assert isinstance(CliRunner().invoke(app, words).exception, OSError)
+    assert isinstance(CliRunner().invoke(build_app(), words).exception, OSError)
     assert [path.name for path in tmp_path.iterdir()] == ["docs"]
 
 
-async def test_under_another_name_what_was_live_is_there_like_all_else(tmp_path: Path) -> None:
+async def test_under_another_name_exported_live_documents_are_ordinary_documents(
+    tmp_path: Path,
+) -> None:
     make_bundle(tmp_path, "docs", created=at(1))
     async with running(tmp_path) as client:
         await write_some(client)
     made = compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
-    assert live_in(made.path, "docs") == read_manifest(made.path).log_position
-    assert live_in(made.path, "other") is None
+    assert log_position_of(made.path, "docs") == read_manifest(made.path).log_position
+    assert log_position_of(made.path, "other") is None
 
 
-async def test_a_log_put_back_gives_no_number_that_a_bundle_holds(tmp_path: Path) -> None:
-    """What is written then would otherwise be taken for what was compacted, and never be seen."""
+async def test_a_restored_log_never_reuses_a_number_that_a_bundle_contains(tmp_path: Path) -> None:
+    """Otherwise a later write would count as compacted already, and never become visible."""
     make_bundle(tmp_path, "docs", created=at(1))
     old, log = find_bundle(tmp_path, "docs"), tmp_path / FILE
     async with running(tmp_path) as client:
@@ -244,10 +246,10 @@ async def test_a_log_put_back_gives_no_number_that_a_bundle_holds(tmp_path: Path
         body = {"version": old.name}
         swap = await client.put("/v1/models/aliases/default", json=body, headers=AUTH)
         assert swap.status_code == 409
-        assert "no longer in the log" in swap.json()["detail"]
+        assert "the log no longer has those" in swap.json()["detail"]
 
 
-async def test_a_bundle_of_another_log_has_nothing_of_this_one(tmp_path: Path) -> None:
+async def test_the_log_position_of_another_log_does_not_count(tmp_path: Path) -> None:
     make_bundle(tmp_path / "one", "docs", created=at(1))
     async with running(tmp_path / "one") as client:
         await write_some(client)
@@ -260,12 +262,12 @@ async def test_a_bundle_of_another_log_has_nothing_of_this_one(tmp_path: Path) -
         assert (await client.get("/v1/documents/b?min_seq=1")).status_code == 200
 
 
-def test_the_command_compacts_what_serves_and_lets_it_serve(tmp_path: Path) -> None:
+def test_the_command_compacts_the_active_version_and_activates_the_result(tmp_path: Path) -> None:
     version = make_bundle(tmp_path, "docs", created=at(1))
     runner = CliRunner()
     with served(tmp_path, workers=2) as url, httpx.Client(base_url=url, timeout=30) as client:
         assert client.put("/v1/documents/a", json=NEW).status_code == 200
-        done = runner.invoke(app, ["bundles", "compact", str(tmp_path / "docs"), "--json"])
+        done = runner.invoke(build_app(), ["bundles", "compact", str(tmp_path / "docs"), "--json"])
         assert done.exit_code == 0, done.output
         made = json.loads(done.stdout)
         assert (made["parent"], made["documents"]) == (version, len(CORPUS) + 1)
@@ -276,6 +278,6 @@ def test_the_command_compacts_what_serves_and_lets_it_serve(tmp_path: Path) -> N
         assert models["converged"]
         assert {worker["version"] for worker in models["workers"]} == {made["version"]}
         assert client.get("/v1/documents/a").json()["model"] == made["version"]
-        again = runner.invoke(app, ["bundles", "compact", str(tmp_path / "docs")])
+        again = runner.invoke(build_app(), ["bundles", "compact", str(tmp_path / "docs")])
         assert again.exit_code != 0
         assert client.put("/v1/documents/b", json=NEW).json()["seq"] == 2

@@ -1,4 +1,4 @@
-"""One shape for every error, whoever raises it."""
+"""Every error has one shape, whichever part of the service raises it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def check(response: httpx.Response, status: int, slug: str) -> dict[str, Any]:
         ("PUT", "/v1/models/aliases/default", {"version": "none-1"}, 401, "unauthorized"),
     ],
 )
-async def test_the_shape(
+async def test_every_error_is_a_problem_document(
     client: httpx.AsyncClient, method: str, path: str, body: Any, status: int, slug: str
 ) -> None:
     check(await client.request(method, path, json=body), status, slug)
@@ -68,7 +68,7 @@ async def test_the_shape(
         ("/v1/search", {**QUERY, "limit": 1.5}, "body.limit"),
         ("/v1/search", {**QUERY, "limit": 10.0}, "body.limit"),
         ("/v1/search", {**QUERY, "limit": True}, "body.limit"),
-        ("/v1/search", {**QUERY, "limit": 10**30}, "limit"),
+        ("/v1/search", {**QUERY, "limit": 10**30}, "body.limit"),
         ("/v1/search", {**QUERY, "offset": -1}, "body.offset"),
         ("/v1/search", {**QUERY, "offset": 10_001}, "offset"),
         ("/v1/search", {**QUERY, "explain": 1}, "body.explain"),
@@ -87,7 +87,7 @@ async def test_the_shape(
         ("/v1/match", {"page": {}}, "body.placements"),
     ],
 )
-async def test_a_field_that_is_not_as_documented_is_named(
+async def test_the_error_names_the_invalid_field(
     client: httpx.AsyncClient, path: str, body: Any, field: str
 ) -> None:
     problem = check(await client.post(path, json=body), 422, "invalid")
@@ -117,12 +117,14 @@ async def test_a_field_that_is_not_as_documented_is_named(
         b'{"query": "x", "model": "\\ud800"}',
     ],
 )
-async def test_what_is_no_such_json_is_invalid(client: httpx.AsyncClient, raw: bytes) -> None:
+async def test_a_body_that_is_not_strict_json_gets_422(
+    client: httpx.AsyncClient, raw: bytes
+) -> None:
     response = await client.post("/v1/search", content=raw, headers=JSON)
     check(response, 422, "invalid")
 
 
-async def test_bytes_that_are_no_text_are_a_bad_request(client: httpx.AsyncClient) -> None:
+async def test_a_body_that_is_not_utf_8_gets_400(client: httpx.AsyncClient) -> None:
     response = await client.post("/v1/search", content=b'{"query": "\xff\xfe"}', headers=JSON)
     check(response, 400, "bad-request")
 
@@ -141,7 +143,7 @@ async def test_bytes_that_are_no_text_are_a_bad_request(client: httpx.AsyncClien
         "text/plain, application/json",
     ],
 )
-async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: Any) -> None:
+async def test_another_content_type_gets_415(client: httpx.AsyncClient, kind: Any) -> None:
     headers = {} if kind is None else {"Content-Type": kind}
     response = await client.post("/v1/search", content=b'{"query": "x"}', headers=headers)
     check(response, 415, "unsupported-media-type")
@@ -151,7 +153,9 @@ async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: 
     "kind",
     ["Application/JSON", "application/json;charset=UTF-8", 'application/json; charset="utf-8"'],
 )
-async def test_json_is_known_by_any_of_its_names(client: httpx.AsyncClient, kind: str) -> None:
+async def test_any_spelling_of_the_json_content_type_is_accepted(
+    client: httpx.AsyncClient, kind: str
+) -> None:
     response = await client.post(
         "/v1/search", content=b'{"query": "x"}', headers={"Content-Type": kind}
     )
@@ -159,13 +163,15 @@ async def test_json_is_known_by_any_of_its_names(client: httpx.AsyncClient, kind
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-8-sig"])
-async def test_only_utf_8_is_read(client: httpx.AsyncClient, encoding: str) -> None:
+async def test_other_encodings_than_utf_8_are_refused(
+    client: httpx.AsyncClient, encoding: str
+) -> None:
     content = '{"query": "x"}'.encode(encoding)
     response = await client.post("/v1/search", content=content, headers=JSON)
     assert response.status_code in (400, 422)
 
 
-async def test_a_body_beyond_the_cap_is_not_read(client: httpx.AsyncClient) -> None:
+async def test_a_body_above_the_size_limit_gets_413(client: httpx.AsyncClient) -> None:
     async def chunks() -> Any:
         for _ in range(40):
             yield b"x" * 65536
@@ -176,13 +182,13 @@ async def test_a_body_beyond_the_cap_is_not_read(client: httpx.AsyncClient) -> N
     check(untold, 413, "too-large")
 
 
-async def test_a_defect_shows_nothing_of_itself(
+async def test_an_unexpected_error_reveals_no_details(
     root: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("a secret of the inside")
 
-    monkeypatch.setattr("service.search.ranker._rank", broken)
+    monkeypatch.setattr("service.search.ranker.rank_view", broken)
     monkeypatch.setattr("service.models.registry.Registry.available", broken)
     async with running(root.path) as client:
         for response in (
@@ -195,7 +201,7 @@ async def test_a_defect_shows_nothing_of_itself(
             assert problem["request_id"] in caplog.text
 
 
-async def test_request_ids_are_kept_when_plain_and_replaced_when_not(
+async def test_valid_request_ids_are_kept_and_others_replaced(
     client: httpx.AsyncClient,
 ) -> None:
     plain = await client.get("/livez", headers={"X-Request-Id": "abc-1.2_3"})
@@ -204,7 +210,7 @@ async def test_request_ids_are_kept_when_plain_and_replaced_when_not(
     assert check(odd, 404, "not-found")["request_id"] != "<script>"
 
 
-async def test_a_service_without_bundles_says_so(tmp_path: Any) -> None:
+async def test_a_service_without_bundles_answers_503(tmp_path: Any) -> None:
     for folder in (tmp_path, tmp_path / "absent"):
         async with running(folder) as client:
             assert (await client.get("/livez")).status_code == 200

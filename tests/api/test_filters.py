@@ -1,4 +1,4 @@
-"""Filters and facets over HTTP: what comes back is what matches, and what does not fit is said."""
+"""Filters and facets over HTTP: only matching documents return, and a bad filter is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from fullrank.bundle.catalog import open_bundle
+from fullrank.bundle import open_bundle
 from fullrank.storage.documents import Document
 from service.http.schemas import MatchReply, ProblemDocument, SearchReply
 from tests.api.support import make_bundle, running
@@ -76,7 +76,7 @@ def ids(reply: dict[str, Any]) -> list[str]:
         ({"year": {"gt": 3000}}, lambda f: False),
     ],
 )
-async def test_the_answer_is_the_whole_ranking_without_what_does_not_match(
+async def test_a_filtered_answer_is_the_full_ranking_without_documents_that_do_not_match(
     client: httpx.AsyncClient, asked: dict[str, Any], keeps: Any
 ) -> None:
     whole = await search(client)
@@ -92,7 +92,7 @@ async def test_the_answer_is_the_whole_ranking_without_what_does_not_match(
     assert page["total"] == len(expected)
 
 
-async def test_filters_that_differ_in_kind_only_are_not_taken_for_each_other(
+async def test_filters_that_differ_only_in_the_type_of_a_value_are_cached_apart(
     tmp_path: Path,
 ) -> None:
     values: list[Any] = [1, True, "1", "true"]
@@ -104,7 +104,7 @@ async def test_filters_that_differ_in_kind_only_are_not_taken_for_each_other(
         assert ids(await search(client, filter={"f": 1.0})) == ["d0"]
 
 
-async def test_answers_are_the_same_without_the_memory(tmp_path: Path) -> None:
+async def test_answers_are_the_same_without_the_filter_cache(tmp_path: Path) -> None:
     make_bundle(tmp_path, "tools", CORPUS)
     found = []
     for filter_cache_mb in (64, 0):
@@ -165,7 +165,7 @@ async def test_facets_without_a_filter_and_of_nothing(client: httpx.AsyncClient)
 
 
 async def test_similar_documents_under_a_filter(client: httpx.AsyncClient) -> None:
-    asked = {"limit": 100, "filter": json.dumps({"section": "net"})}
+    asked: dict[str, Any] = {"limit": 100, "filter": json.dumps({"section": "net"})}
     response = await client.get("/v1/documents/d04/similar", params=asked)
     assert response.status_code == 200, response.text
     reply = response.json()
@@ -175,7 +175,7 @@ async def test_similar_documents_under_a_filter(client: httpx.AsyncClient) -> No
     assert reply["total"] == len(expected)
 
 
-async def test_only_what_is_targeted_is_placed(client: httpx.AsyncClient) -> None:
+async def test_match_places_only_targeted_documents(client: httpx.AsyncClient) -> None:
     body = {
         "page": {"text": "copy files"},
         "placements": [{"id": "top", "count": 3}, {"id": "side", "count": 64}],
@@ -199,12 +199,12 @@ async def test_only_what_is_targeted_is_placed(client: httpx.AsyncClient) -> Non
     [
         ({"filter": []}, "body.filter", "dictionary"),
         ({"filter": "section"}, "body.filter", "dictionary"),
-        ({"filter": {"sections": "net"}}, "filter.sections", "there are: free, section, size"),
+        ({"filter": {"sections": "net"}}, "filter.sections", "known fields: free, section, size"),
         ({"filter": {"or": [{}, {"text": "x"}]}}, "filter.or.1.text", "longer than 256 bytes"),
-        ({"filter": {"year": "1990"}}, "filter.year", "holds numbers, not text"),
+        ({"filter": {"year": "1990"}}, "filter.year", "has numbers, not text"),
         ({"filter": {"year": {"gte": None}}}, "filter.year.gte", "null"),
         ({"filter": {"not": {"not": 3}}}, "filter.not.not", "an object"),
-        ({"facets": ["nowhere"]}, "facets.0", "no such field"),
+        ({"facets": ["nowhere"]}, "facets.0", "unknown field"),
         ({"facets": ["year", "text"]}, "facets.1", "cannot be filtered on"),
         ({"facets": "year"}, "body.facets", "list"),
         ({"facets": ["year"] * 17}, "body.facets", "at most 16"),
@@ -212,7 +212,7 @@ async def test_only_what_is_targeted_is_placed(client: httpx.AsyncClient) -> Non
         ({"facets": ["year"], "facet_limit": 101}, "body.facet_limit", "less"),
     ],
 )
-async def test_what_does_not_fit_is_a_problem_with_its_path(
+async def test_an_invalid_filter_is_a_problem_that_names_its_path(
     client: httpx.AsyncClient, body: dict[str, Any], field: str, reason: str
 ) -> None:
     response = await client.post("/v1/search", json={"query": "copy", **body})
@@ -223,13 +223,13 @@ async def test_what_does_not_fit_is_a_problem_with_its_path(
     ("raw", "field"),
     [
         (b'{"year": NaN}', "body"),
-        (b'{"year": {"lt": 1e400}}', "filter.year.lt"),
-        (b'{"section": "\\ud800"}', "body"),
-        (b'{"\\udfff": 1}', "body"),
+        (b'{"year": {"lt": 1e400}}', "body.filter"),
+        (b'{"section": "\\ud800"}', "body.filter"),
+        (b'{"\\udfff": 1}', "body.filter"),
         (b'{"not":' * 400 + b"{}" + b"}" * 400, "filter" + ".not" * 16),
     ],
 )
-async def test_json_that_no_filter_can_hold(
+async def test_a_filter_that_is_not_strict_json_gets_422(
     client: httpx.AsyncClient, raw: bytes, field: str
 ) -> None:
     content = b'{"query": "copy", "filter": ' + raw + b"}"
@@ -255,9 +255,11 @@ async def test_a_bad_filter_of_similar_documents(
     check(await client.get("/v1/documents/d01/similar", params={"filter": given}), field, "")
 
 
-async def test_bad_targeting_is_called_by_its_name(client: httpx.AsyncClient) -> None:
+async def test_an_invalid_targeting_filter_is_reported_as_targeting(
+    client: httpx.AsyncClient,
+) -> None:
     body = {"page": {"text": "x"}, "placements": [{"id": "a"}], "targeting": {"nowhere": 1}}
-    check(await client.post("/v1/match", json=body), "targeting.nowhere", "no such field")
+    check(await client.post("/v1/match", json=body), "targeting.nowhere", "unknown field")
 
 
 def check(response: httpx.Response, field: str, reason: str) -> None:

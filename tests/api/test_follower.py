@@ -1,4 +1,4 @@
-"""A worker that follows the note: what failed once is tried again, and a switch costs no look through the folder."""
+"""A worker that follows the state files: failures are tried again, and a switch does not list the folder."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from fullrank.bundle.catalog import Bundle, open_bundle
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError
 from service.errors import BundleRefused
 from service.models import follower
+from service.models.loader import available as available_versions
 from service.models.registry import Registry
 from service.models.state import ActiveState, write_state
 from service.models.workers import converged, reports
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What failed is tried again soon."""
+    """Shorten the pause before a failure is tried again."""
     monkeypatch.setattr(follower, "_RETRY_S", 0.05)
 
 
@@ -62,8 +64,8 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_bundle_that_failed_at_start_serves_later_beside_a_noted_load(root: Root) -> None:
-    """Nothing was activated, and all that is noted to be held besides is held: there is still something to do."""
+async def test_a_bundle_that_failed_at_start_is_served_when_it_is_repaired(root: Root) -> None:
+    """No version was activated and every requested version is loaded: a bundle to serve is still missing."""
     write_state(root.path, ActiveState(loaded=(root.bm25,)))
     opener = Failing(root.learned)
     async with worker(root.path, preload=False, opener=opener) as registry:
@@ -74,7 +76,7 @@ async def test_a_bundle_that_failed_at_start_serves_later_beside_a_noted_load(ro
         assert not registry.failures
 
 
-async def test_a_noted_load_that_failed_once_is_tried_again(root: Root) -> None:
+async def test_a_requested_load_that_failed_is_tried_again(root: Root) -> None:
     write_state(root.path, ActiveState(3, root.learned, loaded=(root.bm25,)))
     opener = Failing(root.bm25)
     async with worker(root.path, preload=False, opener=opener) as registry:
@@ -86,10 +88,10 @@ async def test_a_noted_load_that_failed_once_is_tried_again(root: Root) -> None:
         assert not registry.failures
 
 
-async def test_what_could_not_be_reported_is_reported_when_there_is_room(
+async def test_a_report_that_found_no_room_is_written_later(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else it would be said for ever that not every worker serves what is noted, and swaps would not wait for it."""
+    """Otherwise this worker would seem never to converge, and swaps would not wait for it."""
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -103,8 +105,8 @@ async def test_what_could_not_be_reported_is_reported_when_there_is_room(
         assert converged(reports(root.path), 2)
 
 
-async def test_no_more_is_loaded_at_start_than_is_kept(tmp_path: Path) -> None:
-    """Of more names than models are kept the newest: none is verified only to be let go again."""
+async def test_preloading_stops_at_the_limit_of_loaded_models(tmp_path: Path) -> None:
+    """With more bundle names than the limit, the newest load: none is verified only to be dropped again."""
     versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(5)]
     opened = []
 
@@ -116,8 +118,8 @@ async def test_no_more_is_loaded_at_start_than_is_kept(tmp_path: Path) -> None:
         assert opened == list(registry.serving.models) == versions[:1:-1]
 
 
-async def test_what_was_loaded_beyond_the_room_is_let_go_for_good(tmp_path: Path) -> None:
-    """Loaded again with every note it would let go of another each time, and going back would take that long."""
+async def test_models_beyond_the_limit_are_dropped_for_good(tmp_path: Path) -> None:
+    """If each change of the state loaded it again, it would drop another model each time, and slow down rollbacks."""
     versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(6)]
     opened = []
 
@@ -133,7 +135,7 @@ async def test_what_was_loaded_beyond_the_room_is_let_go_for_good(tmp_path: Path
             await registry.activate(version)
         assert opened == [versions[5], *versions[:3], *versions[3:5]]
         assert set(registry.serving.models) == {versions[1], *versions[3:5]}
-        # What was let go can be asked for again.
+        # A dropped version can be requested again.
         assert (await registry.load(versions[0])).version == versions[0]
     opened.clear()
     async with worker(tmp_path, preload=False, max_loaded=3, opener=opener) as registry:
@@ -143,15 +145,15 @@ async def test_what_was_loaded_beyond_the_room_is_let_go_for_good(tmp_path: Path
         assert set(registry.serving.models) == {versions[0], *versions[3:5]}
 
 
-async def test_what_is_asked_is_counted_once_by_the_worker_that_was_asked(root: Root) -> None:
-    """Not what a worker comes up on, nor what it follows."""
+async def test_a_swap_is_counted_once_by_the_worker_that_was_asked(root: Root) -> None:
+    """The version at start does not count, nor do swaps that a worker follows."""
     counted = Metrics(), Metrics()
 
     def found() -> list[dict[str, float]]:
         return [
             {
                 sample.labels["result"]: sample.value
-                for metric in metrics.collect()
+                for metric in text_string_to_metric_families(metrics.render().decode())
                 for sample in metric.samples
                 if sample.name == "fullrank_swaps_total"
             }
@@ -174,13 +176,13 @@ async def test_what_is_asked_is_counted_once_by_the_worker_that_was_asked(root: 
         assert found() == [{**none, "done": 2}, {**none, "refused": 1}]
 
 
-async def test_a_switch_does_not_look_through_the_folder(
+async def test_a_switch_does_not_list_the_folder(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with worker(root.path) as one, worker(root.path) as two:
         late = make_bundle(root.path, "late", created=at(3))
         looked: Counter[Path] = Counter()
-        real = follower.available
+        real = available_versions
 
         def available(path: Path) -> Any:
             looked[path] += 1

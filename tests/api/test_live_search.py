@@ -1,4 +1,4 @@
-"""What is searched sees live documents as it sees the bundle's: words, explanations, facets, similar, ads."""
+"""Searches treat live documents like those of the bundle: words, explanations, facets, similar, ads."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def search(client: httpx.AsyncClient, query: str, **body: Any) -> dict[str
 async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
     client: httpx.AsyncClient, mode: str
 ) -> None:
-    # Asked before: what the query was then must not answer for it now.
+    # Searched before the write: the embedding cached then must not answer the query now.
     before = await search(client, "zzyzx", explain=True)
-    assert all(hit["explanation"]["exact"] == 0 for hit in before["hits"])
+    assert all(hit["explanation"]["lexical"] == 0 for hit in before["hits"])
     seq = await put(client, "new", UNHEARD)
     found = await search(client, "ZZYZX", min_seq=seq, mode=mode, explain=True)
     assert found["certified"]
@@ -44,14 +44,14 @@ async def test_a_document_without_a_known_word_is_found_by_its_exact_terms(
     hit = found["hits"][0]
     assert (hit["id"], hit["fields"]) == ("new", UNHEARD)
     parts = hit["explanation"]
-    assert parts["words"] == [{"word": "zzyzx", "learned": 0.0, "exact": parts["exact"]}]
-    assert parts["exact"] > 1
-    assert hit["score"] == pytest.approx(parts["learned"] + parts["exact"] + parts["bias"])
+    assert parts["words"] == [{"word": "zzyzx", "dense": 0.0, "lexical": parts["lexical"]}]
+    assert parts["lexical"] > 1
+    assert hit["score"] == pytest.approx(parts["dense"] + parts["lexical"] + parts["bias"])
     other = await search(client, "neverheard zzyzy", min_seq=seq, explain=True)
-    assert all(hit["explanation"]["exact"] == 0 for hit in other["hits"])
+    assert all(hit["explanation"]["lexical"] == 0 for hit in other["hits"])
 
 
-async def test_what_the_bundle_answers_is_untouched_by_what_is_added(
+async def test_added_documents_do_not_change_the_scores_of_the_bundle(
     client: httpx.AsyncClient,
 ) -> None:
     queries = ["copy files", "remote host unheardof", "日本語の検索", "frobnicator"]
@@ -62,17 +62,15 @@ async def test_what_the_bundle_answers_is_untouched_by_what_is_added(
         assert [hit for hit in found["hits"] if hit["id"] != "new"] == old["hits"]
 
 
-async def test_facets_and_filters_see_both(client: httpx.AsyncClient) -> None:
+async def test_facets_and_filters_include_live_documents(client: httpx.AsyncClient) -> None:
     await put(client, "new", UNHEARD)
     await put(client, "other", {"title": "x", "section": 1, "colour": "red"})
-    seq = await put(client, "linux/cp", {"title": "cp", "section": "coreutils"})
+    seq = await put(client, "linux/cp", {"title": "cp", "section": 7})
     found = await search(client, "x", facets=["section", "colour"], min_seq=seq, facet_limit=3)
     held = [d.fields["section"] for d in CORPUS if "section" in d.fields and d.id != "linux/cp"]
     assert held == [1, 1]
     assert found["facets"]["section"] == {
-        "values": [
-            {"value": value, "count": count} for value, count in ((1, 3), (8, 1), ("coreutils", 1))
-        ],
+        "values": [{"value": value, "count": count} for value, count in ((1, 3), (7, 1), (8, 1))],
         "distinct": 3,
         "missing": found["total"] - 5,
         "min": 1,
@@ -81,8 +79,8 @@ async def test_facets_and_filters_see_both(client: httpx.AsyncClient) -> None:
     assert found["facets"]["colour"]["values"] == [{"value": "red", "count": 1}]
     for asked, ids in (
         ({"colour": "red"}, {"other"}),
-        ({"section": {"gte": 2}}, {"new"}),
-        ({"section": "coreutils"}, {"linux/cp"}),
+        ({"section": {"gte": 8}}, {"new"}),
+        ({"section": 7}, {"linux/cp"}),
         ({"section": 1}, {"linux/mv", "linux/ssh", "other"}),
     ):
         found = await search(client, "x", filter=asked, limit=50)
@@ -90,10 +88,10 @@ async def test_facets_and_filters_see_both(client: httpx.AsyncClient) -> None:
         assert found["total"] == len(ids)
     response = await client.post("/v1/search", json={"query": "x", "filter": {"colour": 5}})
     assert response.status_code == 422
-    assert "holds text, not numbers" in response.text
+    assert "has text, not numbers" in response.text
 
 
-async def test_similar_starts_from_a_live_document_and_leaves_it_out(
+async def test_similar_works_for_a_live_document_and_leaves_it_out(
     client: httpx.AsyncClient,
 ) -> None:
     await put(client, "new", UNHEARD)
@@ -119,7 +117,7 @@ async def test_blocked_live_documents_are_not_placed(client: httpx.AsyncClient) 
         assert len(placed) == len(CORPUS) + 1 - len({"new", "linux/cp"} & set(blocked))
 
 
-async def test_pages_of_an_answer_follow_one_another(client: httpx.AsyncClient) -> None:
+async def test_pages_of_an_answer_do_not_overlap(client: httpx.AsyncClient) -> None:
     for i in range(9):
         seq = await put(client, f"n{i}", {"text": f"copy files {'remote ' * (i % 3)}"})
     whole = (await search(client, "copy remote", limit=50, min_seq=seq))["hits"]
@@ -129,15 +127,17 @@ async def test_pages_of_an_answer_follow_one_another(client: httpx.AsyncClient) 
     assert [hit for page in pages for hit in page["hits"]] == whole
 
 
-async def test_a_model_that_takes_none_says_so(tmp_path: Path) -> None:
+async def test_a_model_without_live_documents_refuses_writes_with_the_reason(
+    tmp_path: Path,
+) -> None:
     make_bundle(tmp_path, "expanded", wrap=lambda model: ExpansionModel(model, 0.5, 2))
     async with running(tmp_path) as client:
         reply = await client.put("/v1/documents/new", json=UNHEARD)
         assert reply.status_code == 409
-        assert reply.json()["type"].endswith(":documents-not-taken")
+        assert reply.json()["type"].endswith(":document-not-accepted")
         lines = b'{"_id": "a", "text": "copy"}\n{"_id": "b", "title": 7}\n'
         kind = {"Content-Type": "application/x-ndjson"}
         reply = await client.post("/v1/documents:bulk", content=lines, headers=kind)
         assert reply.status_code == 409
-        assert reply.json()["type"].endswith(":documents-not-taken")
+        assert reply.json()["type"].endswith(":document-not-accepted")
         assert (await search(client, "copy files"))["certified"]

@@ -1,4 +1,4 @@
-"""A line for each request, where asked for: enough to find it, nothing that it said."""
+"""A log line for each request, if it is switched on: enough to find the request, nothing of its content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.api.support import AUTH, KEY, running
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_request_is_a_line_with_its_id_and_without_what_it_said(
+async def test_a_request_is_logged_with_its_id_and_without_its_content(
     root: Root, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -43,14 +43,16 @@ async def test_a_request_is_a_line_with_its_id_and_without_what_it_said(
     assert all(json.loads(form.format(record)) for record in records)
 
 
-async def test_no_line_unless_asked_for(root: Root, caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_are_not_logged_by_default(
+    root: Root, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     async with running(root.path) as client:
         await client.get("/livez")
     assert not [record for record in caplog.records if record.name == logs.REQUESTS]
 
 
-async def test_a_defect_is_logged_under_the_id_that_the_answer_names(
+async def test_an_unexpected_error_is_logged_with_the_request_id_of_the_answer(
     root: Root, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines: list[str] = []
@@ -59,7 +61,7 @@ async def test_a_defect_is_logged_under_the_id_that_the_answer_names(
         def emit(self, record: logging.LogRecord) -> None:
             lines.append(logs.JsonLines().format(record))
 
-    log, handler = logging.getLogger("service.edge.middleware"), Kept()
+    log, handler = logging.getLogger("service.http.middleware"), Kept()
     log.addHandler(handler)
     try:
         async with running(root.path) as client:
@@ -67,7 +69,7 @@ async def test_a_defect_is_logged_under_the_id_that_the_answer_names(
             def broken(*_: object) -> None:
                 raise RuntimeError("a defect")
 
-            monkeypatch.setattr("service.http.routes.search.check", broken)
+            monkeypatch.setattr("service.http.routes.search.check_limits", broken)
             response = await client.post("/v1/search", json={"query": "x"})
     finally:
         log.removeHandler(handler)

@@ -11,7 +11,7 @@ from tests.api.fuzzing import fuzz, how_many
 from tests.api.support import at, make_bundle, served, settings_for
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
-ADVICE = "docs/openapi.json is stale: python -m service.openapi > docs/openapi.json"
+ADVICE = "docs/openapi.json is stale: python -m service.print_openapi > docs/openapi.json"
 
 
 def test_the_committed_document_is_the_one_served() -> None:
@@ -44,6 +44,6 @@ def test_the_server_keeps_to_the_document(tmp_path: Path) -> None:
     make_bundle(tmp_path, "learned", n_dense=4, created=at(2))
     with served(tmp_path, FULLRANK_ANONYMOUS="none") as url:
         done = fuzz(url, examples=3, seed=1, fit=True)
-    assert done.code == 0, done.said[-20_000:]
-    assert f"Tested: {how_many()}" in done.said
+    assert done.code == 0, done.output[-20_000:]
+    assert f"Tested: {how_many()}" in done.output
     assert done.cases > 400

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import find_bundle, open_bundle
+from fullrank.bundle import find_bundle, open_bundle
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document
 from service.http.schemas import MatchReply, SearchReply
@@ -37,11 +37,11 @@ async def test_answers_equal_the_dense_brute_force(
 ) -> None:
     bundle = open_bundle(find_bundle(root.path, model))
     encoded = bundle.model.encode_queries([query])
-    u, s = encoded.dense[0].astype(float), encoded.csr().toarray()[0].astype(float)
+    u, s = encoded.dense[0].astype(float), encoded.sparse.csr().toarray()[0].astype(float)
     documents = bundle.encoded
     scores = (
         documents.dense.astype(float) @ u
-        + documents.csr().toarray().astype(float) @ s
+        + documents.sparse.csr().toarray().astype(float) @ s
         + documents.bias.astype(float)
     )
     expected = sorted(zip(-scores, bundle.documents.ids, strict=True))
@@ -75,8 +75,8 @@ async def test_the_parts_of_an_explanation_add_up(client: httpx.AsyncClient) -> 
     assert all(hit["explanation"] is None for hit in plain["hits"])
     for hit in reply["hits"]:
         parts = hit["explanation"]
-        assert parts["learned"] + parts["exact"] + parts["bias"] == pytest.approx(hit["score"])
-        for name in ("learned", "exact"):
+        assert parts["dense"] + parts["lexical"] + parts["bias"] == pytest.approx(hit["score"])
+        for name in ("dense", "lexical"):
             words = sum(word[name] for word in parts["words"])
             assert words == pytest.approx(parts[name], abs=1e-5)
         assert {word["word"] for word in parts["words"]} <= {"copy", "remote", "files"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,6 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from fullrank.errors import FullrankError
+from service.process.run import _bind
+from service.settings import Settings
 from tests.api.conftest import Root
 from tests.api.support import (
     AUTH,
@@ -46,23 +49,58 @@ def test_workers_have_one_thread_per_library(root: Root, before: str) -> None:
         process.wait(15)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [("FULLRANK_MAX_LIMIT", "none"), ("FULLRANK_METRICS_FOLDER", f"{__file__}/metrics")],
-)
-def test_an_impossible_setting_is_one_line(setting: str, value: str) -> None:
+def refusal(root: Path, port: int, **settings: str) -> str:
+    """Return the only line that a service prints that does not start."""
     process = subprocess.run(
         [sys.executable, "-m", "service.process.run"],
         cwd=REPOSITORY,
-        env=os.environ | {setting: value},
+        env=environment_for(root, port, **settings),
         capture_output=True,
         text=True,
     )
     assert process.returncode == 1
-    assert process.stderr.startswith(f"fullrank: {setting}: ")
+    assert process.stdout == ""
+    assert process.stderr.startswith("fullrank: ")
     assert process.stderr.count("\n") == 1
+    return process.stderr
 
 
+@pytest.mark.parametrize(
+    ("setting", "value", "workers"),
+    [
+        ("FULLRANK_MAX_LIMIT", "none", "1"),
+        ("FULLRANK_WORKRES", "2", "1"),
+        ("FULLRANK_METRICS_FOLDER", f"{__file__}/metrics", "2"),
+    ],
+)
+def test_an_impossible_setting_is_one_line(
+    root: Root, setting: str, value: str, workers: str
+) -> None:
+    line = refusal(root.path, free_port(), **{setting: value, "FULLRANK_WORKERS": workers})
+    assert line.startswith(f"fullrank: {setting}: ")
+
+
+def test_a_missing_folder_of_bundles_is_one_line(tmp_path: Path) -> None:
+    assert f"{tmp_path / 'none'}: no such folder" in refusal(tmp_path / "none", free_port())
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_in_use_is_one_line(root: Root, workers: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        line = refusal(root.path, port, FULLRANK_WORKERS=workers)
+    assert f"127.0.0.1:{port}: Address already in use" in line
+
+
+def test_only_one_of_two_services_that_start_together_gets_the_port() -> None:
+    settings = Settings(host="127.0.0.1", port=free_port())
+    reason = f"127.0.0.1:{settings.port}: Address already in use"
+    with _bind(settings), pytest.raises(FullrankError, match=reason):
+        _bind(settings)
+    _bind(settings).close()
+
+
+@pytest.mark.slow
 def test_several_workers_send_answers_at_once(root: Root) -> None:
     # The second part of an answer that waits for the first to be acknowledged waits for 40 ms.
     with served(root.path, workers=2) as url, httpx.Client(base_url=url, timeout=30) as client:
@@ -89,7 +127,7 @@ def test_every_worker_follows_an_activation(root: Root) -> None:
             assert (reply["generation"] == 2) == (reply["model"] == root.bm25)
 
 
-def test_a_worker_ends_when_told(root: Root) -> None:
+def test_the_service_ends_on_sigterm(root: Root) -> None:
     port = free_port()
     code = f"from service.process.run import serve; serve({str(root.path)!r}, port={port})"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)

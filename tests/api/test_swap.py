@@ -1,4 +1,4 @@
-"""Hot swap: no failed request, no mixed answer, and any failure leaves what served."""
+"""Hot swap: no failed request, no mixed answer, and after any failure the old version serves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from fullrank.bundle.catalog import Bundle, find_bundle, open_bundle
+from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
 from service.app import create_app
@@ -42,7 +42,7 @@ async def serving(client: httpx.AsyncClient) -> str:
 
 
 def disjoint(root: Path) -> tuple[str, str]:
-    """Two models over the same texts with ids that say whose they are."""
+    """Two models over the same texts; their ids contain the name of the model."""
     texts = ["copy files", "copy a file to a remote host", "list files", "rename files"]
     versions = [
         make_bundle(
@@ -60,7 +60,7 @@ def disjoint(root: Path) -> tuple[str, str]:
     return versions[0], versions[1]
 
 
-async def test_fifty_swaps_under_load(tmp_path: Path) -> None:
+async def test_fifty_swaps_under_load_fail_no_request(tmp_path: Path) -> None:
     one, two = disjoint(tmp_path)
     async with running(tmp_path) as client:
         done = asyncio.Event()
@@ -98,14 +98,14 @@ async def test_fifty_swaps_under_load(tmp_path: Path) -> None:
         assert 'fullrank_generation{worker="0"} 51.0' in (await client.get("/metrics")).text
 
 
-async def test_what_was_activated_serves_after_a_restart(root: Root) -> None:
+async def test_the_activated_version_serves_after_a_restart(root: Root) -> None:
     async with running(root.path) as client:
         assert await serving(client) == root.learned
         reply = (await activate(client, root.bm25)).json()
         AliasReply.model_validate(reply)
         assert (reply["version"], reply["generation"]) == (root.bm25, 2)
         assert reply["previous"] == root.learned
-        # Activating what is active changes nothing.
+        # Activating the active version changes nothing.
         assert (await activate(client, root.bm25)).json()["generation"] == 2
     async with running(root.path) as client:
         assert await serving(client) == root.bm25
@@ -113,7 +113,7 @@ async def test_what_was_activated_serves_after_a_restart(root: Root) -> None:
         assert (listed["generation"], listed["aliases"]) == (2, {"default": root.bm25})
 
 
-async def test_another_worker_follows(root: Root) -> None:
+async def test_another_worker_follows_an_activation(root: Root) -> None:
     async with running(root.path, poll_ms=20) as one, running(root.path, poll_ms=20) as two:
         assert (await activate(one, root.bm25)).status_code == 200
         await until(lambda: serving(two), root.bm25)
@@ -136,7 +136,7 @@ async def until(ask: Any, answer: Any) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_first_bundle_is_taken_when_it_appears(tmp_path: Path) -> None:
+async def test_the_first_bundle_serves_as_soon_as_it_appears(tmp_path: Path) -> None:
     async with running(tmp_path / "later", poll_ms=20) as client:
         assert (await client.get("/readyz")).status_code == 503
         version = make_bundle(tmp_path / "later", "first")
@@ -148,7 +148,7 @@ async def status(client: httpx.AsyncClient, path: str) -> int:
     return (await client.get(path)).status_code
 
 
-async def test_a_new_bundle_waits_to_be_activated(root: Root) -> None:
+async def test_a_new_bundle_does_not_serve_before_it_is_activated(root: Root) -> None:
     async with running(root.path, poll_ms=20) as client:
         late = make_bundle(root.path, "late", created=at(3))
         await asyncio.sleep(0.1)
@@ -181,7 +181,7 @@ async def test_an_unknown_version_is_not_found(root: Root, version: str) -> None
         assert await serving(client) == root.learned
 
 
-async def test_a_version_is_a_name_never_a_path(root: Root) -> None:
+async def test_a_version_cannot_be_a_path(root: Root) -> None:
     async with running(root.path) as client:
         for version in ("../x", "/etc", "a/b", "", "A", ".hidden", "x" * 101, "a\n"):
             assert (await activate(client, version)).status_code == 422
@@ -211,7 +211,7 @@ async def test_a_damaged_bundle_is_refused_and_the_old_one_serves(root: Root) ->
         assert "weights.npy" in entries[late]["failure"]
 
 
-async def test_a_note_that_cannot_be_served_makes_the_start_not_ready(root: Root) -> None:
+async def test_a_worker_is_not_ready_if_the_activated_bundle_cannot_serve(root: Root) -> None:
     async with running(root.path) as client:
         await activate(client, root.bm25)
     manifest = root.path / "bm25" / root.bm25 / "manifest.json"
@@ -225,7 +225,7 @@ async def test_a_note_that_cannot_be_served_makes_the_start_not_ready(root: Root
         assert (await models(client))["failure"] is None
 
 
-async def test_a_damaged_note_changes_nothing_that_serves(root: Root) -> None:
+async def test_a_damaged_state_file_does_not_change_what_serves(root: Root) -> None:
     async with running(root.path, poll_ms=20) as client:
         (root.path / STATE).write_text("{")
         await asyncio.sleep(0.1)
@@ -237,7 +237,9 @@ async def test_a_damaged_note_changes_nothing_that_serves(root: Root) -> None:
         assert (await client.get("/readyz")).status_code == 503
 
 
-async def test_a_full_disk_leaves_the_old_one(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_swap_on_a_full_disk_fails_and_the_old_version_serves(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -252,7 +254,9 @@ async def test_a_full_disk_leaves_the_old_one(root: Root, monkeypatch: pytest.Mo
         assert (await activate(client, root.bm25)).status_code == 200
 
 
-async def test_of_two_swaps_at_once_one_wins(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_one_of_two_concurrent_swaps_succeeds(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running(root.path) as client:
         with lock(root.path):  # as another worker would hold it
             assert (await activate(client, root.bm25)).status_code == 409
@@ -263,7 +267,7 @@ async def test_of_two_swaps_at_once_one_wins(root: Root, monkeypatch: pytest.Mon
         assert await serving(client) == root.bm25
 
 
-async def test_loading_does_not_hold_up_requests(
+async def test_requests_are_answered_while_a_model_loads(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = threading.Event()
@@ -284,7 +288,7 @@ async def test_loading_does_not_hold_up_requests(
         assert await serving(client) == root.bm25
 
 
-async def test_models_are_let_go_but_never_the_active_or_the_previous(tmp_path: Path) -> None:
+async def test_old_models_are_dropped_but_never_the_active_or_the_previous(tmp_path: Path) -> None:
     versions = [make_bundle(tmp_path, f"m{i}", created=at(i)) for i in range(6)]
     async with running(tmp_path, preload=False, max_loaded=3) as client:
         for version in versions:
@@ -295,7 +299,7 @@ async def test_models_are_let_go_but_never_the_active_or_the_previous(tmp_path: 
         assert (listed["aliases"]["default"], listed["previous"]) == (versions[5], versions[4])
 
 
-async def test_a_request_keeps_the_model_it_began_with(root: Root) -> None:
+async def test_a_request_is_answered_by_the_model_it_began_with(root: Root) -> None:
     app = create_app(settings_for(root.path))
     async with client_of(app):
         registry: Registry = app.state.services.registry
@@ -305,7 +309,7 @@ async def test_a_request_keeps_the_model_it_began_with(root: Root) -> None:
         assert registry.serving.resolve(None).version == root.bm25
 
 
-async def test_the_note_says_which_bundle_it_meant(root: Root) -> None:
+async def test_the_state_identifies_the_bundle_by_its_manifest(root: Root) -> None:
     async with running(root.path) as client:
         await activate(client, root.bm25)
     note = json.loads((root.path / STATE).read_text())
@@ -315,7 +319,7 @@ async def test_the_note_says_which_bundle_it_meant(root: Root) -> None:
     assert find_bundle(root.path, note["version"]).is_dir()
 
 
-async def test_workers_are_listed_and_converge(root: Root) -> None:
+async def test_the_list_of_workers_shows_that_they_converge(root: Root) -> None:
     async with running(root.path, poll_ms=10) as one, running(root.path, poll_ms=10) as two:
         for generation, version in enumerate((root.bm25, root.learned, root.bm25), start=2):
             reply = (await activate(one, version)).json()
@@ -332,7 +336,7 @@ async def test_workers_are_listed_and_converge(root: Root) -> None:
     assert not list((root.path / ".workers").glob("*.json"))
 
 
-async def test_one_worker_that_cannot_load_holds_all_back(root: Root) -> None:
+async def test_no_worker_switches_if_one_cannot_load(root: Root) -> None:
     def refuse(path: Path) -> Bundle:
         raise BundleError(f"{path}: this worker cannot")
 
@@ -348,7 +352,7 @@ async def test_one_worker_that_cannot_load_holds_all_back(root: Root) -> None:
         assert await serving(one) == await serving(two) == root.learned
         assert read_state(root.path) is None
         assert not (root.path / PROPOSAL).exists()
-        # What was prepared in vain is let go.
+        # The prepared bundle is released.
         await until(lambda: prepared(one), set())
         registry(two)._loader.opener = open_bundle
         assert (await activate(one, root.bm25)).status_code == 200
@@ -387,11 +391,11 @@ async def test_a_worker_that_is_not_prepared_in_time_is_named(root: Root) -> Non
             gate.set()
 
 
-async def test_a_late_worker_joins_the_others(root: Root) -> None:
+async def test_a_worker_that_starts_late_serves_what_the_others_serve(root: Root) -> None:
     async with running(root.path, poll_ms=10) as one:
         late = make_bundle(root.path, "late", created=at(3))
         async with running(root.path, poll_ms=10) as two:
-            # Nothing is noted, and a newer bundle is there: they still serve the same.
+            # No version was activated and a newer bundle exists: both workers still serve the same one.
             assert await serving(one) == await serving(two) == root.learned
         await activate(one, root.bm25)
         async with running(root.path, poll_ms=10) as two:
@@ -401,7 +405,7 @@ async def test_a_late_worker_joins_the_others(root: Root) -> None:
             assert await serving(one) == late
 
 
-async def test_memory_that_would_not_suffice_is_refused_with_the_numbers(
+async def test_a_bundle_that_does_not_fit_in_memory_is_refused_with_the_numbers(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"poll_ms": 10, "preload": False}
@@ -419,7 +423,7 @@ async def test_memory_that_would_not_suffice_is_refused_with_the_numbers(
         assert (await activate(two, root.bm25)).status_code == 200
 
 
-async def test_a_loaded_bundle_that_was_damaged_since_is_not_rolled_back_to(root: Root) -> None:
+async def test_a_rollback_to_a_damaged_bundle_is_refused_even_if_it_is_loaded(root: Root) -> None:
     async with running(root.path, poll_ms=10) as client:
         victim = root.path / "bm25" / root.bm25 / "documents" / "weights.npy"
         content = victim.read_bytes()
@@ -452,7 +456,7 @@ async def test_the_generation_is_in_the_header_of_every_answer(root: Root) -> No
             assert response.headers.get("X-Model-Version") == version, (path, response.text)
 
 
-async def test_a_proposal_whose_coordinator_is_gone_is_void(root: Root) -> None:
+async def test_the_proposal_of_a_dead_coordinator_is_void(root: Root) -> None:
     (root.path / PROPOSAL).write_text(
         '{"id": "x", "version": "y", "manifest_sha256": "", "host": ""}'
     )
@@ -463,8 +467,8 @@ async def test_a_proposal_whose_coordinator_is_gone_is_void(root: Root) -> None:
         assert not (root.path / PROPOSAL).exists()
 
 
-async def test_what_is_prepared_hears_of_it_first(root: Root) -> None:
-    """The hook for what else must be ready, such as documents added since the bundle was made."""
+async def test_a_bundle_is_prepared_before_it_serves(root: Root) -> None:
+    """The hook prepares further parts, such as documents added since the bundle was made."""
     seen: list[str] = []
     gone: list[str] = []
     versions = [make_bundle(root.path, f"m{i}", created=at(i)) for i in range(3, 6)]

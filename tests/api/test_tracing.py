@@ -1,4 +1,4 @@
-"""Spans of requests and of their stages, where they are asked for, and nothing of what callers said."""
+"""Spans of requests and their stages, if tracing is on, without the content of requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.api.support import AUTH, KEY, running
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
-def test_nothing_is_imported_that_was_not_asked_for() -> None:
+def test_opentelemetry_is_imported_only_if_configured() -> None:
     code = (
         "import sys, service.app; service.app.create_app(); "
         "sys.exit(any(name.startswith('opentelemetry.sdk') for name in sys.modules))"
@@ -26,7 +26,7 @@ def test_nothing_is_imported_that_was_not_asked_for() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_search_is_a_span_with_its_stages_below(
+async def test_a_search_is_a_span_that_contains_its_stages(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     export = pytest.importorskip("opentelemetry.sdk.trace.export")
@@ -42,7 +42,7 @@ async def test_a_search_is_a_span_with_its_stages_below(
         assert (await client.post("/v1/search", json=body, headers=headers)).status_code == 200
         spans: Any = exporter.get_finished_spans()
         exporter.clear()
-        # What is refused is told of by its status alone.
+        # A refused request appears with its status only.
         bad = await client.post("/v1/search", json={"private": "secret words"}, headers=AUTH)
         assert bad.status_code == 422
         refused: Any = exporter.get_finished_spans()
@@ -70,7 +70,7 @@ async def test_a_search_is_a_span_with_its_stages_below(
         assert private not in everything
 
 
-def test_a_missing_extra_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_a_one_line_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(Exception, match=r"fullrank\[tracing\]"):
         Tracing()

@@ -1,4 +1,4 @@
-"""Every recipe made small: what the contract suite trains on planted data.
+"""Every recipe in a small size: the cases that the contract suite trains on planted data.
 
 A recipe of the shared losses needs no line here; SMALL is for knobs of its own.
 """
@@ -66,7 +66,7 @@ TRANSDUCTIVE = {"htr", "htr-identity", "htr-graph", "htr-reconstruction"}
 
 @dataclass(frozen=True)
 class Case:
-    """A recipe made small. ``links``: on document → document data."""
+    """A recipe in a small size; `links` trains it on document → document data."""
 
     label: str
     recipe: str
@@ -75,7 +75,7 @@ class Case:
 
     @property
     def transductive(self) -> bool:
-        """Whether the corpus's dense vectors were learned document by document."""
+        """Tell whether training fits one dense vector per document."""
         return self.recipe in TRANSDUCTIVE
 
 

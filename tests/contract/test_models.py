@@ -1,4 +1,4 @@
-"""What every model must do, whichever recipe made it.
+"""Promises of every model, whichever recipe made it.
 
 Each recipe is trained once, tiny, on planted data; every test below runs over all of them.
 """
@@ -17,30 +17,30 @@ import numba
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import Bundle, open_bundle
+from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Encoded, concatenate
 from fullrank.errors import DocumentRefused
-from fullrank.explain import explain
 from fullrank.live import Operation, View
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.models.expansion import ExpansionModel
 from fullrank.models.registry import load_model
+from fullrank.models.unseen import without_unseen
+from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
-from fullrank.unseen.columns import known
+from fullrank.retrieval.explain import explain
 from tests.api.support import running
+from tests.clicked import with_clicks
 from tests.contract.cases import CASES, Case
 from tests.contract.twins import twin_of
 from tests.live import flat
 from tests.planted import write_lines, write_planted, write_planted_links
 from trainer.collection import Collection, read_collection
 from trainer.evaluation.evaluate import evaluate, query_texts
-from trainer.features.clicks import with_clicks
 from trainer.indexing.index import index
-from trainer.progress import Reporter
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear.parameters import compile_model, encode_corpus, encode_judged, start
+from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.train import Candidate, Trainer, train
-from trainer.training.validation import scan_documents, scan_queries
 
 QUIET = Reporter(quiet=True)
 NASTY = [
@@ -60,7 +60,7 @@ NASTY = [
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A case's bundle as it is served, and the collection it was trained on."""
+    """The bundle of a case as it is served, and the collection that it was trained on."""
 
     case: Case
     folder: Path
@@ -70,17 +70,17 @@ class Trained:
 
     @property
     def documents(self) -> list[dict[str, str]]:
-        """The documents' text fields, and their clicked text for models that take it for one."""
+        """The text fields of the documents, with their clicked text for models that use it."""
         found = with_clicks(self.collection).documents
         return [document.texts(["title", "text", "clicked"]) for document in found]
 
     @property
     def recipe(self) -> Recipe:
-        """With its overrides."""
+        """The recipe with the overrides of the case."""
         return load_recipe(self.case.recipe).override(self.case.overrides)
 
     def in_memory(self) -> tuple[Trainer, Candidate]:
-        """The same training again, up to the model in memory."""
+        """Train again, up to the model in memory."""
         out = self.folder.parent / "again"
         trainer = Trainer(self.collection, QUIET, out, "again", seed=1, threads=1, resume=False)
         return trainer, trainer.search(self.recipe)
@@ -96,7 +96,7 @@ def _one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.label.replace(" ", "-"))
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """One case, trained with one thread and seed 1."""
+    """Train one case with one thread and seed 1."""
     case: Case = request.param
     root = tmp_path_factory.mktemp("contract")
     folder = (write_planted_links if case.links else write_planted)(root / "collection")
@@ -114,28 +114,27 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 @pytest.fixture(scope="module")
 def again(trained: Trained) -> tuple[Trainer, Candidate]:
-    """The case trained a second time, in memory only."""
+    """Train the case a second time, in memory only."""
     return trained.in_memory()
 
 
 def same(a: Encoded, b: Encoded) -> bool:
-    """Bit for bit."""
+    """Tell whether two encodings are equal bit for bit."""
     return all(
-        getattr(a, name).dtype == getattr(b, name).dtype
-        and np.array_equal(getattr(a, name), getattr(b, name))
-        for name in ("dense", "indptr", "indices", "weights", "bias")
-    ) and (a.width == b.width)
+        mine.dtype == other.dtype and np.array_equal(mine, other)
+        for mine, other in zip(a.arrays().values(), b.arrays().values(), strict=True)
+    ) and (a.sparse.width == b.sparse.width)
 
 
 def is_mapped(array: object) -> bool:
-    """Whether an array, or what it is a view of, lies in a file."""
+    """Tell whether an array, or the array that it views, is mapped from a file."""
     while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
         array = array.base
     return isinstance(array, np.memmap | mmap.mmap)
 
 
-def test_planted_data_is_learned(trained: Trained) -> None:
-    """MAP 1 is the known best answer; a latent part or a whole W finds it, a diagonal beats overlap by a margin."""
+def test_training_finds_the_planted_answers(trained: Trained) -> None:
+    """MAP 1 is the known best answer: a dense part or a full W reaches it, a diagonal beats overlap by a margin."""
     split = "valid" if trained.case.links else "test"
     excluded = ["train"] if trained.case.links else ["train", "valid"]
     found = evaluate(trained.bundle, trained.collection, split, excluded)
@@ -151,30 +150,30 @@ def test_planted_data_is_learned(trained: Trained) -> None:
     assert trained.bundle.card["table"][0]["map"] <= 1
 
 
-def test_exact_mode_is_the_dense_product(trained: Trained) -> None:
+def test_exact_mode_equals_the_product_of_full_matrices(trained: Trained) -> None:
     """The golden property: scores are qᵀWd, with W read from the stored parts, on every query."""
     bundle = trained.bundle
     twin = twin_of(bundle.model.parts(), bundle.encoded, transductive=trained.case.transductive)
-    learned, exact = twin.scores(trained.queries, trained.documents)
+    dense, lexical = twin.scores(trained.queries, trained.documents)
     bias = bundle.encoded.bias.astype(np.float64)
-    wanted = learned + exact + bias
-    tolerance = 2e-6 * (1 + np.abs(learned) + np.abs(exact))
+    wanted = dense + lexical + bias
+    tolerance = 2e-6 * (1 + np.abs(dense) + np.abs(lexical))
     rankings = bundle.retriever.search(
         bundle.model.encode_queries(trained.queries), len(trained.documents)
     )
     for i, ranking in enumerate(rankings):
         rows = ranking.rows
         assert sorted(rows.tolist()) == list(range(len(trained.documents)))
-        np.testing.assert_array_less(np.abs(ranking.learned - learned[i, rows]), tolerance[i, rows])
-        np.testing.assert_array_less(np.abs(ranking.exact - exact[i, rows]), tolerance[i, rows])
+        np.testing.assert_array_less(np.abs(ranking.dense - dense[i, rows]), tolerance[i, rows])
+        np.testing.assert_array_less(np.abs(ranking.lexical - lexical[i, rows]), tolerance[i, rows])
         np.testing.assert_array_equal(ranking.bias, bias[rows])
-        # The order is that of W too, wherever W tells two documents apart.
+        # The order is that of W too, wherever two scores differ by more than the tolerance.
         slack = 2 * tolerance[i].max()
         assert (np.diff(wanted[i, rows]) <= slack).all()
 
 
-def test_top_k_is_the_head_of_the_full_ranking(trained: Trained) -> None:
-    """Ties by row, and a short answer is the beginning of the long one, bit for bit."""
+def test_the_top_k_is_the_head_of_the_full_ranking(trained: Trained) -> None:
+    """Ties are ordered by row, and a shorter result is the head of a longer one, bit for bit."""
     bundle = trained.bundle
     queries = bundle.model.encode_queries(trained.queries)
     full = bundle.retriever.search(queries, len(trained.documents))
@@ -186,8 +185,8 @@ def test_top_k_is_the_head_of_the_full_ranking(trained: Trained) -> None:
         assert short.certified
 
 
-def test_batch_equals_single(trained: Trained) -> None:
-    """A text has the same bits among others as alone."""
+def test_a_batch_of_queries_equals_its_queries_one_by_one(trained: Trained) -> None:
+    """A text has the same bits in a batch as alone."""
     model, retriever = trained.bundle.model, trained.bundle.retriever
     batch = model.encode_queries(trained.queries)
     rankings = retriever.search(batch, 10)
@@ -206,7 +205,7 @@ def test_batch_equals_single(trained: Trained) -> None:
 def test_same_seed_and_one_thread_give_the_same_bits(
     trained: Trained, again: tuple[Trainer, Candidate]
 ) -> None:
-    """Twice trained, and once through the disk: at tolerance 0 in every array and string."""
+    """Two trainings, one stored and loaded, are equal at tolerance 0 in every array and string."""
     stored, fresh = trained.bundle.model.parts(), again[1].fitted.model.parts()
     assert stored.config == fresh.config
     assert stored.arrays.keys() == fresh.arrays.keys()
@@ -219,12 +218,14 @@ def test_same_seed_and_one_thread_give_the_same_bits(
     assert same(trained.bundle.encoded, again[1].fitted.documents)
 
 
-def test_saved_equals_memory(trained: Trained, again: tuple[Trainer, Candidate]) -> None:
+def test_a_saved_model_equals_the_one_in_memory(
+    trained: Trained, again: tuple[Trainer, Candidate]
+) -> None:
     """Memory, loaded and mapped give equal scores at tolerance 0."""
     candidate = again[1].fitted
     bundle = trained.bundle
     for name in ("dense", "indices", "weights", "bias"):
-        array = getattr(bundle.encoded, name)
+        array = bundle.encoded.arrays()[name]
         assert is_mapped(array) or not array.size, name
     rebuilt = load_model(candidate.model.parts())
     memory = candidate.model.encode_queries(trained.queries)
@@ -238,8 +239,8 @@ def test_saved_equals_memory(trained: Trained, again: tuple[Trainer, Candidate])
         np.testing.assert_array_equal(a.scores, b.scores)
 
 
-def test_documents_that_training_did_not_see_are_indexed(trained: Trained, tmp_path: Path) -> None:
-    """Batch by batch into a bundle of the same model: what its own front door makes of them."""
+def test_documents_unknown_to_training_can_be_indexed(trained: Trained, tmp_path: Path) -> None:
+    """Indexing batch by batch stores the encoding of the model's public encoder."""
     given = [{"_id": f"new{i:02}", "text": text} for i, text in enumerate(NASTY)]
     given += [{"_id": d.id, **d.fields} for d in trained.collection.documents[::3]]
     write_lines(tmp_path / "corpus.jsonl", given)
@@ -254,7 +255,7 @@ def test_documents_that_training_did_not_see_are_indexed(trained: Trained, tmp_p
 
 
 def test_explanations_add_up_to_the_score(trained: Trained) -> None:
-    """learned + exact + bias, and the words of each part."""
+    """The parts and the words add up to the score."""
     bundle = trained.bundle
     rankings = bundle.retriever.search(bundle.model.encode_queries(trained.queries), 3)
     for text, ranking in zip(trained.queries, rankings, strict=True):
@@ -262,19 +263,19 @@ def test_explanations_add_up_to_the_score(trained: Trained) -> None:
             query = bundle.model.encode_queries([text])
             terms = bundle.model.query_terms(text)
             found = explain(terms, bundle.retriever, query, row, limit=1000)
-            assert found.learned == pytest.approx(ranking.learned[place], rel=1e-5, abs=1e-5)
-            assert found.exact == pytest.approx(ranking.exact[place], rel=1e-5, abs=1e-5)
+            assert found.dense == pytest.approx(ranking.dense[place], rel=1e-5, abs=1e-5)
+            assert found.lexical == pytest.approx(ranking.lexical[place], rel=1e-5, abs=1e-5)
             assert found.bias == ranking.bias[place]
-            total = sum(word.learned + word.exact for word in found.words)
+            total = sum(word.dense + word.lexical for word in found.words)
             assert total + found.bias == pytest.approx(ranking.scores[place], rel=1e-5, abs=1e-5)
 
 
-def test_live_documents_rank_as_if_they_had_always_been_there(trained: Trained) -> None:
-    """Added, replaced and deleted: the same order and the same bits as one piece with the same documents."""
+def test_live_documents_rank_like_documents_of_the_bundle(trained: Trained) -> None:
+    """Added, replaced and deleted documents give the order and bits of one bundle with the same documents."""
     bundle = trained.bundle
     view = View.of(bundle)
     if isinstance(bundle.model, ExpansionModel):
-        with pytest.raises(DocumentRefused, match="takes no live documents"):
+        with pytest.raises(DocumentRefused, match="supports no live documents"):
             view.apply([Operation(1, "new", {"text": "tell1a"})])
         return
     ids = list(bundle.documents.ids)
@@ -284,7 +285,7 @@ def test_live_documents_rank_as_if_they_had_always_been_there(trained: Trained) 
     for cut in range(0, len(writes), 4):
         part = enumerate(writes[cut : cut + 4], start=cut + 1)
         view = view.apply([Operation(seq, id, fields) for seq, (id, fields) in part])
-    left = {id: {} for id in ids if id not in (ids[0], ids[3], ids[5])}
+    left: dict[str, dict[str, Any]] = {id: {} for id in ids if id not in (ids[0], ids[3], ids[5])}
     here, documents = flat(view, left, new)
     truth = Retriever(documents, view.encoder.scorer(documents))
     for text in [*trained.queries, "unheard", "neverseen decoy1 unheard"]:
@@ -299,30 +300,30 @@ def test_live_documents_rank_as_if_they_had_always_been_there(trained: Trained) 
         terms = view.model.query_terms(text)
         for hit in found.hits[:2]:
             why = hit.part.explain(terms, query, hit.row)
-            assert why.learned == pytest.approx(hit.learned, rel=1e-5, abs=1e-5)
-            assert why.exact == pytest.approx(hit.exact, rel=1e-5, abs=1e-5)
+            assert why.dense == pytest.approx(hit.dense, rel=1e-5, abs=1e-5)
+            assert why.lexical == pytest.approx(hit.lexical, rel=1e-5, abs=1e-5)
 
 
-def test_a_document_without_a_known_word_is_found_by_its_own(trained: Trained) -> None:
+def test_a_document_of_unknown_words_is_found_by_them(trained: Trained) -> None:
     bundle = trained.bundle
     if isinstance(bundle.model, ExpansionModel):
         return
     view = View.of(bundle).apply([Operation(1, "new", {"title": "", "text": "qqxx qqzz"})])
     asked = view.search(view.model.encode_queries(["qqzz"]), 1000)
     [hit] = [hit for hit in asked.hits if hit.id == "new"]
-    assert hit.exact > 0
+    assert hit.lexical > 0
     other = view.search(view.model.encode_queries(["qqyy"]), 1000)
     [without] = [hit for hit in other.hits if hit.id == "new"]
     model = bundle.live_model
     assert model is not None
-    # In few buckets of the model's own, words that have nothing in common meet.
+    # A model with few trained buckets puts unrelated words into one.
     if not model.rule.words.buckets:
-        assert without.exact == 0
+        assert without.lexical == 0
     if not bundle.model.n_dense:
         assert asked.hits[0].id == "new"
 
 
-def test_a_model_with_rows_for_unseen_words_comes_back_from_its_parts(trained: Trained) -> None:
+def test_a_model_with_features_for_unknown_words_is_loaded_unchanged(trained: Trained) -> None:
     model = trained.bundle.live_model
     if model is None:
         assert isinstance(trained.bundle.model, ExpansionModel)
@@ -334,10 +335,10 @@ def test_a_model_with_rows_for_unseen_words_comes_back_from_its_parts(trained: T
     assert same(found.encode_queries(trained.queries), model.encode_queries(trained.queries))
     given = trained.documents[::5]
     assert same(found.encode_documents(given), model.encode_documents(given))
-    # One by one the same bits, and what the model itself says is untouched.
+    # One by one the same bits, and the encoding of the model itself is unchanged.
     one = concatenate([model.encode_queries([text]) for text in trained.queries])
     assert same(one, model.encode_queries(trained.queries))
-    own = known(one, trained.bundle.model.n_sparse)
+    own = without_unseen(one, trained.bundle.model.n_sparse)
     assert same(own, trained.bundle.model.encode_queries(trained.queries))
 
 
@@ -348,14 +349,14 @@ def assert_one_table(parts: Parts) -> None:
     np.testing.assert_array_equal(parts.arrays["document.table"], parts.arrays["query.table"][rows])
 
 
-def test_the_service_answers_as_retrieval_does(trained: Trained) -> None:
-    """Over HTTP: the same documents, scores and parts, certified, explained, for queries that training did not see."""
+def test_the_service_returns_the_results_of_retrieval(trained: Trained) -> None:
+    """Over HTTP: the same documents, scores and parts, certified and explained, for queries unknown to training."""
     texts = [text for text in trained.queries if text.strip()][:8]
 
     async def ask() -> list[dict[str, Any]]:
         async with running(trained.folder.parent / "bundles") as client:
-            wishes = [{"query": text, "limit": 5, "explain": True} for text in texts]
-            replies = [await client.post("/v1/search", json=wish) for wish in wishes]
+            requests = [{"query": text, "limit": 5, "explain": True} for text in texts]
+            replies = [await client.post("/v1/search", json=request) for request in requests]
         assert [reply.status_code for reply in replies] == [200] * len(texts)
         return [reply.json() for reply in replies]
 
@@ -368,46 +369,46 @@ def test_the_service_answers_as_retrieval_does(trained: Trained) -> None:
         assert [hit["score"] for hit in hits] == ranking.scores.tolist()
         for hit in hits:
             parts = hit["explanation"]
-            total = parts["learned"] + parts["exact"] + parts["bias"]
+            total = parts["dense"] + parts["lexical"] + parts["bias"]
             assert total == pytest.approx(hit["score"], rel=1e-12, abs=1e-12)
 
 
-def test_training_and_serving_encode_alike(
+def test_training_and_serving_encode_the_same(
     trained: Trained, again: tuple[Trainer, Candidate]
 ) -> None:
-    """What training measured is, bit for bit, what the served model makes of the same texts."""
+    """Training measures, bit for bit, the encodings that the served model computes."""
     trainer, candidate = again[0], again[1].fitted
     served = trained.bundle.model
     encoded = served.encode_documents(trained.documents)
     learned_bias = candidate.documents.bias
     wanted = replace(encoded, bias=learned_bias)
     if trained.case.transductive:
-        # The corpus has vectors of its own; a text that training did not see is read through W on both sides.
+        # Documents of the corpus have trained vectors; a new text is encoded through W on both sides.
         assert not np.array_equal(encoded.dense, candidate.documents.dense)
         wanted = replace(wanted, dense=candidate.documents.dense)
         assert_one_table(served.parts())
     assert same(candidate.documents, wanted)
     np.testing.assert_array_equal(encoded.bias, np.float32(np.median(learned_bias)))
-    rows = np.arange(0, len(trainer.collection.corpus.query_ids), 5)
-    ids = [trainer.collection.corpus.query_ids[row] for row in rows.tolist()]
+    rows = np.arange(0, len(trainer.corpus.query_ids), 5)
+    ids = [trainer.corpus.query_ids[row] for row in rows.tolist()]
     texts = query_texts(trained.collection, served, ids)
     assert same(candidate.encode(rows), served.encode_queries(texts))
 
 
-def test_validations_scan_agrees_with_the_compiled_model(
+def test_the_scan_of_validation_agrees_with_the_compiled_model(
     trained: Trained, again: tuple[Trainer, Candidate]
 ) -> None:
-    """The quick scores that choose an epoch are those of the model that is written, whatever was learned."""
+    """The quick scores that choose an epoch equal those of the written model."""
     trainer, recipe = again[0], trained.recipe
     if recipe.system != "linear" or recipe.model.latent == "lsi":
-        return  # not scanned, or nothing to scan for
-    features, rng = trainer.workshop.features(recipe.model), np.random.default_rng(3)
+        return  # this system has no scan, or this case no queries
+    features, rng = trainer.context.features(recipe.model), np.random.default_rng(3)
     parameters = start(features, recipe.train, rng)
     parameters.D *= rng.random(parameters.D.shape, np.float32) * 3
     if recipe.model.bias:
         parameters.bias += rng.standard_normal(parameters.bias.shape, np.float32)
     model = compile_model(features, parameters)
-    rows = np.arange(0, len(trainer.collection.corpus.query_ids), 3)
+    rows = np.arange(0, len(trainer.corpus.query_ids), 3)
     scanned = Retriever(scan_documents(features, parameters)).scores(
         scan_queries(features, parameters, rows)
     )

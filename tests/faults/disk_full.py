@@ -11,24 +11,28 @@ import json
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+from prometheus_client.parser import text_string_to_metric_families
 
-from fullrank.bundle.catalog import find_bundle, list_bundles, verify_bundle
+from fullrank.bundle import find_bundle, list_bundles, verify_bundle
 from fullrank.errors import BundleError
 from service.documents.compact import compact
 from service.documents.log import FILE
 from tests.api.support import AUTH, CORPUS, at, make_bundle, served
 
 MB = 1 << 20
-DISK_MB = 12
+# Bundles, live documents, and 2.1 MB of metrics for each worker.
+DISK_MB = 16
 DOCUMENT = {"title": "cp", "text": "copy files to a remote host " * 40}
 
 
 class Disk:
-    """A tmpfs, and a file that takes what is left of it."""
+    """A tmpfs, and a file that fills it up."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +65,7 @@ class Run:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def write(self, lines: int = 1) -> httpx.Response:
-        """A new write; noted where it was acknowledged."""
+        """Write new documents; remember them if they were acknowledged."""
         self.sent += 1
         ids = [f"d/{self.sent}/{i}" for i in range(lines)]
         if lines == 1:
@@ -75,7 +79,7 @@ class Run:
         return response
 
     def read(self) -> None:
-        """Searches go on, and what was acknowledged is there, once."""
+        """Check that searches go on, and that each acknowledged document is there once."""
         seq = max(0, len(self.kept))
         body: dict[str, Any] = {"query": "copy files", "limit": 100, "min_seq": seq}
         reply = self.client.post("/v1/search", json=body)
@@ -99,7 +103,7 @@ class Run:
         for lines in (1, 40):
             assert self.write(lines).status_code == 200
         self.disk.fill(leave=(number % 5) * 16_384)
-        # What is left holds some more writes, or none.
+        # The space that is left is enough for a few more writes, or for none.
         for lines in (1, 40, 40, 40, 40, 40, 40):
             response = self.write(lines)
             self.read()
@@ -111,6 +115,10 @@ class Run:
         self.publish()
         self.swap()
         self.read()
+        # Routes and statuses not seen before: metrics that need room of their own.
+        for path in ("/livez", "/", f"/v1/documents/none-{number}", "/v1/models/none"):
+            self.client.get(path)
+        self.client.get("/metrics").raise_for_status()
         self.disk.empty()
         for lines in (1, 40):
             response = self.write(lines)
@@ -136,7 +144,7 @@ class Run:
         assert not list(self.root.glob("*/.tmp-*"))
 
     def swap(self) -> None:
-        """A swap that cannot be noted is refused, and what serves goes on."""
+        """A swap that cannot be written is refused, and the old version keeps serving."""
         serving = self.client.get("/readyz").json()
         versions = [info.version for info in list_bundles(self.root)]
         [other] = [version for version in versions if version != serving["model"]]
@@ -150,12 +158,35 @@ class Run:
 
 
 def number(client: httpx.Client, id: str) -> int | None:
-    """The n of a document as it is served; None where it is not there."""
+    """Return the field n of a served document; None if the document does not exist."""
     response = client.get(f"/v1/documents/{id}")
     if response.status_code == 404:
         return None
     assert response.status_code == 200, response.text
     return int(response.json()["fields"]["n"])
+
+
+def workers(client: httpx.Client) -> set[float]:
+    """The process ids of the workers, and a look at all metrics."""
+    samples = [
+        sample
+        for family in text_string_to_metric_families(client.get("/metrics").text)
+        for sample in family.samples
+    ]
+    assert sum(s.value for s in samples if s.name == "fullrank_requests_total") > 0
+    found = {s.value for s in samples if s.name == "fullrank_worker_process_id"}
+    assert len(found) == 2
+    return found
+
+
+def both_workers(client: httpx.Client) -> set[float]:
+    """Wait until both workers have written their metrics: the first answer may come before the second worker runs."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with suppress(AssertionError):
+            return workers(client)
+        time.sleep(0.1)
+    return workers(client)
 
 
 def main(folder: Path, rounds: int) -> dict[str, Any]:
@@ -165,14 +196,21 @@ def main(folder: Path, rounds: int) -> dict[str, Any]:
     root = folder / "bundles"
     for hour in (1, 2):
         make_bundle(root, "docs", n_dense=hour, created=at(hour))
-    settings = {"FULLRANK_PRELOAD": "true", "FULLRANK_LOG_LEVEL": "error"}
+    settings: dict[str, Any] = {
+        "FULLRANK_PRELOAD": "true",
+        "FULLRANK_LOG_LEVEL": "error",
+        # On the disk that fills up: a worker that counts must not end for lack of room.
+        "FULLRANK_METRICS_FOLDER": str(folder / "metrics"),
+    }
     with (
         served(root, workers=2, **settings) as url,
         httpx.Client(base_url=url, timeout=30) as client,
     ):
         run = Run(disk, root, client)
+        before = both_workers(client)
         for turn in range(rounds):
             run.round(turn)
+        assert workers(client) == before, "a worker died"
         # With room again all of it succeeds.
         made = compact(find_bundle(root, "docs"), root / FILE)
         verify_bundle(made.path)

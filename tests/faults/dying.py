@@ -1,6 +1,6 @@
 """The service with workers that kill themselves at one step of a swap.
 
-    FULLRANK_TEST_DIE=<file> python -m tests.faults.dying [--activate BUNDLES VERSION, as the command line would]
+    TEST_DIE=<file> python -m tests.faults.dying [--activate BUNDLES VERSION, as the command line would]
 
 The file holds "<who> <step> <before|after>": the coordinator, or a follower in another process. It is removed by the
 one that dies, so one dies.
@@ -22,39 +22,39 @@ from service.models import follower, swap
 from service.models.follower import Follower
 from service.models.livefile import LiveFile
 from service.models.loader import Loader
-from service.models.serving import Shelf
+from service.models.serving import LoadedModels
 from service.models.state import STATE
 from service.models.swap import Swap
 from service.models.workers import Presence
 from service.process.run import run
 from service.settings import Settings
 
-FILE = "FULLRANK_TEST_DIE"
+FILE = "TEST_DIE"
 # (object, name of the function) by step.
 COORDINATOR = {
     "find": (swap, "find"),
     "propose": (swap, "propose"),
-    "prepared": (Swap, "_prepared"),
+    "prepared": (Swap, "wait_until_prepared"),
     "sync": (os, "fsync"),
     "replace": (Path, "replace"),
-    "note": (swap, "write_state"),
+    "state": (swap, "write_state"),
     "withdraw": (LiveFile, "close"),
-    "settle": (Swap, "_settled"),
+    "settle": (Swap, "wait_until_settled"),
 }
 FOLLOWER = {
-    "look": (follower, "read_proposal"),
+    "check": (follower, "read_proposal"),
     "load": (Loader, "open"),
-    "prepare": (Follower, "_prepare"),
-    "report": (Presence, "say"),
-    "follow": (Follower, "_follow"),
-    "switch": (Shelf, "switch"),
+    "prepare": (Follower, "prepare"),
+    "report": (Presence, "publish"),
+    "follow": (Follower, "follow"),
+    "switch": (LoadedModels, "switch"),
 }
-# What a process does all the time, or when it starts: counted only while it takes part in a swap.
+# Some steps also happen at start or all the time: they count only while the process takes part in a swap.
 _taking_part = {"coordinator": False, "follower": False}
 
 
 def create_app() -> FastAPI:
-    """What each worker makes."""
+    """Make the app of each worker."""
     arm()
     return app.create_app()
 
@@ -64,7 +64,7 @@ def arm() -> None:
     for who, steps in (("coordinator", COORDINATOR), ("follower", FOLLOWER)):
         for step, (owner, name) in steps.items():
             setattr(owner, name, _mortal(getattr(owner, name), who, step))
-    _marking(Swap, "_run", "coordinator")
+    _marking(Swap, "run", "coordinator")
     come_up = Follower.start
 
     def start(self: Follower) -> None:
@@ -93,8 +93,8 @@ def _mortal(real: Callable[..., Any], who: str, step: str) -> Callable[..., Any]
             return real(*arguments, **named)
         _die(f"{who} {step} before")
         result = real(*arguments, **named)
-        # A look that found no proposal is none.
-        if step != "look" or result is not None:
+        # A check that finds no proposal is not a step of a swap.
+        if step != "check" or result is not None:
             _die(f"{who} {step} after")
         return result
 

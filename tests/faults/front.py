@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-# What a command is answered with, whatever it asked. The truth is told in the modes that are not here.
+# Answers to any command. In the other modes, answers are true or changed.
 LIES: dict[str, bytes] = {
     "ok": b"+OK\r\n",
     "integer": b":5\r\n",
@@ -99,11 +99,11 @@ class Front:
             writer.write(truth[: len(truth) // 2])
             return False
         await asyncio.sleep(self.delay_s)
-        writer.write(self._said(mode, truth))
+        writer.write(self._reply(mode, truth))
         await writer.drain()
         return True
 
-    def _said(self, mode: str, truth: bytes) -> bytes:
+    def _reply(self, mode: str, truth: bytes) -> bytes:
         if mode in LIES:
             return LIES[mode]
         if mode == "noise":

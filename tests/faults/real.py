@@ -36,7 +36,7 @@ def start(
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of the service and all its workers at once; of what is left, when some are gone."""
+    """kill -9 of the service and all its workers at once; some may have ended already."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""Every way a bundle can be wrong on disk: refused with the reason, and what served goes on serving.
+"""Every way a bundle can be damaged on disk: it is refused with the reason, and the old model keeps serving.
 
 The bundle has everything a bundle can have: a learned part, an index with the cells of the fast mode, columns.
 """
@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import open_bundle, read_manifest
+from fullrank.bundle import open_bundle, read_manifest
 from fullrank.bundle.manifest import CELLS
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of bundles: "whole", to be damaged, and "old", which serves."""
+    """A folder of bundles: "whole" will be damaged, "old" serves."""
     root = tmp_path_factory.mktemp("intact")
     documents = [
         Document(
@@ -84,7 +84,7 @@ def swapped(one: str, other: str, *, forged: bool = False) -> Damage:
 
 
 def pickled(name: str) -> Damage:
-    """An object array: reading it would run what it says."""
+    """An object array: unpickling it would run its content."""
 
     def damage(path: Path) -> None:
         class Trap:
@@ -122,7 +122,7 @@ def pipe(path: Path) -> None:
     os.mkfifo(path / "golden.jsonl")
 
 
-# What was done, and a part of the reason that it is refused with.
+# The damage, and a part of the reason in the refusal.
 DAMAGES: dict[str, tuple[Damage, str]] = {
     "wrong shape": (
         array("documents/dense.npy", lambda a: a[:, :-1].copy()),
@@ -220,7 +220,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda path: (path / "index" / "more.npy").touch(),
         "index/more.npy: not in the manifest",
     ),
-    "pipe": (pipe, "golden.jsonl: not a plain file"),
+    "pipe": (pipe, "golden.jsonl: not a regular file"),
     "cells of noise": (cells(b"IwFlnoise"), "cells.faiss"),
     "cells of nothing": (cells(b""), "cells.faiss"),
     "cells cut short": (
@@ -263,8 +263,8 @@ async def refused(client: httpx.AsyncClient, root: Path, reason: str) -> None:
     assert answer["hits"]
 
 
-async def test_what_is_wrong_is_refused_and_the_old_model_serves(root: Path) -> None:
-    """Each class of damage once, then the intact bundle: it is taken."""
+async def test_a_damaged_bundle_is_refused_and_the_old_model_keeps_serving(root: Path) -> None:
+    """Each kind of damage once, then the intact bundle, which is accepted."""
     path = whole(root)
     copy = root.parent / "copy"
     shutil.copytree(path, copy)
@@ -281,8 +281,8 @@ async def test_what_is_wrong_is_refused_and_the_old_model_serves(root: Path) -> 
         assert (await activate(client, path.name)).status_code == 200
 
 
-async def test_a_byte_of_any_file(root: Path) -> None:
-    """Each file with a bit flipped, a byte less, and gone; of every sixth the service is asked too."""
+async def test_a_changed_byte_in_any_file_is_refused(root: Path) -> None:
+    """Each file with a flipped bit, one byte shorter, and removed; every sixth case also over HTTP."""
     path = whole(root)
     draw = random.Random(1)
     files = names(path)
@@ -305,7 +305,7 @@ async def test_a_byte_of_any_file(root: Path) -> None:
 
 
 def refuses(path: Path) -> str | None:
-    """Why a bundle is refused; None where it is not."""
+    """Return why a bundle is refused; None if it is accepted."""
     try:
         open_bundle(path)
     except BundleError as error:
@@ -325,20 +325,20 @@ def flips_of_the_manifest(path: Path, places: range) -> int:
     """Each flip is refused, or changes nothing that the manifest says (a space, the case of an escape)."""
     file = path / "manifest.json"
     content = file.read_bytes()
-    said = read_manifest(path)
+    manifest = read_manifest(path)
     count = 0
     for place in places:
         for bit in range(8) if places.step == 1 else (place % 8,):
             flip(file, place, bit)
             if _reads(path):
-                assert read_manifest(path) == said, (place, bit)
+                assert read_manifest(path) == manifest, (place, bit)
             else:
                 count += 1
             file.write_bytes(content)
     return count
 
 
-async def test_a_bit_of_the_manifest(root: Path) -> None:
+async def test_a_changed_bit_of_the_manifest_is_refused_or_harmless(root: Path) -> None:
     """A bit of every 41st byte."""
     path = whole(root)
     size = (path / "manifest.json").stat().st_size
@@ -346,7 +346,9 @@ async def test_a_bit_of_the_manifest(root: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_every_bit_of_the_manifest_and_thousands_of_the_files(root: Path) -> None:
+async def test_every_changed_bit_of_the_manifest_and_thousands_in_files_are_refused_or_harmless(
+    root: Path,
+) -> None:
     """All bits of the manifest, and 5,000 random ones of the files, each file as often as the others."""
     path = whole(root)
     size = (path / "manifest.json").stat().st_size

@@ -15,7 +15,7 @@ ALONE = ["unshare", "--mount", "--map-root-user"]
 
 
 def filled(folder: Path, rounds: int) -> dict[str, int]:
-    """So many times full and empty again; what was done."""
+    """Fill and empty the disk this many times; return what was done."""
     command = [*ALONE, sys.executable, "-m", "tests.faults.disk_full", str(folder), str(rounds)]
     done = subprocess.run(
         command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60 + 30 * rounds
@@ -24,14 +24,16 @@ def filled(folder: Path, rounds: int) -> dict[str, int]:
     counts = json.loads(done.stdout)
     assert counts["rounds"] == counts["publish refused"] == counts["compact refused"] == rounds
     assert counts["writes refused"] == rounds
-    # Some bytes may be left for the note of a swap, but not every time.
+    # A few bytes may be left for the state of a swap, but not every time.
     assert counts.get("swaps refused", 0) > 0
     assert counts["acknowledged"] > 0
     assert counts["lost"] == 0
     return dict(counts)
 
 
-def test_a_full_disk_is_a_clean_error_and_passes(tmp_path: Path, a_namespace: None) -> None:
+def test_a_full_disk_is_a_clean_error_and_the_service_recovers(
+    tmp_path: Path, a_namespace: None
+) -> None:
     """Twice full."""
     filled(tmp_path / "disk", 2)
 

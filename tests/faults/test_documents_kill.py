@@ -1,4 +1,4 @@
-"""The whole service killed during bulk writes: what was acknowledged is there, and nothing twice."""
+"""The whole service killed during bulk writes: acknowledged documents are there, none twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LINES = 40
 
 @dataclass
 class Writer:
-    """Bulk requests one after another until the service is gone.
+    """Send bulk requests one after another until the service is dead.
 
     kept     id → n of every acknowledged line
     unknown  the request that got no answer: its key and its lines
@@ -37,7 +37,7 @@ class Writer:
         with httpx.Client(base_url=url, timeout=30) as client:
             while True:
                 self.sent += 1
-                # Half of the lines replace what is there, half are new.
+                # Half of the lines replace documents, half are new.
                 new = [f"{self.name}/{self.sent}/{i}" for i in range(LINES // 2)]
                 old = list(self.kept)[-LINES // 2 :]
                 lines = dict.fromkeys((*new, *old), self.sent)
@@ -88,15 +88,15 @@ def check(root: Path, url: str, writers: list[Writer]) -> None:
             assert client.get(f"/v1/documents/{id}").json()["fields"]["n"] == kept[id]
 
 
-def killed(root: Path, times: int) -> dict[str, int]:
-    """Kill the service so often at a random moment of bulk writes; what was done, and lost."""
+def killed(root: Path, kills: int) -> dict[str, int]:
+    """Kill the service at random moments of bulk writes; return what was done and lost."""
     make_bundle(root, "docs", created=at(1))
     draw = random.Random(1)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     writers = [Writer(f"w{i}") for i in range(3)]
     found_kept = 0
-    for _ in range(times):
+    for _ in range(kills):
         process = start(root, port, 2, FULLRANK_LOG_LEVEL="error")
         try:
             with httpx.Client(base_url=url, timeout=30) as client:

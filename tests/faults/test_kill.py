@@ -1,4 +1,4 @@
-"""A server killed in a stream of swaps comes back on what it acknowledged."""
+"""A server that is killed during swaps serves the version that it acknowledged last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.api.support import AUTH, at, free_port, make_bundle
 from tests.faults.real import kill, start
 
 
-def test_a_server_killed_while_swapping_comes_back_on_what_was_noted(tmp_path: Path) -> None:
+def test_a_server_killed_during_a_swap_serves_the_committed_version_again(tmp_path: Path) -> None:
     """3 times kill -9 at a random moment of a stream of swaps: every acknowledged one is kept."""
     versions = [make_bundle(tmp_path, name, created=at(1)) for name in ("one", "two")]
     draw = random.Random(1)
@@ -42,7 +42,7 @@ def test_a_server_killed_while_swapping_comes_back_on_what_was_noted(tmp_path: P
         if state is None:  # killed before the first swap
             assert acknowledged == 0
             continue
-        # The last one may have been noted though its answer was lost.
+        # The last swap may have been committed although its answer was lost.
         assert state.generation in (acknowledged, acknowledged + 1)
         process = start(tmp_path, port, FULLRANK_LOG_LEVEL="error")
         try:

@@ -1,8 +1,8 @@
-"""Ten times more than a worker can do: it goes on doing what it can, and says no to the rest at once.
+"""Ten times more load than a worker can serve: it keeps its goodput and refuses the rest at once.
 
-Requests leave on time whether or not earlier ones were answered (open_loop.py). A refusal costs a worker some 35 µs, so
-at ten times its peak it keeps 80 % of that where a ranking takes it three milliseconds or more; of quicker rankings
-there are refused more, and no slower, but saying no takes a greater part of it.
+Requests leave on time whether or not earlier ones were answered (open_loop.py). With rankings of 3 ms and more the
+goodput at ten times the load is at least 80 % of the peak. On a core of its own, the median refusal takes at most 5 ms.
+Quicker rankings lose a larger part to refusals, which cost a worker about 50 µs each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMMON = ["copy", "files", "remote", "host"]
 
 
 def documents(count: int) -> list[Document]:
-    """Of words that are as unequally frequent as words are."""
+    """Documents whose words have the frequencies of natural language, roughly."""
     draw = random.Random(1)
     words = [*COMMON, *(f"w{i}" for i in range(3000))]
     weights = [1 / (place + 1) for place in range(len(words))]
@@ -44,7 +44,7 @@ def documents(count: int) -> list[Document]:
 
 @contextmanager
 def on_core(number: int) -> Iterator[None]:
-    """What is started inside has one core, where there are several: server and load do not share one."""
+    """Processes started inside run on one core, so that server and load do not share one."""
     before = os.sched_getaffinity(0)
     cores = sorted(before)
     os.sched_setaffinity(0, {cores[number % len(cores)]})
@@ -55,7 +55,7 @@ def on_core(number: int) -> Iterator[None]:
 
 
 def load(url: str, rate: float, seconds: float, connections: int) -> dict[str, Any]:
-    """What the load generator says. Its own process has a core of its own."""
+    """Run the load generator in a process on another core; give its results."""
     host, _, port = url.removeprefix("http://").partition(":")
     arguments = [host, port, str(rate), str(seconds), str(connections)]
     with on_core(1):
@@ -72,7 +72,7 @@ def load(url: str, rate: float, seconds: float, connections: int) -> dict[str, A
 
 
 class Health(threading.Thread):
-    """Asks /readyz ten times a second until it is over, over one connection and over a new one in turn."""
+    """Ask /readyz ten times a second, on an open connection and on a new one, until the test ends."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class Health(threading.Thread):
         self.slowest = 0.0
 
     def run(self) -> None:
-        # Plain enough to take next to nothing of the processor: a client of httpx takes more than the service does.
+        # http.client needs little processor time; httpx needs more than the service does.
         with closing(HTTPConnection(self.host, timeout=10)) as kept:
             while not self.over.wait(0.1):
                 started = time.monotonic()
@@ -99,7 +99,7 @@ class Health(threading.Thread):
 
 
 def overload(url: str, peak: float, seconds: float) -> tuple[dict[str, Any], Health]:
-    """Ten times the peak for so long."""
+    """Send ten times the peak rate for so many seconds."""
     health = Health(url)
     health.start()
     try:
@@ -110,46 +110,50 @@ def overload(url: str, peak: float, seconds: float) -> tuple[dict[str, Any], Hea
     return found, health
 
 
-def test_overload_is_refused_and_the_rest_answered(tmp_path: Path) -> None:
-    """Some seconds of it, with small rankings: nothing is lost, nothing but 200 and 503, health green."""
-    make_bundle(tmp_path, "learned", documents(3000), n_dense=32, created=at(2))
+def test_overload_is_refused_and_other_requests_are_answered(tmp_path: Path) -> None:
+    """No connection is lost, all answers are 200 or 503, the worker stays ready.
+
+    Rankings on the event loop run one by one, so no queue forms and nothing is refused; here they run in threads.
+    """
+    make_bundle(tmp_path, "learned", documents(12_000), n_dense=512, created=at(2))
     with ExitStack() as stack:
         with on_core(0):
-            url = stack.enter_context(served(tmp_path, FULLRANK_MAX_QUEUE="16"))
+            url = stack.enter_context(
+                served(tmp_path, FULLRANK_MAX_QUEUE="16", FULLRANK_INLINE_MS="0")
+            )
         peak = load(url, 0, 1, 8)["ok_per_second"]
         found, health = overload(url, peak, 2)
         after = load(url, 0, 0.5, 4)
     assert set(found["answers"]) == {"200", "503"}
     assert found["lost"] == 0
     assert found["answers"]["200"] > 0.1 * peak * 2
-    assert found["ms"]["503"]["p50"] < 250
     assert set(health.statuses) == {200}
-    # What was too much has left nothing behind.
+    # Afterwards every request is answered again.
     assert set(after["answers"]) == {"200"}
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has had of the processors so far."""
+    """Processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.slow
 def test_ten_times_overload_leaves_four_fifths_of_the_peak(tmp_path: Path) -> None:
-    """Five rounds of the peak, ten times that for 6 seconds, the peak again; what holds is the median of the rounds.
+    """Five rounds of the peak, ten times that for 6 seconds, and the peak again; the bounds apply to the medians.
 
-    Rates are for a second of the processor that the server had: its core is also given to whatever else runs, more
-    while the load generator has the other one. Where nothing else runs these are the rates of the clock, also printed.
+    Goodput is per second of the server's processor time, because other processes use its core too, more of it while the
+    load generator occupies the other one. On an idle machine it equals the rate by the clock, which is also printed.
     """
     make_bundle(tmp_path, "learned", documents(19_000), n_dense=768, created=at(2))
-    kept, clock, slow_refusals, said = [], [], [], []
+    kept, clock, refusals_ms, report = [], [], [], []
     with ExitStack() as stack:
         with on_core(0):
             pid, port = stack.enter_context(service(tmp_path, 1))
         url = f"http://127.0.0.1:{port}"
 
         def peak() -> tuple[float, float]:
-            """Answers a second by the clock, and a second of the processor."""
+            """Answers per second of the clock, and per second of processor time."""
             began = processor_seconds(pid)
             asked = [load(url, 0, 1.5, clients) for clients in (2, 8)]
             answered = sum(found["answers"]["200"] for found in asked)
@@ -165,17 +169,17 @@ def test_ten_times_overload_leaves_four_fifths_of_the_peak(tmp_path: Path) -> No
             after = peak()
             kept.append(2 * found["answers"]["200"] / spent / (before[1] + after[1]))
             clock.append(2 * found["ok_per_second"] / (before[0] + after[0]))
-            slow_refusals.append(found["ms"]["503"]["p99"])
-            said.append(
+            refusals_ms.append(found["ms"]["503"]["p50"])
+            report.append(
                 f"peak {before[0]:.0f}/s, after {after[0]:.0f}/s; kept {kept[-1]:.3f}, by the clock "
                 f"{clock[-1]:.3f}; /readyz at most {health.slowest:.3f} s; {found}"
             )
             before = after
-            assert set(found["answers"]) == {"200", "503"}, said
-            assert found["lost"] == 0, said
-            assert found["missed"] < 0.02 * found["sent"], said
-            assert set(health.statuses) == {200}, said
-            assert health.slowest < 1, said
-    print("\n".join(said))  # noqa: T201 figures for who runs it with -s
-    assert statistics.median(kept) >= 0.8, said
-    assert statistics.median(slow_refusals) < 50, said
+            assert set(found["answers"]) == {"200", "503"}, report
+            assert found["lost"] == 0, report
+            assert found["missed"] < 0.02 * found["sent"], report
+            assert set(health.statuses) == {200}, report
+            assert health.slowest < 1, report
+    print("\n".join(report))  # noqa: T201 figures, shown with -s
+    assert statistics.median(kept) >= 0.8, report
+    assert statistics.median(refusals_ms) <= 5, report

@@ -1,4 +1,4 @@
-"""Redis broken in every way: no answer is wrong, none fails, and what it costs is bounded."""
+"""Redis broken in every way: no answer is wrong, none fails, and the delay is bounded."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import numpy as np
 import pytest
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from service.search.caching.cache import Embedding, Key
 from service.search.caching.redis_cache import RedisCache
 from service.telemetry.metrics import Metrics
@@ -33,14 +33,14 @@ async def ask(client: httpx.AsyncClient, query: str, url: str = "") -> dict[str,
     return answer_of(response.json())
 
 
-def test_every_lie_is_a_miss(tmp_path: Path) -> None:
+def test_every_wrong_value_is_a_miss(tmp_path: Path) -> None:
     """28 ways of speaking the protocol wrongly, 48 requests of 8 clients each: every answer is right."""
     make_bundle(tmp_path / "bundles", "learned", n_dense=8)
 
     async def scenario(url: str, redis: Front) -> None:
         async with running(tmp_path / "bundles", cache_entries=0) as client:
             expected = {query: await ask(client, query) for query in QUERIES}
-        options = {"cache_entries": 0, "redis_retry_ms": 1, "redis_gain": 0}
+        options = {"cache_entries": 0, "redis_retry_ms": 1, "redis_min_chars": 0}
         async with running(tmp_path / "bundles", redis_url=url, **options) as client:
 
             async def load() -> None:
@@ -71,10 +71,12 @@ def embedding(number: int) -> tuple[Key, Embedding]:
     key = Key.of("bundle", f"text {number}", 64, 10)
     row = Encoded(
         np.full((1, 64), number, np.float32),
-        np.array([0, 1], np.int64),
-        np.array([number % 10], np.int32),
-        np.ones(1, np.float32),
-        10,
+        Rows(
+            np.array([0, 1], np.int64),
+            np.array([number % 10], np.int32),
+            np.ones(1, np.float32),
+            10,
+        ),
         np.zeros(1, np.float32),
     )
     return key, Embedding(row, 1.0)
@@ -117,7 +119,7 @@ async def held_back(target: str, path: Path, seconds: float) -> AsyncIterator[st
 
 
 def test_a_cancelled_call_leaves_nothing_for_the_next(tmp_path: Path) -> None:
-    """1,500 reads of a real Redis 2 ms away, half of them cancelled at any moment: each gets its own value or none.
+    """1,500 reads of a real Redis 2 ms away, half of them cancelled at any moment: each gets its own value or nothing.
 
     First without the check of values, on the client alone, whose connections were once left with the reply of a
     cancelled call on them; then through the cache.
@@ -153,9 +155,8 @@ def test_a_cancelled_call_leaves_nothing_for_the_next(tmp_path: Path) -> None:
             cache = RedisCache(slow, metrics, ttl_s=60, timeout_s=5, retry_s=0.01)
             for number in range(50):
                 cache.put(*embedding(number))
-            while cache._tasks:
-                await asyncio.sleep(0.01)
-            client = cache._client
+            await cache.written()
+            client = cache.client
 
             async def plain(number: int) -> object:
                 return await client.get(f"fullrank:embedding:2:{embedding(number)[0].digest.hex()}")
@@ -187,7 +188,7 @@ def test_a_cancelled_call_leaves_nothing_for_the_next(tmp_path: Path) -> None:
         asyncio.run(scenario(url))
 
 
-def test_one_reply_out_of_step_does_not_put_all_later_ones_out_of_step(tmp_path: Path) -> None:
+def test_one_misplaced_reply_does_not_misplace_all_later_ones(tmp_path: Path) -> None:
     """A client that reuses a connection with an old reply on it: one miss, then every value is found again."""
 
     async def scenario(url: str, redis: Front) -> None:
@@ -195,9 +196,8 @@ def test_one_reply_out_of_step_does_not_put_all_later_ones_out_of_step(tmp_path:
         cache = RedisCache(url, metrics, ttl_s=60, timeout_s=1, retry_s=0.01)
         for number in range(5):
             cache.put(*embedding(number))
-        while cache._tasks:
-            await asyncio.sleep(0.01)
-        *others, one = cache._client.connection_pool._available_connections
+        await cache.written()
+        *others, one = cache.client.connection_pool._available_connections
         for other in others:
             await other.disconnect()
         await one.send_command("GET", f"fullrank:embedding:2:{embedding(4)[0].digest.hex()}")
@@ -208,7 +208,7 @@ def test_one_reply_out_of_step_does_not_put_all_later_ones_out_of_step(tmp_path:
         async def never_seen(*_: object, **__: object) -> bool:
             return False
 
-        one.can_read = never_seen  # the client's own guard, taken away
+        one.can_read = never_seen  # type: ignore[method-assign]  # disable the guard of the client
         assert await cache.get(embedding(0)[0]) is None
         await asyncio.sleep(0.05)  # for the connections to be dropped
         assert all([await cache.get(embedding(number)[0]) is not None for number in range(5)])
@@ -221,14 +221,19 @@ def test_one_reply_out_of_step_does_not_put_all_later_ones_out_of_step(tmp_path:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
 def test_redis_dying_under_load_costs_no_answer(tmp_path: Path, how: signal.Signals) -> None:
-    """400 requests of 8 clients, Redis gone after the first quarter: every answer is right."""
+    """400 requests of 8 clients; Redis dies after the first quarter. Every answer is right."""
     make_bundle(tmp_path / "bundles", "learned", n_dense=8)
 
     async def scenario() -> None:
         async with running(tmp_path / "bundles") as client:
             expected = {query: await ask(client, query) for query in QUERIES}
         with redis_process(tmp_path) as (url, process):
-            options = {"redis_url": url, "cache_entries": 0, "redis_retry_ms": 100, "redis_gain": 0}
+            options = {
+                "redis_url": url,
+                "cache_entries": 0,
+                "redis_retry_ms": 100,
+                "redis_min_chars": 0,
+            }
             async with running(tmp_path / "bundles", **options) as client:
                 asked = 0
 
@@ -250,7 +255,7 @@ def test_redis_dying_under_load_costs_no_answer(tmp_path: Path, how: signal.Sign
 
 
 TIMEOUT_MS = 20
-# Of p99, beyond the one timeout that a request may wait for: what the work of giving up costs on a busy machine.
+# The p99 above the one timeout that a request may wait for: giving up takes time on a busy machine.
 SLACK_MS = 20
 SECONDS = 6.0
 WORDS = "copy move files remote host list ssh directory rename log over a the of"
@@ -268,10 +273,10 @@ def test_a_broken_redis_under_load(tmp_path: Path, how: str) -> None:
     draw = random.Random(1)
     sizes = [size for size in (3, 5, 8, 1_500, 1_400) for _ in range(40)]
     texts = [" ".join(draw.choices(WORDS.split(), k=size)) for size in sizes]
-    plain = {"FULLRANK_CACHE_ENTRIES": "0", "FULLRANK_MAX_QUERY_CHARS": "20000"}
+    plain: dict[str, Any] = {"FULLRANK_CACHE_ENTRIES": "0", "FULLRANK_MAX_QUERY_CHARS": "20000"}
     # Whatever else the machine does, nothing is refused.
     plain["FULLRANK_DEADLINE_MS"] = "60000"
-    shared = {"FULLRANK_REDIS_GAIN": "0", "FULLRANK_REDIS_TIMEOUT_MS": str(TIMEOUT_MS)}
+    shared = {"FULLRANK_REDIS_MIN_CHARS": "0", "FULLRANK_REDIS_TIMEOUT_MS": str(TIMEOUT_MS)}
 
     async def load(urls: list[str], seconds: float) -> list[list[float]]:
         """Milliseconds of the requests to each service."""
@@ -350,8 +355,8 @@ def test_a_broken_redis_under_load(tmp_path: Path, how: str) -> None:
         for name, (none, there) in phases.items()
     }
     requests = {name: len(there) for name, (_, there) in phases.items()}
-    said = f"{how}: requests {requests}, rise of p50 and p99 in ms {rises}, {grown:+,.0f} bytes"
-    print(said)  # noqa: T201
-    assert min(requests.values()) > 50, said
-    assert rises["broken"][1] <= TIMEOUT_MS + SLACK_MS, said
-    assert grown < 8 << 20, said
+    report = f"{how}: requests {requests}, rise of p50 and p99 in ms {rises}, {grown:+,.0f} bytes"
+    print(report)  # noqa: T201
+    assert min(requests.values()) > 50, report
+    assert rises["broken"][1] <= TIMEOUT_MS + SLACK_MS, report
+    assert grown < 8 << 20, report

@@ -26,7 +26,7 @@ ALIAS = "/v1/models/aliases/default"
 
 
 def bundles(root: Path, names: str) -> list[str]:
-    """Bundles whose ids say whose they are, oldest first."""
+    """Make bundles whose ids contain their name, oldest first."""
     return [
         make_bundle(
             root,
@@ -91,13 +91,13 @@ async def swap_under_load(root: Path, swaps: int, workers: int) -> None:
         admin.close()
 
 
-def test_swaps_under_load(tmp_path: Path) -> None:
+def test_swaps_under_load_fail_no_request(tmp_path: Path) -> None:
     """20 swaps of 2 workers under load: no request fails, no answer is mixed."""
     asyncio.run(swap_under_load(tmp_path, 20, 2))
 
 
 @pytest.mark.slow
-def test_a_thousand_swaps_under_load(tmp_path: Path) -> None:
+def test_a_thousand_swaps_under_load_fail_no_request(tmp_path: Path) -> None:
     """1,000 swaps of 3 workers under load: no request fails, no answer is mixed."""
     asyncio.run(swap_under_load(tmp_path, 1000, 3))
 
@@ -110,8 +110,8 @@ MOMENTS = [
     for step in steps
     for when in ("before", "after")
 ]
-# What of the coordinator comes after the note was replaced.
-COMMITTED = ("replace after", "note after", "withdraw", "settle")
+# The steps of the coordinator after the state was replaced.
+COMMITTED = ("replace after", "state after", "withdraw", "settle")
 
 
 def committed(moment: str) -> bool:
@@ -120,13 +120,13 @@ def committed(moment: str) -> bool:
 
 
 def following(versions: list[str], state: ActiveState | None) -> str:
-    """The next version: one that nobody holds, so that it has to be loaded."""
+    """Return a version that no worker has loaded."""
     active = None if state is None else state.version
     return versions[0 if active is None else (versions.index(active) + 1) % len(versions)]
 
 
 async def die(root: Path, moment: str, version: str, mark: Path, port: int) -> ActiveState:
-    """One swap in which a process dies; what is noted after it."""
+    """Run one swap in which a process dies; return the state after it."""
     before = read_state(root)
     assert before is not None
     living = {report.pid for report in reports(root)}
@@ -154,7 +154,7 @@ async def die(root: Path, moment: str, version: str, mark: Path, port: int) -> A
 
 
 async def all_serve(root: Path, port: int, state: ActiveState, workers: int) -> None:
-    """Until every worker serves what is noted; then so does whoever answers."""
+    """Wait until every worker serves the committed state; then every answer comes from it."""
     async with asyncio.timeout(60):
         while (
             {r.generation for r in reports(root)} != {state.generation}
@@ -170,7 +170,7 @@ async def all_serve(root: Path, port: int, state: ActiveState, workers: int) -> 
 
 
 async def die_at(root: Path, moments: list[str]) -> None:
-    """One process dies at each of the moments; the service goes on, and the dead come back on what is committed."""
+    """One process dies at each moment: the service goes on, and replacements serve the committed version."""
     versions = bundles(root, "a b c d e f")
     mark = root.parent / "mark"
     settings = {FILE: str(mark), "FULLRANK_PRELOAD": "false", "FULLRANK_MAX_LOADED": "3"}
@@ -194,7 +194,7 @@ async def die_at(root: Path, moments: list[str]) -> None:
 
 
 async def all_die_at(root: Path, moments: list[str]) -> None:
-    """The whole service dies when one process does; it comes back on what is committed."""
+    """The whole service dies when one process does; after a restart it serves the committed version."""
     versions = bundles(root, "a b c d e f")
     mark = root.parent / "mark"
     settings = {FILE: str(mark), "FULLRANK_PRELOAD": "false", "FULLRANK_MAX_LOADED": "3"}
@@ -217,7 +217,7 @@ async def all_die_at(root: Path, moments: list[str]) -> None:
             else:
                 old, new = (state.generation, state.version), (state.generation + 1, version)
                 allowed = {new} if committed(moment) else {old}
-                # The coordinator dies with a follower, before it has replaced the note or after.
+                # The coordinator dies with a follower, before or after it has replaced the state.
                 if moment.startswith("follower"):
                     allowed = {old, new}
             if moment:
@@ -250,7 +250,7 @@ def test_a_worker_dies_at_every_step_of_a_swap(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_whole_service_dies_at_every_step_of_a_swap(tmp_path: Path) -> None:
-    """kill -9 of every process at each step: restarted, it serves what was committed last."""
+    """kill -9 of every process at each step: after a restart the last committed version serves."""
     asyncio.run(all_die_at(tmp_path / "bundles", MOMENTS))
 
 
@@ -281,7 +281,7 @@ async def test_the_command_line_dies_in_a_swap(tmp_path: Path, moment: str) -> N
         async with asyncio.timeout(10):
             while {await served(one), await served(two)} != {wanted}:
                 await asyncio.sleep(0.01)
-            # What was prepared in vain is forgotten.
+            # The prepared bundle is released.
             while any(report.prepared for report in reports(tmp_path)):
                 await asyncio.sleep(0.01)
         again = await one.put(ALIAS, json={"version": old}, headers=AUTH)

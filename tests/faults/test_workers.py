@@ -1,15 +1,17 @@
-"""Worker processes that die, hang or never start: what is lost, and what comes back."""
+"""Worker processes that die, hang or never start: only their open connections are lost, and they are replaced."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,7 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
         assert reply.status == 200, reply.body
         generation, version = reply.body["generation"], reply.body["model"]
         assert reply.headers["x-model-version"] == version
-        # Whoever was asked after a swap was acknowledged answers with it.
+        # A request that was sent after a swap was acknowledged is answered by the new version.
         assert generation >= before
         assert known.setdefault(generation, version) == version
 
@@ -43,7 +45,7 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
             for _ in range(kills):
                 await asyncio.sleep(draw.uniform(0, 0.2))
                 victim = draw.choice(children(supervisor))
-                # Stopped first, so that what it holds cannot change between the look and the kill.
+                # Stopped first, so that its connections cannot change before the kill.
                 os.kill(victim, signal.SIGSTOP)
                 held = client_ports(victim)
                 excused |= held
@@ -71,7 +73,7 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
                     assert victim not in {report.pid for report in found}
                 load.look()
         assert load.answered > kills
-        # Nothing broke but connections that a killed worker held, and each broke at most once.
+        # Only connections of killed workers broke, each at most once.
         assert set(load.broken) <= excused, (load.broken, excused)
         assert len(load.broken) <= load.clients * kills
         print(  # noqa: T201
@@ -115,7 +117,7 @@ def worker_that(code: str) -> Start:
     """A start for a Supervisor: a process that runs ``code`` with its end of the pair as ``pair``."""
     program = "import os, socket, sys, time; pair = socket.socket(fileno=int(sys.argv[1])); " + code
 
-    def start(descriptor: int) -> subprocess.Popen[bytes]:
+    def start(descriptor: int, number: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-c", program, str(descriptor)], pass_fds=[descriptor]
         )
@@ -123,18 +125,20 @@ def worker_that(code: str) -> Start:
     return start
 
 
-def supervised(code: str, seconds: float, **options: float) -> tuple[int, int]:
-    """Run a supervisor for a while; its exit code, and how many workers it has started."""
+def supervised(
+    code: str, seconds: float, stop: signal.Signals = signal.SIGTERM, **options: Any
+) -> tuple[int, int]:
+    """Run a supervisor until it gets a signal; return its exit code, and how many workers it has started."""
     count = 0
     start = worker_that(code)
 
-    def counted(descriptor: int) -> subprocess.Popen[bytes]:
+    def counted(descriptor: int, number: int) -> subprocess.Popen[bytes]:
         nonlocal count
         count += 1
-        return start(descriptor)
+        return start(descriptor, number)
 
     supervisor = Supervisor(counted, 1, **options)
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), stop))
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         return supervisor.run(), count
@@ -143,8 +147,26 @@ def supervised(code: str, seconds: float, **options: float) -> tuple[int, int]:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
-def test_a_service_that_cannot_start_ends() -> None:
-    assert supervised("sys.exit(3)", 10) == (NOT_STARTED, 1)
+def test_a_service_that_cannot_start_ends(caplog: pytest.LogCaptureFixture) -> None:
+    assert supervised("sys.exit(4)", 10) == (NOT_STARTED, 1)
+    [line] = caplog.messages
+    assert re.fullmatch(
+        r"worker 0 \(pid \d+\) exited with code 4 before any worker had started", line
+    )
+
+
+def test_a_dead_worker_is_logged_with_its_process_id(caplog: pytest.LogCaptureFixture) -> None:
+    code = "pair.send(b'.'); time.sleep(0.2); os.kill(os.getpid(), 9)"
+    ended, count = supervised(code, 1.5)
+    assert ended == 0
+    assert count >= 2
+    assert re.fullmatch(
+        r"worker 0 \(pid \d+\) was killed by SIGKILL; starting another", caplog.messages[0]
+    )
+
+
+def test_a_closed_terminal_ends_the_workers_in_order() -> None:
+    assert supervised("pair.send(b'.'); time.sleep(30)", 1.0, signal.SIGHUP) == (0, 1)
 
 
 def test_a_worker_that_cannot_start_again_does_not_end_the_others(tmp_path: Path) -> None:
@@ -167,7 +189,7 @@ def test_a_worker_that_hangs_is_replaced_and_one_that_is_busy_is_not() -> None:
     assert supervised(busy, 2.6, hung_s=2) == (0, 1)
 
 
-def test_who_does_not_end_when_told_is_killed() -> None:
+def test_a_worker_that_ignores_the_signal_is_killed() -> None:
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); pair.send(b'.'); time.sleep(60)"
     began = time.monotonic()
     assert supervised(code, 0.7, grace_s=0.3) == (0, 1)

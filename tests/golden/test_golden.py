@@ -1,4 +1,4 @@
-"""Old bundles, committed: what an earlier release wrote must open and answer as it did.
+"""Committed bundles of earlier releases must open and give the same results.
 
 There is one of each format version under bundles/, and none is ever written again; README.md says
 how they were made. A change that fails here breaks the bundles that people have.
@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import Bundle, list_bundles, open_bundle, write_bundle
+from fullrank.bundle import Bundle, list_bundles, open_bundle, write_bundle
 from fullrank.bundle.manifest import FORMAT_VERSION, READABLE
-from fullrank.features import Vocabulary
-from fullrank.linear import DenseSide, LinearModel, SparseSide
+from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.storage.documents import Document
+from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases
 
 HERE = Path(__file__).resolve().parent
@@ -65,7 +65,7 @@ def planted_model() -> LinearModel:
         SparseSide(
             Vocabulary(WORDS, buckets=2),
             (1 + np.arange(n_sparse) / 16).astype(np.float32),
-            1 + _numbers(2, n_sparse, 29) / 4,
+            (1 + _numbers(2, n_sparse, 29) / 4).astype(np.float32),
             Phrases(PHRASES),
             np.array([1.5, 0.75], np.float32),
             "bm25",
@@ -75,7 +75,7 @@ def planted_model() -> LinearModel:
 
 
 def write_planted(root: Path) -> Path:
-    """Write the planted bundle; a later release is held against what this wrote first."""
+    """Write the planted bundle; later releases are compared with the first one written."""
     model = planted_model()
     return write_bundle(
         root,
@@ -90,7 +90,7 @@ def write_planted(root: Path) -> Path:
 
 
 def kept(format_version: int) -> Bundle:
-    """The bundle kept of a format version."""
+    """Open the committed bundle of a format version."""
     found = [open_bundle(info.path) for info in list_bundles(HERE / "bundles")]
     (bundle,) = [b for b in found if b.manifest.format_version == format_version]
     return bundle
@@ -98,7 +98,7 @@ def kept(format_version: int) -> Bundle:
 
 @pytest.fixture(scope="module", params=READABLE)
 def old(request: pytest.FixtureRequest) -> Bundle:
-    """Of every version that can be read."""
+    """The committed bundle of each readable format version."""
     return kept(request.param)
 
 
@@ -108,11 +108,11 @@ def test_the_old_bundle_passes_every_check(old: Bundle) -> None:
     assert old.card == {"made": "tests/golden"}
 
 
-def test_its_documents_are_those_that_were_stored(old: Bundle) -> None:
+def test_the_old_bundle_has_its_stored_documents(old: Bundle) -> None:
     assert [old.documents.document(row) for row in range(len(old.documents))] == DOCUMENTS
 
 
-def test_its_model_is_the_planted_one(old: Bundle) -> None:
+def test_the_old_bundle_has_the_planted_model(old: Bundle) -> None:
     ours, theirs = planted_model().parts(), old.model.parts()
     assert theirs.config == ours.config
     assert theirs.arrays.keys() == ours.arrays.keys()
@@ -121,41 +121,41 @@ def test_its_model_is_the_planted_one(old: Bundle) -> None:
     assert {k: list(v) for k, v in theirs.strings.items()} == ours.strings
 
 
-def test_its_documents_still_encode_to_what_is_stored(old: Bundle) -> None:
+def test_old_documents_encode_to_the_stored_arrays(old: Bundle) -> None:
     encoded = old.model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS])
-    np.testing.assert_array_equal(encoded.indptr, old.encoded.indptr)
-    np.testing.assert_array_equal(encoded.indices, old.encoded.indices)
+    found, stored = encoded.arrays(), old.encoded.arrays()
+    for name in ("indptr", "indices"):
+        np.testing.assert_array_equal(found[name], stored[name])
     for name in ("dense", "weights", "bias"):
-        stored = getattr(old.encoded, name)
-        np.testing.assert_allclose(getattr(encoded, name), stored, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found[name], stored[name], rtol=1e-5, atol=1e-6)
 
 
-def test_so_few_documents_have_no_index(old: Bundle) -> None:
+def test_a_bundle_of_few_documents_has_no_index(old: Bundle) -> None:
     assert old.retriever.modes == ("exact",)
     assert old.manifest.index is None
 
 
-def test_its_columns_say_what_the_stored_fields_say(old: Bundle) -> None:
-    """Stored since version 2, before that made of the fields."""
+def test_the_columns_of_the_old_bundle_equal_its_stored_fields(old: Bundle) -> None:
+    """Columns are stored since version 2, and were built from the fields before."""
     assert ("columns" in old.sections) == (old.manifest.format_version > 1)
-    assert {name: column.present().tolist() for name, column in old.columns.by_name.items()} == {
+    assert {name: column.has_value().tolist() for name, column in old.columns.by_name.items()} == {
         name: [document.fields.get(name) is not None for document in DOCUMENTS]
         for name in ("title", "text", "tags", "grams", "note")
     }
 
 
-def test_its_queries_exercise_both_parts(old: Bundle) -> None:
+def test_the_golden_queries_use_both_parts_of_the_score(old: Bundle) -> None:
     rankings = old.retriever.search(old.model.encode_queries(QUERIES), 5)
     ids = [[old.documents.ids[int(row)] for row in r.rows] for r in rankings]
-    assert any(np.abs(r.learned).max() > 0.1 for r in rankings)
+    assert any(np.abs(r.dense).max() > 0.1 for r in rankings)
     assert ids[2][0] == "apple-pie"
-    assert rankings[3].exact.max() > 0
+    assert rankings[3].lexical.max() > 0
     # Letter trigrams place a misspelt word; without a known word or trigram only the bias is left.
-    assert np.abs(rankings[4].learned).max() > 0
+    assert np.abs(rankings[4].dense).max() > 0
     assert rankings[6].scores.tolist() == [0.25] * 5
 
 
-def test_what_is_written_today_has_the_same_form(tmp_path: Path) -> None:
+def test_a_bundle_written_today_has_the_same_form(tmp_path: Path) -> None:
     """A new file, field or type needs a new format version, and then one more golden bundle."""
     today = write_planted(tmp_path / "bundles")
     ours = json.loads((today / "manifest.json").read_text())

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.api.fuzzing import fuzz, how_many
-from tests.api.support import at, make_bundle, served
+from tests.api.support import served
+from tests.bundles import at, make_bundle
 
 pytestmark = pytest.mark.slow
 
@@ -22,8 +23,8 @@ def test_ten_thousand_requests_find_nothing(tmp_path: Path) -> None:
             fit = cases[True] <= cases[False]
             done = fuzz(url, examples=120, seed=seed, fit=fit)
             cases[fit] += done.cases
-            assert done.code == 0, done.said[-20_000:]
-            assert f"Tested: {how_many()}" in done.said
+            assert done.code == 0, done.output[-20_000:]
+            assert f"Tested: {how_many()}" in done.output
             if sum(cases.values()) >= 10_000:
                 break
     print(f"{cases[True]} requests made to fit, {cases[False]} as drawn")  # noqa: T201 for who runs it with -s

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.bundle.catalog import open_bundle
+from fullrank.bundle import open_bundle
+from fullrank.progress import Reporter
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import evaluate
-from trainer.progress import Reporter
 from trainer.train import train
 
 

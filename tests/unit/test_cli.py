@@ -1,12 +1,17 @@
-"""The command line: what goes to stdout, what to stderr, and which exit code says it."""
+"""The command line: what each command prints on stdout and stderr, and its exit codes."""
 
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,14 +20,17 @@ import numpy as np
 import pytest
 
 from fullrank import cli
-from fullrank.bundle.catalog import write_bundle
+from fullrank.bundle import write_bundle
 from fullrank.cli import output
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from fullrank.errors import TrainingError
 from fullrank.measures import MEASURES, Estimate
-from fullrank.model import Parts, TermShare
 from fullrank.models import registry as kinds
+from fullrank.models.contract import Parts
+from fullrank.scoring import TermShare
 from fullrank.storage.documents import Document
+from tests.planted import write_planted
+from tests.ports import free_port
 from trainer.recipes.recipe import recipe_names
 
 WORDS = ["ant", "bee", "cat"]
@@ -47,10 +55,12 @@ class CountingModel:
         rows, columns = np.nonzero(counts)
         return Encoded(
             np.zeros((len(texts), 0), np.float32),
-            np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int64),
-            columns.astype(np.int32),
-            counts[rows, columns],
-            self.n_sparse,
+            Rows(
+                np.searchsorted(rows, np.arange(len(texts) + 1)).astype(np.int64),
+                columns.astype(np.int32),
+                counts[rows, columns],
+                self.n_sparse,
+            ),
             np.zeros(len(texts), np.float32),
         )
 
@@ -90,7 +100,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         encoded=encoded,
         documents=DOCUMENTS,
         golden_queries=["ant", "bee cat"],
-        card={"recipe": "counting", "metrics": {"mrr": 0.5}},
+        card={"recipe": "counting", "author": "é", "metrics": {"mrr": 0.5}},
     )
     return folder
 
@@ -133,13 +143,13 @@ def test_search_prints_json(run: Run, root: Path) -> None:
     assert hits[0] == {
         "id": "a",
         "score": 2.0,
-        "learned": 0.0,
-        "exact": 2.0,
+        "dense": 0.0,
+        "lexical": 2.0,
         "bias": 0.0,
         "fields": {"title": "ant", "text": "ant bee"},
         "words": [
-            {"word": "ant", "learned": 0.0, "exact": 1.0},
-            {"word": "bee", "learned": 0.0, "exact": 1.0},
+            {"word": "ant", "dense": 0.0, "lexical": 1.0},
+            {"word": "bee", "dense": 0.0, "lexical": 1.0},
         ],
     }
 
@@ -148,12 +158,12 @@ def test_search_prints_a_table_that_keeps_brackets(run: Run, root: Path) -> None
     got = run("search", root, "cat", "--explain")
     assert got.code == 0
     lines = got.out.splitlines()
-    assert lines[0].split() == ["score", "learned", "exact", "bias", "id", "title", "words"]
+    assert lines[0].split() == ["score", "dense", "lexical", "bias", "id", "title", "words"]
     assert "cat [bold]" in lines[1]
     assert "cat +1.00" in lines[1]
 
 
-def test_search_under_a_filter(run: Run, root: Path) -> None:
+def test_search_applies_a_filter(run: Run, root: Path) -> None:
     got = run("search", root, "ant bee", "--filter", '{"not": {"title": {"lt": "b"}}}', "--json")
     assert (got.code, got.err) == (0, "")
     everything = json.loads(run("search", root, "ant bee", "--json").out)
@@ -161,7 +171,7 @@ def test_search_under_a_filter(run: Run, root: Path) -> None:
     kept = [hit for hit in everything["hits"] if not hit["fields"].get("title", "z") < "b"]
     assert 0 < len(kept) < len(everything["hits"])
     assert (answer["hits"], answer["total"]) == (kept, len(kept))
-    for asked, reason in (('{"title": 3}', "filter.title: this field holds text"), ("{", "JSON")):
+    for asked, reason in (('{"title": 3}', "filter.title: this field has text"), ("{", "JSON")):
         got = run("search", root, "ant", "--filter", asked)
         assert (got.code, got.out) == (1, "")
         assert reason in got.err
@@ -182,7 +192,7 @@ def test_a_missing_bundle_is_one_line_on_stderr(run: Run, root: Path) -> None:
     assert len(got.err.splitlines()) == 1
 
 
-def test_list(run: Run, root: Path) -> None:
+def test_list_prints_bundles(run: Run, root: Path) -> None:
     got = run("bundles", "list", root, "--json")
     (listed,) = json.loads(got.out)
     assert listed["name"] == "mine"
@@ -192,14 +202,14 @@ def test_list(run: Run, root: Path) -> None:
     assert listed["version"] in table[1]
 
 
-def test_show(run: Run, root: Path) -> None:
+def test_show_prints_the_model_card(run: Run, root: Path) -> None:
     shown = json.loads(run("bundles", "show", root / "mine", "--json").out)
     assert shown["model"] == {"kind": "counting"}
     assert shown["card"]["recipe"] == "counting"
     assert "card.metrics.mrr" in run("bundles", "show", root / "mine").out
 
 
-def test_verify_passes_and_names_what_is_damaged(run: Run, root: Path) -> None:
+def test_verify_names_the_damaged_file(run: Run, root: Path) -> None:
     good = run("bundles", "verify", root)
     assert good.code == 0
     assert good.out.rstrip().endswith(": ok")
@@ -214,7 +224,7 @@ def test_verify_passes_and_names_what_is_damaged(run: Run, root: Path) -> None:
     assert "golden.jsonl" in verdict["error"]
 
 
-def test_verify_sees_a_bundle_whose_manifest_is_gone(run: Run, root: Path) -> None:
+def test_verify_reports_a_folder_without_a_manifest(run: Run, root: Path) -> None:
     (root / "mine" / "mine-half").mkdir()
     got = run("bundles", "verify", root)
     assert got.code == 1
@@ -235,10 +245,10 @@ def collection(tmp_path: Path) -> Path:
     return folder
 
 
-def test_evaluate(run: Run, root: Path, collection: Path) -> None:
+def test_evaluate_measures_a_split(run: Run, root: Path, collection: Path) -> None:
     got = run("evaluate", root / "mine", collection, "--json", "--run", root / "run.txt")
     assert got.code == 0
-    # The repeated judgement is said, not swallowed.
+    # The repeated judgement is reported.
     assert "1 judgements given more than once" in got.err
     report = json.loads(got.out)
     # q1 finds a first; q2 ties over all three documents and b is second by id.
@@ -261,6 +271,19 @@ def test_evaluate(run: Run, root: Path, collection: Path) -> None:
     assert "0.7500" in table
 
 
+def test_evaluate_skips_a_judgement_of_a_deleted_document_unless_strict(
+    run: Run, root: Path, collection: Path
+) -> None:
+    with (collection / "qrels" / "test.tsv").open("a") as file:
+        file.write("q1\tdeleted\t1\n")
+    got = run("evaluate", root / "mine", collection)
+    assert got.code == 0
+    assert "1 judgement of unknown ids, skipped: 'deleted'" in got.err
+    got = run("evaluate", root / "mine", collection, "--strict")
+    assert (got.code, got.out) == (1, "")
+    assert "'deleted'" in got.err
+
+
 def test_evaluate_names_file_line_and_field(run: Run, root: Path, collection: Path) -> None:
     (collection / "corpus.jsonl").write_text('{"_id": "a", "text": 7}\n')
     got = run("evaluate", root / "mine", collection)
@@ -268,15 +291,15 @@ def test_evaluate_names_file_line_and_field(run: Run, root: Path, collection: Pa
     assert "corpus.jsonl:1: field 'text': expected a string, got int" in got.err
 
 
-def test_index(run: Run, root: Path, collection: Path, tmp_path: Path) -> None:
+def test_index_writes_a_new_bundle(run: Run, root: Path, collection: Path, tmp_path: Path) -> None:
     out = tmp_path / "indexed"
     one = ("--batch", "2", "--processes", "1")  # others would not know this test's model
     got = run("index", root / "mine", collection, "--out", out, *one, "--json")
     assert got.code == 0
-    said = [json.loads(line) for line in got.err.splitlines()]
-    assert said[0]["event"] == "read"
-    assert said[0]["documents"] == 3
-    assert said[-1]["event"] == "written"
+    events = [json.loads(line) for line in got.err.splitlines()]
+    assert events[0]["event"] == "read"
+    assert events[0]["documents"] == 3
+    assert events[-1]["event"] == "written"
     answer = json.loads(got.out)
     assert answer["documents"] == 3
     assert answer["parent"].startswith("mine-")
@@ -295,20 +318,18 @@ def test_index_refuses_in_one_line(run: Run, root: Path, collection: Path, tmp_p
     file.write_text(file.read_text() * 2)
     got = run("index", root / "mine", file, "--out", tmp_path / "indexed")
     assert (got.code, got.out) == (1, "")
-    assert got.err == f"fullrank: {file}:4: field '_id': 'a' already stands in line 1\n"
+    assert got.err == f"fullrank: {file}:4: field '_id': 'a' is already the id of line 1\n"
     assert run("index", root, file).code == 2
     assert not (tmp_path / "indexed").exists()
 
 
 def stub_training(monkeypatch: pytest.MonkeyPatch, train: Callable[..., object]) -> None:
-    training, progress = ModuleType("trainer.train"), ModuleType("trainer.progress")
+    training = ModuleType("trainer.train")
     training.train = train  # type: ignore[attr-defined]
-    progress.Reporter = SimpleNamespace  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "trainer.train", training)
-    monkeypatch.setitem(sys.modules, "trainer.progress", progress)
 
 
-def test_train_hands_every_option_on(
+def test_train_passes_every_option_on(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[tuple[Any, Any]] = []
@@ -332,7 +353,19 @@ def test_train_hands_every_option_on(
     stub_training(monkeypatch, fake_train)
     got = run(
         *("train", tmp_path / "c", "--out", tmp_path, "--name", "mine", "--recipe", "ssi"),
-        *("--set", "a=1", "--set", "b=2", "--seed", "7", "--threads", "2", "--resume", "--json"),
+        *(
+            "--set",
+            "a=1",
+            "--set",
+            "b=2",
+            "--seed",
+            "7",
+            "--threads",
+            "2",
+            "--resume",
+            "--strict",
+            "--json",
+        ),
     )
     assert got.code == 0
     ((args, options),) = calls
@@ -344,6 +377,7 @@ def test_train_hands_every_option_on(
         "seed": 7,
         "threads": 2,
         "resume": True,
+        "strict": True,
         "exported_from": None,
     }
     assert json.loads(got.out) == {"version": "mine-1", "table": [{"system": "bm25"}]}
@@ -365,7 +399,7 @@ def test_a_training_error_is_one_line(
     assert got.err == "fullrank: nothing to learn from: no train split\n"
 
 
-def test_a_missing_extra_is_advice(
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "service.process.run", None)
@@ -384,7 +418,7 @@ def test_an_interrupt_ends_with_130(
     assert run("train", tmp_path, "--out", tmp_path, "--name", "mine").code == 130
 
 
-def test_serve_hands_its_options_on(
+def test_serve_passes_its_options_on(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[tuple[object, ...]] = []
@@ -396,9 +430,12 @@ def test_serve_hands_its_options_on(
     assert calls == [(tmp_path, None, 9000, 2), (None, None, None, None)]
 
 
-def test_json_has_numbers_of_any_size_and_any_path(run: Run, root: Path) -> None:
+def test_json_output_has_numbers_of_any_size_and_any_path(run: Run, root: Path) -> None:
     """What documents hold, and what folders are called, is not for this command to choose."""
-    assert json.loads(output.json({"n": 2**70, "path": "\udcff"})) == {"n": 2**70, "path": "\udcff"}
+    assert json.loads(output.as_json({"n": 2**70, "path": "\udcff"})) == {
+        "n": 2**70,
+        "path": "\udcff",
+    }
     for seed in ("-1", str(2**63)):
         assert run("train", root, "--out", root, "--name", "x", "--seed", seed).code == 2
     assert run("index", root, root, "--out", root, "--batch", str(2**63)).code == 2
@@ -413,22 +450,98 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: list[str]) -> None:
     assert got.code == 2
 
 
-def test_the_command_starts_in_a_fresh_process() -> None:
-    """And importing it pulls in neither trainer nor service."""
+def test_help_imports_no_numerical_library_and_lists_every_command() -> None:
     code = (
-        "import sys, fullrank.cli\n"
-        "heavy = {'trainer', 'service', 'numba', 'fastapi', 'faiss', 'numpy'}\n"
+        "import sys\n"
+        "from fullrank.cli import main\n"
+        "assert not {'trainer', 'service'} & set(sys.modules)\n"
+        "sys.argv = ['fullrank', '--help']\n"
+        "try:\n    main()\n"
+        "except SystemExit as ended:\n    assert not ended.code\n"
+        "heavy = {'numba', 'fastapi', 'pydantic', 'faiss', 'numpy', 'scipy'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    loaded = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert loaded.stdout == "[]\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *help_text, loaded = done.stdout.splitlines()
+    assert loaded == "[]"
+    listed = {line.split()[1] for line in help_text if re.match(r"│ \w", line)}
+    assert {"search", "bundles", "train", "evaluate", "index", "related", "recipes"} <= listed
+    assert {"demo", "serve", "keys"} <= listed
+
+
+def test_python_dash_m_fullrank_is_the_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "fullrank", "--help"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "fullrank", "--version"], capture_output=True, text=True, check=True
     )
-    assert done.returncode == 0
-    assert "evaluate" in done.stdout
+    assert done.stdout == f"fullrank {version('fullrank')}\n"
+
+
+def test_a_command_whose_package_is_missing_is_listed_and_says_what_to_install(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "trainer.commands.train", None)
+    monkeypatch.setitem(sys.modules, "service.commands.activate", None)
+    assert re.search(r"│ train .*needs the extra 'trainer'", run("--help").out)
+    assert re.search(r"│ activate .*needs the extra 'service'", run("bundles", "--help").out)
+    got = run("train", "collection", "--out", "x")
+    assert (got.code, got.out) == (1, "")
+    assert got.err.startswith(
+        "fullrank: needs trainer.commands.train; install it with: pip install"
+    )
+    assert run("bundles", "list", "nowhere").err == "fullrank: nowhere: no such folder\n"
+
+
+def show_json(root: Path, stdout: int, encoding: str = "utf-8") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fullrank", "bundles", "show", root / "mine", "--json"],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        check=False,
+    )
+
+
+def test_json_is_ascii_where_stdout_is(root: Path) -> None:
+    done = show_json(root, subprocess.PIPE, "ascii")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["card"]["author"] == "é"
+    assert done.stdout.isascii()
+
+
+def test_json_into_a_full_disk_is_one_line(root: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = show_json(root, full.fileno())
+    assert (done.returncode, done.stderr) == (1, "fullrank: No space left on device\n")
+
+
+def test_json_into_a_pipe_that_nobody_reads_ends_quietly(root: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = show_json(root, writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_json_into_a_closed_stdout_is_one_line(root: Path) -> None:
+    command = shlex.join(
+        [sys.executable, "-m", "fullrank", "bundles", "show", str(root / "mine"), "--json"]
+    )
+    done = subprocess.run(
+        ["sh", "-c", f"{command} >&-"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "fullrank: stdout is closed; nothing can be printed\n"
+
+
+def test_recipes_take_one_line_each_at_80_columns(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("recipes").out.splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    assert [line.split()[0] for line in lines[1:-1]] == recipe_names()
+    assert "BM25 over all text fields." in lines[recipe_names().index("bm25") + 1]
 
 
 def test_recipes_are_listed_with_what_their_models_can_do(run: Run) -> None:
@@ -437,8 +550,6 @@ def test_recipes_are_listed_with_what_their_models_can_do(run: Run) -> None:
     for line in lines:
         assert line["about"].endswith(".")
         assert {line["new_queries"], line["new_documents"]} <= {True, False}
-    table = run("recipes").out
-    assert all(name in table for name in recipe_names())
 
 
 def test_related_prints_the_nearest_frequent_words(run: Run, collection: Path) -> None:
@@ -452,13 +563,55 @@ def test_related_prints_the_nearest_frequent_words(run: Run, collection: Path) -
     ]
     bad = run("related", collection, "dragon")
     assert (bad.code, bad.out) == (1, "")
-    assert "'dragon' stands in no document" in bad.err
+    assert "'dragon' occurs in no document" in bad.err
 
 
 @pytest.mark.parametrize("days", ["inf", "nan", "0", "1e10"])
-def test_a_key_is_good_for_a_number_of_days(run: Run, tmp_path: Path, days: str) -> None:
+def test_keys_refuse_days_that_are_not_a_positive_number(
+    run: Run, tmp_path: Path, days: str
+) -> None:
     file = tmp_path / "keys.json"
     got = run("keys", "create", "--scope", "search", "--days", days, "--file", file)
     assert (got.code, got.out) == (2, "")
     assert "--days" in got.err
     assert not file.exists()
+
+
+def test_demo_finds_its_port_taken_before_it_touches_anything(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        got = run("demo", "--port", str(port), "--out", tmp_path / "demo")
+    assert (got.code, got.out) == (1, "")
+    assert got.err.startswith(f"fullrank: port {port}: Address already in use")
+    assert len(got.err.splitlines()) == 1
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+def test_a_second_demo_uses_what_the_first_trained_and_serves_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It retrains only what is missing or damaged, and deletes nothing."""
+    served: list[tuple[object, ...]] = []
+    service = ModuleType("service.process.run")
+    service.serve = lambda *args: served.append(args)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "service.process.run", service)
+    monkeypatch.setattr("trainer.collection.demo.write_demo_collection", write_planted)
+    folder = tmp_path / "demo"
+    port = str(free_port())
+    first = run("demo", "--port", port, "--out", folder, "--seconds", "5")
+    assert first.code == 0, first.err
+    assert served == [(folder / "bundles", "127.0.0.1", int(port), 1)]
+    (folder / "bundles" / "documents.sqlite").write_text("acknowledged writes")
+    trained = sorted((folder / "bundles").glob("*/*"))
+    assert [path.parent.name for path in trained] == ["bm25", "demo"]
+    second = run("demo", "--port", port, "--out", folder, "--seconds", "5")
+    assert second.code == 0
+    assert second.err.count("trained before on the same collection") == 2
+    assert sorted((folder / "bundles").glob("*/*")) == trained
+    assert (folder / "bundles" / "documents.sqlite").read_text() == "acknowledged writes"
+    (trained[0] / "golden.jsonl").chmod(0o644)
+    (trained[0] / "golden.jsonl").write_text("")
+    third = run("demo", "--no-serve", "--out", folder, "--seconds", "5")
+    assert third.err.count("trained before on the same collection") == 1
+    assert len(sorted((folder / "bundles" / "bm25").iterdir())) == 2

@@ -1,4 +1,4 @@
-"""``fullrank bundles activate`` and ``rollback``, without a service and beside one."""
+"""``fullrank bundles activate`` and ``rollback``, without a running service and with one."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fullrank.cli import app
+from fullrank.cli import build_app
 from fullrank.errors import BundleError, BundleNotFound
 from service.models.state import lock, read_state
-from tests.api.support import at, make_bundle, running
+from tests.api.support import running
+from tests.bundles import at, make_bundle
 
 RUN = CliRunner()
 
 
 def ask(*arguments: str | Path) -> dict[str, object]:
-    done = RUN.invoke(app, ["bundles", *map(str, arguments), "--json"])
+    done = RUN.invoke(build_app(), ["bundles", *map(str, arguments), "--json"])
     if done.exception is not None:
         raise done.exception
     reply: dict[str, object] = json.loads(done.stdout)
     return reply
 
 
-def test_without_a_service_the_bundle_is_verified_and_noted(tmp_path: Path) -> None:
+def test_activate_without_a_service_verifies_and_records_the_bundle(tmp_path: Path) -> None:
     old = make_bundle(tmp_path, "mine", created=at(1))
     new = make_bundle(tmp_path, "mine", created=at(2))
     reply = ask("activate", tmp_path / "mine" / old)
@@ -41,12 +42,14 @@ def test_without_a_service_the_bundle_is_verified_and_noted(tmp_path: Path) -> N
     state = read_state(tmp_path)
     assert state is not None
     assert (state.generation, state.version) == (3, old)
-    plain = RUN.invoke(app, ["bundles", "activate", str(tmp_path / "mine")])
+    plain = RUN.invoke(build_app(), ["bundles", "activate", str(tmp_path / "mine")])
     assert plain.stdout == f"generation 4 serves {new} in 0 workers\n"
 
 
 @pytest.mark.parametrize("linked", ["name", "version"])
-def test_a_linked_bundle_is_activated_where_the_link_is(tmp_path: Path, linked: str) -> None:
+def test_a_linked_bundle_is_activated_in_the_folder_of_the_link(
+    tmp_path: Path, linked: str
+) -> None:
     """Its files may lie anywhere; the note belongs into the folder that is served."""
     version = make_bundle(tmp_path / "disk", "mine")
     name = tmp_path / "bundles" / "mine"
@@ -61,7 +64,7 @@ def test_a_linked_bundle_is_activated_where_the_link_is(tmp_path: Path, linked: 
         assert (state.generation, state.version) == (1, version)
 
 
-def test_what_cannot_serve_is_refused(tmp_path: Path) -> None:
+def test_activate_refuses_bundles_that_cannot_serve(tmp_path: Path) -> None:
     version = make_bundle(tmp_path, "mine")
     with pytest.raises(BundleNotFound, match="before"):
         ask("rollback", tmp_path)
@@ -72,13 +75,13 @@ def test_what_cannot_serve_is_refused(tmp_path: Path) -> None:
     golden.write_text(golden.read_text().replace("copy", "cops"))
     with pytest.raises(BundleError, match=r"golden\.jsonl"):
         ask("activate", tmp_path / "mine")
-    with lock(tmp_path), pytest.raises(Exception, match="under way"):
+    with lock(tmp_path), pytest.raises(Exception, match="in progress"):
         ask("activate", tmp_path / "mine")
     assert read_state(tmp_path) is None
 
 
 @pytest.mark.anyio
-async def test_a_running_service_takes_it(tmp_path: Path) -> None:
+async def test_a_running_service_switches_to_the_activated_bundle(tmp_path: Path) -> None:
     import anyio.to_thread
 
     old = make_bundle(tmp_path, "mine", created=at(1))

@@ -1,28 +1,93 @@
-"""What a fresh clone relies on: pinned requirements without addresses, and a Makefile that explains itself."""
+"""Test what a fresh clone relies on: pins that fit every Python version, and `make help`."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import cast
 
 import pytest
+from packaging.markers import Marker, default_environment
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = sorted((ROOT / "requirements").glob("*.txt"))
 COMMANDS = ("install", "demo", "test", "test-slow", "check", "bench", "serve", "clean")
+# Debian 12 ships Python 3.11.2; redis needs async-timeout below 3.11.3.
+PYTHON_VERSIONS = ("3.11.0", "3.11.2", "3.11.3", "3.12.0", "3.13.0", "3.14.0")
 
-PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)( ; [^\\]+)? \\$")
+PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)(?: ; ([^\\]+))? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}( \\)?$")
 
 
-def pins(file: Path) -> dict[str, str]:
-    found = {}
+def pins(file: Path, environment: dict[str, str] | None = None) -> dict[str, str]:
+    """Read the pinned version of each package; with an environment, only the pins that apply there."""
+    found: dict[str, str] = {}
     for line in file.read_text("utf-8").splitlines():
-        if match := PIN.match(line):
+        match = PIN.match(line)
+        if match is None:
+            continue
+        applies = environment is None or not match[3] or Marker(match[3]).evaluate(environment)
+        if applies:
+            assert match[1] not in found, f"{file.name} pins {match[1]} twice"
             found[match[1]] = match[2]
     return found
+
+
+def environment_of(python: str) -> dict[str, str]:
+    """Give the marker environment of a Python version on Linux."""
+    environment = cast(dict[str, str], dict(default_environment()))
+    minor = ".".join(python.split(".")[:2])
+    return environment | {"python_version": minor, "python_full_version": python}
+
+
+@cache
+def own_requirements(extra: str) -> list[Requirement]:
+    """Read what pyproject.toml asks for, without any extra and with one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    lines = project["dependencies"] + project["optional-dependencies"][extra]
+    return [Requirement(line) for line in lines]
+
+
+@cache
+def installed_requirements(name: str) -> tuple[SpecifierSet, list[Requirement]]:
+    """Read an installed package's Python versions and requirements; anything fits if it is absent."""
+    try:
+        package = distribution(name)
+    except PackageNotFoundError:  # pinned for another Python version than this one
+        return SpecifierSet(), []
+    python = SpecifierSet(",".join(package.metadata.get_all("Requires-Python") or []))
+    return python, [Requirement(line) for line in package.requires or []]
+
+
+def missing_pins(extra: str, file: Path, python: str) -> Iterator[str]:
+    """Walk the requirements of an extra and yield each that the file does not satisfy."""
+    environment = environment_of(python)
+    pinned = pins(file, environment)
+    todo = [(need, "") for need in own_requirements(extra)]
+    seen: set[tuple[str, str]] = set()
+    while todo:
+        need, parent_extra = todo.pop()
+        if need.marker and not need.marker.evaluate(environment | {"extra": parent_extra}):
+            continue
+        name = canonicalize_name(need.name)
+        version = pinned.get(name)
+        if version is None or not need.specifier.contains(version, prereleases=True):
+            yield f"{need} is not satisfied by pin {version}"
+        versions, needs = installed_requirements(name)
+        if not versions.contains(python):
+            yield f"{name} needs Python {versions}"
+        for part in {"", *need.extras} - {done for package, done in seen if package == name}:
+            seen.add((name, part))
+            todo += [(child, part) for child in needs]
 
 
 @pytest.mark.parametrize("file", REQUIREMENTS, ids=lambda file: file.name)
@@ -33,6 +98,22 @@ def test_every_line_is_a_hashed_pin_and_names_no_address(file: Path) -> None:
         assert "://" not in line
         assert not re.search(r"--(index|extra|find|trusted)|(^|\s)/|\bfile:/", line), line
     assert pins(file)
+
+
+@pytest.mark.parametrize("extra", ["service", "trainer", "tracing", "dev"])
+@pytest.mark.parametrize("python", PYTHON_VERSIONS)
+def test_pins_satisfy_every_requirement_on_every_python(extra: str, python: str) -> None:
+    own = ROOT / "requirements" / f"{extra}.txt"
+    file = own if own.exists() else ROOT / "requirements" / "dev.txt"
+    assert list(missing_pins(extra, file, python)) == []
+
+
+def test_the_missing_pin_of_an_older_python_is_found(tmp_path: Path) -> None:
+    text = (ROOT / "requirements" / "service.txt").read_text("utf-8")
+    broken = tmp_path / "service.txt"
+    broken.write_text(text.replace("async-timeout==", "another-package=="), "utf-8")
+    assert any("async-timeout" in line for line in missing_pins("service", broken, "3.11.2"))
+    assert list(missing_pins("service", broken, "3.11.3")) == []
 
 
 def test_the_files_agree_on_every_version() -> None:
@@ -47,12 +128,12 @@ def test_the_files_agree_on_every_version() -> None:
         assert pins(file).items() <= everything.items()
 
 
-def test_the_serving_image_carries_no_numba_and_the_training_image_no_web_server() -> None:
+def test_the_service_has_no_numba_and_the_trainer_no_web_server() -> None:
     assert "numba" not in pins(ROOT / "requirements" / "service.txt")
     assert not {"fastapi", "uvicorn", "redis"} & set(pins(ROOT / "requirements" / "trainer.txt"))
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="no make on PATH")
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make on PATH")
 def test_make_help_explains_every_command() -> None:
     done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
     explained = dict(re.findall(r"^  make (\S+) +(\S.*)$", done.stdout, re.MULTILINE))

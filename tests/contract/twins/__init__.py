@@ -1,4 +1,4 @@
-"""A second, plain reading of every kind of model, in float64 and calling nothing of it."""
+"""A second, plain implementation of every kind of model, in float64, that calls no product code."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Encoded
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from tests.contract.twins import expansion, language, linear, mixed, pairs, translation
 
 Float64 = npt.NDArray[np.float64]
 
 
 class Twin(Protocol):
-    """What the parts of a model say, taken literally."""
+    """A plain implementation of a model's parts."""
 
     def scores(
         self, queries: Sequence[str], documents: Sequence[Mapping[str, str]]
     ) -> tuple[Float64, Float64]:
-        """(learned, exact) of every pair, float64 (queries, documents) each."""
+        """Return (dense, lexical) of every pair, float64 (queries, documents) each."""
 
 
 TWINS: dict[str, Callable[[Parts], Twin]] = {
@@ -35,7 +35,7 @@ TWINS: dict[str, Callable[[Parts], Twin]] = {
 
 
 def twin_of(parts: Parts, stored: Encoded, *, transductive: bool = False) -> Twin:
-    """The twin of a model. ``stored``: the corpus as the bundle holds it, for what was learned of each document.
+    """Make the twin of a model. `stored` is the corpus in the bundle, for the trained vector of each document.
 
     transductive  a linear model whose documents have dense vectors of their own, those that are stored
     """

@@ -1,4 +1,4 @@
-"""Expanded queries read from the parts: two searches of the linear twin, the second with a longer query.
+"""Expanded queries from the stored parts: two searches of the linear twin, the second with a longer query.
 
 The documents given are the collection: what is added to a query is chosen among them.
 """
@@ -22,19 +22,19 @@ class Twin(linear.Twin):
     def scores(
         self, queries: Sequence[str], documents: Sequence[Mapping[str, Any]]
     ) -> tuple[Float64, Float64]:
-        """(what the added documents bring, what the query's own words bring)."""
-        _, exact = super().scores(queries, documents)
+        """Return (the contribution of the added documents, that of the query's own words)."""
+        _, lexical = super().scores(queries, documents)
         t = np.zeros((len(documents), len(self.strings["sparse.words"])))
         for f, (_, names) in enumerate(self.config["fields"]):
             for row, document in zip(t, documents, strict=True):
                 text = "\n".join(document[name] for name in names if name in document)
                 for word, weight in self.field_weights(text, f).items():
                     row[word] += self.arrays["sparse.D"][f, word] * weight
-        learned = np.zeros_like(exact)
-        for i, first in enumerate(exact):
-            # Equal documents are equal to float32 only; the first of them is taken.
+        dense = np.zeros_like(lexical)
+        for i, first in enumerate(lexical):
+            # Equal documents are equal to float32 precision only; use the first of them.
             order = np.lexsort((np.arange(len(first)), -np.round(first, 6)))
             best = [row for row in order[: self.config["feedback"]] if first[row] > 0]
             if best:
-                learned[i] = self.config["beta"] * t @ t[best].mean(axis=0)
-        return learned, exact
+                dense[i] = self.config["beta"] * t @ t[best].mean(axis=0)
+        return dense, lexical

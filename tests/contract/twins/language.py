@@ -1,4 +1,4 @@
-"""Language models read from their parts: a probability at a time, θ found by EM over explicit posteriors.
+"""Language models from their stored parts: one probability at a time, θ found by EM over explicit posteriors.
 
 log P(Q|D) is taken literally, with P(q|D) = λ₁ P(q|C) + (1 − λ₁) [λ₂ P_ml + (1 − λ₂) P_x], and what every document
 would have without the query's words is taken off at the end.
@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.text.words import words
 
 Float64 = npt.NDArray[np.float64]
 
 
 class Twin:
-    """What the parts of a language model say, taken literally."""
+    """A plain implementation of a language model."""
 
     def __init__(self, parts: Parts) -> None:
         self.config = parts.config
@@ -35,7 +35,7 @@ class Twin:
             self.translation[q, columns] = parts.arrays["translation.values"][first:last]
 
     def theta(self, text: Counter[str]) -> Float64:
-        """A document's topics: E-step and M-step in turn, from uniform."""
+        """Return the topics of a document by alternating E-steps and M-steps from uniform."""
         topics = self.document.shape[1]
         known = [
             (self.document[self.row[w]], n)
@@ -64,11 +64,11 @@ class Twin:
     def scores(
         self, queries: Sequence[str], documents: Sequence[Mapping[str, str]]
     ) -> tuple[Float64, Float64]:
-        """(learned, exact): what P_x adds, and the score without it."""
+        """Return (dense, lexical): the part that P_x adds, and the score without it."""
         lambda1, lambda2 = self.config["lambda1"], self.config["lambda2"]
         nothing = np.log(lambda1 * self.background)
-        learned = np.zeros((len(queries), len(documents)))
-        exact = np.zeros_like(learned)
+        dense = np.zeros((len(queries), len(documents)))
+        lexical = np.zeros_like(dense)
         for j, fields in enumerate(documents):
             text = "\n".join(fields[name] for name in self.config["fields"] if name in fields)
             own, smoothed = self.probabilities(Counter(words(text)))
@@ -78,6 +78,6 @@ class Twin:
             for i, query in enumerate(queries):
                 for word, n in Counter(words(query)).items():
                     if word in self.row:
-                        exact[i, j] += n * kept[self.row[word]]
-                        learned[i, j] += n * (whole - kept)[self.row[word]]
-        return learned, exact
+                        lexical[i, j] += n * kept[self.row[word]]
+                        dense[i, j] += n * (whole - kept)[self.row[word]]
+        return dense, lexical

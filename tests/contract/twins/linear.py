@@ -1,4 +1,4 @@
-"""A second, plain reading of a model's parts: f(q, d) = qᵀWd with a dense W, all in float64.
+"""A second, plain implementation of the linear family: f(q, d) = qᵀWd with a full W, all in float64.
 
 Nothing here calls the model: only the segmentation into words is shared. Features of a text are a dictionary, W is a
 matrix over every word that occurs, and a score is one product of vectors with it.
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Encoded
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.text.words import trigrams as trigrams_of
 from fullrank.text.words import words
 
@@ -33,7 +33,7 @@ def unit(weights: Weights) -> Weights:
 
 
 class Twin:
-    """What the parts of a linear model say, taken literally."""
+    """A plain implementation of a linear model."""
 
     def __init__(self, parts: Parts) -> None:
         self.config = parts.config
@@ -45,7 +45,7 @@ class Twin:
             name: {text: i for i, text in enumerate(texts)} for name, texts in self.strings.items()
         }
 
-    # -- the latent part --------------------------------------------------------------------
+    # -- the dense part ---------------------------------------------------------------------
 
     def vector(self, side: str, word: str) -> Float64 | None:
         """A word's row of U or V: stored, or made of its trigrams; None where it has none."""
@@ -66,7 +66,7 @@ class Twin:
         return int(self.arrays["query.table"].shape[1])
 
     def phi(self, side: str, fields: Sequence[str], field_weights: Sequence[float]) -> Weights:
-        """The unit vector of a text: Σ_f weight · unit((1 + ln tf) idf), its strongest words, unit again.
+        """The unit vector of a text: Σ_f weight · unit((1 + ln tf) idf), its top words, unit again.
 
         Or its counts, so weighed that every letter trigram counts as often as it occurs.
         """
@@ -108,16 +108,16 @@ class Twin:
     def _has_row(self, side: str, word: str) -> bool:
         return word in self.place[f"{side}.words"] or bool(self.strings[f"{side}.trigrams"])
 
-    def learned(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
+    def dense(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
         """a · qᵀ(UᵀV)d of every pair, divided by the norms of Uq and Vd where the model asks for it."""
         asked = [self.phi("query", [text], [1.0]) for text in queries]
         weights = self.config["field_weights"]
-        told = [self.phi("document", fields, weights) for fields in documents]
+        vectors = [self.phi("document", fields, weights) for fields in documents]
         q, U = self._stacked("query", asked)
-        d, V = self._stacked("document", told)
+        d, V = self._stacked("document", vectors)
         u, v = self.above("query", q @ U), self.above("document", d @ V)
         u[[not text for text in asked]] = 0
-        v[[not text for text in told]] = 0
+        v[[not text for text in vectors]] = 0
         scores = u @ v.T if "query.b0" in self.arrays else q @ (U @ V.T) @ d.T
         if self.config["unit"]:
             norms = np.outer(np.linalg.norm(u, axis=1), np.linalg.norm(v, axis=1))
@@ -143,10 +143,10 @@ class Twin:
         table = [self.vector(side, word) for word in occurring]
         return x.reshape(len(texts), -1), np.array(table).reshape(len(table), self.n_dense)
 
-    # -- the exact-match part -----------------------------------------------------------------
+    # -- the lexical part -----------------------------------------------------------------
 
     def feature(self, word: str) -> int | None:
-        """The row of a word in the exact-match part."""
+        """The row of a word in the lexical part."""
         found = self.place["sparse.words"].get(word)
         if found is None and self.config["sparse"]["buckets"]:
             bucket: int = crc32(word.encode()) % self.config["sparse"]["buckets"]
@@ -197,7 +197,7 @@ class Twin:
             w: idf[w] * n * (k1 + 1) / (n + k1 * (1 - b + b * length)) for w, n in counts.items()
         }
 
-    def exact(
+    def lexical(
         self, queries: Sequence[str], documents: Sequence[Sequence[str]], titles: Sequence[str]
     ) -> Float64:
         """Σ_f qᵀ D_f d_f of every pair, and the phrase that a title is."""
@@ -223,7 +223,7 @@ class Twin:
     def scores(
         self, queries: Sequence[str], documents: Sequence[Mapping[str, Any]]
     ) -> tuple[Float64, Float64]:
-        """(learned, exact), each (queries, documents)."""
+        """Return (dense, lexical), each (queries, documents)."""
         fields = [
             [
                 "\n".join(d[name] for name in names if name in d)
@@ -232,7 +232,7 @@ class Twin:
             for d in documents
         ]
         titles = [d.get(self.config["phrase_field"], "") for d in documents]
-        return self.learned(queries, fields), self.exact(queries, fields, titles)
+        return self.dense(queries, fields), self.lexical(queries, fields, titles)
 
 
 class TransductiveTwin(Twin):
@@ -242,7 +242,7 @@ class TransductiveTwin(Twin):
         super().__init__(parts)
         self.items = np.asarray(stored.dense, np.float64)
 
-    def learned(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
+    def dense(self, queries: Sequence[str], documents: Sequence[Sequence[str]]) -> Float64:
         """v_i · Uq of every pair, Uq of unit length where the model asks for it."""
         q, U = self._stacked("query", [self.phi("query", [text], [1.0]) for text in queries])
         assert len(documents) == len(self.items)

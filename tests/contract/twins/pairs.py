@@ -1,4 +1,4 @@
-"""Word pairs read plainly: every pair of words of the two texts, one weight of W after another."""
+"""Word pairs in plain loops: each pair of words of the two texts, one weight of W at a time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.text.words import words
 
 Float64 = npt.NDArray[np.float64]
 
 
 class Twin:
-    """What the parts of a word-pair model say, taken literally."""
+    """A plain implementation of a word-pair model."""
 
     def __init__(self, parts: Parts) -> None:
         self.config = parts.config
@@ -40,7 +40,7 @@ class Twin:
         return W
 
     def phi(self, text: str) -> Float64:
-        """Unit tf-idf vector of the strongest words."""
+        """Return the unit tf-idf vector of the top words."""
         counts = Counter(words(text))
         tf = np.array([counts.get(word, 0) for word in self.words], np.float64)
         x = np.where(tf > 0, 1 + np.log(np.maximum(tf, 1)), 0) * self.idf[: len(self.words)]
@@ -54,7 +54,7 @@ class Twin:
     def scores(
         self, queries: Sequence[str], documents: Sequence[Mapping[str, str]]
     ) -> tuple[Float64, Float64]:
-        """(0, qᵀWd), each (queries, documents); s = Wᵀq cut to its strongest words where the model says so."""
+        """(0, qᵀWd), each (queries, documents); s = Wᵀq cut to its top words if the model does."""
         [[_, sources]] = self.config["fields"]
         texts = ["\n".join(d[name] for name in sources if name in d) for d in documents]
         d = np.array([self.phi(text) for text in texts])

@@ -1,4 +1,4 @@
-"""Word translation read from the parts: expected counts of the documents' words, then the linear twin."""
+"""Word translation from its stored parts: expected counts of the documents' words, then the linear twin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.text.words import words
 from tests.contract.twins import linear
 
@@ -14,7 +14,7 @@ _INNER = "translated."
 
 
 class Twin(linear.Twin):
-    """The linear twin of what stands behind the table, with other counts of a query. It has no latent part."""
+    """The linear twin of the model after the table, with expected counts of a query. It has no dense part."""
 
     def __init__(self, parts: Parts) -> None:
         arrays = {k[len(_INNER) :]: v for k, v in parts.arrays.items() if k.startswith(_INNER)}

@@ -1,4 +1,4 @@
-"""Progress: JSON lines where nobody watches, bars on a terminal, nothing when quiet."""
+"""Progress: JSON lines on a file, bars on a terminal, nothing when quiet."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from trainer import progress
-from trainer.progress import Reporter
+from fullrank import progress
+from fullrank.progress import Reporter
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -22,17 +22,17 @@ def lines(stream: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_facts_are_json_lines() -> None:
+def test_events_are_json_lines() -> None:
     stream = io.StringIO()
     with Reporter(stream) as report:
-        report.say("epoch", epoch=3, loss=0.123456789, valid_map=None, name="é")
+        report.log("epoch", epoch=3, loss=0.123456789, valid_map=None, name="é")
     assert lines(stream) == [
         {"event": "epoch", "epoch": 3, "loss": 0.12346, "valid_map": None, "name": "é"}
     ]
     assert stream.getvalue().startswith('{"event": "epoch"')
 
 
-def test_stage_speaks_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_logs_rate_and_time_left_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rate and time left from the work that is done."""
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])  # type: ignore[attr-defined]
@@ -50,7 +50,7 @@ def test_stage_speaks_every_few_seconds(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_stage_without_a_total_has_no_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "_INTERVAL_S", 0.0)
     stream = io.StringIO()
     with Reporter(stream) as report, report.stage("reading") as stage:
         stage.advance()
@@ -58,10 +58,10 @@ def test_stage_without_a_total_has_no_time_left(monkeypatch: pytest.MonkeyPatch)
     assert lines(stream)[0]["total"] is None
 
 
-def test_quiet_says_nothing() -> None:
+def test_a_quiet_reporter_writes_nothing() -> None:
     for stream in (io.StringIO(), Terminal()):
         with Reporter(stream, quiet=True) as report, report.stage("x", 3) as stage:
-            report.say("event", a=1)
+            report.log("event", a=1)
             stage.advance(3)
         assert stream.getvalue() == ""
 
@@ -76,13 +76,13 @@ def test_terminal_shows_bars_and_figures(monkeypatch: pytest.MonkeyPatch) -> Non
         assert report.bars.tasks[0].completed == 4
         assert "loss 0.25" in report.bars.tasks[0].fields["figures"]
         assert "rate" in report.bars.tasks[0].fields["figures"]
-        report.say("epoch", epoch=1, loss=0.123456, note="[bold]")
+        report.log("epoch", epoch=1, loss=0.123456, note="[bold]")
     assert report.bars.tasks == []
     assert "epoch  epoch 1  loss 0.1235  note [bold]" in stream.getvalue()
     assert "{" not in stream.getvalue()
 
 
-def test_a_failing_stage_takes_its_bar_away() -> None:
+def test_a_failing_stage_removes_its_bar() -> None:
     report = Reporter(Terminal())
     with pytest.raises(ValueError, match="no"), report, report.stage("x", 3):
         raise ValueError("no")

@@ -1,4 +1,4 @@
-"""The whole command's work, from a folder to a bundle with its table."""
+"""The train function, from a collection folder to a bundle with its table."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import numba
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import open_bundle
+from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, RecipeError, TrainingError
 from fullrank.measures import MEASURES
+from fullrank.progress import Reporter
 from tests.planted import write_planted, write_planted_links, write_qrels
-from trainer.progress import Reporter
 from trainer.train import TrainResult, train
 from trainer.training.loop import Interrupted
 
@@ -39,7 +39,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(
     collection: Path, out: Path, recipe: str, *overrides: str, **changes: Any
 ) -> tuple[TrainResult, list[dict[str, Any]]]:
-    """The result, and the lines that were reported."""
+    """Train; return the result and the reported lines."""
     stream = io.StringIO()
     result = train(
         collection, out, "planted", recipe=recipe, overrides=overrides,
@@ -52,7 +52,7 @@ def warnings_in(lines: list[dict[str, Any]]) -> list[str]:
     return [line["reason"] for line in lines if line["event"] == "warning"]
 
 
-def test_bundle_table_and_card(planted: Path, tmp_path: Path) -> None:
+def test_train_writes_a_bundle_a_table_and_a_card(planted: Path, tmp_path: Path) -> None:
     result, lines = trained(planted, tmp_path, "fielded", *TINY)
     bundle = open_bundle(result.path)
     assert result.path.parent == tmp_path / "planted"
@@ -81,25 +81,25 @@ def test_bundle_table_and_card(planted: Path, tmp_path: Path) -> None:
     assert json.loads(json.dumps(result.as_dict(), allow_nan=False))["version"] == result.path.name
 
 
-def test_whoever_loses_is_told(planted: Path, tmp_path: Path) -> None:
-    """Nobody ships a model that loses to a baseline without being told."""
+def test_a_model_worse_than_a_baseline_gets_a_warning(planted: Path, tmp_path: Path) -> None:
+    """A model that ranks worse than a baseline comes with a warning."""
     _, lines = trained(planted, tmp_path, "ssi", "dimension=2", "epochs=1", "rates=0", "init=3")
     assert warnings_in(lines) == [
-        "ssi loses to tfidf on validation",
-        "ssi loses to bm25 on validation",
+        "tfidf ranks better than ssi on validation",
+        "bm25 ranks better than ssi on validation",
     ]
 
 
 @pytest.mark.parametrize("name", ["tfidf", "bm25"])
-def test_a_baseline_stands_once_in_its_own_table(name: str, planted: Path, tmp_path: Path) -> None:
+def test_the_table_of_a_baseline_has_it_once(name: str, planted: Path, tmp_path: Path) -> None:
     result, _ = trained(planted, tmp_path, name)
     assert sorted(row.system for row in result.table) == ["bm25", "tfidf"]
     assert result.table[0].system == name
     assert open_bundle(result.path).model.n_dense == 0
 
 
-def test_the_table_is_the_bundles_own(planted: Path, tmp_path: Path) -> None:
-    """tf-idf trained as a model, and tf-idf as another model's baseline, are one line."""
+def test_the_table_equals_an_evaluation_of_the_bundle(planted: Path, tmp_path: Path) -> None:
+    """The table of a trained tf-idf model has one tf-idf line."""
     own, _ = trained(planted, tmp_path, "tfidf")
     other, _ = trained(planted, tmp_path, "bm25")
     assert own.table[0].as_dict() == other.table[1].as_dict()
@@ -108,7 +108,7 @@ def test_the_table_is_the_bundles_own(planted: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trials", [("rate=0", "rate=0.1"), ("rate=0.1", "rate=0")])
 def test_auto_keeps_the_best_trial(trials: tuple[str, str], planted: Path, tmp_path: Path) -> None:
-    # Clicked text alone, at rate 0, already gets the planted queries right.
+    # At rate 0, clicked text alone already ranks the planted queries correctly.
     settings = (*TINY, "clicked=off", "auto.seconds=100", f"trials={';'.join(trials)}")
     result, lines = trained(planted, tmp_path, "auto", *settings)
     found = {line["overrides"]: line["map"] for line in lines if line["event"] == "trial"}
@@ -130,16 +130,16 @@ def test_alpha_is_chosen_on_validation(planted: Path, tmp_path: Path) -> None:
     assert result.recipe.model.alpha == (0.5 if maps["alpha=0.5"] > maps["alpha=0"] else 0.0)
 
 
-def test_without_a_validation_split(tmp_path: Path) -> None:
+def test_training_works_without_a_validation_split(tmp_path: Path) -> None:
     folder = write_planted(tmp_path / "c", splits=["train"])
     result, lines = trained(folder, tmp_path, "auto", *TINY, "trials=rate=0.1;rate=0")
     assert result.table == []
     assert result.recipe.train.rate == 0.1
-    assert warnings_in(lines) == ["no split 'valid': the first trial is taken"]
+    assert warnings_in(lines) == ["no split 'valid', so only the first trial is run"]
     open_bundle(result.path)
 
 
-def test_documents_as_queries(tmp_path: Path) -> None:
+def test_documents_can_be_queries(tmp_path: Path) -> None:
     folder = write_planted_links(tmp_path / "c")
     result, lines = trained(folder, tmp_path, "fielded", *TINY)
     assert lines[0]["queries"] == lines[0]["documents"] == 72
@@ -155,19 +155,21 @@ def test_same_seed_same_bundle_another_seed_another(planted: Path, tmp_path: Pat
     assert ids[0] == ids[1] != ids[2]
 
 
-def test_ctrl_c_then_resume(planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an interrupted command leaves is enough to end where an unbroken one does."""
+def test_resuming_after_ctrl_c_gives_the_same_bundle(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that is interrupted and resumed ends with the same bundle."""
     whole, _ = trained(planted, tmp_path / "whole", "fielded", *TINY)
-    say = Reporter.say
+    log = Reporter.log
 
     def press(self: Reporter, event: str, **figures: Any) -> None:
-        say(self, event, **figures)
+        log(self, event, **figures)
         if event == "epoch" and figures["epoch"] == 2:
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Reporter, "say", press)
-        with pytest.raises(Interrupted, match="--resume goes on after epoch 2"):
+        patch.setattr(Reporter, "log", press)
+        with pytest.raises(Interrupted, match="--resume continues after epoch 2"):
             trained(planted, tmp_path, "fielded", *TINY)
     assert (tmp_path / ".training" / "planted" / "0.npz").is_file()
     assert not (tmp_path / "planted").exists()
@@ -181,7 +183,7 @@ def test_ctrl_c_then_resume(planted: Path, tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / ".training").exists()
 
 
-def test_what_cannot_work_is_refused_early(planted: Path, tmp_path: Path) -> None:
+def test_bad_arguments_are_refused_before_training(planted: Path, tmp_path: Path) -> None:
     with pytest.raises(RecipeError):
         trained(tmp_path / "absent", tmp_path, "magic")
     with pytest.raises(RecipeError):
@@ -191,12 +193,25 @@ def test_what_cannot_work_is_refused_early(planted: Path, tmp_path: Path) -> Non
     with pytest.raises(CollectionError, match="no such folder"):
         trained(tmp_path / "absent", tmp_path, "ssi")
     folder = write_planted(tmp_path / "c", splits=["test"])
-    with pytest.raises(TrainingError, match="no judged pair"):
+    with pytest.raises(TrainingError, match=r"c/qrels/train\.tsv: no judged pair .* --recipe bm25"):
         trained(folder, tmp_path, "ssi", "dimension=4")
     write_qrels(folder / "qrels" / "train.tsv", [])
     with pytest.raises((TrainingError, CollectionError)):
         trained(folder, tmp_path, "ssi", "dimension=4")
     assert not list(tmp_path.glob("planted/*"))
+
+
+def test_a_click_on_a_deleted_document_is_skipped_unless_strict(tmp_path: Path) -> None:
+    folder = write_planted(tmp_path / "c")
+    qrels = folder / "qrels" / "train.tsv"
+    count = len(qrels.read_text().splitlines())
+    with qrels.open("a") as file:
+        file.write(f"{qrels.read_text().splitlines()[1].split()[0]}\tdeleted\t1\n")
+    _, lines = trained(folder, tmp_path, "tfidf")
+    skipped = f"1 judgement of unknown ids, skipped: 'deleted' (train.tsv:{count + 1})"
+    assert skipped in warnings_in(lines)
+    with pytest.raises(CollectionError, match="unknown id 'deleted'"):
+        trained(folder, tmp_path, "tfidf", strict=True)
 
 
 def test_threads_are_set_and_bounded(planted: Path, tmp_path: Path) -> None:
@@ -206,7 +221,7 @@ def test_threads_are_set_and_bounded(planted: Path, tmp_path: Path) -> None:
     assert 1 <= open_bundle(result.path).card["threads"] == numba.get_num_threads() < 10_000
 
 
-def test_a_bundle_names_the_one_it_follows(planted: Path, tmp_path: Path) -> None:
+def test_a_bundle_card_names_the_previous_version(planted: Path, tmp_path: Path) -> None:
     first, _ = trained(planted, tmp_path, "tfidf")
     second, _ = trained(planted, tmp_path, "bm25")
     assert open_bundle(first.path).card["parent"] is None

@@ -12,10 +12,10 @@ import pytest
 from benchmarks.experiments import clickthrough, crossing
 from benchmarks.experiments.folds import halves
 from benchmarks.harness.measuring import ranked
+from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import Judgement, judge
-from trainer.progress import Reporter
 from trainer.recipes.recipe import load_recipe
 from trainer.train import Candidate, Trainer
 
@@ -71,7 +71,7 @@ def test_each_half_has_the_measures_of_its_weights(
         assert lambda2 == 0 or weights != ("lambda2=0",)
 
 
-def test_alpha_is_crossed_like_the_mix_that_serves(
+def test_cross_validated_alpha_equals_the_served_mix(
     trainer: Trainer, judgements: list[Judgement]
 ) -> None:
     found = fitted(trainer, "lsi-tfidf", "trials=model.alpha=0.5")
@@ -83,7 +83,7 @@ def test_alpha_is_crossed_like_the_mix_that_serves(
         np.testing.assert_allclose(crossed["ndcg@10"][rows], values["ndcg@10"][rows], atol=1e-6)
 
 
-def test_the_experiment_tells_of_weights_and_of_p(
+def test_clickthrough_reports_weights_and_p_values(
     planted: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

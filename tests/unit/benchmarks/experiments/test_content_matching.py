@@ -12,10 +12,10 @@ import pytest
 from benchmarks.experiments import content_matching
 from benchmarks.experiments.content_matching import speed, time_pairs, write_content
 from benchmarks.harness.store import Result
+from fullrank.progress import Reporter
 from tests.planted import write_planted_links
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import judge
-from trainer.progress import Reporter
 from trainer.train import Trainer
 
 TINY = ["epochs=2", "trial=50", "rates=0.3", "dimension=4", "slots=5003"]
@@ -71,7 +71,7 @@ def test_every_way_is_timed_on_the_same_pages(source: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("measured", "verdict"), [(100, "reproduced"), (30, "reproduced"), (10, "not reproduced")]
 )
-def test_the_factor_is_a_finding(measured: float, verdict: str) -> None:
+def test_the_speed_factor_becomes_a_finding(measured: float, verdict: str) -> None:
     """2,000 products against 50 are a factor of 40; half of it must be there."""
     values = {
         "products hash": np.full(3, 2000.0),
@@ -84,7 +84,7 @@ def test_the_factor_is_a_finding(measured: float, verdict: str) -> None:
     assert found.figures == {"|q||d|/N": 40, "measured": pytest.approx(measured)}
 
 
-def test_tables_and_findings_are_told(
+def test_content_matching_reports_tables_and_findings(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:  # fmt: skip
     monkeypatch.setenv("FULLRANK_DATA", str(source.parent))

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.experiments import cross_language, documents, findings, keywords, publish, studies
-from benchmarks.harness.lab import Lab
+from benchmarks.harness.lab import Lab, parser
+from benchmarks.harness.task import System, Task
 from tests.planted import write_lines, write_planted_links
 from trainer.train import Trainer
 from trainer.training.loop import Interrupted
@@ -31,18 +32,18 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def told(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def run(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     """Runs an experiment as a user does, tiny; gives its JSON."""
 
-    def run(experiment: Any, *arguments: str, only: str = "wikispeedia") -> dict[str, Any]:
-        out = tmp_path / "out" / experiment.__name__.split(".")[1]
+    def call(experiment: Any, *arguments: str, only: str = "wikispeedia") -> dict[str, Any]:
+        out = tmp_path / "out" / experiment.__name__.split(".")[-1]
         settings = [word for setting in TINY for word in ("--set", setting)]
         common = ["--only", only, "--out", str(out), "--json"]
         experiment.main([*common, *settings, *arguments])
         found: dict[str, Any] = json.loads(capsys.readouterr().out)
         return found
 
-    return run
+    return call
 
 
 def stored(folder: Path) -> dict[str, str]:
@@ -54,8 +55,8 @@ def stored(folder: Path) -> dict[str, str]:
     }
 
 
-def test_documents_tells_of_the_same_sampled_queries(told: Any, tmp_path: Path) -> None:
-    result = told(
+def test_documents_measures_the_same_sampled_queries_for_all(run: Any, tmp_path: Path) -> None:
+    result = run(
         documents, "--words", "30000", "--systems", "tfidf,lsi,ssi,eigenmaps", "--queries", "20"
     )
     (table,) = result["tables"]
@@ -75,29 +76,29 @@ def test_documents_tells_of_the_same_sampled_queries(told: Any, tmp_path: Path) 
     assert [Path(plot).read_text()[:5] for plot in result["plots"]] == ["<?xml"]
 
 
-def test_a_finished_result_is_kept_and_a_changed_one_is_made_anew(
-    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_stored_result_is_reused_until_its_settings_change(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chosen = ["--words", "0", "--systems", "tfidf,ssi"]
-    told(documents, *chosen)
+    run(documents, *chosen)
     first = stored(tmp_path / "out" / "documents")
     assert set(first) == {"tfidf", "ssi"}
     with monkeypatch.context() as patched:
         patched.delattr(Trainer, "search")
-        told(documents, *chosen)
+        run(documents, *chosen)
     assert stored(tmp_path / "out" / "documents") == first
-    told(documents, *chosen, "--set", "train.patience=7")
+    run(documents, *chosen, "--set", "train.patience=7")
     assert stored(tmp_path / "out" / "documents")["ssi"] != first["ssi"]
-    told(documents, "--words", "0", "--systems", "tfidf", "--fresh")
+    run(documents, "--words", "0", "--systems", "tfidf", "--fresh")
     second = stored(tmp_path / "out" / "documents")
     assert second["tfidf"] != first["tfidf"]
 
 
-def test_a_system_that_fails_does_not_cost_the_others(
-    told: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_failing_system_does_not_stop_the_others(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stopped:
-        told(
+        run(
             documents, "--words", "0", "--systems", "tfidf,ssi,ssi-tied", "--set", "rates=1000",
             "--set", "init=100", "--set", "train.loss=margin", "--set", "trial=5",
         )  # fmt: skip
@@ -107,8 +108,8 @@ def test_a_system_that_fails_does_not_cost_the_others(
     assert "tfidf" in stored(tmp_path / "out" / "documents")
 
 
-def test_ctrl_c_keeps_what_is_finished(
-    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ctrl_c_keeps_finished_results(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     search = Trainer.search
 
@@ -119,28 +120,28 @@ def test_ctrl_c_keeps_what_is_finished(
 
     monkeypatch.setattr(Trainer, "search", until_ssi)
     with pytest.raises(SystemExit) as stopped:
-        told(documents, "--words", "30000", "--systems", "tfidf,ssi")
+        run(documents, "--words", "30000", "--systems", "tfidf,ssi")
     assert stopped.value.code == 130
     assert set(stored(tmp_path / "out" / "documents")) == {"tfidf"}
 
 
-def test_rare_words_are_weighed(
+def test_rare_words_are_weighted(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "FREQUENT", 20)
-    options = documents.parser("doc", collections=["wikispeedia"], seconds=1)
+    options = parser("doc", collections=["wikispeedia"], seconds=1)
     given = options.parse_args(["--out", str(tmp_path / "out")])
     with Lab("documents", given) as lab:
-        weights = documents.rare_weight(lab, documents.Task("here", data))
+        weights = documents.rare_weight(lab, Task("here", data))
     assert weights.shape == (72,)
     assert 0 < weights.min() < weights.max() < 1
     assert documents.rarest(weights).sum() >= 18
 
 
-def test_studies_tell_of_each_question(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_studies_report_on_each_question(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(studies, "SHARES", (10, 100))
     monkeypatch.setattr(studies, "CURVES", {"shares": (10, 100), "dimensions": (4,)})
-    result = told(studies)
+    result = run(studies)
     titles = [table["title"].split(":")[0] for table in result["tables"]]
     assert titles == [
         "identity", "dimension", "start and loss", "split", "share of the training links",
@@ -155,10 +156,10 @@ def test_studies_tell_of_each_question(told: Any, monkeypatch: pytest.MonkeyPatc
     assert all(Path(plot).is_file() for plot in result["plots"])
 
 
-def test_keywords_ask_for_what_the_article_links_to(
-    told: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_keywords_search_for_the_linked_articles(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = told(keywords, "--systems", "tfidf,ssi,ssi-tied")
+    result = run(keywords, "--systems", "tfidf,ssi,ssi-tied")
     assert [table["title"].split(":")[0] for table in result["tables"]] == [
         "wikispeedia, k = 5",
         "wikispeedia, k = 10",
@@ -176,8 +177,8 @@ def test_keywords_ask_for_what_the_article_links_to(
     assert told_of["bltm"]["verdict"] == "not tested"
 
 
-def test_across_languages_every_part_is_told(
-    told: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_cross_language_reports_every_part(
+    run: Any, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Descriptions in other words, under the ids of the documents of a linked collection."""
     monkeypatch.setattr(cross_language, "FEWEST", 10)
@@ -188,7 +189,7 @@ def test_across_languages_every_part_is_told(
         for d in map(json.loads, lines[::2])
     ]
     write_lines(folder / "ja" / "queries.jsonl", described)
-    result = told(cross_language, only="debian/ja")
+    result = run(cross_language, only="debian/ja")
     assert not result["missing"]
     full, shares, mates = result["tables"]
     assert len(full["rows"]) == 10
@@ -201,23 +202,23 @@ def test_across_languages_every_part_is_told(
         "cross-language", "cross-language-lsi", "cross-language-mix", "multi-task", "mates"
     }  # fmt: skip
     assert "not tested" not in tested.values()
-    again = told(cross_language, "--systems", "cross-language,cl-lsi", only="debian/ja")
+    again = run(cross_language, "--systems", "cross-language,cl-lsi", only="debian/ja")
     assert again["findings"][2]["tested"] == "cross-language > cl-lsi"
     assert again["tables"][0]["rows"] == [full["rows"][i] for i in (4, 5)]
 
 
-def test_a_partial_run_keeps_what_was_found_before(told: Any, tmp_path: Path) -> None:
-    told(documents, "--words", "0", "--systems", "tfidf,diagonal")
+def test_a_partial_run_keeps_earlier_findings(run: Any, tmp_path: Path) -> None:
+    run(documents, "--words", "0", "--systems", "tfidf,diagonal")
     kept = json.loads((tmp_path / "out/documents/findings.json").read_text())["findings"]
     tested = [one for one in kept if one["verdict"] != "not tested"]
     assert {one["claim"] for one in tested} == {"diagonal"}
-    told(documents, "--words", "0", "--systems", "tfidf")
+    run(documents, "--words", "0", "--systems", "tfidf")
     again = json.loads((tmp_path / "out/documents/findings.json").read_text())["findings"]
     assert again == kept
 
 
-def test_tables_come_as_markdown_and_for_people(
-    told: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_tables_print_as_markdown_and_on_a_terminal(
+    run: Any, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["--only", "wikispeedia", "--words", "0", "--systems", "tfidf,query-expansion"]
     documents.main([*arguments, "--out", str(tmp_path / "out"), "--markdown"])
@@ -236,36 +237,40 @@ def test_an_unknown_name_is_refused(data: Path, capsys: pytest.CaptureFixture[st
         assert "there are: " in capsys.readouterr().err
 
 
-def test_results_are_written_into_the_page(told: Any, tmp_path: Path) -> None:
-    told(documents, "--words", "0", "--systems", "tfidf,ssi-frequent n=30k")
-    page = tmp_path / "results.md"
-    page.write_text(
-        "".join(
-            f"## {name}\n<!-- begin {name} -->\nold\n<!-- end {name} -->\nkept\n"
-            for name in ("findings", "documents", "keywords")
+def test_publish_writes_results_into_one_page_per_experiment(run: Any, tmp_path: Path) -> None:
+    run(documents, "--words", "0", "--systems", "tfidf,ssi-frequent n=30k")
+    docs = tmp_path / "results"
+    docs.mkdir()
+    for name in ("findings", "documents", "keywords"):
+        (docs / f"{name}.md").write_text(
+            f"# {name}\n<!-- begin {name} -->\nold\n<!-- end {name} -->\nkept\n"
         )
+    (docs / "faults.md").write_text("# faults\nkept\n")
+    publish.main(["--out", str(tmp_path / "out"), "--docs", str(docs)])
+    pages = {page.stem: page.read_text() for page in docs.glob("*.md")}
+    assert all(text.startswith(f"# {name}\n") for name, text in pages.items())
+    assert all(text.endswith("kept\n") for text in pages.values())
+    assert [name for name, text in pages.items() if "\nold\n" in text] == ["keywords"], (
+        "an experiment without results keeps its page"
     )
-    publish.main(["--out", str(tmp_path / "out"), "--docs", str(tmp_path)])
-    text = page.read_text()
-    assert text.count("kept") == 3
-    assert text.count("\nold\n") == 1, "an experiment that has not run keeps its block"
-    assert "| tfidf | I | " in text
-    assert "seed 1" in text
-    (plot,) = (tmp_path / "plots").iterdir()
-    assert f"(plots/{plot.name})" in text
-    with pytest.raises(SystemExit, match="no block"):
-        publish.main(["swap", "--out", str(tmp_path / "out"), "--docs", str(tmp_path)])
+    assert "| tfidf | I | " in pages["documents"]
+    assert "seed 1" in pages["documents"]
+    assert "| statement | verdict | " in pages["findings"]
+    (plot,) = (docs / "plots").iterdir()
+    assert f"(plots/{plot.name})" in pages["documents"]
+    with pytest.raises(SystemExit, match="no page 'faults'"):
+        publish.main(["faults", "--out", str(tmp_path / "out"), "--docs", str(docs)])
 
 
-def test_a_fit_is_held_to_its_time(data: Path, tmp_path: Path) -> None:
-    options = documents.parser("doc", collections=["wikispeedia"], seconds=3)
+def test_a_fit_has_a_time_limit(data: Path, tmp_path: Path) -> None:
+    options = parser("doc", collections=["wikispeedia"], seconds=3)
     lab = Lab("documents", options.parse_args(["--out", str(tmp_path), "--set", "auto.seconds=1"]))
-    task = documents.Task("here", data)
+    task = Task("here", data)
     for system, seconds in (
-        (documents.System("ssi"), 3.0),
-        (documents.System("ssi", times=10), 30.0),
-        (documents.System("ssi", overrides=("train.seconds=2",)), 2.0),
-        (documents.System("tfidf"), 0.0),
+        (System("ssi"), 3.0),
+        (System("ssi", time_factor=10), 30.0),
+        (System("ssi", overrides=("train.seconds=2",)), 2.0),
+        (System("tfidf"), 0.0),
     ):
         recipe = lab.recipe(system, task)
         assert (recipe.train.seconds, recipe.auto.seconds) == (seconds, 1.0)

@@ -9,7 +9,7 @@ from scipy import stats
 from benchmarks.experiments.folds import cross_validate, halves, paired_t_test
 
 
-def test_halves_share_out_every_query_once_and_always_alike() -> None:
+def test_halves_contain_every_query_once_and_are_stable() -> None:
     first, second = halves(7)
     assert (len(first), len(second)) == (3, 4)
     assert sorted([*first.tolist(), *second.tolist()]) == list(range(7))
@@ -21,7 +21,7 @@ def test_halves_share_out_every_query_once_and_always_alike() -> None:
         halves(1)
 
 
-def test_each_half_is_measured_with_the_other_halfs_choice() -> None:
+def test_each_half_is_measured_with_the_setting_of_the_other() -> None:
     """Setting "a" is the best of the first half alone, "b" of the second: each half gets the wrong one."""
     first, second = halves(10)
     a, b = np.zeros(10), np.zeros(10)
@@ -44,7 +44,7 @@ def test_queries_keep_their_order_and_the_first_of_equals_wins() -> None:
     np.testing.assert_array_equal(crossed.per_query["map"], values)
 
 
-def test_unlike_grids_are_refused() -> None:
+def test_grids_of_different_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="no setting"):
         cross_validate({})
     for other in ({"map": np.ones(3)}, {"mrr": np.ones(4)}):
@@ -52,7 +52,7 @@ def test_unlike_grids_are_refused() -> None:
             cross_validate({1: {"map": np.ones(4)}, 2: other}, by="map")
 
 
-def test_paired_t_test_by_hand() -> None:
+def test_paired_t_test_equals_a_hand_computation() -> None:
     a, b = np.array([0.5, 0.25, 1.0, 0.75]), np.array([0.25, 0.25, 0.5, 0.5])
     found = paired_t_test(a, b)
     d = np.array([0.25, 0.0, 0.5, 0.25])
@@ -65,7 +65,7 @@ def test_paired_t_test_by_hand() -> None:
     assert paired_t_test(b, a).t == -found.t
 
 
-def test_t_test_without_spread() -> None:
+def test_t_test_of_constant_differences() -> None:
     ones = np.ones(5)
     assert vars(paired_t_test(ones, ones)) == {
         "difference": 0.0, "standard_error": 0.0, "t": 0.0, "p": 1.0

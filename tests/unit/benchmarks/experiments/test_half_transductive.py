@@ -86,7 +86,7 @@ def test_graded_precision_is_the_mean_of_the_first_places() -> None:
     np.testing.assert_allclose(found, [[0.5, 0.25, 0.5, 0.5], [0.0, 0.5, 2 / 3, 2 / 3]])
 
 
-def test_digits_are_split_and_featured_without_a_look_at_the_test() -> None:
+def test_digit_features_do_not_use_the_test_split() -> None:
     one, again, other = split(1), split(1), split(2)
     np.testing.assert_array_equal(one.train, again.train)
     assert not np.array_equal(one.train_class, other.train_class)

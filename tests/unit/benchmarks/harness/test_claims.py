@@ -38,7 +38,9 @@ RESULTS = {
         ("good", "elsewhere", "beats", 0.0, "not tested"),
     ],
 )
-def test_verdicts(better: str, worse: str, rule: str, margin: float, verdict: str) -> None:
+def test_verdicts_follow_the_two_standard_error_rules(
+    better: str, worse: str, rule: str, margin: float, verdict: str
+) -> None:
     found = compare("cfh", "here", RESULTS, better, worse, "map", rule=rule, margin=margin)
     assert found.verdict == verdict
 
@@ -52,7 +54,7 @@ def test_a_loss_is_better_when_lower() -> None:
     assert "the other way round" in compare("htr", "here", results, "b", "a", "rank_loss").note
 
 
-def test_rows_choose_the_queries() -> None:
+def test_rows_select_the_compared_queries() -> None:
     results = {"a": result([1.0, 1.0, 0.0, 0.0]), "b": result([0.0, 0.0, 1.0, 1.0])}
     rows = np.array([True, True, False, False])
     assert compare("cfh", "x", results, "a", "b", "map", rows=rows).verdict == "reproduced"

@@ -31,7 +31,7 @@ def linked(tmp_path: Path) -> Collection:
     return read_collection(folder)
 
 
-def test_shares_hold_the_smaller_ones(linked: Collection) -> None:
+def test_larger_shares_contain_smaller_ones(linked: Collection) -> None:
     small, large = (keep_share(linked, share, 1) for share in (0.1, 0.5))
     everything = links_of(linked, ["train"])
     assert len(large["train"]) == round(0.5 * len(everything))
@@ -53,7 +53,7 @@ def test_descriptions_inherit_a_share(described: Collection, tmp_path: Path) -> 
     splits = keep_share(described, 0.1, 1)
     folder = write_described(described.path, tmp_path / "few", splits)
     found = read_collection(folder)
-    assert found.have_mates
+    assert found.has_mates
     assert [query.id for query in found.queries or []] == [q.id for q in described.queries or []]
     assert links_of(found, ["train"]) == sorted(splits["train"])
     assert links_of(found, ["test"]) == links_of(described, ["test"])
@@ -62,12 +62,14 @@ def test_descriptions_inherit_a_share(described: Collection, tmp_path: Path) -> 
     assert all(own[judgement.query] in judgement.excluded for judgement in judgements)
 
 
-def test_mates_are_answers_once(described: Collection, linked: Collection, tmp_path: Path) -> None:
+def test_each_mate_is_an_answer_in_one_split(
+    described: Collection, linked: Collection, tmp_path: Path
+) -> None:
     splits = mate_splits(described, 1)
     names = [query.id for query in described.queries or []]
     assert sorted(link for links in splits.values() for link in links) == [(n, n) for n in names]
     found = read_collection(write_splits(described.path, tmp_path / "mates", splits))
-    assert not found.have_mates
+    assert not found.has_mates
     assert {q: list(d) for q, d in found.qrels("test").items()} == {
         name: [name] for name, _ in splits["test"]
     }
@@ -77,7 +79,9 @@ def test_mates_are_answers_once(described: Collection, linked: Collection, tmp_p
         mate_splits(linked, 1)
 
 
-def test_two_ways_ask_the_same_of_the_same_candidates(linked: Collection, tmp_path: Path) -> None:
+def test_both_splits_have_the_same_test_links_and_candidates(
+    linked: Collection, tmp_path: Path
+) -> None:
     by_links, by_documents = split_two_ways(linked, 3)
     everything = links_of(linked, linked.splits)
     tested = {name for link in by_documents["test"] for name in link}
@@ -101,7 +105,7 @@ def test_keywords_are_words_of_their_document(linked: Collection, tmp_path: Path
     small, large = (read_collection(folders[size]) for size in (2, 4))
     assert small.queries is not None
     assert large.queries is not None
-    assert small.have_mates
+    assert small.has_mates
     for few, many in zip(small.queries, large.queries, strict=True):
         assert few.id == many.id
         assert many.text.split()[:2] == few.text.split()

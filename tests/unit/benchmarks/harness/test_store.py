@@ -27,7 +27,7 @@ def save(store: Store, identity: Any = IDENTITY) -> Result:
     )
 
 
-def test_a_result_comes_back_as_it_was_saved(store: Store) -> None:
+def test_a_saved_result_loads_unchanged(store: Store) -> None:
     saved = save(store)
     found = store.load("wiki, 30,000 words", "ssi p=10", IDENTITY)
     assert found is not None
@@ -38,7 +38,7 @@ def test_a_result_comes_back_as_it_was_saved(store: Store) -> None:
     assert found.estimate("map").mean == found.facts["measures"]["map"]["mean"] == 0.75
 
 
-def test_a_changed_setting_makes_it_stale(store: Store) -> None:
+def test_a_changed_setting_makes_a_result_stale(store: Store) -> None:
     save(store)
     other = load_recipe("ssi").override(["dimension=7"])
     for identity in ({**IDENTITY, "seed": 2}, {**IDENTITY, "recipe": recipe_identity(other)}):
@@ -46,7 +46,7 @@ def test_a_changed_setting_makes_it_stale(store: Store) -> None:
     assert store.load("another", "ssi p=10", IDENTITY) is None
 
 
-def test_a_setting_that_came_later_does_not_where_it_has_its_default(store: Store) -> None:
+def test_a_new_setting_with_its_default_keeps_a_result_valid(store: Store) -> None:
     old = json.loads(json.dumps(IDENTITY))
     del old["recipe"]["model"]["bias"], old["recipe"]["auto"]
     save(store, old)
@@ -56,7 +56,7 @@ def test_a_setting_that_came_later_does_not_where_it_has_its_default(store: Stor
     assert store.load("wiki, 30,000 words", "ssi p=10", identity) is None
 
 
-def test_halves_of_two_results_are_no_result(store: Store) -> None:
+def test_files_of_two_results_do_not_load_as_one(store: Store) -> None:
     save(store)
     (values,) = store.folder.glob("*/*.npz")
     first = values.read_bytes()
@@ -73,7 +73,7 @@ def test_names_become_file_names() -> None:
     assert slug("htr γ=0") != slug("htr") != slug("ssi p=10")
 
 
-def test_a_folder_is_known_by_its_files(tmp_path: Path) -> None:
+def test_a_folder_is_fingerprinted_by_its_files(tmp_path: Path) -> None:
     (tmp_path / "en" / "qrels").mkdir(parents=True)
     (tmp_path / "corpus.jsonl").write_text("{}")
     (tmp_path / "en" / "queries.jsonl").write_text("{}")

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.performance import live
 from benchmarks.performance.live import Source, run, table
-from tests.api.support import CORPUS, linear_model
+from tests.bundles import CORPUS, linear_model
 from tests.live import bundle_of
 
 

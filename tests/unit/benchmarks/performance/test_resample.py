@@ -52,7 +52,7 @@ def first(source: Source, number: int, seed: int = 1, stretch: float = 1.0) -> l
     return list(islice(source.documents(seed, stretch), number))
 
 
-def test_same_seed_same_corpus(source: Source, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_corpus(source: Source, tmp_path: Path) -> None:
     assert first(source, 50) == first(source, 50)
     assert first(source, 50) != first(source, 50, seed=2)
     small, large = (
@@ -68,7 +68,9 @@ def test_same_seed_same_corpus(source: Source, tmp_path: Path) -> None:
     assert len(ids) == 2500
 
 
-def test_nothing_is_made_up(source: Source, lines: list[Line]) -> None:
+def test_resampled_documents_contain_only_source_sentences(
+    source: Source, lines: list[Line]
+) -> None:
     held_out = {line["_id"] for line in source.held_out}
     assert 0 < len(held_out) < 150
     kept = [line for line in lines if line["_id"] not in held_out]
@@ -87,7 +89,7 @@ def test_nothing_is_made_up(source: Source, lines: list[Line]) -> None:
         assert 0 <= line["draw"] < 1
 
 
-def test_statistics_are_kept(source: Source) -> None:
+def test_resampling_preserves_term_statistics(source: Source) -> None:
     before, after = term_statistics(source.kept), term_statistics(first(source, 6000))
     assert after["vocabulary"] <= before["vocabulary"]
     assert after["terms_a_document"]["mean"] == pytest.approx(
@@ -97,14 +99,14 @@ def test_statistics_are_kept(source: Source) -> None:
         assert after["df_over_n_at_rank"][rank] == pytest.approx(share, rel=0.15)
 
 
-def test_sections_are_as_frequent(source: Source) -> None:
+def test_sections_keep_their_frequency(source: Source) -> None:
     found = [line["section"] for line in first(source, 3000)]
     for section in SECTIONS:
         share = np.mean([line["section"] == section for line in source.kept])
         assert np.mean([one == section for one in found]) == pytest.approx(float(share), abs=0.04)
 
 
-def test_stretch_gives_the_terms_asked_for(source: Source) -> None:
+def test_the_stretch_gives_the_requested_number_of_terms(source: Source) -> None:
     stretch = source.stretch(50, 1)
     found = [
         len(count_words(f"{line['title']}\n{line['text']}"))
@@ -129,7 +131,7 @@ def test_queries_are_held_out(source: Source) -> None:
 
 
 @pytest.mark.parametrize("length", [3, 300])
-def test_runs_are_contiguous(source: Source, length: int) -> None:
+def test_query_runs_are_contiguous_words(source: Source, length: int) -> None:
     text = " ".join(word for line in source.held_out for word in words(line["text"]))
     for query in run_queries(source, 10, length, 1):
         assert len(words(query)) == length

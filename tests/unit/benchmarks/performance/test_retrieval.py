@@ -11,11 +11,11 @@ import pytest
 
 from benchmarks.performance.engines import fused
 from benchmarks.performance.footprint import folder_bytes
-from benchmarks.performance.retrieval_corpus import parser
+from benchmarks.performance.retrieval import parser
 from benchmarks.performance.retrieval_tables import BARS, held, plots, tables
 from benchmarks.performance.rounds import Timed, figures, in_rounds
 from benchmarks.performance.truth import Truth, brute_force, equal, mean_recall, recall
-from fullrank.encoding import Encoded, concatenate
+from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.retrieval import Retriever
 
 
@@ -34,10 +34,12 @@ def encoded(draw: np.random.Generator, count: int, width: int = 40, n_dense: int
         )
     return Encoded(
         dense,
-        np.cumsum([0, *map(len, rows)]).astype(np.int64),
-        np.concatenate(rows).astype(np.int32),
-        np.concatenate(weights),
-        width,
+        Rows(
+            np.cumsum([0, *map(len, rows)]).astype(np.int64),
+            np.concatenate(rows).astype(np.int32),
+            np.concatenate(weights),
+            width,
+        ),
         bias,
     )
 
@@ -53,12 +55,12 @@ def queries() -> Encoded:
 
 
 def full_scores(documents: Encoded, queries: Encoded) -> np.ndarray:
-    wide = [e.csr().toarray().astype(np.float64) for e in (queries, documents)]
+    wide = [e.sparse.csr().toarray().astype(np.float64) for e in (queries, documents)]
     dense = [e.dense.astype(np.float64) for e in (queries, documents)]
     return dense[0] @ dense[1].T + wide[0] @ wide[1].T + documents.bias.astype(np.float64)
 
 
-def test_brute_force_is_the_full_score(
+def test_brute_force_equals_the_full_score(
     documents: Encoded, queries: Encoded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("benchmarks.performance.truth._TILE", 64)
@@ -70,13 +72,13 @@ def test_brute_force_is_the_full_score(
         np.testing.assert_allclose(truth.scores, line[order], atol=1e-9)
 
 
-def test_brute_force_within_a_filter(documents: Encoded, queries: Encoded) -> None:
+def test_brute_force_respects_a_filter(documents: Encoded, queries: Encoded) -> None:
     matching = np.arange(500) % 50 == 3
     for truth in brute_force(documents, queries, 20, matching=matching):
         assert sorted(truth.rows.tolist()) == np.flatnonzero(matching).tolist()
 
 
-def test_exact_retrieval_equals_it(documents: Encoded, queries: Encoded) -> None:
+def test_exact_retrieval_equals_brute_force(documents: Encoded, queries: Encoded) -> None:
     truths = brute_force(documents, queries, 10)
     rankings = Retriever(documents).search(queries, 10)
     assert all(map(equal, rankings, truths))
@@ -85,7 +87,7 @@ def test_exact_retrieval_equals_it(documents: Encoded, queries: Encoded) -> None
     assert not equal(rankings[0], Truth(truths[0].rows, truths[0].scores + 1e-6))
 
 
-def test_recall() -> None:
+def test_recall_counts_the_true_first_documents() -> None:
     truth = Truth(np.array([4, 2, 9]), np.array([3.0, 2.0, 1.0]), np.array([11, 12]))
     assert recall([2, 4, 7], truth, 3) == pytest.approx(2 / 3)
     assert recall([2, 4, 12], truth, 3) == 1
@@ -95,7 +97,7 @@ def test_recall() -> None:
     assert mean_recall([np.array([4]), np.array([5])], [one, one], 1) == 0.5
 
 
-def test_ties_with_the_last_are_told() -> None:
+def test_truth_lists_documents_tied_with_the_last() -> None:
     one = encoded(np.random.default_rng(3), 5).slice(3, 4)
     same = concatenate([one] * 6)
     truth = brute_force(same, one, 2)[0]
@@ -111,7 +113,7 @@ def test_ratio_is_the_median_over_rounds() -> None:
     assert alone.ratio("slow", "quick") == {"median": 2, "q25": 2, "q75": 2}
 
 
-def test_figures() -> None:
+def test_figures_are_percentiles_and_throughput() -> None:
     found = figures(np.array([0.001, 0.003, 0.002]))
     assert found == {"p50_ms": 2.0, "p99_ms": 2.98, "queries_per_second": 500.0}
 
@@ -120,7 +122,11 @@ def test_all_systems_answer_all_queries_in_turn() -> None:
     asked: list[tuple[str, int]] = []
 
     def system(name: str) -> Any:
-        return lambda query: asked.append((name, query)) or f"{name}{query}"
+        def answer(query: int) -> str:
+            asked.append((name, query))
+            return f"{name}{query}"
+
+        return answer
 
     done: list[int] = []
     timed = in_rounds(
@@ -141,18 +147,18 @@ def test_fusion_adds_reciprocal_ranks() -> None:
     assert fused([np.array([3]), np.array([1])], 2).tolist() == [1, 3]
 
 
-def test_folder_bytes(tmp_path: Path) -> None:
+def test_folder_bytes_are_summed_by_part(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "a").write_bytes(b"123")
     (tmp_path / "b").write_bytes(b"12")
     assert folder_bytes(tmp_path) == {"b": 2, "model": 3, "all": 5}
 
 
-def test_sizes_are_checked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_sizes_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert parser().parse_args(["--sizes", "debian,2000"]).sizes == ["debian", "2000"]
     with pytest.raises(SystemExit):
         parser().parse_args(["--sizes", "12"])
-    assert "neither debian nor" in capsys.readouterr().err
+    assert "must be debian or" in capsys.readouterr().err
 
 
 def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
@@ -211,7 +217,7 @@ def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def test_bars() -> None:
+def test_goals_compare_figures_with_limits() -> None:
     good = held(corpus("1000000", 10**6))
     assert good["all"]
     assert good["documents"] == 10**6
@@ -226,12 +232,12 @@ def test_bars() -> None:
     }.items():
         found = held(corpus("1000000", 10**6, **{name: value}))
         assert not found["all"]
-        assert [bar for bar, said in found["bars"].items() if not said["held"]] == [name]
+        assert [bar for bar, outcome in found["bars"].items() if not outcome["held"]] == [name]
     # What was not measured does not hold.
     assert not held(corpus("1000000", 10**6, fast_recall_at_10=None))["all"]
 
 
-def test_tables_and_plots(tmp_path: Path) -> None:
+def test_tables_and_plots_are_complete(tmp_path: Path) -> None:
     corpora = {name: corpus(name, int(name)) for name in ("2000", "10000")}
     statistics = {
         "documents": 5,

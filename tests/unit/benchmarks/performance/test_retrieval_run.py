@@ -40,14 +40,7 @@ def data(tmp_path: Path) -> Path:
 def run(data: Path, out: Path) -> tuple[int, dict[str, Any], str]:
     command = ["--json", "--sizes", "debian,1000", "--queries", "25", "--seconds", "2"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks.performance.retrieval_corpus",
-            *command,
-            "--out",
-            str(out),
-        ],
+        [sys.executable, "-m", "benchmarks.performance.retrieval", *command, "--out", str(out)],
         env={**os.environ, "FULLRANK_DATA": str(data)},
         capture_output=True,
         text=True,
@@ -57,10 +50,10 @@ def run(data: Path, out: Path) -> tuple[int, dict[str, Any], str]:
 
 
 @pytest.mark.slow
-def test_it_says_what_it_must(data: Path, tmp_path: Path) -> None:
+def test_a_small_run_reports_every_figure(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    code, found, said = run(data, out)
-    assert '"training"' in said or '"epoch"' in said
+    code, found, output = run(data, out)
+    assert '"training"' in output or '"epoch"' in output
     assert list(found["corpora"]) == ["debian", "1000"]
     for name, documents in (("debian", DOCUMENTS), ("1000", 1000)):
         corpus = found["corpora"][name]
@@ -84,7 +77,7 @@ def test_it_says_what_it_must(data: Path, tmp_path: Path) -> None:
     assert (out / "summary.json").is_file()
     assert len(list(out.glob("*.svg"))) == 3
 
-    _, again, said = run(data, out)
-    assert '"training"' not in said
-    assert '"encode"' not in said
+    _, again, output = run(data, out)
+    assert '"training"' not in output
+    assert '"encode"' not in output
     assert again["corpora"]["1000"]["bytes"] == found["corpora"]["1000"]["bytes"]

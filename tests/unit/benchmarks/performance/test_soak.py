@@ -6,7 +6,8 @@ import httpx
 import pytest
 
 from benchmarks.performance.servers import Server
-from benchmarks.performance.soak_load import Soak, slope
+from benchmarks.performance.soak_load import Soak
+from benchmarks.performance.soak_report import slope
 
 
 def test_the_slope_is_that_of_a_line_after_the_warm_up() -> None:
@@ -26,14 +27,14 @@ def test_the_slope_is_that_of_a_line_after_the_warm_up() -> None:
         (404, {}, True),
     ],
 )
-def test_a_lost_or_old_document_is_seen(status: int, content: object, lost: bool) -> None:
+def test_a_lost_or_old_document_is_a_mistake(status: int, content: object, lost: bool) -> None:
     run = Soak(Server("http://127.0.0.1", (), ()), "key", [], [])
     run.state["a"] = {"n": 2}
     run.compare("a", httpx.Response(status, json=content))
     assert bool(run.seen.wrong) == lost
 
 
-def test_a_deleted_document_that_is_back_is_seen() -> None:
+def test_a_restored_deleted_document_is_a_mistake() -> None:
     run = Soak(Server("http://127.0.0.1", (), ()), "key", [], [])
     run.state["a"] = None
     run.compare("a", httpx.Response(404, json={}))

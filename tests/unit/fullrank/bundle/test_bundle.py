@@ -12,11 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.bundle import catalog as bundle
-from fullrank.bundle.catalog import find_bundle, list_bundles, open_bundle, write_bundle
+from fullrank.bundle import (
+    BundleInfo,
+    catalog,
+    find_bundle,
+    list_bundles,
+    open_bundle,
+    read_manifest,
+    write_bundle,
+)
 from fullrank.bundle.manifest import FileEntry, Manifest, bundle_id
-from fullrank.columns import columns_of
 from fullrank.errors import BundleNotFound
+from fullrank.filters.columns import columns_of
 from fullrank.retrieval import Retriever
 from tests.forging import edit
 from tests.words_bundle import CREATED, QUERIES, WORDS, arrays, planted
@@ -24,7 +31,7 @@ from tests.words_bundle import CREATED, QUERIES, WORDS, arrays, planted
 # -- what is written ---------------------------------------------------------------------------
 
 
-def test_the_folder_holds_what_the_format_says(written: Path) -> None:
+def test_a_bundle_has_exactly_the_files_of_the_format(written: Path) -> None:
     assert written.parent.name == "planted"
     files = {str(p.relative_to(written)) for p in written.rglob("*") if p.is_file()}
     assert files == {
@@ -65,7 +72,7 @@ def test_the_folder_holds_what_the_format_says(written: Path) -> None:
     }
 
 
-def test_the_manifest_says_what_each_file_is(written: Path) -> None:
+def test_the_manifest_describes_each_file(written: Path) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
     assert manifest["format_version"] == 2
     assert manifest["name"] == "planted"
@@ -89,14 +96,14 @@ def test_the_manifest_is_canonical(written: Path) -> None:
     assert text == json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
 
-def test_the_same_training_has_the_same_id_whatever_name_time_and_card(root: Path) -> None:
+def test_name_time_and_card_do_not_change_the_bundle_id(root: Path) -> None:
     first = open_bundle(write_bundle(root, "one", **planted()))
     second = open_bundle(write_bundle(root, "two", **planted() | {"card": {}}, created=CREATED))
     assert first.bundle_id == second.bundle_id
     assert first.version != second.version
 
 
-def test_the_id_follows_files_and_model() -> None:
+def test_files_and_model_change_the_bundle_id() -> None:
     files = {"a.npy": FileEntry("0" * 64, 1)}
     base = bundle_id(files, {"kind": "x"})
     assert base != bundle_id(files, {"kind": "y"})
@@ -104,7 +111,7 @@ def test_the_id_follows_files_and_model() -> None:
     assert base != bundle_id({"a.npy": FileEntry("1" * 64, 1)}, {"kind": "x"})
 
 
-def test_published_twice_in_one_second_both_are_kept(root: Path, written: Path) -> None:
+def test_two_bundles_published_in_one_second_are_both_kept(root: Path, written: Path) -> None:
     again = write_bundle(root, "planted", **planted(), created=CREATED)
     assert again != written
     assert open_bundle(again).bundle_id == open_bundle(written).bundle_id
@@ -112,17 +119,17 @@ def test_published_twice_in_one_second_both_are_kept(root: Path, written: Path) 
 
 
 def test_progress_names_each_part(root: Path) -> None:
-    said: list[tuple[str, int, int]] = []
-    write_bundle(root, "planted", **planted(), progress=lambda *told: said.append(told))
+    steps: list[tuple[str, int, int]] = []
+    write_bundle(root, "planted", **planted(), progress=lambda *step: steps.append(step))
     parts = ["model", "documents", "columns", "codes", "postings", "cells", "golden queries"]
-    assert list(dict.fromkeys(part for part, _, _ in said)) == parts
-    last = {part: (done, total) for part, done, total in said}
+    assert list(dict.fromkeys(part for part, _, _ in steps)) == parts
+    last = {part: (done, total) for part, done, total in steps}
     assert all(done == total for done, total in last.values())
     for long in ("codes", "postings", "cells"):
         assert last[long][0] > 0
 
 
-def test_few_documents_need_no_index_and_no_dense_part_no_cells(root: Path) -> None:
+def test_few_documents_get_no_index_and_no_dense_part_gets_no_cells(root: Path) -> None:
     sparse = open_bundle(write_bundle(root, "sparse", **planted(n_dense=0)))
     assert sparse.retriever.index is not None
     assert sparse.retriever.index.cells is None
@@ -131,7 +138,7 @@ def test_few_documents_need_no_index_and_no_dense_part_no_cells(root: Path) -> N
     assert few.retriever.index is None
 
 
-def test_where_distances_overflow_there_are_no_cells_and_answers_all_the_same(root: Path) -> None:
+def test_vectors_whose_distances_overflow_get_no_cells_and_are_still_found(root: Path) -> None:
     """The library of the cells ends the process over it."""
     given = planted()
     given["encoded"].dense[::3] *= np.float32(1e25)
@@ -160,7 +167,7 @@ def test_the_fast_mode_is_tuned_on_sample_queries(root: Path) -> None:
 
 @pytest.mark.parametrize("verify", [True, False])
 @pytest.mark.parametrize(("n_dense", "documents"), [(3, 40), (0, 40), (3, 1), (3, 0)])
-def test_loaded_answers_as_memory_does_to_the_bit(
+def test_a_loaded_bundle_answers_bit_for_bit_as_the_model_in_memory(
     n_dense: int, documents: int, verify: bool, root: Path
 ) -> None:
     given = planted(n_dense, documents)
@@ -188,7 +195,7 @@ def test_arrays_are_mapped_read_only(written: Path) -> None:
         assert not array.flags.owndata
 
 
-def test_a_bundle_opens_wherever_its_folder_stands(written: Path, tmp_path: Path) -> None:
+def test_a_bundle_opens_after_its_folder_was_moved(written: Path, tmp_path: Path) -> None:
     moved = shutil.copytree(written, tmp_path / "model")
     assert open_bundle(moved).version == written.name
 
@@ -196,7 +203,7 @@ def test_a_bundle_opens_wherever_its_folder_stands(written: Path, tmp_path: Path
 # -- finding -------------------------------------------------------------------------------------
 
 
-def _named(infos: list[bundle.BundleInfo]) -> list[str]:
+def _named(infos: list[BundleInfo]) -> list[str]:
     return [info.version for info in infos]
 
 
@@ -218,7 +225,7 @@ def test_bundles_are_listed_newest_first(root: Path) -> None:
     assert find_bundle(root, a.name) == a
 
 
-def test_what_is_no_bundle_is_left_out(
+def test_folders_that_are_not_bundles_are_skipped(
     root: Path, written: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     shutil.copytree(written, written.parent / ".tmp-0123")
@@ -232,19 +239,19 @@ def test_what_is_no_bundle_is_left_out(
     (broken / "manifest.json").write_text("{}")
     assert _named(list_bundles(root)) == [written.name]
     assert find_bundle(root, "planted") == written
-    assert f"left out {broken}" in caplog.text
-    assert f"left out {root / 'other' / written.name}" in caplog.text
+    assert f"skipped {broken}" in caplog.text
+    assert f"skipped {root / 'other' / written.name}" in caplog.text
 
 
-def test_a_name_that_goes_while_bundles_are_listed_is_left_out(
+def test_a_name_that_is_deleted_while_bundles_are_listed_is_skipped(
     root: Path, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A writer that fails takes its name's folder away again, between two looks of a reader."""
-    monkeypatch.setattr(bundle, "_names", lambda _: iter(["gone", "planted"]))
+    monkeypatch.setattr(catalog, "_names", lambda _: iter(["gone", "planted"]))
     assert _named(list_bundles(root)) == [written.name]
 
 
-def test_no_root_is_told_from_an_empty_one(root: Path) -> None:
+def test_a_missing_root_differs_from_an_empty_one(root: Path) -> None:
     with pytest.raises(BundleNotFound, match="no such folder"):
         list_bundles(root)
     root.mkdir()
@@ -252,14 +259,16 @@ def test_no_root_is_told_from_an_empty_one(root: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["other", "../planted", "", "planted/x", ".tmp-x"])
-def test_what_is_not_there_is_named(wanted: str, root: Path, written: Path) -> None:
+def test_an_unknown_name_or_version_is_named_in_the_error(
+    wanted: str, root: Path, written: Path
+) -> None:
     with pytest.raises(BundleNotFound) as raised:
         find_bundle(root, wanted)
     assert repr(wanted) in str(raised.value)
 
 
 def test_the_manifest_reads_back_what_it_dumps(written: Path) -> None:
-    manifest = bundle.read_manifest(written)
+    manifest = read_manifest(written)
     assert isinstance(manifest, Manifest)
     assert manifest.dump() == (written / "manifest.json").read_text()
 
@@ -267,7 +276,7 @@ def test_the_manifest_reads_back_what_it_dumps(written: Path) -> None:
 # -- columns -----------------------------------------------------------------------------------
 
 
-def test_columns_are_mapped_and_say_what_the_fields_say(written: Path) -> None:
+def test_columns_are_mapped_and_equal_the_stored_fields(written: Path) -> None:
     bundle = open_bundle(written)
     built = columns_of(map(bundle.documents.fields, range(len(bundle.documents))))
     assert bundle.columns.by_name.keys() == built.by_name.keys() == {"title", "n"}

@@ -16,15 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from fullrank.bundle import golden
-from fullrank.bundle.catalog import list_bundles, open_bundle, open_model
+from fullrank.bundle import golden, list_bundles, open_bundle, open_model
 from fullrank.bundle.manifest import FileEntry, bundle_id, parse_manifest
-from fullrank.columns import columns_of, open_columns
 from fullrank.errors import BundleError, FilterError
+from fullrank.filters.columns import columns_of, open_columns
 from fullrank.filters.query import matching, parse_filter
 from fullrank.storage.strings import StringTable
 from tests import damage
-from tests.api.support import CORPUS, make_bundle
+from tests.bundles import CORPUS, make_bundle
 
 many = settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -46,7 +45,7 @@ def manifest_of(path: Path) -> Any:
 
 @given(st.data())
 @many
-def test_a_manifest(written: Path, data: st.DataObject) -> None:
+def test_a_damaged_manifest_is_read_or_refused(written: Path, data: st.DataObject) -> None:
     with suppress(BundleError):
         parse_manifest(data.draw(damage.texts(manifest_of(written))))
 
@@ -75,7 +74,9 @@ def sealed(manifest: Any) -> str:
 
 @given(st.data())
 @many
-def test_a_bundle_whose_manifest_holds_anything(written: Path, data: st.DataObject) -> None:
+def test_a_bundle_with_a_damaged_manifest_opens_or_is_refused(
+    written: Path, data: st.DataObject
+) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         path = copied(written, scratch)
         text = sealed(data.draw(damage.changed(manifest_of(written))))
@@ -94,8 +95,10 @@ arrays = npst.arrays(
 
 @given(st.data())
 @many
-def test_a_bundle_whose_files_hold_anything(written: Path, data: st.DataObject) -> None:
-    """One file is replaced, and the manifest says so: its hash is right, its content is not."""
+def test_a_bundle_with_a_replaced_file_opens_or_is_refused(
+    written: Path, data: st.DataObject
+) -> None:
+    """The manifest has the hash of the replaced file: the hash is right, the content is not."""
     manifest = manifest_of(written)
     name = data.draw(st.sampled_from(sorted(manifest["files"])))
     with tempfile.TemporaryDirectory() as scratch:
@@ -123,7 +126,7 @@ LINE = {"query": "copy", "ids": ["a", "b"], "scores": [2.5, 1]}
 
 @given(st.lists(damage.texts(LINE), max_size=3).map(lambda lines: "".join(f"{x}\n" for x in lines)))
 @many
-def test_golden_queries(text: str) -> None:
+def test_damaged_golden_queries_are_read_or_refused(text: str) -> None:
     with suppress(BundleError):
         for answer in golden.parse(text):
             assert len(answer.ids) == len(answer.scores)
@@ -134,15 +137,19 @@ def test_golden_queries(text: str) -> None:
     st.lists(st.integers(-5, 70) | st.integers(-(2**63), 2**63 - 1), max_size=6),
 )
 @many
-def test_a_string_table(blob: bytes, offsets: list[int]) -> None:
-    """What is said to be whole can be read, every string of it."""
+def test_a_string_table_without_damage_can_be_read(blob: bytes, offsets: list[int]) -> None:
+    """Every string of a table that reports no damage can be read."""
     table = StringTable(np.frombuffer(blob, np.uint8), np.array(offsets, np.int64))
     if table.damage() is None:
         assert "".join(table).encode() == blob
         assert [table[i] for i in range(len(table))] == list(table)
 
 
-FIELDS = [{"a": 1, "b": ["x", "y"], "c": True}, {"a": "one", "b": []}, {"a": 2.5}]
+FIELDS: list[dict[str, Any]] = [
+    {"a": 1, "b": ["x", "y"], "c": True},
+    {"a": "one", "b": []},
+    {"a": 2.5},
+]
 FILTER = {
     "and": [{"a": {"gte": 1, "lt": 3}}, {"or": [{"b": "x"}, {"not": {"c": True}}]}],
     "b": {"in": ["x"]},
@@ -151,7 +158,7 @@ FILTER = {
 
 @given(damage.changed(FILTER) | damage.values)
 @many
-def test_a_filter(asked: Any) -> None:
+def test_any_filter_is_applied_or_refused(asked: Any) -> None:
     with suppress(FilterError):
         assert matching(parse_filter(asked), columns_of(FIELDS)).dtype == np.bool_
 
@@ -174,7 +181,9 @@ FACTS = {
 
 @given(damage.changed(FACTS), st.lists(arrays, min_size=5, max_size=5), st.data())
 @many
-def test_columns(facts: Any, drawn: list[Any], data: st.DataObject) -> None:
+def test_damaged_columns_are_opened_or_refused(
+    facts: Any, drawn: list[Any], data: st.DataObject
+) -> None:
     true = {
         "0.number.values": np.array([1.0, 2.5]),
         "0.number.codes": np.array([0, -1, 1], np.int8),
@@ -194,4 +203,4 @@ def test_columns(facts: Any, drawn: list[Any], data: st.DataObject) -> None:
     with suppress(BundleError):
         columns = open_columns(3, given_facts, stored, strings)
         for name in columns.by_name:
-            assert columns[name].present().shape == (3,)
+            assert columns[name].has_value().shape == (3,)

@@ -24,7 +24,7 @@ WANT = _answer("abc", 3.0, 2.0, 2.0)
         _answer("abd", 3.0, 2.0, 2.0),  # the last gives way to its equal
     ],
 )
-def test_answers_may_differ_in_the_last_digits(have: list[golden.Answer]) -> None:
+def test_golden_answers_may_differ_in_the_last_digits(have: list[golden.Answer]) -> None:
     golden.compare(WANT, have, 1e-5)
 
 
@@ -38,12 +38,14 @@ def test_answers_may_differ_in_the_last_digits(have: list[golden.Answer]) -> Non
         (_answer("ab", 3.0, 2.0), "2 results, expected 3"),
     ],
 )
-def test_other_answers_are_refused(have: list[golden.Answer], reason: str) -> None:
+def test_golden_answers_that_differ_more_are_refused(
+    have: list[golden.Answer], reason: str
+) -> None:
     with pytest.raises(BundleError, match=reason):
         golden.compare(WANT, have, 1e-5)
 
 
-def test_at_tolerance_zero_equals_do_not_swap() -> None:
+def test_at_tolerance_zero_equal_scores_may_not_swap() -> None:
     golden.compare(WANT, WANT, 0)
     with pytest.raises(BundleError, match="rank 2 is 'c'"):
         golden.compare(WANT, _answer("acb", 3.0, 2.0, 2.0), 0)

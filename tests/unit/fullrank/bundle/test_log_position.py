@@ -21,7 +21,7 @@ def text_of(position: Any) -> str:
     return json.dumps(value if position is None else {**value, "log_position": position})
 
 
-def test_it_is_read_as_it_was_written() -> None:
+def test_a_log_position_is_read_as_it_was_written() -> None:
     assert parse_manifest(text_of(None)).log_position is None
     read = parse_manifest(text_of({"log": "ab", "seq": 7}))
     assert read.log_position == LogPosition("ab", 7)
@@ -41,6 +41,6 @@ def test_it_is_read_as_it_was_written() -> None:
         {"log": "ab", "seq": 7, "more": 1},
     ],
 )
-def test_what_it_is_not(position: Any) -> None:
+def test_a_malformed_log_position_is_refused(position: Any) -> None:
     with pytest.raises(BundleError, match="log_position"):
         parse_manifest(text_of(position))

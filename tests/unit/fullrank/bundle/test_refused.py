@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import open_bundle, verify_bundle
+from fullrank.bundle import open_bundle, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound
 from tests.forging import Damage, agree, array, edit, edited, entry, flip, link, put, rewrite, value
 from tests.words_bundle import WORDS
@@ -31,7 +31,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no manifest": (lambda p: (p / "manifest.json").unlink(), "no manifest.json, so no bundle"),
     "link": (link("golden.jsonl", up=1), "golden.jsonl: a symbolic link"),
     "linked folder": (link("model", up=1), "model: a symbolic link"),
-    "pipe": (lambda p: os.mkfifo(p / "pipe"), "pipe: not a plain file"),
+    "pipe": (lambda p: os.mkfifo(p / "pipe"), "pipe: not a regular file"),
     "cut off": (lambda p: os.truncate(p / "documents/dense.npy", 300), "dense.npy: 300 bytes"),
     "grown": (lambda p: os.truncate(p / "model/U.npy", 9999), "model/U.npy: 9999 bytes"),
     # the manifest
@@ -56,11 +56,11 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
             put(p, "columns/codes.bin", b""),
             edit(p, lambda m: m.pop("columns")),
         )[1],
-        "there is no field 'columns'",
+        "the field 'columns' is missing",
     ),
     "stray file in a section": (
         lambda p: put(p, "index/codes.bin", b""),
-        "index/codes.bin: no part of this format",
+        "index/codes.bin: not a file of this format",
     ),
     "no format": (edited(lambda m: m.pop("format_version")), "format_version is None"),
     "unknown field": (edited(lambda m: m.update(more=1)), "fields differ: ['more']"),
@@ -96,7 +96,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "twice": (
         lambda p: (p / "manifest.json").write_text('{"format_version": 1, "format_version": 1}'),
-        "a key appears twice",
+        "twice in one object",
     ),
     "card changed": (
         lambda p: _swap_text(p / "manifest.json", '"map"', '"mad"'),
@@ -106,12 +106,15 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         lambda p: _swap_text(p / "manifest.json", '"checksum"', '"checksun"'),
         "fields differ: ['checksun']",
     ),
-    "NaN": (lambda p: (p / "manifest.json").write_text('{"x": NaN}'), "NaN is not a JSON number"),
+    "NaN": (
+        lambda p: (p / "manifest.json").write_text('{"x": NaN}'),
+        "holds NaN, which is not a JSON number",
+    ),
     "integer that few can read": (
         lambda p: (p / "manifest.json").write_text(f'{{"x": {2**64}}}'),
-        "18446744073709551616 is an integer beyond 64 bits",
+        "holds an integer of more than 64 bits",
     ),
-    "no JSON": (lambda p: (p / "manifest.json").write_text("{"), "manifest.json: not JSON"),
+    "no JSON": (lambda p: (p / "manifest.json").write_text("{"), "manifest.json: is not JSON"),
     "no object": (lambda p: (p / "manifest.json").write_text("[]"), "not a JSON object"),
     "no text": (lambda p: (p / "manifest.json").write_bytes(b"\xff"), "manifest.json: not utf-8"),
     # contents against the manifest
@@ -130,9 +133,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         array("index/postings.indptr.npy", value(1, 10**6)),
         "index/postings.indptr.npy: does not ascend",
     ),
-    "a bound that is none": (
+    "a bound is not a finite number above zero": (
         array("index/bounds.npy", value(0, -1.0)),
-        "index/bounds.npy: a bound that is none",
+        "index/bounds.npy: a bound is not a finite number above zero",
     ),
     "a bound is missing": (array("index/bounds.npy", lambda a: a[1:]), "index: ValueError"),
     "dtype": (entry("model/U.npy", dtype="<i4"), "model/U.npy: dtype <f4, the manifest says <i4"),
@@ -149,11 +152,11 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "zip": (lambda p: put(p, "model/U.npy", b"PK\x03\x04" + b"x" * 200), "model/U.npy: not a"),
     "column order": (
         array("documents/dense.npy", np.asfortranarray),
-        "documents/dense.npy: not in row order",
+        "documents/dense.npy: not in C order",
     ),
     "appended": (
         lambda p: put(p, "model/U.npy", (p / "model/U.npy").read_bytes() + b"x"),
-        "model/U.npy: holds more than its array",
+        "model/U.npy: has bytes after its array",
     ),
     "nan in model": (array("model/U.npy", value((0, 0), np.nan)), "model/U.npy: not finite"),
     "inf in dense": (array("documents/dense.npy", value((0, 0), np.inf)), "dense.npy: not finite"),
@@ -211,7 +214,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "string offsets of another type": (
         array("documents/ids.offsets.npy", lambda a: a.astype(np.int32)),
-        "documents/ids.offsets.npy: not a row of int64",
+        "documents/ids.offsets.npy: not one row of int64",
     ),
     "a stored line less": (
         lambda p: (
@@ -222,7 +225,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "file of no format": (
         lambda p: put(p, "more.txt", b""),
-        "more.txt: no part of this format",
+        "more.txt: not a file of this format",
     ),
     "model part gone": (
         lambda p: (
@@ -271,7 +274,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "columns undescribed": (
         edited(lambda m: m.update(columns={})),
-        "columns/: the manifest does not describe it",
+        "columns/: the manifest does not describe the columns",
     ),
     "golden line cut": (
         lambda p: put(p, "golden.jsonl", b'{"ids":["a"],"query":"x","scores":[]}\n'),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle.staging import Folder
+from fullrank.bundle.staging import StagingFolder
 from fullrank.errors import BundleError
 from fullrank.storage.strings import StringTable
 
@@ -36,16 +36,16 @@ ARRAYS = [
 def test_arrays_have_the_bytes_that_numpy_writes(array: np.ndarray, tmp_path: Path) -> None:
     """Written whole, row by row, or through a memory map."""
     expected = saved(array, tmp_path / "expected.npy")
-    with Folder(tmp_path / "name") as folder:
-        folder.array("a/whole.npy", array)
-        rows = folder.rows("a/rows.npy", array.dtype, array.shape[1:])
+    with StagingFolder(tmp_path / "name") as folder:
+        folder.write_array("a/whole.npy", array)
+        rows = folder.growing_array("a/rows.npy", array.dtype, array.shape[1:])
         for row in range(len(array)):
             rows.append(array[row : row + 1])
-        rows.end()
-        mapped = folder.create("a/created.npy", array.shape, array.dtype)
+        rows.finish()
+        mapped = folder.create_array("a/created.npy", array.shape, array.dtype)
         assert not mapped.any()
         mapped[:] = array
-        folder.finish()
+        folder.finish_arrays()
         assert sorted(folder.files) == ["a/created.npy", "a/rows.npy", "a/whole.npy"]
         for name, entry in folder.files.items():
             content = (folder.path / name).read_bytes()
@@ -57,31 +57,31 @@ def test_arrays_have_the_bytes_that_numpy_writes(array: np.ndarray, tmp_path: Pa
 
 
 @pytest.mark.parametrize("strings", [[], [""], ["a", "", "é", "日本" * 3000, "🙂"] * 2000])
-def test_strings_are_the_table_of_memory(strings: list[str], tmp_path: Path) -> None:
+def test_written_strings_equal_a_table_in_memory(strings: list[str], tmp_path: Path) -> None:
     expected = StringTable.of(strings)
-    with Folder(tmp_path / "name") as folder:
-        folder.strings("s", ".txt", iter(strings))
-        table = folder.table("t", ".txt")
+    with StagingFolder(tmp_path / "name") as folder:
+        folder.write_strings("s", ".txt", iter(strings))
+        table = folder.growing_strings("t", ".txt")
         for string in strings[:10]:
             table.extend([string])
         table.extend(strings[10:])
-        table.end()
+        table.finish()
         for stem in ("s", "t"):
             np.testing.assert_array_equal(folder.map_bytes(f"{stem}.txt"), expected.blob)
             np.testing.assert_array_equal(folder.map_array(f"{stem}.offsets.npy"), expected.offsets)
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
-    with Folder(tmp_path / "name") as folder:
-        rows = folder.rows("a.npy", np.float32, (3,))
+def test_rows_of_another_shape_or_dtype_are_refused(tmp_path: Path) -> None:
+    with StagingFolder(tmp_path / "name") as folder:
+        rows = folder.growing_array("a.npy", np.float32, (3,))
         for wrong in (np.zeros((1, 3)), np.zeros((1, 2), np.float32), np.zeros(3, np.float32)):
             with pytest.raises(BundleError, match=r"a\.npy: rows of"):
                 rows.append(wrong)
-        with pytest.raises(BundleError, match="two parts of the model want this file"):
-            folder.create("A.npy", (1,), np.int8)
+        with pytest.raises(BundleError, match="two parts of the model use this file name"):
+            folder.create_array("A.npy", (1,), np.int8)
         for dtype in (object, "<U3", ">f4", np.complex64):
             with pytest.raises(BundleError, match="cannot be stored"):
-                folder.create("b.npy", (1,), dtype)
+                folder.create_array("b.npy", (1,), dtype)
 
 
 def test_a_full_disk_is_an_error_where_the_array_is_created(
@@ -93,8 +93,8 @@ def test_a_full_disk_is_an_error_where_the_array_is_created(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left"), Folder(tmp_path / "name") as folder:
-        folder.create("a.npy", (5,), np.int8)
+    with pytest.raises(OSError, match="No space left"), StagingFolder(tmp_path / "name") as folder:
+        folder.create_array("a.npy", (5,), np.int8)
     assert not list(tmp_path.rglob("*"))
 
 
@@ -103,9 +103,9 @@ def test_a_folder_that_fails_leaves_nothing(error: type[BaseException], tmp_path
     root = tmp_path / "root" / "name"
 
     def fill() -> None:
-        with Folder(root) as folder:
-            folder.rows("documents/a.npy", np.int8).append(np.zeros(9, np.int8))
-            folder.create("b.npy", (1000,), np.int64)[:] = 1
+        with StagingFolder(root) as folder:
+            folder.growing_array("documents/a.npy", np.int8).append(np.zeros(9, np.int8))
+            folder.create_array("b.npy", (1000,), np.int64)[:] = 1
             assert folder.path.is_dir()
             raise error
 
@@ -115,8 +115,8 @@ def test_a_folder_that_fails_leaves_nothing(error: type[BaseException], tmp_path
 
 
 def test_a_folder_that_is_published_stays(tmp_path: Path) -> None:
-    with Folder(tmp_path / "name") as folder:
-        folder.text("a.txt", "é")
+    with StagingFolder(tmp_path / "name") as folder:
+        folder.write_text("a.txt", "é")
         folder.publish(tmp_path / "name" / "final")
     assert [p.name for p in (tmp_path / "name").iterdir()] == ["final"]
     assert (tmp_path / "name" / "final" / "a.txt").read_text("utf-8") == "é"

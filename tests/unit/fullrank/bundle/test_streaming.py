@@ -11,16 +11,17 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open as loading
+from fullrank.bundle import open_bundle, stream_bundle, write_bundle
 from fullrank.bundle import write as publish
-from fullrank.bundle.catalog import open_bundle, stream_bundle, write_bundle
 from fullrank.bundle.manifest import parse_manifest
+from fullrank.bundle.verify import advise
 from fullrank.bundle.write import Batch
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
 from fullrank.retrieval.index.build import index_in_memory
+from fullrank.storage.checks import check_values
 from fullrank.storage.documents import Document
 from fullrank.storage.strings import StringTable
-from fullrank.verify import advise, check_values
 from tests.golden.test_golden import CREATED, QUERIES, WORDS, planted_model
 
 MODEL = planted_model()
@@ -77,7 +78,7 @@ def test_batches_give_the_bytes_that_one_call_gives(sizes: tuple[int, ...], tmp_
     assert open_bundle(streamed).bundle_id == open_bundle(whole).bundle_id
 
 
-def test_no_batch_at_all_is_an_empty_bundle(tmp_path: Path) -> None:
+def test_no_batches_make_an_empty_bundle(tmp_path: Path) -> None:
     path = stream_bundle(tmp_path, "x", batches=[], **settings())
     assert len(open_bundle(path).documents) == 0
 
@@ -140,7 +141,7 @@ def test_sections_are_written_named_and_opened(
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 4, 5, 1000])
-def test_damage_is_found_wherever_the_pieces_are_cut(
+def test_damage_is_found_at_every_chunk_boundary(
     piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank.storage.strings._PIECE", piece)
@@ -168,11 +169,11 @@ def test_damage_is_found_wherever_the_pieces_are_cut(
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 3, 7, 1000])
-def test_values_are_checked_wherever_the_chunks_are_cut(
+def test_values_are_checked_at_every_chunk_boundary(
     chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every index in turn made equal to the one before it: refused inside a row, allowed across rows."""
-    monkeypatch.setattr("fullrank.verify._CHUNK", chunk)
+    monkeypatch.setattr("fullrank.storage.checks._CHUNK", chunk)
     rng = np.random.default_rng(1)
     sizes = rng.integers(0, 4, 20)
     indptr = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -182,7 +183,7 @@ def test_values_are_checked_wherever_the_chunks_are_cut(
     def check(indptr: np.ndarray, indices: np.ndarray) -> None:
         dense = np.zeros((20, 0), np.float32)
         weights, bias = np.ones(len(indices), np.float32), np.zeros(20, np.float32)
-        check_values(Encoded(dense, indptr, indices, weights, 9, bias))
+        check_values(Encoded(dense, Rows(indptr, indices, weights, 9), bias))
 
     check(indptr, indices)
     for place in range(1, len(indices)):
@@ -199,19 +200,20 @@ def test_values_are_checked_wherever_the_chunks_are_cut(
             with pytest.raises(BundleError, match=r"outside 0\.\.8|do not ascend"):
                 check(indptr, changed)
     for place in range(1, 20):
-        changed = indptr.copy()
-        changed[place] = changed[place + 1] + 1
+        starts = indptr.copy()
+        starts[place] = starts[place + 1] + 1
         with pytest.raises(BundleError, match="does not ascend"):
-            check(changed, indices)
+            check(starts, indices)
 
 
 # -- opening -------------------------------------------------------------------------------------
 
 
-def test_pages_that_only_the_check_read_are_given_back(
+def test_pages_that_only_the_check_read_are_unmapped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every mapped file, before the golden queries; the stored fields are mapped for random access."""
+    monkeypatch.setattr(publish, "INDEXED_FROM", 20_000)
     path = stream_bundle(tmp_path, "x", batches=batches(planted(), 53), **settings())
     steps: list[int | str] = []
     monkeypatch.setattr(loading, "advise", lambda array, advice: steps.append(advice))
@@ -225,7 +227,7 @@ def test_pages_that_only_the_check_read_are_given_back(
     assert steps == [mmap.MADV_RANDOM]
 
 
-def test_advice_leaves_what_is_there(tmp_path: Path) -> None:
+def test_advice_does_not_change_an_array(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(10_000))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r").view(np.ndarray)
     for array in (mapped, mapped[5:].reshape(-1, 5), np.arange(3), np.zeros(0)):

@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import staging as folder
+from fullrank.bundle import verify_bundle, write_bundle
 from fullrank.bundle import write as publish
-from fullrank.bundle.catalog import verify_bundle, write_bundle
+from fullrank.bundle.open import replay
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.storage.documents import Document
-from tests.words_bundle import CREATED, WORDS, arrays, planted
+from tests.words_bundle import CREATED, WORDS, planted
 
 
 @pytest.mark.parametrize("bad", ["", "A", "../x", "a/b", ".tmp-a", "-a", "a" * 101, "a" * 75])
-def test_names_that_are_no_folder_names_are_refused(bad: str, root: Path) -> None:
+def test_names_that_cannot_name_a_folder_are_refused(bad: str, root: Path) -> None:
     with pytest.raises(BundleError, match="name a bundle"):
         write_bundle(root, bad, **planted())
     assert not root.exists()
@@ -32,8 +33,8 @@ def test_names_that_are_no_folder_names_are_refused(bad: str, root: Path) -> Non
 def _change(**fields: Any) -> Callable[[dict[str, Any]], None]:
     def change(given: dict[str, Any]) -> None:
         encoded = given["encoded"]
-        values = arrays(encoded) | {"width": encoded.width} | fields
-        given["encoded"] = Encoded(**values)
+        width = fields.pop("width", encoded.sparse.width)
+        given["encoded"] = Encoded.from_arrays(encoded.arrays() | fields, width)
 
     return change
 
@@ -83,7 +84,7 @@ def test_parts_that_do_not_fit_are_refused_and_leave_nothing(
         (Parts({}, {"a.offsets": np.zeros(1)}, {"a": []}), "two parts of the model"),
     ],
 )
-def test_parts_with_names_that_are_no_file_names_are_refused(
+def test_parts_whose_names_cannot_name_a_file_are_refused(
     parts: Parts, reason: str, root: Path
 ) -> None:
     given = planted()
@@ -104,11 +105,11 @@ def test_a_model_that_loads_as_another_is_not_published(root: Path) -> None:
     assert not list(root.rglob("*"))
 
 
-def test_the_same_published_twice_at_once_is_there_twice(
+def test_the_same_bundle_published_twice_at_once_is_kept_twice(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second is whole, and about to take its name, while the first is checked before it takes the same one."""
-    real = publish.replay
+    real = replay
     whole, paths = threading.Event(), []
 
     def again() -> None:
@@ -145,7 +146,7 @@ def test_the_same_published_twice_at_once_is_there_twice(
     ],
 )
 @pytest.mark.parametrize("writes", [0, 1, 7, 20])
-def test_a_write_that_fails_leaves_the_folder_as_it_was(
+def test_a_failed_write_leaves_the_folder_unchanged(
     writes: int,
     error: BaseException,
     raised: type[BaseException],
@@ -172,7 +173,7 @@ def test_a_write_that_fails_leaves_the_folder_as_it_was(
     verify_bundle(written)
 
 
-def test_a_full_disk_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_in_the_error(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fsync(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -182,7 +183,7 @@ def test_a_full_disk_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert not list(root.rglob("*"))
 
 
-def test_a_rename_that_fails_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_rename_leaves_nothing(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def rename(self: Path, target: Path) -> Path:
         raise OSError(errno.ENOTEMPTY, "Directory not empty", str(target))
 

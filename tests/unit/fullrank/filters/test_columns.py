@@ -1,4 +1,4 @@
-"""Columns: what they hold is what the stored fields hold, and what does not fit is said."""
+"""Columns have the values of the stored fields; what does not fit is refused with a reason."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 
-from fullrank.columns import Columns, build_columns, columns_of, open_columns
 from fullrank.errors import BundleError
+from fullrank.filters.columns import Columns, build_columns, columns_of, open_columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.storage.strings import StringTable
 from tests.stored_fields import documents, kind_of, values_of
@@ -22,13 +22,13 @@ Tables = dict[str, StringTable]
 
 
 def stored(given: Iterable[dict[str, Any]]) -> tuple[Arrays, Tables, dict[str, Any]]:
-    """What build_columns writes for these documents' JSON lines."""
+    """The arrays, string tables and facts that build_columns writes for these documents."""
     arrays: Arrays = {}
     tables: Tables = {}
 
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         assert name not in arrays
-        # Not zeros: the builder fills all of what it asks for.
+        # Not zeros: the builder must fill the whole array.
         arrays[name] = np.full(shape, 77, dtype)
         return arrays[name]
 
@@ -41,7 +41,7 @@ def stored(given: Iterable[dict[str, Any]]) -> tuple[Arrays, Tables, dict[str, A
 
 
 def contents(columns: Columns) -> dict[str, list[list[Any]]]:
-    """Every field's values by document, from the arrays alone."""
+    """The values of each document by field, read from the arrays."""
     found: dict[str, list[list[Any]]] = {}
     for name, column in columns.by_name.items():
         found[name] = [[] for _ in range(columns.documents)]
@@ -68,7 +68,7 @@ def order(kind: str) -> int:
 
 @given(documents)
 @settings(deadline=None)
-def test_columns_hold_what_the_fields_hold(given: list[dict[str, Any]]) -> None:
+def test_columns_have_the_values_of_the_stored_fields(given: list[dict[str, Any]]) -> None:
     arrays, tables, facts = stored(given)
     columns = open_columns(len(given), facts, arrays, tables)
     assert columns.documents == facts["documents"] == len(given)
@@ -80,10 +80,10 @@ def test_columns_hold_what_the_fields_hold(given: list[dict[str, Any]]) -> None:
     for read in (columns, columns_of(given)):
         assert contents(read) == expected
         for name, rows in expected.items():
-            assert read[name].present().tolist() == [bool(values) for values in rows]
+            assert read[name].has_value().tolist() == [bool(values) for values in rows]
 
 
-def test_one_value_a_document_takes_no_lists() -> None:
+def test_a_column_of_single_values_has_no_lists() -> None:
     columns = columns_of([{"tag": ["a", "a"]}, {"tag": "b"}, {"tag": []}, {"tag": [None]}])
     part = columns["tag"].parts["keyword"]
     assert part.indptr is None
@@ -94,7 +94,7 @@ def test_one_value_a_document_takes_no_lists() -> None:
 @pytest.mark.parametrize(
     ("count", "dtype"), [(128, np.int8), (129, np.int16), (32768, np.int16), (32769, np.int32)]
 )
-def test_codes_are_as_narrow_as_their_values_allow(count: int, dtype: type) -> None:
+def test_codes_have_the_smallest_type_that_fits(count: int, dtype: type) -> None:
     columns = columns_of({"n": i, "t": str(i)} for i in range(count))
     for kind, name in (("number", "n"), ("keyword", "t")):
         part = columns[name].parts[kind]  # type: ignore[index]
@@ -117,19 +117,19 @@ def test_codes_are_as_narrow_as_their_values_allow(count: int, dtype: type) -> N
         (["a", {"b": 1}], "objects"),
     ],
 )
-def test_one_value_that_does_not_fit_refuses_the_field(value: Any, reason: str) -> None:
+def test_one_value_that_does_not_fit_refuses_the_whole_field(value: Any, reason: str) -> None:
     columns = columns_of([{"f": "a", "g": 1}, {"f": value}, {"f": "b"}])
     assert list(columns.by_name) == ["g"]
     assert reason in columns.refused["f"]
 
 
-def test_names_that_nobody_can_ask_for_are_passed_over() -> None:
+def test_fields_with_names_too_long_or_not_encodable_are_ignored() -> None:
     columns = columns_of([{"n" * 257: 1, "\ud800": 1, "": 1}])
     assert list(columns.by_name) == [""]
     assert columns.refused == {}
 
 
-def test_only_the_first_fields_become_columns() -> None:
+def test_only_the_first_256_fields_become_columns() -> None:
     columns = columns_of([{f"f{i}": i for i in range(MAX_FIELDS + 9)}])
     assert list(columns.by_name) == [f"f{i}" for i in range(MAX_FIELDS)]
 
@@ -141,7 +141,7 @@ def test_too_many_different_texts_refuse_the_field(monkeypatch: pytest.MonkeyPat
     assert "more than 3 different texts" in columns.refused["f"]
 
 
-def test_without_documents_or_fields() -> None:
+def test_no_documents_or_no_fields_make_no_columns() -> None:
     assert columns_of([]).by_name == {}
     assert columns_of([{}, {}]).documents == 2
     arrays, tables, facts = stored([])
@@ -149,14 +149,14 @@ def test_without_documents_or_fields() -> None:
     assert facts == {"documents": 0, "fields": []}
 
 
-SOUND = [
+SOUND: list[dict[str, Any]] = [
     {"section": "net", "year": 1990, "tags": ["a", "b"], "text": "x" * 300},
     {"section": "mail", "year": 1991, "tags": ["b"]},
     {"tags": ["c", "a"]},
 ]
 
 
-def test_facts_say_what_each_field_is() -> None:
+def test_the_facts_describe_each_field() -> None:
     assert stored(SOUND)[2]["fields"] == [
         {"name": "section", "parts": {"keyword": {"values": 2, "lists": False}}},
         {"name": "year", "parts": {"number": {"values": 2, "lists": False}}},
@@ -198,23 +198,31 @@ def _table(name: str, *texts: str) -> Callable[[Arrays, Tables], None]:
         (_set("2.keyword.indptr", 3, value=4), "2.keyword.indptr: does not ascend from 0"),
         (_set("1.number.values", 0, value=2000), "1.number.values: not ascending"),
         (_set("1.number.values", 1, value=np.inf), "1.number.values: not finite"),
-        (_array("1.number.values", np.zeros(2, np.float32)), "not a row of float64"),
-        (_array("0.keyword.codes", np.zeros(3, np.int64)), "not a row of codes"),
-        (_array("0.keyword.codes", np.zeros((3, 1), np.int8)), "not a row of codes"),
+        (_array("1.number.values", np.zeros(2, np.float32)), "not a one-dimensional float64 array"),
+        (_array("0.keyword.codes", np.zeros(3, np.int64)), "not a one-dimensional array of int8"),
+        (
+            _array("0.keyword.codes", np.zeros((3, 1), np.int8)),
+            "not a one-dimensional array of int8",
+        ),
         (_array("0.keyword.codes", np.zeros(2, np.int8)), "2 codes for 3 documents"),
-        (_array("2.keyword.indptr", np.zeros(3, np.int64)), "2.keyword.indptr: not int64 (4,)"),
+        (
+            _array("2.keyword.indptr", np.zeros(3, np.int64)),
+            "2.keyword.indptr: not an int64 array of shape (4,)",
+        ),
         (
             _table("0.keyword.values", "net", "mail"),
             "0.keyword.values: row 1, 'mail', does not come after 'net'",
         ),
         (lambda arrays, tables: tables.pop("0.keyword.values"), "0.keyword.values: missing"),
         (lambda arrays, tables: arrays.pop("2.keyword.indptr"), "2.keyword.indptr: missing"),
-        (_array("0.keyword.indptr", np.zeros(4, np.int64)), "0.keyword.indptr: no part of this"),
-        (_table("0.keyword.names"), "0.keyword.names: no part of this"),
-        (_table("0.keyword.values", "net"), "0.keyword.values: not as many"),
+        (_array("0.keyword.indptr", np.zeros(4, np.int64)), "0.keyword.indptr: not described in"),
+        (_table("0.keyword.names"), "0.keyword.names: not described in"),
+        (_table("0.keyword.values", "net"), "0.keyword.values: 1 values, the manifest has 2"),
     ],
 )
-def test_damage_is_named(damage: Callable[[Arrays, Tables], None], reason: str) -> None:
+def test_a_damaged_column_is_refused_by_name(
+    damage: Callable[[Arrays, Tables], None], reason: str
+) -> None:
     arrays, tables, facts = stored(SOUND)
     damage(arrays, tables)
     with pytest.raises(BundleError) as caught:
@@ -232,17 +240,17 @@ def test_codes_too_narrow_for_their_values_are_refused() -> None:
 @pytest.mark.parametrize(
     ("facts", "reason"),
     [
-        ({}, "does not describe it"),
-        ({"documents": 3, "fields": {}}, "does not describe it"),
-        ({"documents": 3, "fields": [], "more": 1}, "does not describe it"),
-        ({"documents": 4, "fields": []}, "of 4 documents, the bundle has 3"),
+        ({}, "does not describe the columns"),
+        ({"documents": 3, "fields": {}}, "does not describe the columns"),
+        ({"documents": 3, "fields": [], "more": 1}, "does not describe the columns"),
+        ({"documents": 4, "fields": []}, "the columns have 4 documents, the bundle has 3"),
         ({"documents": 3, "fields": [3]}, "does not describe a field"),
         ({"documents": 3, "fields": [{"name": "a"}]}, "does not describe a field"),
         ({"documents": 3, "fields": [{"name": "a", "parts": {"text": {}}}]}, "describe a field"),
         ({"documents": 3, "fields": [{"name": "a", "parts": {"number": 3}}]}, "describe a field"),
-        ({"documents": 3, "fields": [{"name": "a", "parts": {}}] * 2}, "'a' is described twice"),
+        ({"documents": 3, "fields": [{"name": "a", "parts": {}}] * 2}, "describes 'a' twice"),
     ],
 )
-def test_facts_that_describe_nothing_are_refused(facts: dict[str, Any], reason: str) -> None:
+def test_malformed_facts_are_refused(facts: dict[str, Any], reason: str) -> None:
     with pytest.raises(BundleError, match=reason):
         open_columns(3, facts, {}, {})

@@ -1,4 +1,4 @@
-"""Facets count as collections.Counter does."""
+"""Facets count the same as collections.Counter."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.columns import columns_of
 from fullrank.errors import FilterError
-from fullrank.facets import ValueCount, facet
+from fullrank.filters.columns import columns_of
+from fullrank.filters.facets import ValueCount, facet
 from tests.stored_fields import FIELDS, documents, kind_of, values_of
 
 KINDS = ("boolean", "number", "keyword")
@@ -20,7 +20,7 @@ KINDS = ("boolean", "number", "keyword")
 
 @given(documents, st.sampled_from(sorted(FIELDS)), st.integers(1, 6), st.data())
 @settings(deadline=None, max_examples=400)
-def test_a_facet_is_a_counter(
+def test_a_facet_counts_the_same_as_a_counter(
     given: list[dict[str, Any]], field: str, limit: int, data: st.DataObject
 ) -> None:
     given = [*given, {field: None}]
@@ -31,7 +31,7 @@ def test_a_facet_is_a_counter(
     counter = Counter(
         pair
         for document in chosen
-        # Once a document: 1 and 1.0 are one number, 1 and true are two values.
+        # Each value counts once a document: 1 and 1.0 are one number, 1 and true are two values.
         for pair in {(KINDS.index(kind_of(v)), v) for v in values_of(document, field)}
     )
     ordered = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
@@ -43,29 +43,29 @@ def test_a_facet_is_a_counter(
     assert kinds == [KINDS[kind] for (kind, _), _ in ordered[:limit]]
     assert found.distinct == len(counter)
     assert found.missing == sum(not values_of(document, field) for document in chosen)
-    assert (found.least, found.greatest) == (
+    assert (found.minimum, found.maximum) == (
         (min(numbers), max(numbers)) if numbers else (None, None)
     )
 
 
-def test_whole_numbers_come_back_whole() -> None:
+def test_whole_numbers_are_returned_as_integers() -> None:
     columns = columns_of({"n": n} for n in (3.0, 3, 2.5, 1e300, -0.0))
     found = facet(columns, "n", np.ones(5, np.bool_), 9)
     shown = [(repr(value.value), value.count) for value in found.values]
     assert shown == [("3", 2), ("0", 1), ("2.5", 1), ("1e+300", 1)]
 
 
-def test_many_values_keep_the_order_of_ties() -> None:
+def test_ties_among_many_values_are_ordered_by_value() -> None:
     rng = np.random.default_rng(1)
-    held = rng.integers(0, 3000, 5000).tolist()
-    found = facet(columns_of({"n": n} for n in held), "n", np.ones(5000, np.bool_), 100)
-    expected = sorted(Counter(held).items(), key=lambda item: (-item[1], item[0]))[:100]
-    assert [(value.value, value.count) for value in found.values] == expected
+    values = rng.integers(0, 3000, 5000).tolist()
+    found = facet(columns_of({"n": n} for n in values), "n", np.ones(5000, np.bool_), 100)
+    expected = sorted(Counter(values).items(), key=lambda item: (-item[1], item[0]))[:100]
+    assert [(item.value, item.count) for item in found.values] == expected
 
 
-def test_a_field_that_is_no_column_says_so() -> None:
+def test_a_facet_of_an_unknown_or_refused_field_is_an_error() -> None:
     columns = columns_of([{"text": "x" * 300, "n": 1}])
     with pytest.raises(FilterError, match=r"^facets\.0: this field cannot be filtered on"):
         facet(columns, "text", np.ones(1, np.bool_), 1, "facets.0")
-    with pytest.raises(FilterError, match="no such field; there are: n"):
+    with pytest.raises(FilterError, match="unknown field; known fields: n"):
         facet(columns, "m", np.ones(1, np.bool_), 1)

@@ -1,4 +1,4 @@
-"""Filters decide as plain Python over the documents' fields does."""
+"""Filters match the same documents as plain Python over their fields."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.columns import columns_of
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from fullrank.errors import FilterError, QueryError
+from fullrank.filters.columns import columns_of
 from fullrank.filters.query import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, matching, parse_filter
 from fullrank.retrieval import Retriever
 from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, scalars, values_of
@@ -20,32 +20,32 @@ from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, s
 COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
 
 
-def lets_through(asked: dict[str, Any], document: dict[str, Any]) -> bool:
-    """The filter's meaning, one document at a time."""
+def matches_document(asked: dict[str, Any], document: dict[str, Any]) -> bool:
+    """Whether one document matches, in plain Python."""
     return all(_member(key, value, document) for key, value in asked.items())
 
 
 def _member(key: str, value: Any, document: dict[str, Any]) -> bool:
     if key == "and":
-        return all(lets_through(part, document) for part in value)
+        return all(matches_document(part, document) for part in value)
     if key == "or":
-        return any(lets_through(part, document) for part in value)
+        return any(matches_document(part, document) for part in value)
     if key == "not":
-        return not lets_through(value, document)
-    held = values_of(document, key)
+        return not matches_document(value, document)
+    values = values_of(document, key)
     if not isinstance(value, dict):
         value = {"in": [value]}
     bounds = {name: bound for name, bound in value.items() if name in COMPARED}
     found = True
     if "in" in value:
         asked = {(kind_of(v), v) for v in value["in"]}
-        found = any((kind_of(v), v) in asked for v in held)
+        found = any((kind_of(v), v) in asked for v in values)
     if "exists" in value:
-        found = found and bool(held) == value["exists"]
+        found = found and bool(values) == value["exists"]
     if bounds:
         found = found and any(
             all(kind_of(v) == kind_of(b) and COMPARED[o](v, b) for o, b in bounds.items())
-            for v in held
+            for v in values
         )
     return found
 
@@ -79,20 +79,19 @@ filters = st.recursive(
 )
 
 
-# Every kind in every field, so that no question is refused for its kind; no lists, so that columns of one value a
-# document are met too.
+# Every kind in every field makes every condition valid. Without lists, columns with one value a document occur too.
 EVERY_KIND: list[dict[str, Any]] = [dict.fromkeys(FIELDS, value) for value in (True, 2.5, "net")]
 
 
 @given(documents, filters)
 @settings(deadline=None, max_examples=500)
-def test_a_filter_means_what_plain_python_says(
+def test_a_filter_matches_the_same_documents_as_plain_python(
     given: list[dict[str, Any]], asked: dict[str, Any]
 ) -> None:
     given = [*given, *EVERY_KIND]
     found = matching(parse_filter(asked), columns_of(given))
     assert found.dtype == np.bool_
-    assert found.tolist() == [lets_through(asked, document) for document in given]
+    assert found.tolist() == [matches_document(asked, document) for document in given]
 
 
 DOCUMENTS: list[dict[str, Any]] = [
@@ -136,7 +135,7 @@ DOCUMENTS: list[dict[str, Any]] = [
         ({"and": []}, [0, 1, 2, 3, 4]),
     ],
 )
-def test_examples(asked: dict[str, Any], rows: list[int]) -> None:
+def test_a_filter_matches_these_documents(asked: dict[str, Any], rows: list[int]) -> None:
     found = matching(parse_filter(asked), columns_of(DOCUMENTS))
     assert np.flatnonzero(found).tolist() == rows
 
@@ -151,43 +150,43 @@ def nested(depth: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("asked", "path", "reason"),
     [
-        (3, "filter", "is an object"),
-        ([], "filter", "is an object"),
+        (3, "filter", "must be an object"),
+        ([], "filter", "must be an object"),
         ({"and": {}}, "filter.and", "a list of filters"),
-        ({"and": [3]}, "filter.and.0", "is an object"),
-        ({"or": [{}, {"not": []}]}, "filter.or.1.not", "is an object"),
+        ({"and": [3]}, "filter.and.0", "must be an object"),
+        ({"or": [{}, {"not": []}]}, "filter.or.1.not", "must be an object"),
         ({"year": None}, "filter.year", "exists"),
         ({"year": [1]}, "filter.year", "in"),
         ({"year": {}}, "filter.year", "gte"),
         ({"year": {"ge": 3}}, "filter.year", "gte"),
         ({"year": {"in": 3}}, "filter.year.in", "a list of values"),
         ({"year": {"in": [1, None]}}, "filter.year.in.1", "null"),
-        ({"year": {"in": [{}]}}, "filter.year.in.0", "is no value"),
-        ({"year": {"gte": 3, "gt": 3}}, "filter.year", "exclude"),
-        ({"year": {"lt": 3, "lte": 3}}, "filter.year", "exclude"),
-        ({"year": {"gte": 3, "lt": "4"}}, "filter.year", "a number, the other text"),
+        ({"year": {"in": [{}]}}, "filter.year.in.0", "must be text, a number"),
+        ({"year": {"gte": 3, "gt": 3}}, "filter.year", "both gt and gte"),
+        ({"year": {"lt": 3, "lte": 3}}, "filter.year", "both lt and lte"),
+        ({"year": {"gte": 3, "lt": "4"}}, "filter.year", "a number, the other is text"),
         ({"year": {"gte": True}}, "filter.year.gte", "no order"),
         ({"year": {"gte": None}}, "filter.year.gte", "null"),
         ({"year": {"exists": 1}}, "filter.year.exists", "true or false"),
         ({"year": 2**53 + 1}, "filter.year", "2^53"),
         ({"year": {"lt": 10**400}}, "filter.year.lt", "2^53"),
-        ({"year": float("nan")}, "filter.year", "not finite"),
-        ({"year": {"in": [float("inf")]}}, "filter.year.in.0", "not finite"),
+        ({"year": float("nan")}, "filter.year", "must be finite"),
+        ({"year": {"in": [float("inf")]}}, "filter.year.in.0", "must be finite"),
         ({"section": "\ud800"}, "filter.section", "surrogate"),
         ({"\ud800": 1}, "filter", "surrogate"),
         ({"x" * 257: 1}, "filter", "256"),
         (
             {"sections": "net"},
             "filter.sections",
-            "there are: code, free, never, section, tags, year",
+            "known fields: code, free, never, section, tags, year",
         ),
         ({"not": {"text": "x"}}, "filter.not.text", "longer than 256 bytes"),
         ({"text": {"exists": True}}, "filter.text.exists", "cannot be filtered on"),
-        ({"year": "1990"}, "filter.year", "holds numbers, not text"),
-        ({"year": True}, "filter.year", "holds numbers, not true or false"),
-        ({"section": {"in": ["net", 3]}}, "filter.section.in", "holds text, not numbers"),
-        ({"section": {"lt": 3}}, "filter.section", "holds text, not numbers"),
-        ({"code": True}, "filter.code", "holds numbers and text, not true or false"),
+        ({"year": "1990"}, "filter.year", "has numbers, not text"),
+        ({"year": True}, "filter.year", "has numbers, not true or false"),
+        ({"section": {"in": ["net", 3]}}, "filter.section.in", "has text, not numbers"),
+        ({"section": {"lt": 3}}, "filter.section", "has text, not numbers"),
+        ({"code": True}, "filter.code", "has numbers and text, not true or false"),
         (nested(MAX_DEPTH + 1), "filter" + ".not" * MAX_DEPTH, "deeper"),
         (nested(900), "filter" + ".not" * MAX_DEPTH, "deeper"),
         ({"or": [{}] * MAX_CONDITIONS}, f"filter.or.{MAX_CONDITIONS - 1}", "conditions"),
@@ -195,7 +194,9 @@ def nested(depth: int) -> dict[str, Any]:
         ({"year": {"in": [1] * (MAX_VALUES + 1)}}, f"filter.year.in.{MAX_VALUES}", "values"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_path(asked: Any, path: str, reason: str) -> None:
+def test_an_invalid_filter_is_refused_with_path_and_reason(
+    asked: Any, path: str, reason: str
+) -> None:
     with pytest.raises(QueryError) as caught:
         matching(parse_filter(asked), columns_of(DOCUMENTS))
     assert isinstance(caught.value, FilterError)
@@ -204,7 +205,7 @@ def test_what_is_wrong_is_said_with_its_path(asked: Any, path: str, reason: str)
     assert str(caught.value) == f"{path}: {caught.value.reason}"
 
 
-def test_the_largest_filters_are_taken() -> None:
+def test_a_filter_of_the_largest_size_is_accepted() -> None:
     columns = columns_of(DOCUMENTS)
     assert matching(parse_filter(nested(MAX_DEPTH)), columns).sum() == 3
     many = {"year": {"in": list(range(MAX_VALUES))}}
@@ -213,31 +214,33 @@ def test_the_largest_filters_are_taken() -> None:
     assert matching(parse_filter(wide), columns).tolist() == [True, False, True, False, False]
 
 
-def test_many_fields_are_not_all_listed() -> None:
+def test_an_unknown_field_lists_at_most_twenty_known_fields() -> None:
     columns = columns_of([{f"f{i:03}": i for i in range(50)}])
     with pytest.raises(FilterError, match=r"f000, .*, f019 and 30 more$"):
         matching(parse_filter({"g": 1}), columns)
-    with pytest.raises(FilterError, match=r"there are: none$"):
+    with pytest.raises(FilterError, match=r"the documents have no fields to filter on$"):
         matching(parse_filter({"g": 1}), columns_of([{}]))
 
 
 def whole_numbers(rng: np.random.Generator, count: int) -> Encoded:
-    """Texts of small integers: every score is exact, and many are equal."""
+    """Encoded texts of small integers: every score is exact, and many are equal."""
     sparse = rng.integers(-1, 2, (count, 12)).astype(np.float32)
     rows, indices = np.nonzero(sparse)
     return Encoded(
         rng.integers(-2, 3, (count, 4)).astype(np.float32),
-        np.searchsorted(rows, np.arange(count + 1)).astype(np.int64),
-        indices.astype(np.int32),
-        sparse[rows, indices],
-        12,
+        Rows(
+            np.searchsorted(rows, np.arange(count + 1)).astype(np.int64),
+            indices.astype(np.int32),
+            sparse[rows, indices],
+            12,
+        ),
         rng.integers(-2, 3, count).astype(np.float32),
     )
 
 
 @pytest.mark.parametrize("share", [0, 0.002, 0.1, 0.5, 0.9, 1])
 @pytest.mark.parametrize("limit", [1, 10, 1000])
-def test_search_under_a_filter_is_the_brute_force_over_what_matches(
+def test_search_with_a_filter_equals_brute_force_over_the_matching_documents(
     share: float, limit: int
 ) -> None:
     rng = np.random.default_rng(3)
@@ -247,7 +250,7 @@ def test_search_under_a_filter_is_the_brute_force_over_what_matches(
     found = matching(asked, columns_of({"price": p} for p in price))
     allowed = [row for row, p in enumerate(price) if p < share * 600]
     scores = queries.dense @ documents.dense.T + documents.bias
-    scores += queries.csr().toarray() @ documents.csr().toarray().T
+    scores += queries.sparse.csr().toarray() @ documents.sparse.csr().toarray().T
     rankings = Retriever(documents).search(queries, limit, offset=1, deleted=~found)
     for ranking, found_scores in zip(rankings, scores.tolist(), strict=True):
         expected = sorted(allowed, key=lambda row: (-found_scores[row], row))[1 : 1 + limit]

@@ -1,4 +1,4 @@
-"""A view answers as one piece with the same documents would."""
+"""A view answers the same as one index over the same documents."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.columns import columns_of
 from fullrank.encoding import concatenate
 from fullrank.errors import DocumentRefused, FilterError
-from fullrank.facets import facet, facet_over
+from fullrank.filters.columns import columns_of
+from fullrank.filters.facets import facet, facet_over
 from fullrank.filters.query import matching, parse_filter
-from fullrank.index import Effort
-from fullrank.live import Operation, View
-from fullrank.live import part as one
-from fullrank.live import segments as pieces
+from fullrank.live import Operation, View, segments
+from fullrank.live import part as part_module
 from fullrank.retrieval import Retriever
+from fullrank.retrieval.index import Effort
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.documents import Document
-from tests.api.support import CORPUS, linear_model
+from tests.bundles import CORPUS, linear_model
 from tests.live import brute_force, bundle_of, flat
 
 WORDS = [
@@ -60,7 +59,7 @@ FILTERS: list[dict[str, Any]] = [
     {"tag": {"in": ["a", "c"]}},
     {"or": [{"tag": "b"}, {"section": {"exists": False}}]},
 ]
-# It stays, so that every filter is lawful whatever is written.
+# No test removes this document: its fields make every filter valid.
 ANCHOR = Document("anchor", {"section": [1, "net", True], "tag": "b", "title": None})
 BASE: dict[str, Mapping[str, Any]] = {
     d.id: d.fields
@@ -75,7 +74,7 @@ BUNDLES = [
 def written(
     view: View, operations: list[tuple[str, Any]], cuts: set[int]
 ) -> tuple[View, dict[str, Any], dict[str, Any]]:
-    """The view after some writes, in batches; what is left of the base, and what was added."""
+    """Apply writes in batches; return the view, the bundle's remaining documents and the added ones."""
     base, added = dict(BASE), dict[str, Any]()
     batch: list[Operation] = []
     for seq, (id, fields) in enumerate(operations, start=1):
@@ -90,7 +89,7 @@ def written(
 
 
 def deep(levels: int) -> list[Any]:
-    """Lists in lists."""
+    """Return a list nested this many levels deep."""
     found: list[Any] = []
     for _ in range(levels):
         found = [found]
@@ -99,12 +98,11 @@ def deep(levels: int) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "_SMALL", 2)
-    monkeypatch.setattr(pieces, "_RATIO", 2)
-    # Some segments are scanned by an index, some are not.
-    monkeypatch.setattr(pieces, "_INDEXED_FROM", 4)
-    # Some documents that are gone are masked, some left out afterwards.
-    monkeypatch.setattr(one, "_FEW", 1)
+    """Lower the limits, so that both sides of each occur with few documents."""
+    monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 2)
+    monkeypatch.setattr(segments, "_SIZE_RATIO", 2)
+    monkeypatch.setattr(segments, "_MIN_INDEXED_DOCUMENTS", 4)
+    monkeypatch.setattr(part_module, "_MAX_EXTRA_HITS", 1)
 
 
 @given(
@@ -118,7 +116,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     exclude=st.lists(st.sampled_from([*IDS, "nowhere"]), max_size=3),
 )
 @settings(deadline=None, max_examples=150)
-def test_a_view_answers_as_its_documents_in_one_piece(
+def test_a_view_answers_the_same_as_one_index_over_its_documents(
     operations: list[tuple[str, Any]],
     cuts: set[int],
     dense: int,
@@ -152,8 +150,8 @@ def test_a_view_answers_as_its_documents_in_one_piece(
     assert found.total == kept.sum()
     expected = brute_force(documents, encoded, ids, kept.tolist())[offset : offset + limit]
     assert [hit.score for hit in found.hits] == pytest.approx([s for _, s in expected], rel=1e-12)
-    assert [hit.score for hit in found.hits] == [h.learned + h.exact + h.bias for h in found.hits]
-    # The same retrieval over one piece: equal to the last bit, ties by id.
+    assert [hit.score for hit in found.hits] == [h.dense + h.lexical + h.bias for h in found.hits]
+    # The same retrieval over one index: equal to the last bit, ties by id.
     [truth] = Retriever(documents).search(encoded, limit, offset=offset, deleted=~kept)
     assert [hit.id for hit in found.hits] == [ids[row] for row in truth.rows.tolist()]
     assert [hit.score for hit in found.hits] == truth.scores.tolist()
@@ -168,7 +166,7 @@ def test_a_view_answers_as_its_documents_in_one_piece(
     limit=st.integers(1, 5),
 )
 @settings(deadline=None, max_examples=100)
-def test_facets_are_those_of_one_piece(
+def test_facets_of_a_view_equal_those_of_one_table(
     operations: list[tuple[str, Any]], cuts: set[int], field: str, limit: int
 ) -> None:
     view, base, added = written(View.of(BUNDLES[0]), operations, cuts)
@@ -183,7 +181,7 @@ def test_facets_are_those_of_one_piece(
     )
 
 
-def test_what_was_applied_is_not_applied_again() -> None:
+def test_replayed_operations_change_nothing() -> None:
     view = View.of(BUNDLES[0], seq=3)
     assert view.apply([Operation(2, "a", {}), Operation(3, "ls", None)]) is view
     later = view.apply([Operation(3, "ls", None), Operation(4, "a", {"text": "files"})])
@@ -191,7 +189,7 @@ def test_what_was_applied_is_not_applied_again() -> None:
     assert later.fields("ls") == view.fields("ls")
 
 
-def test_a_view_never_changes() -> None:
+def test_applying_operations_leaves_the_old_view_unchanged() -> None:
     view = View.of(BUNDLES[0]).apply([Operation(1, "a", {"text": "files"})])
     before = view.search(view.model.encode_queries(["files"]), 20)
     view.apply([Operation(2, "a", None), Operation(3, "ls", None), Operation(4, "b", {})])
@@ -200,7 +198,7 @@ def test_a_view_never_changes() -> None:
     assert view.fields("a") == {"text": "files"}
 
 
-def test_a_deleted_document_is_nowhere() -> None:
+def test_a_deleted_document_is_not_found() -> None:
     view = View.of(BUNDLES[0]).apply(
         [Operation(1, "a", {}), Operation(2, "a", None), Operation(3, "ls", None)]
     )
@@ -209,11 +207,11 @@ def test_a_deleted_document_is_nowhere() -> None:
             view.fields(id)
 
 
-def test_a_segment_of_many_documents_is_merged_from_few_pieces(
+def test_six_hundred_single_writes_make_at_most_five_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(pieces, "_SMALL", 16)
-    monkeypatch.setattr(pieces, "_RATIO", 4)
+    monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 16)
+    monkeypatch.setattr(segments, "_SIZE_RATIO", 4)
     view = View.of(BUNDLES[0])
     for seq in range(1, 600):
         view = view.apply([Operation(seq, f"n{seq:04}", {"text": f"files {seq}"})])
@@ -222,14 +220,14 @@ def test_a_segment_of_many_documents_is_merged_from_few_pieces(
         assert len(sizes) <= 5
 
 
-def test_in_the_fast_mode_live_documents_are_all_looked_at() -> None:
+def test_the_fast_mode_searches_live_documents_exactly() -> None:
     rng = np.random.default_rng(1)
     documents = {
         f"b{i:03}": {"title": "", "text": " ".join(rng.choice(WORDS[:8], 5))} for i in range(400)
     }
     given = [Document(id, fields) for id, fields in documents.items()]
     bundle = bundle_of(linear_model(given, n_dense=4), documents)
-    # It finds next to nothing among the bundle's own.
+    # With so little effort the index finds almost nothing among the bundle's documents.
     index = replace(index_in_memory(bundle.encoded), effort=Effort(1, 1, 20, 1, 1, 20))
     bundle = replace(bundle, retriever=Retriever(bundle.encoded, None, index))
     writes = [Operation(i, f"n{i:03}", documents[f"b{i:03}"]) for i in range(1, 300)]
@@ -254,27 +252,39 @@ def test_in_the_fast_mode_live_documents_are_all_looked_at() -> None:
     [
         ({"title": 5}, "'title' is int, not text"),
         ({"text": ["a"]}, "'text' is list, not text"),
-        ({"section": "x" * 257}, "'section', and it holds text longer"),
-        ({"tag": {"a": 1}}, "'tag', and it holds objects"),
-        ({"other": float("nan")}, "cannot be stored"),
-        ({"other": deep(2000)}, "cannot be stored"),
+        (
+            {"text": "x", "section": "x" * 257},
+            "'section' is used in filters, but it holds text longer",
+        ),
+        ({"text": "x", "tag": {"a": 1}}, "'tag' is used in filters, but it holds objects"),
+        ({"text": "x", "other": float("nan")}, "cannot be stored"),
+        ({"text": "x", "other": deep(199)}, "nests deeper than 200 levels"),
+        ({"text": "x", "other": deep(100_000)}, "cannot be stored"),
+        ({}, "No text to search for: fill one of the fields 'text', 'title'"),
+        ({"title": "", "text": " \n"}, "No text to search for"),
     ],
 )
-def test_what_a_bundle_cannot_take_is_refused(fields: dict[str, Any], reason: str) -> None:
+def test_a_document_that_does_not_fit_is_refused_with_a_reason(
+    fields: dict[str, Any], reason: str
+) -> None:
     with pytest.raises(DocumentRefused, match=reason):
         View.of(BUNDLES[0]).check("a", fields)
 
 
-def test_a_field_of_live_documents_alone_is_kept_for_filters_too() -> None:
+def test_a_document_may_nest_as_deep_as_the_limit() -> None:
+    View.of(BUNDLES[0]).check("a", {"text": "x", "other": deep(198)})
+
+
+def test_a_field_that_only_live_documents_have_is_protected_for_filters() -> None:
     view = View.of(BUNDLES[0])
-    view.check("a", {"colour": {"red": 1}})
+    view.check("a", {"text": "x", "colour": {"red": 1}})
     view = view.apply([Operation(1, "b", {"colour": "red"})])
-    with pytest.raises(DocumentRefused, match="'colour', and it holds objects"):
-        view.check("a", {"colour": {"red": 1}})
+    with pytest.raises(DocumentRefused, match="'colour' is used in filters, but it holds objects"):
+        view.check("a", {"text": "x", "colour": {"red": 1}})
 
 
-def test_no_filter_passes_over_a_document_of_very_many_fields() -> None:
-    """Of 256 fields columns are made: those that others have are among them."""
+def test_filters_find_documents_with_more_than_256_fields() -> None:
+    """Only 256 fields become columns; fields of earlier documents are among them."""
     many: dict[str, Any] = {f"field{i}": i for i in range(300)}
     view = View.of(BUNDLES[0]).apply([Operation(1, "few", {"colour": "red"})])
     for seq in range(2, 8):
@@ -282,11 +292,11 @@ def test_no_filter_passes_over_a_document_of_very_many_fields() -> None:
         for asked, expected in (({"section": 7}, seq - 1), ({"colour": "red"}, seq)):
             found = [matching(parse_filter(asked), columns) for columns in view.columns]
             assert sum(int(mask.sum()) for mask in found) == expected
-    with pytest.raises(DocumentRefused, match="'section', and it holds objects"):
-        view.check("a", {**many, "section": {"a": 1}})
+    with pytest.raises(DocumentRefused, match="'section' is used in filters, but it holds objects"):
+        view.check("a", {**many, "text": "x", "section": {"a": 1}})
 
 
-def test_a_deletion_makes_no_columns_anew() -> None:
+def test_a_deletion_reuses_all_columns() -> None:
     operations = [Operation(i, f"n{i}", {"colour": "red"}) for i in range(1, 9)]
     view = View.of(BUNDLES[0]).apply(operations)
     later = view.apply([Operation(9, "n1", None)])
@@ -294,11 +304,17 @@ def test_a_deletion_makes_no_columns_anew() -> None:
     assert [id(part.columns) for part in later.parts] == [id(part.columns) for part in view.parts]
 
 
-def test_what_a_bundle_can_take_is_taken() -> None:
+def test_a_document_accepted_under_another_model_is_applied() -> None:
     view = View.of(BUNDLES[0])
-    taken = {"title": None, "text": "x" * 10_000, "new": {"a": [1]}, "section": None, "tag": []}
-    view.check("a", taken)
-    # Under another model it may have been otherwise; the log goes on.
+    fitting: dict[str, Any] = {
+        "title": None,
+        "text": "x" * 10_000,
+        "new": {"a": [1]},
+        "section": None,
+        "tag": [],
+    }
+    view.check("a", fitting)
+    # This one does not fit. Another model may have accepted it, so the log must go on.
     later = view.apply([Operation(1, "a", {"title": 5, "text": {"b": 1}, "section": {}})])
     assert later.fields("a") == {"title": 5, "text": {"b": 1}, "section": {}}
     with pytest.raises(FilterError, match="cannot be filtered on"):
@@ -307,7 +323,7 @@ def test_what_a_bundle_can_take_is_taken() -> None:
 
 @given(operations=writes, cuts=st.sets(st.integers(1, 30)), size=st.integers(1, 9))
 @settings(deadline=None, max_examples=50)
-def test_a_view_comes_out_as_one_piece(
+def test_batches_of_a_view_join_to_the_encoding_of_its_documents(
     operations: list[tuple[str, Any]], cuts: set[int], size: int
 ) -> None:
     view, base, added = written(View.of(BUNDLES[1]), operations, cuts)
@@ -319,5 +335,5 @@ def test_a_view_comes_out_as_one_piece(
     assert all(len(part) <= size for part, _ in batches)
     found = concatenate([encoded for _, encoded in batches])
     for name in ("dense", "indptr", "indices", "weights", "bias"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
-    assert found.width == expected.width
+        np.testing.assert_array_equal(found.arrays()[name], expected.arrays()[name])
+    assert found.sparse.width == expected.sparse.width

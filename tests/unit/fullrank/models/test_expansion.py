@@ -1,4 +1,4 @@
-"""Expanded queries by hand: which documents are added, how much, and who is to blame for a score."""
+"""Expanded queries by hand: which documents are added, their weight, and the explanation of a score."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.explain import explain
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.models.expansion import ExpansionModel
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
+from fullrank.retrieval.explain import explain
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
 from trainer.features.corpus import count_collection
-from trainer.features.data import build_features
+from trainer.features.matrices import build_features
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear.parameters import compile_model, encode_corpus, start
 
@@ -27,7 +27,7 @@ TEXTS = ["ant bee", "ant cat", "cat dog", "dog eel", "fox", ""]
 
 @pytest.fixture
 def made(tmp_path: Path) -> tuple[ExpansionModel, Encoded]:
-    """tf-idf over six documents, the two best of each search added with weight ½."""
+    """tf-idf over six documents; expansion adds the two best with weight ½."""
     lines = [{"_id": str(i), "title": "", "text": text} for i, text in enumerate(TEXTS)]
     write_lines(tmp_path / "corpus.jsonl", lines)
     write_qrels(tmp_path / "qrels" / "train.tsv", [("0", "1")])
@@ -44,24 +44,26 @@ def search(model: ExpansionModel, documents: Encoded, text: str) -> dict[int, fl
     return dict(zip(ranking.rows.tolist(), ranking.scores.tolist(), strict=True))
 
 
-def test_the_mean_of_the_best_is_added(made: tuple[ExpansionModel, Encoded]) -> None:
-    """ "bee" finds one document only; with it comes "ant", and with "ant" the second document."""
+def test_expansion_adds_the_mean_of_the_best_documents(
+    made: tuple[ExpansionModel, Encoded],
+) -> None:
+    """ "bee" finds one document, which adds "ant"; "ant" finds the second document."""
     model, documents = made
-    t = documents.csr().toarray().astype(np.float64)
-    s = model.encode_queries(["bee", "ant dog"]).csr().toarray().astype(np.float64)
+    t = documents.sparse.csr().toarray().astype(np.float64)
+    s = model.encode_queries(["bee", "ant dog"]).sparse.csr().toarray().astype(np.float64)
     bee = search(model, documents, "bee")
     wanted = t @ (s[0] + 0.5 * t[0])
     assert [bee[row] for row in range(6)] == pytest.approx(wanted.tolist())
     assert bee[1] > 0 == bee[2]
     both = search(model, documents, "ant dog")
-    # The second place is a tie of three; the first row has it.
+    # Three documents tie for the second place; the first row gets it.
     first = t @ s[1]
     best = sorted(range(6), key=lambda row: (-round(first[row], 6), row))[:2]
     wanted = t @ (s[1] + 0.5 * t[best].mean(axis=0))
     assert [both[row] for row in range(6)] == pytest.approx(wanted.tolist())
 
 
-def test_nothing_found_adds_nothing(made: tuple[ExpansionModel, Encoded]) -> None:
+def test_a_query_without_matches_is_not_expanded(made: tuple[ExpansionModel, Encoded]) -> None:
     """A query without known words, an empty collection, and a weight of zero."""
     model, documents = made
     assert set(search(model, documents, "gnu").values()) == {0.0}
@@ -76,45 +78,47 @@ def test_nothing_found_adds_nothing(made: tuple[ExpansionModel, Encoded]) -> Non
     assert search(model, nothing, "ant") == {}
 
 
-def test_a_large_feedback_takes_what_shares_a_word(made: tuple[ExpansionModel, Encoded]) -> None:
+def test_a_large_feedback_uses_only_documents_that_share_a_word(
+    made: tuple[ExpansionModel, Encoded],
+) -> None:
     model, documents = made
-    t = documents.csr().toarray().astype(np.float64)
-    s = model.encode_queries(["ant"]).csr().toarray()[0].astype(np.float64)
+    t = documents.sparse.csr().toarray().astype(np.float64)
+    s = model.encode_queries(["ant"]).sparse.csr().toarray()[0].astype(np.float64)
     found = search(replace(model, feedback=100), documents, "ant")
     wanted = t @ (s + 0.5 * t[[0, 1]].mean(axis=0))
     assert [found[row] for row in range(6)] == pytest.approx(wanted.tolist())
 
 
-def test_explanations_name_the_words_that_were_added(made: tuple[ExpansionModel, Encoded]) -> None:
+def test_explanations_name_the_added_words(made: tuple[ExpansionModel, Encoded]) -> None:
     model, documents = made
     retriever = Retriever(documents, model.scorer(documents))
     query = model.encode_queries(["bee"])
     found = explain(model.query_terms("bee"), retriever, query, 1)
-    assert [(word.word, word.exact) for word in found.words] == [("ant", 0.0)]
-    assert found.learned == pytest.approx(search(model, documents, "bee")[1])
+    assert [(word.word, word.lexical) for word in found.words] == [("ant", 0.0)]
+    assert found.dense == pytest.approx(search(model, documents, "bee")[1])
     own = explain(model.query_terms("bee"), retriever, query, 0)
     assert {word.word for word in own.words} == {"ant", "bee"}
-    assert own.exact == pytest.approx(next(w.exact for w in own.words if w.word == "bee"))
+    assert own.lexical == pytest.approx(next(w.lexical for w in own.words if w.word == "bee"))
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"beta": -1.0}, "out of range"),
         ({"beta": float("nan")}, "out of range"),
         ({"feedback": 0}, "out of range"),
     ],
 )
-def test_impossible_parts_are_refused(
-    made: tuple[ExpansionModel, Encoded], change: dict[str, float], said: str
+def test_settings_out_of_range_are_refused(
+    made: tuple[ExpansionModel, Encoded], change: dict[str, float], message: str
 ) -> None:
     parts = made[0].parts()
     assert isinstance(load_model(parts), ExpansionModel)
-    with pytest.raises(BundleError, match=said):
+    with pytest.raises(BundleError, match=message):
         load_model(Parts({**parts.config, **change}, parts.arrays, parts.strings))
 
 
-def test_a_latent_part_or_buckets_are_refused(made: tuple[ExpansionModel, Encoded]) -> None:
+def test_a_dense_part_or_buckets_are_refused(made: tuple[ExpansionModel, Encoded]) -> None:
     parts = made[0].parts()
     words = len(parts.strings["sparse.words"])
     sparse = {**parts.config["sparse"], "buckets": 1}

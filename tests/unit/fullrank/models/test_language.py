@@ -1,4 +1,4 @@
-"""The language model's parts: folding in, scores of some rows and of all, what a bundle may not hold."""
+"""Language models: folding in, scores of some rows and of all, refused parts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fullrank.encoding import Float32
-from fullrank.features import Rows, Vocabulary
-from fullrank.model import Parts
+from fullrank.encoding import Float32, Rows
+from fullrank.models.contract import Parts
 from fullrank.models.language import LanguageModel, LanguageScorer, fold_in, no_translation
+from fullrank.text.features import Vocabulary
 
 WORDS = [f"w{i}" for i in range(40)]
 
@@ -61,7 +61,7 @@ def documents(count: int) -> list[dict[str, str]]:
 
 
 def log_likelihood(rows: Rows, table: Float32, theta: Float32) -> list[float]:
-    """Σ_w n_w ln Σ_z φ_wz θ_z + 0.1 Σ ln θ of each text."""
+    """Return Σ_w n_w ln Σ_z φ_wz θ_z + 0.1 Σ ln θ of each text."""
     values = []
     for i in range(len(rows)):
         n, words = rows.csr()[[i]].toarray()[0], table.any(axis=1)
@@ -70,7 +70,7 @@ def log_likelihood(rows: Rows, table: Float32, theta: Float32) -> list[float]:
     return values
 
 
-def test_folding_in_climbs_the_likelihood() -> None:
+def test_folding_in_never_lowers_the_likelihood() -> None:
     table = topics(2, 35)
     rows = Rows.from_lists([([0, 3, 39], [2, 1, 5]), ([], []), ([38], [4]), ([7], [1])], 40)
     before = [-np.inf] * 4
@@ -80,46 +80,46 @@ def test_folding_in_climbs_the_likelihood() -> None:
         assert np.all(np.array(after) >= np.array(before) - 1e-5)
         before = after
         np.testing.assert_allclose(theta.sum(axis=1), 1, rtol=1e-6)
-        # Nothing known says nothing.
+        # Texts without known words are uniform.
         np.testing.assert_array_equal(theta[1:3], np.float32(0.2))
 
 
 @pytest.mark.parametrize("latent", ["none", "topics", "translation"])
-def test_a_rows_score_does_not_depend_on_the_others(latent: str) -> None:
-    """Bit for bit, over more rows than are looked at together, and for long queries."""
+def test_the_score_of_a_row_does_not_depend_on_other_rows(latent: str) -> None:
+    """Bit for bit, over more rows than one block, and for long queries."""
     found = model(latent)
     encoded = found.encode_documents(documents(1100))
     scorer = found.scorer(encoded)
     for text in ("", "w1", "w0 w0 w38 w39 unknown", " ".join([*WORDS, *WORDS[:7]])):
         query = found.encode_queries([text])
         everything = np.arange(len(encoded))
-        learned, exact = scorer.score(query, everything)
+        dense, lexical = scorer.score(query, everything)
         for rows in (np.array([1099]), np.array([7, 3, 1030]), everything[::-1], everything[:0]):
             part = scorer.score(query, rows)
-            np.testing.assert_array_equal(part[0], learned[rows])
-            np.testing.assert_array_equal(part[1], exact[rows])
-        assert (exact >= 0).all()
-        assert (learned >= 0).all()
+            np.testing.assert_array_equal(part[0], dense[rows])
+            np.testing.assert_array_equal(part[1], lexical[rows])
+        assert (lexical >= 0).all()
+        assert (dense >= 0).all()
         if text == "":
-            assert not learned.any()
-            assert not exact.any()
+            assert not dense.any()
+            assert not lexical.any()
 
 
-def test_an_empty_document_has_what_its_topics_alone_say() -> None:
+def test_an_empty_document_scores_by_its_topics_alone() -> None:
     for latent in ("none", "translation"):
         found = model(latent)
         scorer = found.scorer(found.encode_documents([{}]))
-        learned, exact = scorer.score(found.encode_queries(["w1 w2"]), np.array([0]))
-        assert learned.tolist() == exact.tolist() == [0.0]
+        dense, lexical = scorer.score(found.encode_queries(["w1 w2"]), np.array([0]))
+        assert dense.tolist() == lexical.tolist() == [0.0]
     found = model("topics")
-    learned, exact = found.scorer(found.encode_documents([{}])).score(
+    dense, lexical = found.scorer(found.encode_documents([{}])).score(
         found.encode_queries(["w1"]), np.array([0])
     )
-    assert learned[0] > 0
-    assert exact[0] == 0
+    assert dense[0] > 0
+    assert lexical[0] == 0
 
 
-def test_the_weights_choose_the_parts() -> None:
+def test_lambda_1_and_lambda_2_switch_the_parts_off() -> None:
     rows = np.arange(20)
     for settings, learns, matches in (
         ({"lambda2": 1.0}, False, True),
@@ -128,11 +128,11 @@ def test_the_weights_choose_the_parts() -> None:
     ):
         found = model("topics", **settings)
         scorer = found.scorer(found.encode_documents(documents(20)))
-        learned, exact = scorer.score(found.encode_queries(["w1 w2 w2"]), rows)
-        assert (learned.any(), exact.any()) == (learns, matches)
+        dense, lexical = scorer.score(found.encode_queries(["w1 w2 w2"]), rows)
+        assert (bool(dense.any()), bool(lexical.any())) == (learns, matches)
 
 
-def test_the_dense_product_is_what_topics_expect_of_the_query() -> None:
+def test_the_dense_product_equals_the_expected_query_under_topics() -> None:
     """u·v = Σ n(q) P_x(q|D)."""
     found = model("topics")
     encoded = found.encode_documents(documents(9))
@@ -146,10 +146,10 @@ def test_the_dense_product_is_what_topics_expect_of_the_query() -> None:
     }  # fmt: skip
 
 
-def test_words_outside_of_the_vocabulary_still_make_a_text_longer() -> None:
+def test_unknown_words_count_for_the_length_of_a_text() -> None:
     found = model("none")
     short, long = (found.encode_documents([{"text": t}]) for t in ("w1", "w1 x y z"))
-    assert (short.weights.tolist(), long.weights.tolist()) == ([1.0], [0.25])
+    assert (short.sparse.values.tolist(), long.sparse.values.tolist()) == ([1.0], [0.25])
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_parts_that_do_not_fit_are_refused(change: dict[str, Any], message: str)
 
 
 @pytest.mark.parametrize("change", [{"lambda1": 0}, {"lambda2": 1.5}, {"latent": "magic"}])
-def test_settings_that_mean_nothing_are_refused(change: dict[str, Any]) -> None:
+def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
     parts = model("topics").parts()
     with pytest.raises(ValueError, match=r"lambda|latent"):
         LanguageModel.from_parts(replace(parts, config={**parts.config, **change}))
 
 
-def test_a_scorer_is_the_models() -> None:
+def test_the_model_returns_its_own_scorer() -> None:
     found = model("none")
     assert isinstance(found.scorer(found.encode_documents([])), LanguageScorer)

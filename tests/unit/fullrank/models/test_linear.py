@@ -1,4 +1,4 @@
-"""The linear family by hand: small models whose scores can be worked out on paper."""
+"""The linear family by hand: small models whose scores can be computed on paper."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from fullrank.errors import BundleError
-from fullrank.features import Vocabulary
-from fullrank.linear import KIND, DenseSide, LinearModel, SparseSide
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
+from fullrank.models.linear import KIND, DenseSide, LinearModel, SparseSide
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
+from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases
 
 SETTINGS: dict[str, Any] = {
@@ -55,47 +55,47 @@ def model(**changes: Any) -> LinearModel:
     return LinearModel(settings, dense["query"], dense["document"], replace(sparse, **changes))
 
 
-def test_scores_worked_out_by_hand() -> None:
+def test_scores_equal_those_computed_by_hand() -> None:
     """q a → u = (U_q + U_a)/√2; title b: z = 1 · 2/(1 + 1) = 1, weighed 2 in the title."""
     found = model()
     u = found.encode_queries(["q A"])
     np.testing.assert_allclose(u.dense, [[4 / np.sqrt(2), 0]], rtol=1e-6)
-    assert (u.indices.tolist(), u.weights.tolist()) == ([0], [1.0])
+    assert (u.sparse.indices.tolist(), u.sparse.values.tolist()) == ([0], [1.0])
     d = found.encode_documents([{"title": "b", "text": "a", "more": "a"}])
     # Two fields' unit vectors, each of one word, added and made a unit again.
     np.testing.assert_allclose(d.dense, [[1 / np.sqrt(2), 1 / np.sqrt(2)]], rtol=1e-6)
     # Title b: D 2 · 1; text "a a": D 10 · 2·2/(2 + 1).
-    np.testing.assert_allclose(d.csr().toarray(), [[40 / 3, 2, 0, 0]], rtol=1e-6)
+    np.testing.assert_allclose(d.sparse.csr().toarray(), [[40 / 3, 2, 0, 0]], rtol=1e-6)
     assert d.bias.tolist() == [0.25]
     ranking = Retriever(d).search(u, 1)[0]
     assert ranking.scores[0] == pytest.approx(2 + 40 / 3 + 0.25, rel=1e-6)
 
 
-def test_phrase_counts_whole_titles() -> None:
+def test_a_phrase_matches_whole_titles_only() -> None:
     found = model()
     d = found.encode_documents([{"title": "A, b"}, {"title": "b a"}, {"text": "a b"}])
-    phrase = d.csr().toarray()[:, 3]
+    phrase = d.sparse.csr().toarray()[:, 3]
     assert phrase.tolist() == [100, 0, 0]
-    s = found.encode_queries(["b a b a b", "a", "b a"]).csr().toarray()[:, 3]
+    s = found.encode_queries(["b a b a b", "a", "b a"]).sparse.csr().toarray()[:, 3]
     np.testing.assert_allclose(s, [2 * 2 / 3, 0, 0], rtol=1e-6)  # k3 = 1: 2 tf / (tf + 1)
 
 
 def test_repeated_query_words_saturate() -> None:
     for k3, wanted in ((0.0, 1.0), (1.0, 1.5), (float("inf"), 3.0)):
         found = model(k3=k3).encode_queries(["a a a"])
-        assert found.weights.tolist() == [wanted]
+        assert found.sparse.values.tolist() == [wanted]
 
 
-def test_strongest_terms() -> None:
-    """The exact-match part keeps what weighs most by idf, and its weights stay as they are."""
+def test_queries_keep_their_top_words() -> None:
+    """The lexical part keeps the words of the largest weight times idf, with unchanged weights."""
     found = model(terms=1, idf=f32(1, 5, 2)).encode_queries(["a c b", "a a c", "c"])
-    assert found.indices.tolist() == [1, 2, 2]
-    np.testing.assert_allclose(found.weights, 1.0, rtol=1e-6)
+    assert found.sparse.indices.tolist() == [1, 2, 2]
+    np.testing.assert_allclose(found.sparse.values, 1.0, rtol=1e-6)
     query = replace(model().query, terms=1, idf=f32(1, 1, 1, 9, 1))
     np.testing.assert_allclose(model(query=query).encode_queries(["a b q"]).dense, [[3, 0]])
 
 
-def test_unit_and_scale() -> None:
+def test_unit_length_and_scale_apply_to_dense_vectors() -> None:
     found = model(settings={"unit": True, "dense_scale": 0.5})
     np.testing.assert_allclose(
         found.encode_queries(["q", "c", ""]).dense, f32([0.5, 0], [0, 0.5], [0, 0])
@@ -103,8 +103,8 @@ def test_unit_and_scale() -> None:
     np.testing.assert_allclose(found.encode_documents([{"text": "c"}]).dense, [[0, 1]])
 
 
-def test_unseen_words_are_made_of_their_trigrams() -> None:
-    """#xy# has #xy and xy#; one is known: U_xy = (1, 1)/√2. Without trigrams the word is not there."""
+def test_unknown_words_get_the_vectors_of_their_trigrams() -> None:
+    """#xy# has #xy and xy#; one is known: U_xy = (1, 1)/√2. Without trigrams the word is ignored."""
     query = replace(model().query, trigrams=Vocabulary(["#xy"]), trigram_table=f32([1, 1]))
     found = model(query=query)
     np.testing.assert_allclose(found.encode_queries(["xy"]).dense, [[0.5**0.5] * 2], rtol=1e-6)
@@ -114,7 +114,7 @@ def test_unseen_words_are_made_of_their_trigrams() -> None:
     np.testing.assert_allclose(found.encode_queries(["a xy"]).dense, [both], rtol=1e-6)
 
 
-def test_hash_buckets_catch_unseen_words() -> None:
+def test_unknown_words_share_their_hash_bucket() -> None:
     words = Vocabulary(["a", "b", "c"], buckets=1)
     hashed = model(
         words=words,
@@ -124,28 +124,30 @@ def test_hash_buckets_catch_unseen_words() -> None:
         P=f32(),
     )
     assert hashed.n_sparse == 4
-    assert hashed.encode_documents([{"title": "zebra"}]).csr().toarray().tolist() == [[0, 0, 0, 7]]
+    assert hashed.encode_documents([{"title": "zebra"}]).sparse.csr().toarray().tolist() == [
+        [0, 0, 0, 7]
+    ]
     s = hashed.encode_queries(["zebra yak a"])
-    assert s.indices.tolist() == [0, 3]
+    assert s.sparse.indices.tolist() == [0, 3]
     # Two words of one bucket are one feature that occurs twice; each term has half of it.
     terms = {term.term: term.weight for term in hashed.query_terms("zebra yak a")}
-    assert terms["zebra"] == terms["yak"] == pytest.approx(s.weights[1] / 2)
+    assert terms["zebra"] == terms["yak"] == pytest.approx(s.sparse.values[1] / 2)
     assert terms["a"] == 1
 
 
 @pytest.mark.parametrize("text", ["", "q a b", "a a q c xy", "nothing"])
-def test_query_terms_add_up(text: str) -> None:
+def test_shares_of_query_words_add_up_to_the_query(text: str) -> None:
     found = model()
     u = found.encode_queries([text])
     terms = found.query_terms(text)
     total = np.sum([term.dense for term in terms], axis=0) if terms else np.zeros(2)
     np.testing.assert_allclose(total, u.dense[0], rtol=1e-5, atol=1e-6)
-    assert sum(term.weight for term in terms) == pytest.approx(float(u.weights.sum()))
+    assert sum(term.weight for term in terms) == pytest.approx(float(u.sparse.values.sum()))
     if "a b" in text:
         assert terms[-1].term == "“a b”"
 
 
-def test_no_dense_part() -> None:
+def test_a_model_without_a_dense_part_has_width_zero() -> None:
     nothing = DenseSide(Vocabulary([]), f32(1), np.zeros((0, 0), np.float32))
     found = model(query=nothing, document=nothing)
     assert found.n_dense == 0
@@ -153,13 +155,13 @@ def test_no_dense_part() -> None:
     assert found.encode_documents([{"text": "a"}]).dense.shape == (1, 0)
 
 
-def test_query_text_of_a_document() -> None:
+def test_a_document_becomes_a_query_by_its_query_fields() -> None:
     fields = {"title": "T", "text": "b", "more": "m", "section": 3}
     assert model().query_text(fields) == "T\nb"
     assert model().query_text({"text": None}) == ""
 
 
-def test_parts_round_trip() -> None:
+def test_a_model_equals_itself_after_storing_and_loading() -> None:
     for k3 in (1.0, np.inf):
         found = model(k3=k3)
         again = load_model(found.parts())
@@ -167,7 +169,7 @@ def test_parts_round_trip() -> None:
         assert again.config["kind"] == KIND
         a, b = (m.encode_queries(["q a b b", "xy"]) for m in (found, again))
         for name in ("dense", "indices", "weights"):
-            np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+            np.testing.assert_array_equal(a.arrays()[name], b.arrays()[name])
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_parts_that_do_not_fit_are_refused(array: str, value: Any, message: str)
 
 
 @pytest.mark.parametrize("kind", ["neural", None, ["linear"]])
-def test_unknown_kind_is_refused(kind: Any) -> None:
+def test_an_unknown_kind_of_model_is_refused(kind: Any) -> None:
     parts = model().parts()
-    with pytest.raises(BundleError, match=r"unknown kind of model .*; known: .*linear"):
+    with pytest.raises(BundleError, match=r"unknown kind .*; known kinds: .*linear"):
         load_model(Parts({**parts.config, "kind": kind}, parts.arrays, parts.strings))

@@ -1,4 +1,4 @@
-"""Word-pair models: both stores of W, what they refuse, and their explanations."""
+"""Word-pair models: both stored forms of W, refused parts, and explanations."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fullrank.encoding import Rows
 from fullrank.errors import BundleError
-from fullrank.explain import explain
-from fullrank.features import Rows, Vocabulary
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.models.pairs import PRIME, PairModel, PairRows, PairTable, text_side, window_starts
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
+from fullrank.retrieval.explain import explain
+from fullrank.text.features import Vocabulary
 
 WORDS = ["ant", "bee", "cat", "dog", "elk"]
 W = np.array(
@@ -24,7 +25,9 @@ SETTINGS = {"fields": [["all", ["title", "text"]]], "query_fields": ["title"], "
 
 
 def rows_of_W() -> PairRows:
-    return PairRows(Rows.from_lists([(np.flatnonzero(row), row[row != 0]) for row in W], 5))
+    return PairRows(
+        Rows.from_lists([(np.flatnonzero(row).tolist(), row[row != 0].tolist()) for row in W], 5)
+    )
 
 
 def hashed(slots: int = 7, alpha: float = 0.5) -> PairTable:
@@ -38,7 +41,7 @@ def model(store: PairRows | PairTable, **settings: int) -> PairModel:
 
 
 def dense(store: PairRows | PairTable) -> np.ndarray:
-    """W, from its definition."""
+    """Return W from its definition."""
     if isinstance(store, PairRows):
         return W
     i, j = np.indices((5, 5))
@@ -51,8 +54,8 @@ TEXTS = ["", "zebra", "ant", "bee dog dog", "ant bee cat dog elk elk elk", "elk 
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_expansion_is_the_product_with_W(store: PairRows | PairTable) -> None:
-    """Wᵀx, zeros left out, indices ascending, the same bits alone as among others."""
+def test_expanding_a_query_multiplies_it_with_W(store: PairRows | PairTable) -> None:
+    """Wᵀx without zeros, indices ascending; a row has the same bits alone as in a batch."""
     found = model(store)
     x = found.texts.features(["ant"], [Rows.from_lists([([0], [1])], 1)], [1.0])[0]
     assert found.store.expand(x).csr().toarray() == pytest.approx(dense(store)[:1], abs=1e-6)
@@ -60,37 +63,37 @@ def test_expansion_is_the_product_with_W(store: PairRows | PairTable) -> None:
     for i, text in enumerate(TEXTS):
         alone = found.encode_queries([text])
         _, indices, weights, _ = batch.row(i)
-        np.testing.assert_array_equal(indices, alone.indices)
-        np.testing.assert_array_equal(weights, alone.weights)
+        np.testing.assert_array_equal(indices, alone.sparse.indices)
+        np.testing.assert_array_equal(weights, alone.sparse.values)
         assert (np.diff(indices) > 0).all()
-        t = found.encode_documents([{"text": text}]).csr().toarray()[0]
-        np.testing.assert_allclose(batch.csr().toarray()[i], t @ dense(store), atol=1e-6)
+        t = found.encode_documents([{"text": text}]).sparse.csr().toarray()[0]
+        np.testing.assert_allclose(batch.sparse.csr().toarray()[i], t @ dense(store), atol=1e-6)
 
 
-def test_only_the_strongest_words_of_a_text_count() -> None:
-    """Three of five; the tie of the weakest goes to the first."""
+def test_only_the_top_words_of_a_text_count() -> None:
+    """Three of five words; a tie for the last place goes to the first word."""
     t = model(rows_of_W()).encode_documents([{"title": "elk cat", "text": "ant bee dog"}])
-    assert [WORDS[i] for i in t.indices.tolist()] == ["ant", "bee", "dog"]
-    np.testing.assert_allclose(t.weights, np.array([1, 2, 3]) / np.sqrt(14), rtol=1e-6)
+    assert [WORDS[i] for i in t.sparse.indices.tolist()] == ["ant", "bee", "dog"]
+    np.testing.assert_allclose(t.sparse.values, np.array([1, 2, 3]) / np.sqrt(14), rtol=1e-6)
 
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("match_terms", [0, 1, 2])
-def test_shares_add_up_to_the_score(store: PairRows | PairTable, match_terms: int) -> None:
+def test_shares_of_words_add_up_to_the_score(store: PairRows | PairTable, match_terms: int) -> None:
     found = model(store, match_terms=match_terms)
     documents = found.encode_documents([{"text": text} for text in TEXTS])
     retriever = Retriever(documents, found.scorer(documents))
     for text in TEXTS:
         query = found.encode_queries([text])
-        assert match_terms == 0 or len(query.indices) <= match_terms
+        assert match_terms == 0 or len(query.sparse.indices) <= match_terms
         [ranking] = retriever.search(query, len(TEXTS))
         for place, row in enumerate(ranking.rows.tolist()):
             parts = explain(found.query_terms(text), retriever, query, row)
-            assert parts.exact == pytest.approx(ranking.exact[place], abs=1e-6)
-            assert parts.learned == ranking.learned[place] == 0
+            assert parts.lexical == pytest.approx(ranking.lexical[place], abs=1e-6)
+            assert parts.dense == ranking.dense[place] == 0
 
 
-def test_a_word_is_credited_with_the_words_it_votes_for() -> None:
+def test_a_word_explains_the_score_by_the_words_it_votes_for() -> None:
     found = model(rows_of_W())
     terms = {term.term: term for term in found.query_terms("bee dog")}
     assert np.asarray(terms["bee"].feature).tolist() == [1, 3]
@@ -98,7 +101,7 @@ def test_a_word_is_credited_with_the_words_it_votes_for() -> None:
     assert np.asarray(terms["dog"].feature).tolist() == [0, 3, 4]
 
 
-def test_windows_are_the_papers_hash() -> None:
+def test_window_starts_equal_the_hash_of_the_paper() -> None:
     """h(i, j) = (iP + j) mod H without an overflow, for the largest vocabularies."""
     starts = window_starts(2_500_000, PRIME, 6_000_000)
     for i in (0, 1, 77, 2_499_999):
@@ -106,12 +109,12 @@ def test_windows_are_the_papers_hash() -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_parts_come_back(store: PairRows | PairTable) -> None:
+def test_a_pair_model_equals_itself_after_storing_and_loading(store: PairRows | PairTable) -> None:
     found = model(store, match_terms=2)
     again = load_model(found.parts())
     a, b = found.encode_queries(TEXTS), again.encode_queries(TEXTS)
-    np.testing.assert_array_equal(a.weights, b.weights)
-    np.testing.assert_array_equal(a.indices, b.indices)
+    np.testing.assert_array_equal(a.sparse.values, b.sparse.values)
+    np.testing.assert_array_equal(a.sparse.indices, b.sparse.indices)
     assert again.config == found.config
     assert again.query_text({"title": "bee", "text": "ant"}) == "bee"
 
@@ -122,8 +125,8 @@ def test_parts_come_back(store: PairRows | PairTable) -> None:
         ("idf", np.ones(5, np.float32), "idf"),
         ("W.indptr", np.zeros(5, np.int64), "do not fit"),
         ("W.values", np.ones(3, np.float32), "do not fit"),
-        ("W.indices", np.full(8, 5, np.int32), "no word"),
-        ("W.indices", np.full(8, -1, np.int32), "no word"),
+        ("W.indices", np.full(8, 5, np.int32), "not a word"),
+        ("W.indices", np.full(8, -1, np.int32), "not a word"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(name: str, array: np.ndarray, reason: str) -> None:

@@ -8,20 +8,20 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fullrank.features import Vocabulary, count_corpus
-from fullrank.linear import DenseSide
+from fullrank.models.linear import DenseSide
 from fullrank.models.linear.towers import Tower
+from fullrank.text.features import Vocabulary, count_corpus
 
 
 def tower(sizes: tuple[int, ...], *, skip: bool = False, seed: int = 0) -> Tower:
     rng = np.random.default_rng(seed)
     pairs = pairwise(sizes)
-    weights = [rng.standard_normal(pair).astype(np.float32) / 2 for pair in pairs]
+    weights = [(rng.standard_normal(pair) / 2).astype(np.float32) for pair in pairs]
     return Tower(weights, [rng.standard_normal(n).astype(np.float32) for n in sizes], skip)
 
 
 def by_hand(t: Tower, a: np.ndarray) -> np.ndarray:
-    """The formula in float64, all rows at once."""
+    """Return the formula in float64, all rows at once."""
     h = np.tanh(a.astype(np.float64) + t.biases[0])
     for i, (weight, bias) in enumerate(zip(t.weights, t.biases[1:], strict=True)):
         p = h @ weight.astype(np.float64) + bias
@@ -32,7 +32,7 @@ def by_hand(t: Tower, a: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("sizes", "skip"), [((5,), False), ((5, 7), False), ((5, 7, 3), False), ((5, 9, 5), True)]
 )
-def test_apply_is_the_formula_row_by_row(sizes: tuple[int, ...], skip: bool) -> None:
+def test_a_tower_equals_its_formula_row_by_row(sizes: tuple[int, ...], skip: bool) -> None:
     t, rng = tower(sizes, skip=skip), np.random.default_rng(1)
     a = rng.standard_normal((40, 5)).astype(np.float32)
     a[3] = 0
@@ -48,7 +48,7 @@ def test_apply_is_the_formula_row_by_row(sizes: tuple[int, ...], skip: bool) -> 
         np.testing.assert_array_equal(t.apply(apart[None])[0], out[i])
 
 
-def test_no_layers_is_the_identity() -> None:
+def test_a_tower_without_layers_is_the_identity() -> None:
     a = np.ones((2, 3), np.float32)
     assert not Tower()
     assert Tower().apply(a) is a
@@ -67,18 +67,18 @@ def test_no_layers_is_the_identity() -> None:
         ([(3, 4)], [3, 4], True),
     ],
 )
-def test_shapes_that_do_not_fit(
+def test_shapes_that_do_not_fit_are_refused(
     weights: list[tuple[int, int]], biases: list[int], skip: bool
 ) -> None:
     zeros = [np.zeros(shape, np.float32) for shape in weights]
     with pytest.raises(ValueError, match=r"tower|layer|weights"):
         Tower(zeros, [np.zeros(n, np.float32) for n in biases], skip)
-    with pytest.raises(ValueError, match="stands on a table of 4"):
+    with pytest.raises(ValueError, match="where the table has 4 columns"):
         tower((3,)).width(4)
 
 
-def test_a_text_without_features_stays_zero() -> None:
-    """Biases alone say nothing of a text; unseen words are made of trigrams under layers too."""
+def test_a_text_without_features_stays_zero_under_a_tower() -> None:
+    """A text without features has no bias either; unknown words get trigram vectors under layers too."""
     side = DenseSide(
         Vocabulary(["ab"]), np.ones(2, np.float32), np.ones((1, 4), np.float32),
         Vocabulary(["#ab", "bc#"]), np.ones((2, 4), np.float32), tower=tower((4, 6)),
@@ -93,7 +93,7 @@ def test_a_text_without_features_stays_zero() -> None:
     np.testing.assert_array_equal(dense[[0, 2, 3]], 0)
 
 
-def test_counted_trigrams() -> None:
+def test_counted_words_weigh_by_the_root_of_their_trigrams() -> None:
     """φ counts letter trigrams: a word's row is the mean of theirs times the root of their number, twice."""
     trigrams = ["#ab", "ab#", "abb", "bb#"]
     T = np.eye(4, dtype=np.float32)

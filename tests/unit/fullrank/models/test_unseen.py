@@ -1,4 +1,4 @@
-"""Words that a model does not know: what they weigh, and where they stand."""
+"""Features of words that a model does not know: their buckets and weights."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import open_bundle, write_bundle
-from fullrank.encoding import Encoded
-from fullrank.features import Rows
-from fullrank.linear import LinearModel
+from fullrank.bundle import open_bundle, write_bundle
+from fullrank.encoding import Encoded, Rows
 from fullrank.live import Operation, View
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
+from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.registry import load_model
-from fullrank.unseen import OpenModel, live_model
-from fullrank.unseen.columns import beside, beyond, known
-from tests.api.support import CORPUS, linear_model
+from fullrank.models.unseen import OpenModel, live_model, without_unseen
+from tests.bundles import CORPUS, linear_model
 from tests.live import bundle_of
 
 BM25 = linear_model(CORPUS)
@@ -34,8 +32,8 @@ def opened(model: LinearModel | MixedModel = BM25, rows: int | None = None) -> O
 
 
 def unseen(encoded: Encoded, model: OpenModel) -> dict[int, float]:
-    """Row of R → weight, of one text."""
-    found = beyond(encoded, model.model.n_sparse)
+    """Return bucket → weight of one text."""
+    found = encoded.sparse.columns(model.model.n_sparse, encoded.sparse.width)
     return dict(zip(found.indices.tolist(), found.values.tolist(), strict=True))
 
 
@@ -43,7 +41,7 @@ def row(word: str) -> int:
     return crc32(word.encode()) % (1 << 20)
 
 
-def test_weights_are_those_of_bm25_for_the_rarest_word() -> None:
+def test_unknown_words_weigh_as_the_rarest_word_of_bm25() -> None:
     model = opened()
     found = unseen(model.encode_documents([{"title": "qx", "text": "qx copy qx qy"}]), model)
     idf = float(BM25.sparse.idf.max())
@@ -55,7 +53,7 @@ def test_weights_are_those_of_bm25_for_the_rarest_word() -> None:
     assert asked == pytest.approx({row("qx"): 2 * 2 / (2 + 1)})
 
 
-def test_weights_are_parts_of_a_unit_vector_where_the_model_has_those() -> None:
+def test_unknown_words_are_part_of_tfidf_unit_vectors() -> None:
     side = replace(BM25.sparse, scheme="tfidf")
     model = opened(replace(BM25, sparse=side))
     found = unseen(model.encode_queries(["qx qx copy"]), model)
@@ -64,7 +62,7 @@ def test_weights_are_parts_of_a_unit_vector_where_the_model_has_those() -> None:
     assert found == pytest.approx({row("qx"): raw / sqrt(raw**2 + copy**2)}, rel=1e-6)
 
 
-def test_the_diagonal_is_the_one_that_most_words_have() -> None:
+def test_unknown_words_get_the_median_diagonal() -> None:
     D = np.full_like(BM25.sparse.D, 0.25)
     D[1] = -0.5
     D[0, :3] = 9
@@ -76,11 +74,11 @@ def test_the_diagonal_is_the_one_that_most_words_have() -> None:
         unseen(plain.encode_documents(given), plain),
     )
     assert here[row("qx")] == pytest.approx(0.25 * there[row("qx")])
-    # A field whose words count against a document has no say.
+    # A field with a negative diagonal adds nothing.
     assert here.get(row("qy"), 0.0) == 0
 
 
-def test_a_model_without_an_exact_part_gets_a_cosine() -> None:
+def test_a_model_without_a_lexical_part_gets_a_tfidf_cosine() -> None:
     side = replace(BM25.sparse, scheme="none")
     dense = linear_model(CORPUS, n_dense=4)
     settings = {**dense.settings, "dense_scale": 10.0}
@@ -89,7 +87,7 @@ def test_a_model_without_an_exact_part_gets_a_cosine() -> None:
     assert unseen(model.encode_queries(["qx"]), model) == {row("qx"): 1.0}
 
 
-def test_a_mix_has_the_weights_of_its_first_model() -> None:
+def test_a_mix_weighs_unknown_words_as_its_first_model() -> None:
     model = opened(MixedModel([BM25, BM25], [0.25, 0.75]))
     plain = opened()
     text = [{"text": "qx"}]
@@ -99,7 +97,7 @@ def test_a_mix_has_the_weights_of_its_first_model() -> None:
     assert unseen(model.encode_queries(["qx"]), model) == {row("qx"): 0.25}
 
 
-def test_words_of_one_row_are_told_apart_by_nothing_but_how_often_they_occur() -> None:
+def test_words_of_one_bucket_share_its_weight_by_their_counts() -> None:
     model = opened(rows=1)
     query = model.encode_queries(["qx qx qy copy"])
     assert unseen(query, model) == pytest.approx({0: 3 * 2 / (3 + 1)})
@@ -111,17 +109,18 @@ def test_words_of_one_row_are_told_apart_by_nothing_but_how_often_they_occur() -
     assert terms["copy"].feature == BM25.sparse.words.row("copy")
 
 
-def test_columns_come_apart_as_they_were_put_together() -> None:
+def test_columns_split_and_joined_again_are_unchanged() -> None:
     rng = np.random.default_rng(1)
     encoded = BM25.encode_queries(["copy files", "", "qx", "remote host ssh"])
     sizes = [0, 2, 1, 3]
     indptr = np.concatenate([[0], np.cumsum(sizes)])
     indices = np.array([4, 9, 1, 0, 5, 7], np.int32)
     rows = Rows(indptr, indices, rng.random(6).astype(np.float32), 10)
-    both = beside(encoded, rows)
-    left, right = known(both, encoded.width), beyond(both, encoded.width)
+    both = replace(encoded, sparse=Rows.hstack(encoded.sparse, rows))
+    width = encoded.sparse.width
+    left, right = without_unseen(both, width), both.sparse.columns(width, both.sparse.width)
     for name in ("dense", "indptr", "indices", "weights", "bias"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(encoded, name))
+        np.testing.assert_array_equal(left.arrays()[name], encoded.arrays()[name])
     for name in ("indptr", "indices", "values"):
         np.testing.assert_array_equal(getattr(right, name), getattr(rows, name))
     for i in range(len(both)):
@@ -129,7 +128,7 @@ def test_columns_come_apart_as_they_were_put_together() -> None:
 
 
 @pytest.mark.parametrize("config", [{"rows": 0}, {"rows": True}, {"rows": 1.5}, {"rows": "9"}, {}])
-def test_rows_that_are_none_are_refused(config: dict[str, object]) -> None:
+def test_a_bucket_count_out_of_range_is_refused(config: dict[str, object]) -> None:
     parts = opened().parts()
     broken = {"kind": "open", "model": parts.config["model"], **config}
     with pytest.raises(Exception, match="open"):
@@ -137,8 +136,8 @@ def test_rows_that_are_none_are_refused(config: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("n_dense", [0, 8])
-def test_a_view_written_down_answers_as_it_did(tmp_path: Path, n_dense: int) -> None:
-    """The bundle that compaction makes: base rows as they are, unseen words among its sparse features."""
+def test_a_compacted_view_gives_the_same_results(tmp_path: Path, n_dense: int) -> None:
+    """A compacted bundle: base rows unchanged, unknown words among its sparse features."""
     view = View.of(bundle_of(linear_model(CORPUS, n_dense=n_dense), BASE)).apply(
         [
             Operation(1, "new", {"text": "qx files", "section": 3}),

@@ -53,14 +53,14 @@ def test_string_table_refuses_an_index_beyond_its_end(index: int) -> None:
         ([0, 2, 4], "inside a character"),
     ],
 )
-def test_string_table_tells_damage(offsets: list[int], reason: str) -> None:
+def test_a_damaged_string_table_is_described(offsets: list[int], reason: str) -> None:
     blob = np.frombuffer("aéb".encode(), np.uint8)
     damage = StringTable(blob, np.array(offsets, np.int64)).damage()
     assert damage is not None
     assert reason in damage
 
 
-def test_string_table_tells_bytes_that_are_no_utf8() -> None:
+def test_a_string_table_that_is_not_utf8_is_described() -> None:
     table = StringTable(np.frombuffer(b"a\xff", np.uint8), np.array([0, 2], np.int64))
     assert table.damage() == "byte 1 is not utf-8"
 
@@ -71,7 +71,7 @@ def _store(ids: list[str]) -> DocumentStore:
 
 @settings(deadline=None)
 @given(st.sets(st.text(st.characters(exclude_categories=["Cs"]))), st.text())
-def test_rows_and_ids_are_each_others_inverse(ids: set[str], other: str) -> None:
+def test_rows_and_ids_map_to_each_other(ids: set[str], other: str) -> None:
     store = _store(list(ids))
     assert list(store.ids) == sorted(ids)
     assert [store.row(id) for id in store.ids] == list(range(len(ids)))
@@ -106,7 +106,7 @@ def test_fields_come_back_as_they_were_given() -> None:
         store.fields(2)
 
 
-def test_a_line_holds_no_line_break() -> None:
+def test_a_stored_line_has_no_line_break() -> None:
     assert fields_line(Document("a", {"text": "one\ntwo\r"})).count("\n") == 1
 
 
@@ -123,11 +123,11 @@ def test_a_damaged_line_names_its_row(line: str) -> None:
         store.fields(0)
 
 
-def test_texts_of_absent_fields_are_empty() -> None:
+def test_missing_text_fields_are_empty_text() -> None:
     document = Document("a", {"title": "T", "year": None})
     assert document.texts(["title", "text", "year"]) == {"title": "T", "text": "", "year": ""}
 
 
-def test_texts_refuse_what_is_not_text() -> None:
+def test_a_text_field_that_is_not_text_is_refused() -> None:
     with pytest.raises(TypeError, match="document 'a': field 'tags' is list, not text"):
         Document("a", {"tags": ["x"]}).texts(["tags"])

@@ -1,4 +1,4 @@
-"""2-grams counted beside words."""
+"""2-grams counted along with words."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ KNOWN = ["star trek", "trek star", "a a", "東京 都庁"]
         ("star and trek", {}),
     ],
 )
-def test_known_bigrams_count_beside_every_word(text: str, wanted: dict[str, int]) -> None:
-    """Overlapping ones all count; none goes across a line end."""
+def test_known_bigrams_are_counted_along_with_all_words(text: str, wanted: dict[str, int]) -> None:
+    """Overlapping 2-grams all count; no 2-gram crosses a line end."""
     counted = Bigrams(KNOWN).count(text)
     assert {word: n for word, n in counted.items() if is_bigram(word)} == wanted
     assert {word: n for word, n in counted.items() if not is_bigram(word)} == count_words(text)
@@ -35,11 +35,11 @@ def test_known_bigrams_count_beside_every_word(text: str, wanted: dict[str, int]
 @pytest.mark.parametrize(
     "text", ["東京都\n庁 star", "a\x0bb\u2028c d", "x\ty\r\nz", "é e\u0301\nq"]
 )
-def test_words_are_those_of_the_plain_counter(text: str) -> None:
+def test_word_counts_equal_those_of_the_plain_counter(text: str) -> None:
     assert Bigrams([]).count(text) == count_words(text)
 
 
-def test_a_counter_travels_to_workers() -> None:
+def test_a_counter_can_be_pickled_for_workers() -> None:
     counter = pickle.loads(pickle.dumps(Bigrams(KNOWN).count))
     assert counter("star trek") == Counter(["star", "trek", "star trek"])
     assert len(Bigrams(KNOWN)) == 4

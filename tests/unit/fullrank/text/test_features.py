@@ -1,4 +1,4 @@
-"""Counts and weights beside scikit-learn, bm25s and formulas written out in float64."""
+"""Counts and weights compared with scikit-learn, bm25s and formulas in float64."""
 
 from __future__ import annotations
 
@@ -19,35 +19,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from fullrank import features
+from fullrank.encoding import Rows
 from fullrank.errors import FullrankError
-from fullrank.features import (
-    Rows,
+from fullrank.text import counting, features
+from fullrank.text.features import (
     Vocabulary,
-    beside,
     bm25,
     bm25_idf,
     count_corpus,
-    moved,
-    row_sums,
-    rows_of,
     saturate,
-    strongest,
     tfidf,
     tfidf_idf,
-    times,
     trigram_rows,
     unit,
 )
-from fullrank.text import counting
 from fullrank.text.words import count_words, trigrams, words
+from fullrank.workers import Worker
 
 NASTY = ["", "a", "a a a", "...", "B b 日本語日本 b", "über ÜBER straße", "x" * 300, "a b"]
 
 
 @pytest.fixture(scope="module")
 def corpus() -> list[str]:
-    """Planted text: Zipf words, lengths from none to a few hundred."""
+    """Planted texts: Zipf words, lengths from 0 to a few hundred."""
     rng = np.random.default_rng(1)
     lengths = rng.integers(0, 300, 200)
     ranks = [np.minimum(rng.zipf(1.3, n), 2000) for n in lengths]
@@ -63,7 +57,7 @@ def dense(rows: Rows) -> npt.NDArray[np.float64]:
 
 
 def is_canonical(rows: Rows) -> bool:
-    """Entries ascend inside each row, types are those the class promises."""
+    """Check that entries ascend inside each row and types are those of the class."""
     steps = np.diff(rows.indices.astype(np.int64))
     inside = np.ones(len(steps), bool)
     inside[rows.indptr[1:-1][(rows.indptr[1:-1] > 0) & (rows.indptr[1:-1] <= len(steps))] - 1] = (
@@ -87,7 +81,7 @@ def same(a: Rows, b: Rows) -> None:
 # -- counting ------------------------------------------------------------------------------------
 
 
-def test_a_corpus_is_counted_word_by_word(corpus: list[str]) -> None:
+def test_counts_of_a_corpus_equal_a_count_word_by_word(corpus: list[str]) -> None:
     titles = [text[:9] for text in corpus]
     counts = count_corpus([corpus, titles])
     assert counts.words == sorted({w for text in [*corpus, *titles] for w in words(text)})
@@ -104,14 +98,14 @@ def test_a_corpus_is_counted_word_by_word(corpus: list[str]) -> None:
 
 
 @pytest.mark.parametrize("columns", [[[]], [[""]], [["", ""], []], [["a"], ["b", "c"]]])
-def test_counting_next_to_nothing(columns: list[list[str]]) -> None:
+def test_counting_empty_texts_and_columns(columns: list[list[str]]) -> None:
     counts = count_corpus(columns)
     assert [len(column) for column in counts.columns] == [len(texts) for texts in columns]
     assert counts.words == sorted({w for texts in columns for text in texts for w in words(text)})
 
 
 @pytest.mark.parametrize("chunk", [1, 50, 2000])
-def test_chunks_change_nothing(
+def test_counts_do_not_depend_on_chunks(
     chunk: int, corpus: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = count_corpus([corpus])
@@ -123,10 +117,12 @@ def test_chunks_change_nothing(
     assert sum(done) == len(corpus)
 
 
-def test_processes_change_nothing(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_do_not_depend_on_processes(
+    corpus: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)
     monkeypatch.setattr(features, "_CHUNK_CHARACTERS", 5000)
-    # Else this process, which need not start first, has counted all there is.
+    # Otherwise this process may count every chunk before the worker has started.
     real = counting.Tally.count
 
     def slow(self: counting.Tally, chunk: int, texts: Sequence[str]) -> None:
@@ -144,25 +140,22 @@ def test_processes_change_nothing(corpus: list[str], monkeypatch: pytest.MonkeyP
     assert sum(done) == len(corpus) * 5
 
 
-def test_a_worker_that_dies_is_an_error(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    real = counting._Worker.start
-
-    def doomed(*args: object) -> counting._Worker:
-        worker = real(*args)  # type: ignore[arg-type]
-        worker.worker.process.kill()
-        return worker
+def test_a_dead_worker_raises_an_error(corpus: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    class Dead(Worker):
+        def __init__(self, target: str, task: str) -> None:
+            super().__init__(target, task)
+            self.kill()
 
     monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)
-    monkeypatch.setattr(counting._Worker, "start", doomed)
-    with pytest.raises(FullrankError, match="a process that counts words died"):
+    monkeypatch.setattr(counting, "Worker", Dead)
+    with pytest.raises(FullrankError, match=r"counts words \(pid \d+\) was killed by SIGKILL"):
         count_corpus([corpus], processes=2)
 
 
-def test_an_interrupt_ends_the_workers_without_a_word() -> None:
+def test_an_interrupt_ends_the_workers_silently() -> None:
     code = """
 import os, signal, threading
-from fullrank import features
-from fullrank.text import counting
+from fullrank.text import counting, features
 if __name__ == "__main__":
     features._PARALLEL_CHARACTERS = 0
     features._CHUNK_CHARACTERS = 1000
@@ -183,7 +176,7 @@ if __name__ == "__main__":
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "interrupted\n", "")
 
 
-def test_over_another_vocabulary(corpus: list[str]) -> None:
+def test_counts_over_another_vocabulary(corpus: list[str]) -> None:
     counts = count_corpus([corpus])
     vocabulary = Vocabulary(["w3", "a", "absent", "w1"], buckets=5)
     over = counts.over(vocabulary)[0]
@@ -211,7 +204,7 @@ def test_document_frequency_counts_a_row_once_over_all_columns() -> None:
 # -- vocabulary ----------------------------------------------------------------------------------
 
 
-def test_unseen_words_go_to_their_bucket_or_nowhere() -> None:
+def test_unknown_words_go_to_their_bucket_or_have_no_row() -> None:
     vocabulary = Vocabulary(["b", "a"], buckets=3)
     unseen = 2 + crc32("日本".encode()) % 3
     assert len(vocabulary) == 5
@@ -222,7 +215,7 @@ def test_unseen_words_go_to_their_bucket_or_nowhere() -> None:
 # -- weights -------------------------------------------------------------------------------------
 
 
-def test_tfidf_is_scikit_learns(corpus: list[str]) -> None:
+def test_tfidf_equals_scikit_learn(corpus: list[str]) -> None:
     peer = TfidfVectorizer(analyzer=words, sublinear_tf=True)
     expected = peer.fit_transform(corpus).toarray()
     counts = count_corpus([corpus])
@@ -235,11 +228,11 @@ def test_tfidf_is_scikit_learns(corpus: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("k1", "b"), [(1.5, 0.75), (0.9, 0.4), (1.2, 0.0), (2.0, 1.0)])
-def test_bm25_is_bm25s(k1: float, b: float, corpus: list[str]) -> None:
+def test_bm25_equals_the_bm25s_library(k1: float, b: float, corpus: list[str]) -> None:
     counts = count_corpus([corpus])
     rows = counts.columns[0]
     idf = bm25_idf(counts.document_frequency(), len(corpus))
-    mean = float(row_sums(rows).mean())
+    mean = float(rows.sums().mean())
     ours = dense(bm25(rows, idf, k1=k1, b=b, mean_length=mean))
 
     place = {word: i for i, word in enumerate(counts.words)}
@@ -252,7 +245,7 @@ def test_bm25_is_bm25s(k1: float, b: float, corpus: list[str]) -> None:
         np.testing.assert_allclose(ours[:, query].sum(1), expected, rtol=2e-5, atol=1e-6)
 
 
-def test_bm25_by_its_formula() -> None:
+def test_bm25_equals_its_formula() -> None:
     counts = Rows.from_lists([([0, 2], [3, 1]), ([], []), ([1], [2])], 3)
     idf = np.array([0.5, 2.0, 1.5], np.float32)
     found = dense(bm25(counts, idf, k1=1.2, b=0.75, mean_length=2.0))
@@ -260,11 +253,13 @@ def test_bm25_by_its_formula() -> None:
     def weight(idf: float, tf: float, length: float) -> float:
         return idf * tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / 2))
 
-    expected = [[weight(0.5, 3, 4), 0, weight(1.5, 1, 4)], [0, 0, 0], [0, weight(2, 2, 2), 0]]
+    expected = np.array(
+        [[weight(0.5, 3, 4), 0, weight(1.5, 1, 4)], [0, 0, 0], [0, weight(2, 2, 2), 0]]
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_idf_by_its_formulas() -> None:
+def test_idf_equals_its_formulas() -> None:
     df = np.array([0, 1, 5, 10])
     np.testing.assert_allclose(
         bm25_idf(df, 10), [math.log(1 + (10 - d + 0.5) / (d + 0.5)) for d in df], rtol=1e-6
@@ -285,7 +280,7 @@ def test_saturation_of_query_terms(k3: float, expected: list[float]) -> None:
 def test_unit_rows_have_length_one_and_zeros_stay() -> None:
     rows = Rows.from_lists([([0, 1], [3, 4]), ([], []), ([2], [0.0]), ([1], [-5])], 3)
     found = dense(unit(rows))
-    expected = [[0.6, 0.8, 0], [0, 0, 0], [0, 0, 0], [0, -1, 0]]
+    expected = np.array([[0.6, 0.8, 0], [0, 0, 0], [0, 0, 0], [0, -1, 0]])
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -297,7 +292,7 @@ def test_unit_rows_have_length_one_and_zeros_stay() -> None:
             rows, np.full(rows.width, 1.7, np.float32), k1=1.2, b=0.7, mean_length=33.3
         ),
         lambda rows: saturate(rows, 0.7),
-        lambda rows: strongest(rows, 3),
+        lambda rows: rows.top_entries(3),
     ],
 )
 def test_a_row_has_the_same_bits_alone_as_among_others(
@@ -321,7 +316,7 @@ _ENTRIES = st.lists(
 
 @settings(deadline=None)
 @given(_ENTRIES)
-def test_rows_of_lists_add_up_what_is_named_twice(entries: list[list[tuple[int, int]]]) -> None:
+def test_rows_of_lists_add_up_equal_indices(entries: list[list[tuple[int, int]]]) -> None:
     rows = Rows.from_lists([([i for i, _ in row], [v for _, v in row]) for row in entries], 7)
     expected = np.zeros((len(entries), 7))
     for i, row in enumerate(entries):
@@ -333,11 +328,11 @@ def test_rows_of_lists_add_up_what_is_named_twice(entries: list[list[tuple[int, 
 
 @settings(deadline=None)
 @given(_ENTRIES, st.integers(0, 8))
-def test_strongest_keeps_the_largest_ties_by_index(
+def test_top_entries_keeps_the_largest_ties_by_index(
     entries: list[list[tuple[int, int]]], keep: int
 ) -> None:
     rows = Rows.from_lists([([i for i, _ in row], [v for _, v in row]) for row in entries], 7)
-    found = strongest(rows, keep)
+    found = rows.top_entries(keep)
     assert is_canonical(found)
     for i in range(len(rows)):
         row = slice(int(rows.indptr[i]), int(rows.indptr[i + 1]))
@@ -348,23 +343,23 @@ def test_strongest_keeps_the_largest_ties_by_index(
         assert got == sorted(best)
 
 
-def test_rows_of_a_matrix_in_disorder() -> None:
+def test_rows_of_an_unsorted_matrix_are_sorted() -> None:
     matrix = sp.csr_array((np.array([1.0, 2.0]), np.array([3, 1]), np.array([0, 2])), shape=(1, 4))
-    rows = rows_of(matrix)
+    rows = Rows.from_csr(matrix)
     assert is_canonical(rows)
     np.testing.assert_array_equal(dense(rows), [[0, 2, 0, 1]])
 
 
-def test_row_sums_are_added_in_double() -> None:
+def test_row_sums_are_added_in_float64() -> None:
     rows = Rows.from_lists([([0, 1, 2], [1e8, 1, -1e8]), ([], [])], 3)
-    np.testing.assert_array_equal(row_sums(rows), [1, 0])
-    np.testing.assert_array_equal(row_sums(rows.take(np.array([0]))), [1])
+    np.testing.assert_array_equal(rows.sums(), [1, 0])
+    np.testing.assert_array_equal(rows.take(np.array([0])).sums(), [1])
 
 
 # -- trigrams ------------------------------------------------------------------------------------
 
 
-def test_trigram_rows_by_their_formula() -> None:
+def test_trigram_rows_equal_their_formula() -> None:
     known = Vocabulary(["#ca", "cat", "aaa", "at#"])
     rows = trigram_rows(["cat", "aaaa", "a", "zzz"], known)
     assert is_canonical(rows)
@@ -378,21 +373,21 @@ def test_trigram_rows_by_their_formula() -> None:
 
 
 @pytest.mark.parametrize("width", [1, 2, 9])
-def test_one_row_alone_is_what_it_is_among_others(corpus: list[str], width: int) -> None:
-    """Bit for bit: what is encoded by itself when it is asked was one of many when it was learned."""
+def test_every_operation_on_one_row_equals_that_on_many(corpus: list[str], width: int) -> None:
+    """Bit for bit: a query is encoded alone, training encoded it in a batch."""
     counts = count_corpus([corpus])
     rng = np.random.default_rng(2)
     target = rng.integers(-1, len(counts.words) // 2, len(counts.words)).astype(np.int32)
     idf = tfidf_idf(counts.document_frequency(), len(corpus))
     table = rng.normal(size=(len(counts.words), width)).astype(np.float32)
-    found = moved(counts.columns[0], target, len(counts.words))
+    found = counts.columns[0].remap_columns(target, len(counts.words))
     weighed = tfidf(found, idf)
-    products, joined = times(weighed, table), beside(weighed, found)
+    products, joined = weighed.matmul(table), Rows.hstack(weighed, found)
     for row, text in enumerate(corpus):
         one = count_corpus([[text]])
         place = np.array([counts.words.index(word) for word in one.words], np.int64)
-        alone = moved(one.columns[0], target[place], len(counts.words))
+        alone = one.columns[0].remap_columns(target[place], len(counts.words))
         same(alone, found.take(np.array([row])))
         same(tfidf(alone, idf), weighed.take(np.array([row])))
-        same(beside(tfidf(alone, idf), alone), joined.take(np.array([row])))
-        assert times(tfidf(alone, idf), table).tobytes() == products[row : row + 1].tobytes()
+        same(Rows.hstack(tfidf(alone, idf), alone), joined.take(np.array([row])))
+        assert tfidf(alone, idf).matmul(table).tobytes() == products[row : row + 1].tobytes()

@@ -1,4 +1,4 @@
-"""Phrases: a whole title found in a running text."""
+"""Phrases: a whole title found in a longer text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fullrank.text.phrases import LONGEST, Phrases, no_phrases, phrase_of
+from fullrank.text.phrases import MAX_WORDS, Phrases, phrase_of
 
 KNOWN = [
     "cat",
@@ -24,11 +24,11 @@ KNOWN = [
         ("", ""),
         ("  ?! ", ""),
         ("New-York", "new york"),
-        ("a " * LONGEST, " ".join("a" * LONGEST)),
-        ("a " * (LONGEST + 1), ""),
+        ("a " * MAX_WORDS, " ".join("a" * MAX_WORDS)),
+        ("a " * (MAX_WORDS + 1), ""),
     ],
 )
-def test_phrase_of(text: str, wanted: str) -> None:
+def test_the_phrase_of_a_text_is_its_words_if_few(text: str, wanted: str) -> None:
     assert phrase_of(text) == wanted
 
 
@@ -45,12 +45,12 @@ def test_phrase_of(text: str, wanted: str) -> None:
         ("cat " * 5, {"cat": 5}),
     ],
 )
-def test_count(text: str, wanted: dict[str, int]) -> None:
+def test_phrases_in_a_text_are_counted(text: str, wanted: dict[str, int]) -> None:
     assert Phrases(KNOWN).count(text) == wanted
 
 
-def test_count_equals_looking_everywhere() -> None:
-    """The plain twin: every window of every length."""
+def test_counts_equal_a_search_at_every_place() -> None:
+    """Count by the plain twin: every window of every length."""
     rng = np.random.default_rng(0)
     phrases = Phrases(sorted({" ".join(rng.choice(list("abc"), n)) for n in (1, 2, 2, 3, 4, 5)}))
     for _ in range(30):
@@ -66,7 +66,7 @@ def test_count_equals_looking_everywhere() -> None:
         assert phrases.count(" ".join(sequence)) == found
 
 
-def test_rows_are_counts_and_own_is_the_title() -> None:
+def test_rows_hold_counts_and_own_holds_the_title() -> None:
     phrases = Phrases(KNOWN)
     texts = ["york new york", "", "cat cat"]
     wanted = [[0, 1, 2, 1, 0], [0] * 5, [2, 0, 0, 0, 0]]
@@ -75,23 +75,23 @@ def test_rows_are_counts_and_own_is_the_title() -> None:
     assert own.tolist() == [[0, 1, 0, 0, 0], [0] * 5, [0] * 5, [1, 0, 0, 0, 0]]
 
 
-def test_processes_count_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fullrank.features._PARALLEL_CHARACTERS", 1)
-    monkeypatch.setattr("fullrank.features._CHUNK_CHARACTERS", 500)
+def test_phrase_counts_do_not_depend_on_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fullrank.text.features._PARALLEL_CHARACTERS", 1)
+    monkeypatch.setattr("fullrank.text.features._CHUNK_CHARACTERS", 500)
     phrases, texts = Phrases(KNOWN), ["york new york", "", "cat"] * 200
     alone, together = phrases.rows(texts), phrases.rows(texts, processes=2)
     np.testing.assert_array_equal(alone.csr().toarray(), together.csr().toarray())
 
 
-def test_none_known() -> None:
+def test_without_known_phrases_all_rows_are_empty() -> None:
     phrases = Phrases([])
     assert len(phrases) == 0
     assert phrases.count("cat") == {}
-    assert no_phrases(3).csr().shape == (3, 0)
+    assert phrases.rows(["cat", "", "a"]).csr().shape == (3, 0)
 
 
-def test_pickled_alone() -> None:
-    """What a worker process is sent."""
+def test_phrases_are_pickled_without_their_index() -> None:
+    """The form that is sent to a worker process."""
     phrases = Phrases(KNOWN)
     assert phrases.count("cat") == {"cat": 1}
     assert pickle.loads(pickle.dumps(phrases)).count("new york") == {"new york": 1, "york": 1}

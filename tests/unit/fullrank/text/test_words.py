@@ -1,4 +1,4 @@
-"""The word segmentation beside a slow reference that looks at one character after another."""
+"""The word segmentation compared with a slow reference that reads one character after another."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def reference(text: str) -> list[str]:
             run = ""
 
         folded = "".join(c.lower() if c.isascii() else c for c in piece)
-        # A variation selector says nothing, so nothing that it stands between is kept apart.
+        # A variation selector carries no meaning, so it does not separate its neighbours.
         spoken = "".join(c for c in folded if "VARIATION SELECTOR" not in unicodedata.name(c, ""))
         lowered = unicodedata.normalize("NFKC", spoken).lower()
         for character in unicodedata.normalize("NFKC", lowered):
@@ -90,11 +90,11 @@ _TEXTS = st.one_of(st.text(st.sampled_from(_ALPHABET), max_size=30), st.text(max
 @example("\ud800x\udfff")
 @example("a\ufe0f\u0301")
 @example("0\uff9e\ufe0f\u0338")
-def test_words_are_those_of_the_reference(text: str) -> None:
+def test_words_equal_a_slow_reference(text: str) -> None:
     assert words(text) == reference(text)
 
 
-def test_every_character_is_of_the_kind_its_name_says() -> None:
+def test_every_character_has_the_kind_of_its_unicode_name() -> None:
     characters = map(chr, range(0x110000))
     spelled = [c for c in characters if unicodedata.category(c)[0] in "LMN"]
     # Hangul and Han blocks are long and uniform: every 50th of them will do.
@@ -106,13 +106,13 @@ def test_every_character_is_of_the_kind_its_name_says() -> None:
 
 @settings(deadline=None, max_examples=400)
 @given(_TEXTS)
-def test_counting_counts_the_words(text: str) -> None:
+def test_counts_equal_a_counter_of_the_words(text: str) -> None:
     assert dict(count_words(text)) == dict(Counter(reference(text)))
 
 
 @settings(deadline=None)
 @given(st.lists(_TEXTS, max_size=4))
-def test_texts_on_separate_lines_do_not_run_together(texts: list[str]) -> None:
+def test_a_line_end_separates_words(texts: list[str]) -> None:
     assert words("\n".join(texts)) == [word for text in texts for word in words(text)]
 
 
@@ -120,7 +120,7 @@ def test_texts_on_separate_lines_do_not_run_together(texts: list[str]) -> None:
 @example("İ\u094d")
 @settings(deadline=None)
 @given(_TEXTS)
-def test_no_word_is_empty_or_changes_when_it_is_cut_again(text: str) -> None:
+def test_splitting_a_word_again_gives_the_same_word(text: str) -> None:
     for word in words(text):
         assert word
         assert words(word) == [word]
@@ -159,7 +159,7 @@ def test_no_word_is_empty_or_changes_when_it_is_cut_again(text: str) -> None:
         ("½", ["1", "2"]),
     ],
 )
-def test_words_by_example(text: str, expected: list[str]) -> None:
+def test_words_of_examples_in_many_scripts(text: str, expected: list[str]) -> None:
     assert words(text) == expected
 
 
@@ -173,5 +173,5 @@ def test_words_by_example(text: str, expected: list[str]) -> None:
         ("", ()),
     ],
 )
-def test_letter_trigrams(word: str, expected: tuple[str, ...]) -> None:
+def test_letter_trigrams_of_examples(word: str, expected: tuple[str, ...]) -> None:
     assert trigrams(word) == expected

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fullrank.errors import FullrankError
+from service.auth.access import Access, anonymous_scopes, is_loopback
 from service.auth.keys import KeyRing, KeysError, create_key, read_keys, revoke_key
-from service.edge.access import Access, anonymous, is_loopback
 from tests.api.support import settings_for
 
 ENTRY = {"id": "a", "scopes": ["search"], "sha256": "0" * 64, "created": "2026-01-01"}
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "bundles" / "keys.json"
 
 
-def test_a_key_is_found_by_its_token_and_by_nothing_else(path: Path) -> None:
+def test_a_key_is_found_only_by_its_token(path: Path) -> None:
     key, token = create_key(path, ["search", "admin"], "shop")
     ring = KeyRing(path)
     assert ring.find(token) == key == (read_keys(path) or {})["shop"]
@@ -35,7 +35,7 @@ def test_a_key_is_found_by_its_token_and_by_nothing_else(path: Path) -> None:
     assert [ring.find(text) for text in wrong] == [None] * len(wrong)
 
 
-def test_the_file_holds_no_token_and_is_for_its_owner(path: Path) -> None:
+def test_the_key_file_contains_no_token_and_only_its_owner_can_read_it(path: Path) -> None:
     _, token = create_key(path, ["search"])
     _, other = create_key(path, ["search"])
     assert token != other
@@ -67,7 +67,9 @@ def test_a_revoked_key_stays_revoked_after_a_power_cut(
     assert done == ["file", "replace", "folder"]
 
 
-def test_a_key_ends_and_a_revoked_one_is_gone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_expired_and_revoked_keys_are_not_found(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, brief = create_key(path, ["search"], "brief", days=1)
     _, kept = create_key(path, ["search"], "kept")
     ring = KeyRing(path, check_s=0)
@@ -75,17 +77,17 @@ def test_a_key_ends_and_a_revoked_one_is_gone(path: Path, monkeypatch: pytest.Mo
     now = time.time()
     monkeypatch.setattr("service.auth.keys.time.time", lambda: now + 86_401)
     assert ring.find(brief) is None
-    assert ring.usable()
+    assert ring.has_active_key()
     assert ring.find(kept) is not None
     revoke_key(path, "kept")
     assert ring.find(kept) is None
-    assert not ring.usable()
-    assert ring.present
+    assert not ring.has_active_key()
+    assert ring.file_exists
     with pytest.raises(KeysError, match="no key 'kept'"):
         revoke_key(path, "kept")
 
 
-def test_the_file_is_looked_at_again_only_so_often(path: Path) -> None:
+def test_the_key_file_is_checked_once_per_interval(path: Path) -> None:
     now = 0.0
     ring = KeyRing(path, check_s=1, clock=lambda: now)
     _, token = create_key(path, ["search"])
@@ -94,7 +96,7 @@ def test_the_file_is_looked_at_again_only_so_often(path: Path) -> None:
     assert ring.find(token) is not None
 
 
-def test_a_file_that_becomes_unreadable_leaves_the_keys_of_before(
+def test_the_last_valid_keys_stay_in_force_if_the_file_becomes_unreadable(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, token = create_key(path, ["search"])
@@ -125,24 +127,24 @@ def test_a_file_that_becomes_unreadable_leaves_the_keys_of_before(
         {"keys": [{**ENTRY, "expires": "2026-01-01"}]},
     ],
 )
-def test_what_is_no_file_of_keys_is_refused(path: Path, content: Any) -> None:
+def test_a_damaged_key_file_is_refused(path: Path, content: Any) -> None:
     path.parent.mkdir()
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     with pytest.raises(KeysError, match=r"keys\.json"):
         KeyRing(path)
 
 
-def test_a_file_that_everyone_can_write_is_refused(path: Path) -> None:
+def test_a_key_file_that_every_user_can_write_is_refused(path: Path) -> None:
     create_key(path, ["search"])
     path.chmod(0o606)
-    with pytest.raises(KeysError, match="everyone"):
+    with pytest.raises(KeysError, match="every user"):
         KeyRing(path)
 
 
 @pytest.mark.parametrize(
     "asked", [{"scopes": []}, {"scopes": ["all"]}, {"scopes": ["search"], "id": "A b"}]
 )
-def test_a_key_that_cannot_be_is_not_made(path: Path, asked: Mapping[str, Any]) -> None:
+def test_an_invalid_or_duplicate_key_is_not_created(path: Path, asked: Mapping[str, Any]) -> None:
     with pytest.raises(KeysError):
         create_key(path, **asked)
     create_key(path, ["search"], "same")
@@ -152,7 +154,7 @@ def test_a_key_that_cannot_be_is_not_made(path: Path, asked: Mapping[str, Any]) 
 
 
 @pytest.mark.parametrize(
-    ("host", "said", "keys", "refused"),
+    ("host", "anonymous", "keys", "refused"),
     [
         ("127.0.0.1", None, False, False),
         ("::1", None, False, False),
@@ -165,27 +167,27 @@ def test_a_key_that_cannot_be_is_not_made(path: Path, asked: Mapping[str, Any]) 
         ("0.0.0.0", None, True, False),
     ],
 )
-def test_it_refuses_to_stand_open_by_mistake(
-    tmp_path: Path, host: str, said: str | None, keys: bool, refused: bool
+def test_listening_beyond_loopback_needs_a_key_or_a_setting(
+    tmp_path: Path, host: str, anonymous: str | None, keys: bool, refused: bool
 ) -> None:
     path = tmp_path / "own-keys.json"
-    settings = settings_for(tmp_path, host=host, anonymous=said, keys=path)
+    settings = settings_for(tmp_path, host=host, anonymous=anonymous, keys=path)
     assert is_loopback(host) == (host not in ("0.0.0.0", "::", "example.org"))
     if keys:
         create_key(path, ["search"], "one")
     if refused:
         with pytest.raises(FullrankError, match="fullrank keys create"):
-            Access.of(settings).refuse_to_stand_open()
+            Access.from_settings(settings).require_protection()
     else:
-        Access.of(settings).refuse_to_stand_open()
+        Access.from_settings(settings).require_protection()
     if keys:
         revoke_key(path, "one")
         with pytest.raises(FullrankError):
-            Access.of(settings).refuse_to_stand_open()
+            Access.from_settings(settings).require_protection()
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("anonymous", "scopes"),
     [
         (None, None),
         ("none", set()),
@@ -193,11 +195,13 @@ def test_it_refuses_to_stand_open_by_mistake(
         ("search, events", {"search", "events"}),
     ],
 )
-def test_what_anyone_may_do_is_a_list_of_scopes(tmp_path: Path, said: Any, meant: Any) -> None:
-    assert anonymous(settings_for(tmp_path, anonymous=said)) == meant
+def test_the_anonymous_setting_is_a_list_of_scopes(
+    tmp_path: Path, anonymous: Any, scopes: Any
+) -> None:
+    assert anonymous_scopes(settings_for(tmp_path, anonymous=anonymous)) == scopes
 
 
-@pytest.mark.parametrize("said", ["all", "search,", "admin", "search,admin", "none,search"])
-def test_anything_else_is_refused(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("anonymous", ["all", "search,", "admin", "search,admin", "none,search"])
+def test_an_invalid_anonymous_setting_is_refused(tmp_path: Path, anonymous: str) -> None:
     with pytest.raises(KeysError, match="FULLRANK_ANONYMOUS"):
-        anonymous(settings_for(tmp_path, anonymous=said))
+        anonymous_scopes(settings_for(tmp_path, anonymous=anonymous))

@@ -1,4 +1,4 @@
-"""The log followed: a view that says it holds all operations up to a number does."""
+"""Following the log: a view contains all operations up to the number that it reports."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.bundle.catalog import find_bundle, open_bundle
+from fullrank.bundle import find_bundle, open_bundle
 from service.documents import follow
 from service.documents.follow import Tail
-from service.documents.log import Caps, Log, Submission, Write
-from tests.api.support import make_bundle
+from service.documents.log import Log
+from service.documents.logfile import LogFile
+from service.documents.submission import Caps, Submission, Write
+from tests.bundles import make_bundle
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_documents_written_twice_are_not_missing_between(
+async def test_a_document_that_is_written_twice_is_visible_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice the same ten, read four at a time: the log holds only the second writing of each."""
+    """The same ten documents twice, read four at a time: the log has only the second write of each."""
     monkeypatch.setattr(follow, "CHUNK", 4)
     make_bundle(tmp_path, "docs")
     bundle = open_bundle(find_bundle(tmp_path, "docs"))
@@ -28,7 +30,7 @@ async def test_documents_written_twice_are_not_missing_between(
         [followed] = tail.views()
         seen.append((followed.seq, len(followed.view) - len(bundle.documents)))
 
-    tail = Tail(tmp_path / "log", changed=changed)
+    tail = Tail(LogFile(tmp_path / "log"), changed=changed)
     tail.prepare(bundle)
     log = Log(tmp_path / "log")
     writes = [Write(f"n{i}", b"{}") for i in range(10)]

@@ -1,4 +1,4 @@
-"""What counts as a document, and what is said of what does not."""
+"""Documents of write requests: what is accepted, and what the errors say."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.documents.log import Write
-from service.documents.reading import Unfit, read_document, read_lines
+from service.documents.reading import InvalidDocument, read_document, read_lines
+from service.documents.submission import Write
 
 CAP = 1000
 
@@ -27,12 +27,12 @@ CAP = 1000
         (b'{"text": "\xff"}', "is not UTF-8"),
         ('{"text": "x"}'.encode("utf-16"), "is not UTF-8"),
         (b'\xef\xbb\xbf{"text": "x"}', "is not JSON"),
-        (b'{"text": "x", "text": "y"}', "holds a key twice"),
-        (b'{"a": {"b": 1, "b": 2}}', "holds a key twice"),
+        (b'{"text": "x", "text": "y"}', "twice in one object"),
+        (b'{"a": {"b": 1, "b": 2}}', "twice in one object"),
         (b'{"n": NaN}', "holds NaN"),
         (b'{"n": -Infinity}', "holds -Infinity"),
-        (b'{"n": 1e999}', "n: is too large"),
-        (b'{"n": 99999999999999999999}', "n: is a whole number of more than 64 bits"),
+        (b'{"n": 1e999}', "n: holds a number too large"),
+        (b'{"n": 99999999999999999999}', "n: holds an integer of more than 64 bits"),
         (b'{"title": 3}', "title: is not text"),
         (b'{"text": ["x"]}', "text: is not text"),
         (b'{"_score": 3}', "_score: names that begin with _ are reserved"),
@@ -45,15 +45,15 @@ CAP = 1000
         (b'{"text": "' + b"x" * CAP + b'"}', "is larger than 1000 bytes"),
     ],
 )
-def test_what_no_document_is(body: bytes, message: str) -> None:
-    with pytest.raises(Unfit) as caught:
+def test_an_invalid_document_is_refused_with_the_reason(body: bytes, message: str) -> None:
+    with pytest.raises(InvalidDocument) as caught:
         read_document("a", body, CAP)
     assert message in str(caught.value)
 
 
-def test_nesting_without_end_is_refused() -> None:
+def test_endless_nesting_is_refused() -> None:
     body = b'{"a": ' + b"[" * 100_000
-    with pytest.raises(Unfit):
+    with pytest.raises(InvalidDocument):
         read_document("a", body, 1 << 20)
 
 
@@ -61,18 +61,18 @@ def test_nesting_without_end_is_refused() -> None:
     ("id", "message"),
     [("", "empty"), ("  ", "empty"), ("a\tb", "control"), ("a\0", "control"), ("x" * 513, "512")],
 )
-def test_what_no_id_is(id: str, message: str) -> None:
-    with pytest.raises(Unfit, match=message):
+def test_an_invalid_id_is_refused_with_the_reason(id: str, message: str) -> None:
+    with pytest.raises(InvalidDocument, match=message):
         read_document(id, b"{}", CAP)
 
 
-def test_fields_are_kept_as_they_came() -> None:
+def test_fields_are_stored_as_they_were_sent() -> None:
     body = '{"title": "日本", "b": 1.0, "a": [1, null, true, {"x": -0.5}], "_id": "k"}'
     write = read_document("k", body.encode(), CAP)
     assert write == Write("k", '{"title":"日本","b":1.0,"a":[1,null,true,{"x":-0.5}]}'.encode())
 
 
-def test_a_line_is_judged_by_itself() -> None:
+def test_each_line_has_its_own_verdict() -> None:
     body = b"\n".join(
         [
             b'{"_id": "a", "text": "x"}',
@@ -114,10 +114,10 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES, max_size=4))
-def test_whatever_is_taken_comes_back_equal(fields: dict[str, object]) -> None:
+def test_an_accepted_document_is_stored_unchanged(fields: dict[str, object]) -> None:
     try:
         write = read_document("a", json.dumps(fields).encode(), 1 << 20)
-    except Unfit as error:
+    except InvalidDocument as error:
         assert error.field.startswith("_") or error.field in ("title", "text")  # noqa: PT017
         return
     assert write.fields is not None

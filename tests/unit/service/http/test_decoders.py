@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.auth.keys import KeysError, read_keys
-from service.documents.reading import Unfit, read_document, read_lines
+from service.documents.reading import InvalidDocument, read_document, read_lines
 from service.models.state import (
     PROPOSAL,
     STATE,
@@ -25,7 +25,6 @@ from service.models.state import (
 )
 from service.models.workers import FOLDER, Report, reports
 from service.search.caching.cache import Key, unpack
-from service.telemetry.cells import Cells
 from tests import damage
 
 many = settings(max_examples=150, deadline=None)
@@ -35,7 +34,7 @@ STATE_VALUE = {**asdict(ActiveState(3, "a-1", "0" * 64, ("b-1",), "b-1")), "load
 
 @given(damage.raw(STATE_VALUE))
 @many
-def test_the_note_of_what_serves(content: bytes) -> None:
+def test_a_damaged_state_file_is_read_or_refused(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / STATE).write_bytes(content)
         with suppress(StateDamaged):
@@ -47,7 +46,7 @@ def test_the_note_of_what_serves(content: bytes) -> None:
 
 @given(damage.raw(asdict(Proposal("1", "a-1", "0" * 64, "host"))))
 @many
-def test_a_proposal(content: bytes) -> None:
+def test_a_damaged_proposal_is_read_or_ignored(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / PROPOSAL
         path.write_bytes(content)
@@ -63,7 +62,7 @@ REPORT = json.loads(json.dumps(asdict(Report("1", 5, "host"))))
 
 @given(damage.raw(REPORT))
 @many
-def test_the_report_of_a_worker(content: bytes) -> None:
+def test_a_damaged_worker_report_is_read_or_ignored(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / FOLDER / "1.json"
         path.parent.mkdir()
@@ -90,20 +89,20 @@ KEYS = {
 
 @given(damage.raw(KEYS))
 @many
-def test_a_file_of_keys(content: bytes) -> None:
+def test_a_damaged_key_file_is_read_or_refused(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "keys.json"
         path.write_bytes(content)
         path.chmod(0o600)
         with suppress(KeysError):
             for key in (read_keys(path) or {}).values():
-                key.ended()
+                key.is_expired()
 
 
 @given(damage.raw({"_id": "a", "title": "x", "year": 1999, "tags": ["a", None]}))
 @many
-def test_a_document(content: bytes) -> None:
-    with suppress(Unfit):
+def test_a_damaged_document_is_read_or_refused(content: bytes) -> None:
+    with suppress(InvalidDocument):
         assert read_document("a", content, 10_000).id == "a"
     for line in read_lines(content, 10_000):
         assert (line.write is None) == (line.error is not None)
@@ -111,21 +110,9 @@ def test_a_document(content: bytes) -> None:
 
 @given(st.binary(max_size=300))
 @many
-def test_an_embedding(value: bytes) -> None:
+def test_a_damaged_cache_entry_is_ignored(value: bytes) -> None:
     key = Key.of("bundle", "text", 3, 10)
     assert unpack(key, value) is None
-    # As far as the checksum, and right so far: what follows is anything.
+    # The bytes up to the checksum are right; the rest is random.
     for digest in (key.digest, bytes(16)):
         assert unpack(key, b"FRE2" + digest + value) is None
-
-
-@given(damage.raw(["requests", ["GET", "/", "200"], 1, 1]), st.binary(max_size=64))
-@many
-def test_the_numbers_of_another_worker(line: bytes, cells: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "0.names").write_bytes(line + b"\n")
-        (Path(folder) / "0.cells").write_bytes(cells)
-        taken = Cells(Path(folder))
-        taken.place(("swaps", ("done",)), 1)
-        assert taken.read()
-        taken.close()

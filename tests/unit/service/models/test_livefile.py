@@ -1,4 +1,4 @@
-"""Files of living writers, and of dead ones."""
+"""Files of live writers and of dead ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from service.models.livefile import LiveFile, read_live, read_or_sweep
 
 
-def test_what_a_living_writer_says_is_read(tmp_path: Path) -> None:
+def test_the_file_of_a_live_writer_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x"
     assert read_live(path) is None
     file = LiveFile(path)
@@ -25,25 +25,25 @@ def test_what_a_living_writer_says_is_read(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_dead_writer_said_is_void(tmp_path: Path) -> None:
+def test_the_file_of_a_dead_writer_is_void(tmp_path: Path) -> None:
     path = tmp_path / "x"
     code = f"""
 import os, signal
 from pathlib import Path
 from service.models.livefile import LiveFile
-LiveFile(Path({str(path)!r})).write(b"said")
+LiveFile(Path({str(path)!r})).write(b"content")
 os.kill(os.getpid(), signal.SIGKILL)
 """
     died = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[4])
     assert died.returncode == -9
-    assert path.read_bytes() == b"said"
+    assert path.read_bytes() == b"content"
     assert read_live(path) is None
     assert path.exists()
     assert read_or_sweep(path) is None
     assert not path.exists()
 
 
-def test_a_write_that_fails_leaves_what_was_said(
+def test_a_failed_write_leaves_the_former_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = LiveFile(tmp_path / "x")
@@ -59,8 +59,8 @@ def test_a_write_that_fails_leaves_what_was_said(
     assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
 
 
-def test_a_reader_never_takes_a_living_writer_for_a_dead_one(tmp_path: Path) -> None:
-    """A writer replaces its file without pause: each read finds one whole content, and nobody removes it."""
+def test_a_reader_never_mistakes_a_live_writer_for_a_dead_one(tmp_path: Path) -> None:
+    """A writer replaces its file without pause: each read finds one complete content, and no reader removes it."""
     path = tmp_path / "x"
     file = LiveFile(path)
     file.write(b"0" * 50)

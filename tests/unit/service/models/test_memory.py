@@ -1,4 +1,4 @@
-"""What a bundle takes in a worker, and what is left for it."""
+"""The memory that a bundle takes in a worker, and that is left for it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.bundle.catalog import read_manifest
+from fullrank.bundle import read_manifest
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
 from service.models import memory
-from tests.api.support import make_bundle
+from tests.bundles import make_bundle
 
 
 def words(number: int) -> list[Document]:
@@ -24,14 +24,14 @@ def words(number: int) -> list[Document]:
     ]
 
 
-def test_the_estimate_is_not_below_what_a_worker_takes(tmp_path: Path) -> None:
+def test_the_estimate_is_not_below_what_a_worker_allocates(tmp_path: Path) -> None:
     version = make_bundle(tmp_path, "many", words(24_000), n_dense=16)
     path = tmp_path / "many" / version
     code = f"""
 import re
 from pathlib import Path
 import faiss, numpy, scipy.sparse, simsimd
-from fullrank.bundle.catalog import open_bundle
+from fullrank.bundle import open_bundle
 def taken():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
 before = taken()
@@ -46,41 +46,39 @@ print(taken() - before)
     assert took <= estimate <= 16_800_000 + 4 * took
 
 
-def test_the_tightest_bound_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tightest_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     meminfo, own, groups = tmp_path / "meminfo", tmp_path / "cgroup", tmp_path / "fs"
     meminfo.write_text("MemTotal: 9000 kB\nMemAvailable: 5000 kB\n")
     own.write_text("0::/a/b\n")
     (groups / "a" / "b").mkdir(parents=True)
-    monkeypatch.setattr(memory, "_MEMINFO", meminfo)
-    monkeypatch.setattr(memory, "_OWN_GROUPS", own)
-    monkeypatch.setattr(memory, "_GROUPS", groups)
+    monkeypatch.setattr(memory, "MEMINFO", meminfo)
+    monkeypatch.setattr(memory, "OWN_GROUP", own)
+    monkeypatch.setattr(memory, "GROUPS", groups)
 
-    def bound(folder: str, most: str, taken: int, pages: int) -> None:
+    def limit(folder: str, most: str, used: int, pages: int) -> None:
         (groups / folder / "memory.max").write_text(most)
-        (groups / folder / "memory.current").write_text(str(taken))
+        (groups / folder / "memory.current").write_text(str(used))
         (groups / folder / "memory.stat").write_text(f"anon 1\ninactive_file {pages}\n")
 
     assert memory.available_bytes() == 5_120_000
-    bound("a/b", "max", 10, 0)
+    limit("a/b", "max", 10, 0)
     assert memory.available_bytes() == 5_120_000
-    # A group above bounds too; pages of files can be given back.
-    bound("a", "4000000", 3_000_000, 500_000)
+    # The limit of a parent group counts too; pages of files can be taken back.
+    limit("a", "4000000", 3_000_000, 500_000)
     assert memory.available_bytes() == 1_500_000
-    # The older form.
-    (groups / "memory" / "x").mkdir(parents=True)
-    own.write_text("4:memory:/x\n9:name=systemd:/\n")
-    (groups / "memory" / "x" / "memory.limit_in_bytes").write_text("700")
-    (groups / "memory" / "x" / "memory.usage_in_bytes").write_text("900")
-    (groups / "memory" / "x" / "memory.stat").write_text("total_inactive_file 50\n")
+    limit("a", "700", 900, 50)
     assert memory.available_bytes() == 0
-    # In a container the path is not there, its root is.
-    own.write_text("4:memory:/elsewhere\n")
+    # In a container the path may be that of the host; then the limit is at the root.
+    own.write_text("0::/elsewhere\n")
     assert memory.available_bytes() == 5_120_000
+    limit(".", "3000000", 1_000_000, 0)
+    assert memory.available_bytes() == 2_000_000
     meminfo.unlink()
+    own.unlink()
     assert memory.available_bytes() is None
 
 
-def test_this_machine_says_something() -> None:
+def test_this_machine_reports_its_memory() -> None:
     found = memory.available_bytes()
     assert found is not None
     total = re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())
@@ -88,22 +86,14 @@ def test_this_machine_says_something() -> None:
     assert 0 < found <= int(total[1]) << 10
 
 
-def test_the_refusal_has_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_refusal_contains_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = read_manifest(tmp_path / "one" / make_bundle(tmp_path, "one"))
     each = memory.private_bytes(manifest)
     monkeypatch.setattr(memory, "available_bytes", lambda: 3 * each + (64 << 20))
     memory.check_memory(manifest, 3)
     with pytest.raises(
-        BundleError, match=r"about 16\.\d MB in each of 4 workers and 67\.1 MB to spare"
+        BundleError, match=r"about 16\.\d MB in each of 4 workers and 67\.1 MB in reserve"
     ):
         memory.check_memory(manifest, 4)
     monkeypatch.setattr(memory, "available_bytes", lambda: None)
     memory.check_memory(manifest, 10**6)
-
-
-@pytest.mark.parametrize(
-    ("size", "told"),
-    [(0, "0 B"), (999, "999 B"), (1500, "1.5 KB"), (2.5e9, "2.5 GB"), (5e16, "50000.0 TB")],
-)
-def test_amounts(size: float, told: str) -> None:
-    assert memory.amount(size) == told

@@ -43,7 +43,7 @@ NEWEST_FIRST = [B1, A2, A1]
         (
             ActiveState(3, "b-1", None, ("a-1", "a-2", "b-1")),
             Holding(3, "b-1", ["b-1"]),
-            {"room": 3},
+            {"max_loaded": 3},
             Step(("a-2",), None, 3),
         ),
         (None, NOTHING, {"preload": True}, Step(("a-2",), "b-1", 1)),
@@ -62,38 +62,38 @@ NEWEST_FIRST = [B1, A2, A1]
         ),
         # No more names than there is room for, the newest of them; what serves, what is noted and what served before
         # take room too, but not what is gone from disk.
-        (None, NOTHING, {"preload": True, "room": 2}, Step(("a-2",), "b-1", 1)),
-        (None, NOTHING, {"preload": True, "room": 1}, Step((), "b-1", 1)),
+        (None, NOTHING, {"preload": True, "max_loaded": 2}, Step(("a-2",), "b-1", 1)),
+        (None, NOTHING, {"preload": True, "max_loaded": 1}, Step((), "b-1", 1)),
         (
             ActiveState(3, "a-1", None, ("gone-1",)),
             NOTHING,
-            {"preload": True, "room": 2},
+            {"preload": True, "max_loaded": 2},
             Step(("b-1",), "a-1", 3),
         ),
         (
             ActiveState(3, "a-1", None, ("a-2",), "b-1"),
             NOTHING,
-            {"preload": True, "room": 1},
+            {"preload": True, "max_loaded": 1},
             Step(("a-2", "b-1"), "a-1", 3),
         ),
         (
             ActiveState(3, "b-1", None, (), "a-1"),
             NOTHING,
-            {"preload": True, "room": 2},
+            {"preload": True, "max_loaded": 2},
             Step(("a-1",), "b-1", 3),
         ),
-        # At start, nothing noted, others serve already: what they serve, of the name asked for.
-        (None, NOTHING, {"elsewhere": ["a-1"]}, Step((), "a-1", 1)),
-        (None, NOTHING, {"elsewhere": ["gone-1"]}, Step((), "b-1", 1)),
-        (None, NOTHING, {"elsewhere": ["b-1"], "default_model": "a"}, Step((), "a-2", 1)),
-        (ActiveState(7, "a-2"), NOTHING, {"elsewhere": ["b-1"]}, Step((), "a-2", 7)),
+        # A start without a state file, while others serve: their version of the requested name.
+        (None, NOTHING, {"served_elsewhere": ["a-1"]}, Step((), "a-1", 1)),
+        (None, NOTHING, {"served_elsewhere": ["gone-1"]}, Step((), "b-1", 1)),
+        (None, NOTHING, {"served_elsewhere": ["b-1"], "default_model": "a"}, Step((), "a-2", 1)),
+        (ActiveState(7, "a-2"), NOTHING, {"served_elsewhere": ["b-1"]}, Step((), "a-2", 7)),
     ],
 )
-def test_next_step(state, holding, options, step) -> None:  # type: ignore[no-untyped-def]
+def test_next_step_follows_the_state(state, holding, options, step) -> None:  # type: ignore[no-untyped-def]
     assert next_step(state, holding, NEWEST_FIRST, **options) == step
 
 
-def test_an_empty_disk_asks_for_nothing() -> None:
+def test_an_empty_folder_needs_no_step() -> None:
     assert next_step(None, NOTHING, [], preload=True) == Step()
 
 
@@ -106,7 +106,7 @@ def test_an_empty_disk_asks_for_nothing() -> None:
         (["a", "b"], {"a", "b"}, 1, ()),
     ],
 )
-def test_to_drop(
+def test_unneeded_models_are_dropped_down_to_the_limit(
     loaded: list[str], keep: set[str | None], max_loaded: int, dropped: tuple[str, ...]
 ) -> None:
     assert to_drop(loaded, keep, max_loaded) == dropped

@@ -1,4 +1,4 @@
-"""The note beside the bundles: atomic, checked, locked."""
+"""The state file beside the bundles: replaced atomically, checked, locked."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from service.models.state import (
     ActiveState,
     Locked,
     StateDamaged,
+    fingerprint,
     lock,
-    mark,
     read_state,
     write_state,
 )
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     state = ActiveState(3, "a-1", "0" * 64, ("b-1", "c-1"))
     assert read_state(tmp_path) is None
     write_state(tmp_path, state)
@@ -28,7 +28,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [STATE]
 
 
-def test_a_write_that_fails_leaves_the_old_note(
+def test_a_failed_write_leaves_the_old_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_state(tmp_path, ActiveState(1, "a-1"))
@@ -58,22 +58,22 @@ def test_a_write_that_fails_leaves_the_old_note(
         '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": null}',
     ],
 )
-def test_a_damaged_note_is_said_to_be_one(tmp_path: Path, text: str) -> None:
+def test_a_damaged_state_file_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / STATE).write_text(text)
     with pytest.raises(StateDamaged, match=STATE):
         read_state(tmp_path)
 
 
-def test_every_replacement_changes_the_mark(tmp_path: Path) -> None:
-    seen = [mark(tmp_path / STATE)]
+def test_every_replacement_changes_the_fingerprint(tmp_path: Path) -> None:
+    seen = [fingerprint(tmp_path / STATE)]
     for generation in (1, 2, 3):
         write_state(tmp_path, ActiveState(generation, "a-1"))
-        seen.append(mark(tmp_path / STATE))
+        seen.append(fingerprint(tmp_path / STATE))
     assert seen[0] is None
     assert all(one != after for one, after in pairwise(seen))
 
 
-def test_one_holder_at_a_time(tmp_path: Path) -> None:
+def test_only_one_process_can_lock_the_state(tmp_path: Path) -> None:
     with lock(tmp_path), pytest.raises(Locked), lock(tmp_path):
         pass
     with lock(tmp_path):

@@ -1,4 +1,4 @@
-"""What waits at the socket that workers share is shared out."""
+"""Connections that wait at the shared socket are distributed over the workers."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ import socket
 from contextlib import ExitStack
 from itertools import pairwise
 
-from service.process.worker import TAKEN_AT_ONCE, Shared
+from service.process.worker import ACCEPTED_AT_ONCE, SharedSocket
 
 
-def test_a_worker_takes_one_connection_at_a_time_and_has_all_wait_that_come() -> None:
-    """40 wait: after each turn of the event loop at most two more are taken, in between another worker may."""
-    taken: list[asyncio.BaseTransport] = []
+def test_a_worker_accepts_one_connection_at_a_time_and_the_rest_stays_queued() -> None:
+    """Of 40 waiting connections each turn of the event loop accepts at most two; other workers can accept the rest."""
+    accepted: list[asyncio.BaseTransport] = []
     seen: list[int] = []
 
-    class Taken(asyncio.Protocol):
+    class Accepted(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            taken.append(transport)
+            accepted.append(transport)
 
-    async def turns(listening: Shared, stack: ExitStack) -> None:
+    async def turns(listening: SharedSocket, stack: ExitStack) -> None:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            Taken, sock=listening, backlog=TAKEN_AT_ONCE, start_serving=False
+            Accepted, sock=listening, backlog=ACCEPTED_AT_ONCE, start_serving=False
         )
         listening.listen()
         for _ in range(40):
             stack.enter_context(socket.create_connection(listening.getsockname(), timeout=5))
         await server.start_serving()
-        while len(taken) < 40:
+        while len(accepted) < 40:
             await asyncio.sleep(0)
-            seen.append(len(taken))
+            seen.append(len(accepted))
         server.close()
-        for transport in taken:
+        for transport in accepted:
             transport.close()
         await asyncio.sleep(0.01)
 
-    with ExitStack() as stack, Shared() as listening:
+    with ExitStack() as stack, SharedSocket() as listening:
         listening.bind(("127.0.0.1", 0))
         asyncio.run(asyncio.wait_for(turns(listening, stack), 30))
     steps = [now - was for was, now in pairwise([0, *seen])]

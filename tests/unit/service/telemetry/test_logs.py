@@ -14,7 +14,7 @@ from service.telemetry import logs
 
 
 def written(form: str, *arguments: Any, error: Exception | None = None, **more: Any) -> str:
-    """What a formatter of the configuration makes of a record."""
+    """Format a record with a formatter of the configuration."""
     made = logs.configuration("info", form)["formatters"][form]["()"]
     formatter: logging.Formatter = getattr(logs, made.rpartition(".")[2])()
     exc_info = (type(error), error, error.__traceback__) if error is not None else None
@@ -55,12 +55,12 @@ def test_a_secret_is_in_no_line(form: str, secret: str) -> None:
     assert "***" in lines[0]
 
 
-def test_a_message_cannot_break_out_of_its_line(form: str) -> None:
+def test_a_message_cannot_start_a_new_line(form: str) -> None:
     line = written(form, "asked for %s", "a\n2026-01-01 ERROR forged\r\x1b[31m\x85\x00")
     assert line.isprintable()
 
 
-def test_json_lines_are_objects_whatever_they_hold() -> None:
+def test_every_json_line_is_one_object() -> None:
     try:
         raise ValueError('"\n\ud800')
     except ValueError as error:
@@ -72,7 +72,7 @@ def test_json_lines_are_objects_whatever_they_hold() -> None:
     assert "Traceback" in found["error"]
 
 
-def test_lines_carry_the_request_they_are_about(form: str) -> None:
+def test_lines_contain_the_id_of_their_request(form: str) -> None:
     named = logs.request_id.set("some-id")
     try:
         assert "some-id" in written(form, "in it")
@@ -81,7 +81,7 @@ def test_lines_carry_the_request_they_are_about(form: str) -> None:
     assert "some-id" not in written(form, "after it")
 
 
-def test_the_configuration_is_one_that_logging_takes(form: str) -> None:
+def test_logging_accepts_the_configuration(form: str) -> None:
     before = {
         name: logging.getLogger(name) for name in ("uvicorn", "service", "fullrank", logs.REQUESTS)
     }

@@ -1,4 +1,4 @@
-"""The collection reader: what is kept, what is counted, what is refused and in which words."""
+"""The collection reader: what it keeps, counts and refuses, and its error messages."""
 
 from __future__ import annotations
 
@@ -59,11 +59,13 @@ def test_documents_come_in_id_order_with_their_fields(tmp_path: Path) -> None:
     assert collection.splits == ("train", "test")
     assert collection.qrels("test") == {"q2": {"b": 2}}
     assert not collection.documents_are_queries
-    assert not collection.have_mates
+    assert not collection.has_mates
     assert collection.report.as_dict() == {
         "documents": 2,
         "queries": 2,
         "judgements": {"train": 1, "test": 1},
+        "unknown_ids": 0,
+        "unknown_examples": [],
         "empty_documents": 0,
         "empty_queries": 0,
         "repeated_judgements": 0,
@@ -110,7 +112,7 @@ def test_without_queries_the_documents_are_the_queries(tmp_path: Path) -> None:
     )
     collection = read_collection(tmp_path)
     assert collection.documents_are_queries
-    assert collection.have_mates
+    assert collection.has_mates
     assert collection.queries is None
     assert collection.qrels("train") == {"a": {"b": 1}}
     assert collection.report.self_links == 1
@@ -129,7 +131,7 @@ def test_descriptions_of_documents_inherit_the_judgements_of_their_mates(tmp_pat
     collection = read_collection(write(tmp_path, MATES) / "ja")
     assert collection.queries is not None
     assert [(query.id, query.text) for query in collection.queries] == [("b", "ミツバチ\n二番")]
-    assert collection.have_mates
+    assert collection.has_mates
     assert not collection.documents_are_queries
     assert collection.splits == ("train", "test")
     assert collection.qrels("train") == {"b": {"a": 1, "c": 1}}
@@ -144,7 +146,7 @@ def test_descriptions_of_documents_inherit_the_judgements_of_their_mates(tmp_pat
 
 
 def test_the_folder_above_may_link_to_a_corpus_elsewhere(tmp_path: Path) -> None:
-    """What it judges counts, not what lies beside the corpus that it links to."""
+    """The qrels of the linking folder count, not those next to the linked corpus."""
     write(tmp_path / "far", MATES)
     near = {name: text for name, text in MATES.items() if name != "corpus.jsonl"}
     write(tmp_path / "near", {**near, "qrels/train.tsv": HEADER + "b\tc\t1\n"})
@@ -156,7 +158,8 @@ def test_the_folder_above_may_link_to_a_corpus_elsewhere(tmp_path: Path) -> None
 def test_inherited_judgements_are_read_as_strictly(tmp_path: Path) -> None:
     changed: dict[str, str | bytes] = {"qrels/test.tsv": HEADER + "z\tc\t1\n"}
     with pytest.raises(CollectionError, match=r"test\.tsv:2: field 'query-id': unknown id 'z'"):
-        read_collection(write(tmp_path, {**MATES, **changed}) / "ja")
+        read_collection(write(tmp_path, {**MATES, **changed}) / "ja", strict=True)
+    assert read_collection(tmp_path / "ja").report.unknown_ids == 1
 
 
 def test_queries_with_and_without_a_mate_are_refused(tmp_path: Path) -> None:
@@ -170,16 +173,18 @@ def test_queries_with_and_without_a_mate_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"ja/qrels/train.tsv": HEADER + "b\tb\t1\n"},  # its own: a mate is an answer like any other
+        {"ja/qrels/train.tsv": HEADER + "b\tb\t1\n"},  # its own qrels: a mate is an ordinary answer
         {"queries.jsonl": lines({"_id": "a", "text": "x"}, {"_id": "b", "text": "x"})},
         {"ja/queries.jsonl": lines({"_id": "x", "text": "?"})},
         {"ja/corpus.jsonl": CORPUS},
     ],
     ids=["own qrels", "the parent judges queries", "no mates", "own corpus"],
 )
-def test_nothing_else_inherits(tmp_path: Path, changed: dict[str, str | bytes]) -> None:
+def test_other_folders_do_not_inherit_judgements(
+    tmp_path: Path, changed: dict[str, str | bytes]
+) -> None:
     collection = read_collection(write(tmp_path, {**MATES, **changed}) / "ja")
-    assert not collection.have_mates
+    assert not collection.has_mates
     if "ja/qrels/train.tsv" in changed:
         assert collection.qrels("train") == {"b": {"b": 1}}
     else:
@@ -211,7 +216,7 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("corpus.jsonl", CORPUS + "{oops\n", "corpus.jsonl:3: malformed JSON"),
+        ("corpus.jsonl", CORPUS + "{oops\n", "corpus.jsonl:3: is not JSON (character 2)"),
         ("corpus.jsonl", CORPUS + "[1]\n", "corpus.jsonl:3: expected a JSON object, got list"),
         ("corpus.jsonl", CORPUS + "null\n", "corpus.jsonl:3: expected a JSON object, got null"),
         ("corpus.jsonl", lines({"text": "x"}), "corpus.jsonl:1: field '_id': missing"),
@@ -224,12 +229,12 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         (
             "corpus.jsonl",
             lines({"_id": "a\tb"}),
-            "corpus.jsonl:1: field '_id': 'a\\tb' holds a tab, newline or control character",
+            "corpus.jsonl:1: field '_id': 'a\\tb' has a tab, newline or control character",
         ),
         (
             "corpus.jsonl",
             CORPUS + lines({"_id": "b"}),
-            "corpus.jsonl:3: field '_id': 'b' already stands in line 1",
+            "corpus.jsonl:3: field '_id': 'b' is already the id of line 1",
         ),
         (
             "corpus.jsonl",
@@ -241,15 +246,24 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
             lines({"_id": "a", "title": None}),
             "corpus.jsonl:1: field 'title': expected a string, got null",
         ),
-        ("corpus.jsonl", CORPUS + SURROGATE, "corpus.jsonl:3: malformed JSON at column"),
-        ("corpus.jsonl", CORPUS + '{"_id": NaN}\n', "corpus.jsonl:3: malformed JSON"),
+        ("corpus.jsonl", CORPUS + SURROGATE, "corpus.jsonl:3: field 'text' holds a lone surrogate"),
+        (
+            "corpus.jsonl",
+            CORPUS + '{"_id": NaN}\n',
+            "corpus.jsonl:3: holds NaN, which is not a JSON number",
+        ),
+        (
+            "corpus.jsonl",
+            CORPUS + '{"_id": "x", "year": 1, "year": 2}\n',
+            "corpus.jsonl:3: holds the key 'year' twice in one object",
+        ),
         (
             "corpus.jsonl",
             CORPUS.encode() + '{"_id": "é"}\n'.encode("latin-1"),
-            "corpus.jsonl:3: not valid UTF-8 at byte 10 of the line",
+            "corpus.jsonl:3: is not UTF-8 at byte 10",
         ),
         ("corpus.jsonl", "\ufeff" + CORPUS, "corpus.jsonl:1: starts with a byte order mark"),
-        ("corpus.jsonl", CORPUS.encode("utf-16"), "corpus.jsonl:1: not valid UTF-8"),
+        ("corpus.jsonl", CORPUS.encode("utf-16"), "corpus.jsonl:1: is not UTF-8"),
         ("corpus.jsonl", "", "corpus.jsonl: no documents"),
         ("queries.jsonl", "", "queries.jsonl: no queries"),
         ("queries.jsonl", lines({"_id": "q1"}), "queries.jsonl:1: field 'text': missing"),
@@ -261,9 +275,9 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         (
             "queries.jsonl",
             QUERIES + lines({"_id": "q2", "text": "again"}),
-            "queries.jsonl:3: field '_id': 'q2' already stands in line 2",
+            "queries.jsonl:3: field '_id': 'q2' is already the id of line 2",
         ),
-        ("qrels/test.tsv", "", "test.tsv: empty, not even the header"),
+        ("qrels/test.tsv", "", "test.tsv: empty; the header line is missing"),
         ("qrels/test.tsv", "q1\ta\t1\n", "test.tsv:1: expected the header"),
         ("qrels/test.tsv", "query-id corpus-id score\n", "test.tsv:1: expected the header"),
         (
@@ -276,8 +290,6 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
             HEADER + "q1\ta\t1.5\n",
             "test.tsv:2: field 'score': expected an integer, got '1.5'",
         ),
-        ("qrels/test.tsv", HEADER + "q9\ta\t1\n", "test.tsv:2: field 'query-id': unknown id 'q9'"),
-        ("qrels/test.tsv", HEADER + "q1\tz\t1\n", "test.tsv:2: field 'corpus-id': unknown id 'z'"),
         (
             "qrels/test.tsv",
             HEADER + "q1\ta\t1\nq1\ta\t2\n",
@@ -290,13 +302,45 @@ SURROGATE = '{"_id": "x", "text": "\\ud800"}\n'
         ),
     ],
 )
-def test_refused_with_file_line_and_field(
+def test_malformed_input_is_refused_with_file_line_and_field(
     tmp_path: Path, name: str, content: str | bytes, message: str
 ) -> None:
     with pytest.raises(CollectionError) as caught:
         read(tmp_path, **{name: content})
     assert str(caught.value).startswith(str(tmp_path))
     assert message in str(caught.value)
+
+
+UNKNOWN = "q1\ta\t1\nq9\ta\t1\nq1\tz\t1\nq1\ty\t2\nq8\tx\t1\n"
+
+
+def test_judgements_of_unknown_ids_are_skipped_and_counted(tmp_path: Path) -> None:
+    collection = read(tmp_path, **{"qrels/train.tsv": HEADER + UNKNOWN})
+    assert collection.qrels("train") == {"q1": {"a": 1}}
+    assert collection.report.judgements == {"train": 1, "test": 1}
+    assert collection.report.unknown_ids == 4
+    assert collection.report.remarks() == [
+        "4 judgements of unknown ids, skipped: "
+        "'q9' (train.tsv:3), 'z' (train.tsv:4), 'y' (train.tsv:5), …"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q9\ta\t1\n", "test.tsv:2: field 'query-id': unknown id 'q9'"),
+        ("q1\tz\t1\n", "test.tsv:2: field 'corpus-id': unknown id 'z'"),
+    ],
+)
+def test_strict_reading_refuses_unknown_ids(tmp_path: Path, line: str, message: str) -> None:
+    folder = write(tmp_path, {**FILES, "qrels/test.tsv": HEADER + line})
+    with pytest.raises(CollectionError, match=message):
+        read_collection(folder, strict=True)
+
+
+def test_a_skipped_judgement_must_still_be_well_formed(tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match="expected an integer, got 'x'"):
+        read(tmp_path, **{"qrels/test.tsv": HEADER + "q9\ta\tx\n"})
 
 
 def test_a_damaged_gzip_file_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The demo collection: of the right size, well formed, and without its answers in its documents."""
+"""The demo collection has the right size and form, and documents do not contain their queries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def judged(demo: Collection, query: str) -> dict[str, int]:
     return demo.qrels(split_of(query))[query]
 
 
-def test_about_2500_documents_and_nothing_odd(demo: Collection) -> None:
+def test_the_demo_has_about_2500_documents_and_no_oddities(demo: Collection) -> None:
     assert 2000 <= len(demo.documents) <= 3500
     assert demo.queries is not None
     assert 2000 <= len(demo.queries) <= len(demo.documents)
@@ -34,7 +34,7 @@ def test_about_2500_documents_and_nothing_odd(demo: Collection) -> None:
     assert len(set(texts)) == len(texts)
 
 
-def test_a_known_docstring_is_taken_apart(demo: Collection) -> None:
+def test_a_docstring_is_split_into_sentence_text_and_see_also(demo: Collection) -> None:
     assert demo.queries is not None
     texts = {query.id: query.text for query in demo.queries}
     assert texts["summary/scipy.signal.convolve"] == "Convolve two N-dimensional arrays."

@@ -1,4 +1,4 @@
-"""Evaluation: who is a candidate, what is averaged, and agreement with ir-measures on the run."""
+"""Evaluation: candidates, averages, and agreement with ir-measures on the run."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from ir_measures import AP, RR, P, R, nDCG
 
-from fullrank.bundle.catalog import Bundle, open_bundle
-from fullrank.encoding import Encoded
+from fullrank.bundle import Bundle, open_bundle
+from fullrank.encoding import Encoded, Rows
 from fullrank.errors import CollectionError
 from fullrank.measures import MEASURES
+from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
 from trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
 from trainer.evaluation.evaluate import Evaluation, evaluate, judge, measure_rankings
 from trainer.evaluation.trec import read_run
-from trainer.progress import Reporter
 from trainer.train import train
 
 PEERS = {
@@ -41,10 +41,7 @@ def dense(vectors: np.ndarray) -> Encoded:
     count = len(vectors)
     return Encoded(
         np.ascontiguousarray(vectors, np.float32),
-        np.zeros(count + 1, np.int64),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.float32),
-        1,
+        Rows(np.zeros(count + 1, np.int64), np.zeros(0, np.int32), np.zeros(0, np.float32), 1),
         np.zeros(count, np.float32),
     )
 
@@ -70,9 +67,9 @@ def collection(
     *,
     mates: bool = False,
 ) -> Collection:
-    """Documents d000, d001, … and queries q0, q1, …; without queries the documents are.
+    """Make documents d000, d001, … and queries q0, q1, …; without queries the documents are the queries.
 
-    mates   each query bears the id of the document it describes
+    With ``mates`` each query has the id of the document that it describes.
     """
     named = "d{:03}" if mates else "q{}"
     return Collection(
@@ -81,7 +78,7 @@ def collection(
         queries=None
         if queries is None
         else [Query(named.format(i), numbers(v)) for i, v in enumerate(queries)],
-        have_mates=mates or queries is None,
+        has_mates=mates or queries is None,
         splits=tuple(judgements),
         report=ReadReport(),
         fingerprint="",
@@ -90,7 +87,7 @@ def collection(
 
 
 def bundle_of(planted: Collection) -> Bundle:
-    """What evaluate() uses of a bundle, over the collection's own vectors."""
+    """The parts of a bundle that evaluate() uses, over the collection's own vectors."""
     encoded = NumberModel().encode_queries([item.fields["text"] for item in planted.documents])
     return cast(
         Bundle,
@@ -105,8 +102,8 @@ def bundle_of(planted: Collection) -> Bundle:
 
 
 def agrees_with_ir_measures(found: Evaluation, run: Path, qrels: Qrels) -> None:
-    """Every measure, per query and in the mean."""
-    ranked = list(ir_measures.read_trec_run(str(run)))  # type: ignore[no-untyped-call]
+    """All measures agree, for each query and in the mean."""
+    ranked = list(ir_measures.read_trec_run(str(run)))
     judged = [
         ir_measures.Qrel(query, document, grade)
         for query in found.query_ids
@@ -170,7 +167,7 @@ def test_rank_loss_equals_its_definition() -> None:
     assert found.measures["rank_loss"].standard_error == pytest.approx(error, abs=1e-12)
 
 
-def test_a_document_is_no_candidate_for_itself(tmp_path: Path) -> None:
+def test_a_document_as_query_never_finds_itself(tmp_path: Path) -> None:
     documents = np.eye(4) + 0.1
     planted = collection(documents, None, {"test": {"d001": {"d002": 1}}})
     run = tmp_path / "run.txt"
@@ -182,7 +179,7 @@ def test_a_document_is_no_candidate_for_itself(tmp_path: Path) -> None:
     agrees_with_ir_measures(found, run, planted.qrels("test"))
 
 
-def test_a_description_finds_anything_but_its_mate(tmp_path: Path) -> None:
+def test_a_description_never_finds_its_own_document(tmp_path: Path) -> None:
     documents = np.eye(4) + 0.1
     planted = collection(documents, documents, {"test": {"d001": {"d002": 1}}}, mates=True)
     run = tmp_path / "run.txt"
@@ -192,7 +189,7 @@ def test_a_description_finds_anything_but_its_mate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("as_queries", [False, True])
-def test_excluded_links_are_no_candidates(tmp_path: Path, as_queries: bool) -> None:
+def test_links_of_excluded_splits_are_no_candidates(tmp_path: Path, as_queries: bool) -> None:
     documents = np.array([[3.0], [1.0], [2.0], [0.5]])
     query = "d003" if as_queries else "q0"
     judgements = {
@@ -260,7 +257,7 @@ def test_the_report_is_json() -> None:
     assert report["measures"]["mrr"] == {"mean": 1.0, "standard_error": None}
 
 
-def test_what_cannot_be_measured_is_refused() -> None:
+def test_a_split_that_cannot_be_measured_is_refused() -> None:
     planted = collection(
         np.eye(2), np.eye(2), {"test": {"q0": {"d000": 1}}, "none": {"q0": {"d000": 0}}}
     )
@@ -270,7 +267,7 @@ def test_what_cannot_be_measured_is_refused() -> None:
         judge(planted, "test", ["test"])
     with pytest.raises(CollectionError, match="no query with a relevant candidate"):
         judge(planted, "none")
-    with pytest.raises(CollectionError, match="'d000' is judged but not in the bundle"):
+    with pytest.raises(CollectionError, match="'d000' is judged but the bundle lacks it"):
         judge(planted, "test", rows={"d001": 0})
 
 

@@ -1,4 +1,4 @@
-"""TREC files: what is written is read back in the same order, by us and by trec_eval."""
+"""TREC files: a written run reads back in the same order, by us and by trec_eval."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCORES = st.lists(st.floats(-1e6, 1e6, width=64), max_size=30).map(lambda x: sor
 
 
 @given(SCORES)
-def test_scores_descend_strictly_and_hardly_move(scores: list[float]) -> None:
+def test_scores_descend_strictly_and_hardly_change(scores: list[float]) -> None:
     low = strictly_descending(scores)
     assert low.dtype == np.float32
     assert np.all(np.diff(low) < 0)
@@ -31,11 +31,11 @@ def test_scores_descend_strictly_and_hardly_move(scores: list[float]) -> None:
     assert np.all(np.abs(low.astype(np.float64) - expected) <= steps)
 
 
-def test_scores_already_apart_are_not_touched() -> None:
+def test_distinct_scores_are_not_changed() -> None:
     assert strictly_descending([3.0, 2.0, 1.0]).tolist() == [3.0, 2.0, 1.0]
 
 
-def test_a_long_tie_runs_over_the_next_score() -> None:
+def test_a_long_tie_lowers_the_scores_after_it_too() -> None:
     one_below = float(np.nextafter(np.float32(1), np.float32(0)))
     low = strictly_descending([1.0, 1.0, 1.0, one_below])
     assert len(set(low.tolist())) == 4
@@ -43,12 +43,12 @@ def test_a_long_tie_runs_over_the_next_score() -> None:
 
 
 @pytest.mark.parametrize("scores", [[1.0, 2.0], [float("nan")], [float("inf"), 1.0]])
-def test_impossible_scores_are_refused(scores: list[float]) -> None:
+def test_infinite_or_unsorted_scores_are_refused(scores: list[float]) -> None:
     with pytest.raises(ValueError):
         strictly_descending(scores)
 
 
-def test_ties_keep_our_order_when_read_as_trec_eval_does(tmp_path: Path) -> None:
+def test_trec_eval_reads_ties_in_our_order(tmp_path: Path) -> None:
     path = tmp_path / "run.txt"
     with RunWriter(path, "tag") as run:
         run.write("q1", ["a", "b", "c"], [0.5, 0.5, 0.5])
@@ -65,13 +65,13 @@ def test_an_interrupted_run_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_that_cannot_be_written_says_where(tmp_path: Path) -> None:
+def test_an_unwritable_run_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CollectionError, match=r"nowhere/run\.txt: cannot be written"):
         RunWriter(tmp_path / "nowhere" / "run.txt").__enter__()
 
 
 @pytest.mark.parametrize("id", ["two words", "", " a", "tab\tbed"])
-def test_ids_that_the_format_cannot_hold_are_refused(tmp_path: Path, id: str) -> None:
+def test_ids_with_spaces_are_refused(tmp_path: Path, id: str) -> None:
     with pytest.raises(CollectionError, match="not one word"), RunWriter(tmp_path / "run") as run:
         run.write(id, ["a"], [1.0])
     with pytest.raises(CollectionError, match="not one word"):
@@ -99,7 +99,7 @@ def test_qrels_round_trip(
         ("q Q0 d 1 2.0 tag\nq Q0 d 2 1.0 tag\n", "2: 'q' ranks 'd' twice"),
     ],
 )
-def test_a_broken_run_is_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
+def test_reading_a_malformed_run_names_the_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "run.txt"
     path.write_text(text)
     with pytest.raises(CollectionError, match=message):
@@ -110,7 +110,7 @@ def test_a_broken_run_is_refused_by_line(tmp_path: Path, text: str, message: str
     ("text", "message"),
     [("q 0 d x\n", "1: grade 'x'"), ("q 0 d 1\nq 0 d 1\n", "2: 'q' 'd' is judged twice")],
 )
-def test_broken_qrels_are_refused_by_line(tmp_path: Path, text: str, message: str) -> None:
+def test_reading_malformed_qrels_names_the_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "qrels.txt"
     path.write_text(text)
     with pytest.raises(CollectionError, match=message):

@@ -32,7 +32,7 @@ def brute(least: int, without: str = "") -> list[str]:
 def test_frequent_bigrams_are_those_of_a_plain_count(
     least: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often what waits is merged."""
+    """The result does not depend on how often the buffer is merged."""
     numbers = {letter: i for i, letter in enumerate("gfedcba")}
     done: list[int] = []
     assert frequent_bigrams(texts(), numbers, least, progress=done.append) == brute(least)
@@ -41,17 +41,17 @@ def test_frequent_bigrams_are_those_of_a_plain_count(
     assert frequent_bigrams(texts(), numbers, least) == brute(least)
 
 
-def test_words_that_are_not_known_make_none() -> None:
-    """A 2-gram is not made over the gap that an unknown word leaves."""
+def test_unknown_words_make_no_bigrams() -> None:
+    """No 2-gram spans an unknown word."""
     numbers = {letter: i for i, letter in enumerate("acdefg")}
     assert frequent_bigrams(texts(), numbers, 1) == brute(1, without="b")
     assert frequent_bigrams(["a b c"], numbers, 1) == []
     assert frequent_bigrams([], numbers, 1) == []
 
 
-def test_memory_is_bounded_by_forgetting_the_rarest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is frequent from early on stays."""
-    monkeypatch.setattr(bigrams, "_MOST", 5)
+def test_the_rarest_bigrams_are_dropped_to_bound_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2-grams that are frequent early are kept."""
+    monkeypatch.setattr(bigrams, "_MAX_BIGRAMS", 5)
     monkeypatch.setattr(bigrams, "_BUFFER", 4)
     numbers = {f"w{i}": i for i in range(60)}
     many = [f"w1 w2 w3 w{i} w{i + 1}" for i in range(4, 50)]

@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
-from fullrank.features import count_corpus
+from fullrank.text.features import count_corpus
+from tests.clicked import with_clicks
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 from trainer.collection import Collection, read_collection
-from trainer.features.clicks import Clicks, with_clicks
+from trainer.features.clicks import Clicks
 from trainer.features.corpus import count_collection
-from trainer.features.data import Features, build_features
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings
 
 SETTINGS = ModelSettings(match="bm25", diagonal="learned", clicked="on")
@@ -26,7 +28,7 @@ def features_of(collection: Collection) -> Features:
 
 @pytest.fixture
 def collection(tmp_path: Path) -> Collection:
-    """q1 led to a; q2 to a and b; q3 is no training query; one word stands in queries alone."""
+    """q1 led to a; q2 to a and b; q3 is no training query; one word occurs in queries only."""
     documents = [{"_id": name, "title": f"{name} x", "text": "common"} for name in "abc"]
     write_lines(tmp_path / "corpus.jsonl", documents)
     texts = {"q1": "red red novel", "q2": "blue x", "q3": "green"}
@@ -43,7 +45,7 @@ def test_the_field_holds_the_training_queries_of_a_document(collection: Collecti
     assert features.model.settings["fields"][-1] == ["clicked", ["clicked"]]
     assert features.model.settings["query_fields"] == ["title", "text"]
     assert features.model.settings["field_weights"] == [1.0, 1.0, 0.0]
-    # A word that only queries hold is known to the exact-match part, and to no field but this one.
+    # The lexical part knows words that only queries have, and only this field contains them.
     row = features.model.sparse.words.row("novel")
     assert row >= 0
     held = [(z.indices == row).any() for z in features.z]
@@ -68,8 +70,10 @@ def test_training_and_serving_count_the_same(collection: Collection) -> None:
         ([0, 1, 2], ["", "", ""]),
     ],
 )
-def test_without(collection: Collection, left_out: list[int], wanted: list[str]) -> None:
-    """Queries are left out of all documents they led to, and of no other."""
+def test_clicked_text_leaves_out_the_given_queries(
+    collection: Collection, left_out: list[int], wanted: list[str]
+) -> None:
+    """A query's text is left out of all documents that it led to, and of no others."""
     features = features_of(collection)
     assert features.clicks is not None
     rows = np.array([2, 0, 1])
@@ -88,7 +92,7 @@ def test_without(collection: Collection, left_out: list[int], wanted: list[str])
 def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(
     tmp_path: Path,
 ) -> None:
-    """z of the step equals z of a collection without those judgements; other fields are as they were."""
+    """z of the step equals z of a collection without those judgements; other fields do not change."""
     collection = read_collection(write_planted(tmp_path))
     features = features_of(collection)
     queries = features.pairs.queries[::3]
@@ -96,19 +100,19 @@ def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(
     assert features.clicks is not None
     other = Clicks.of(kept, features.documents, features.clicks.texts)
     documents = np.arange(features.documents)[::-1].copy()
-    found = features.fields(documents, queries)
-    # The mean length of the field stays that of the whole: only counts change.
-    side, f = features.model.sparse, len(features.counted) - 1
+    found = features.fields_for_step(documents, queries)
+    # The mean length of the field stays that of all documents; only counts change.
+    side, f = features.model.sparse, len(features.field_counts) - 1
     wanted = side.field(features.words, other.counts.take(documents), f)
     np.testing.assert_allclose(
         found[f].csr()[:, : wanted.width].toarray(), wanted.csr().toarray(), rtol=1e-6
     )
-    assert (found[f].csr() != features.z[f].take(documents).csr()).nnz
+    assert not _equal(found[f], features.z[f].take(documents))
     for g, z in enumerate(features.z[:f]):
-        assert (found[g].csr() != z.take(documents).csr()).nnz == 0
+        assert _equal(found[g], z.take(documents))
 
 
-def test_linked_documents_speak_by_their_titles(tmp_path: Path) -> None:
+def test_linked_documents_count_with_their_titles(tmp_path: Path) -> None:
     collection = read_collection(write_planted_links(tmp_path))
     linked = with_clicks(collection)
     title = {d.id: d.fields["title"] for d in collection.documents}
@@ -120,15 +124,19 @@ def test_linked_documents_speak_by_their_titles(tmp_path: Path) -> None:
     assert features.clicks.texts.values.sum() < features.query_counts.values.sum()
 
 
-def test_a_field_of_that_name_is_refused(collection: Collection) -> None:
+def test_a_document_field_named_clicked_is_refused(collection: Collection) -> None:
     with pytest.raises(TrainingError, match="rename"):
         features_of(with_clicks(collection))
     plain = count_collection(with_clicks(collection), processes=1)
     assert len(build_features(plain, replace(SETTINGS, clicked="off")).z) == 3
 
 
-def test_auto_takes_it_where_queries_are_apart(tmp_path: Path) -> None:
+def test_auto_uses_clicked_text_if_queries_are_not_documents(tmp_path: Path) -> None:
     settings = replace(SETTINGS, clicked="auto")
     for write, wanted in ((write_planted, True), (write_planted_links, False)):
         corpus = count_collection(read_collection(write(tmp_path / write.__name__)), processes=1)
         assert (build_features(corpus, settings).clicks is not None) == wanted
+
+
+def _equal(one: Rows, other: Rows) -> bool:
+    return np.array_equal(one.csr().toarray(), other.csr().toarray())

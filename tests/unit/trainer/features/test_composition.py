@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fullrank.features import Rows, Vocabulary, rows_of
-from fullrank.linear import DenseSide
+from fullrank.encoding import Rows
+from fullrank.models.linear import DenseSide
+from fullrank.text.features import Vocabulary
 from trainer.features.composition import Composition, hashed, mixed, own_rows
 from trainer.features.dice import Neighbours
 
@@ -40,7 +41,7 @@ def texts(columns: int) -> Rows:
     rng = np.random.default_rng(2)
     dense = np.where(rng.random((20, columns)) < 0.4, rng.random((20, columns)), 0)
     dense[[0, 9]] = 0
-    return rows_of(sp.csr_array(dense.astype(np.float32)))
+    return Rows.from_csr(sp.csr_array(dense.astype(np.float32)))
 
 
 @pytest.mark.parametrize("trigrams", [[], ["#an", "ant", "nt#", "ts#"]], ids=["words", "trigrams"])
@@ -49,10 +50,10 @@ def test_training_and_serving_make_the_same_vectors(name: str, trigrams: list[st
     made, plain = COMPOSITIONS[name], side(trigrams)
     unseen = UNSEEN if trigrams else []
     x = texts(len(WORDS) + len(unseen))
-    trained = made.trained(plain, x, unseen)
+    trained = made.compose(plain, x, unseen)
     assert trained.width == len(made.labels) + len(trigrams)
     table = np.random.default_rng(1).standard_normal((trained.width, 4)).astype(np.float32)
-    folded = made.folded(plain, table)
+    folded = made.fold(plain, table)
     served = x.csr()[:, : len(WORDS)] @ folded.table
     if unseen:
         served = served + x.csr()[:, len(WORDS) :] @ folded.rows_for(unseen)
@@ -61,7 +62,7 @@ def test_training_and_serving_make_the_same_vectors(name: str, trigrams: list[st
     assert folded.table.flags.c_contiguous
 
 
-def test_hashed_words_are_made_of_their_bins() -> None:
+def test_hashed_words_are_composed_of_their_bins() -> None:
     """The outer product of sums: (1/k)(Σ_p a_p)(Σ_p b_p)ᵀ, so each side has 1/√k of each of its k rows."""
     matrix = COMPOSITIONS["hashed"].words
     assert matrix is not None
@@ -78,10 +79,10 @@ def test_frequent_words_keep_their_own_row_in_a_mix() -> None:
     wanted = np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0], [0, 1, 0], [0, 0, 0]]) / np.sqrt(2)
     np.testing.assert_allclose(like, wanted, rtol=1e-6)
     assert len(set(made.labels)) == 6
-    assert made.second == slice(3, 6)
+    assert made.second_table == slice(3, 6)
 
 
-def test_own_rows_leave_texts_as_they_are() -> None:
+def test_own_rows_do_not_change_texts() -> None:
     x = texts(len(WORDS))
     made: Composition = own_rows(WORDS)
-    assert made.trained(side([]), x, []) is x
+    assert made.compose(side([]), x, []) is x

@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from typing import Any
 
 import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fullrank.features import Rows, count_corpus, rows_of
+from fullrank.encoding import Rows
+from fullrank.text.features import count_corpus
 from trainer.features.dice import most_frequent, nearest, sentences
 
 CONTEXTS, WORDS = 60, 25
 
 
 def contexts() -> Rows:
-    """Sixty contexts; the first holds nothing, word 0 stands nowhere, word 1 everywhere else, word 2 once."""
+    """Sixty contexts: the first is empty, word 0 occurs in none, word 1 in all others, word 2 in one."""
     rng = np.random.default_rng(5)
     held = rng.random((CONTEXTS, WORDS)) < rng.random(WORDS) * 0.4
     held[0], held[1:, 1], held[:, 0], held[:, 2] = False, True, False, False
     held[7, 2] = True
-    return rows_of(sp.csr_array(held * rng.integers(1, 9, held.shape).astype(np.float32)))
+    counts: Any = held * rng.integers(1, 9, held.shape).astype(np.float32)
+    return Rows.from_csr(sp.csr_array(counts))
 
 
 def brute(rows: Rows, frequent: list[int], word: int, k: int) -> tuple[list[int], list[float]]:
@@ -40,8 +43,8 @@ def brute(rows: Rows, frequent: list[int], word: int, k: int) -> tuple[list[int]
 
 
 @pytest.mark.parametrize("k", [1, 5, 40])
-def test_nearest_words_are_those_of_a_brute_force_count(k: int) -> None:
-    """Whatever the number of threads, words of no context and of a single one included."""
+def test_nearest_words_equal_brute_force(k: int) -> None:
+    """Any number of threads, with words of no context and of a single one."""
     rows = contexts()
     occur = np.bincount(rows.indices, minlength=WORDS)
     frequent, wanted = most_frequent(occur, 12), np.arange(WORDS)
@@ -63,20 +66,20 @@ def test_ties_go_to_the_more_frequent_and_then_to_the_first_word() -> None:
     occur = np.array([2, 5, 2, 0, 5])
     assert most_frequent(occur, 3).tolist() == [1, 4, 0]
     assert most_frequent(occur, 9).tolist() == [1, 4, 0, 2]
-    alike = rows_of(sp.csr_array(np.ones((3, 4), np.float32)))
+    alike = Rows.from_csr(sp.csr_array(np.ones((3, 4), np.float32)))
     places, scores = nearest(alike, np.array([2, 0, 1]), np.array([3]), 3)
     assert places.tolist() == [[0, 1, 2]]
     assert (scores == 1).all()
 
 
-def test_progress_adds_up() -> None:
+def test_reported_progress_adds_up() -> None:
     done: Counter[str] = Counter()
     rows = contexts()
     nearest(rows, np.arange(3), np.arange(WORDS), 1, progress=lambda n: done.update(words=n))
     assert done["words"] == WORDS
 
 
-def test_words_of_one_sentence_are_nearer_than_words_of_one_document() -> None:
+def test_sentence_contexts_favour_words_of_one_sentence() -> None:
     texts = [
         "The crab has a shell. A bow is no sword!\nAxes and swords",
         "Shrimp, crab. 剣と弓。斧",

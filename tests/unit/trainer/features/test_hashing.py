@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError
+from fullrank.progress import Reporter
 from tests.planted import write_lines, write_planted, write_planted_links, write_qrels
 from trainer.collection import read_collection
 from trainer.features.corpus import Corpus, count_collection
-from trainer.features.data import build_features
 from trainer.features.hashing import find_neighbours, training_frequency, with_bigrams
-from trainer.progress import Reporter
+from trainer.features.matrices import build_features
 from trainer.recipes.recipe import load_recipe
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear.margin import MarginLearner
 from trainer.systems.linear.mixing import FACTORS, mix
+from trainer.systems.registry import validate
 from trainer.training.validation import Validation, validation
 
 QUIET = Reporter(quiet=True)
@@ -52,7 +53,7 @@ def test_training_texts_are_documents_and_training_queries(corpus: Corpus) -> No
 
 
 def test_bigrams_are_counted_in_texts_not_in_fields(corpus: Corpus) -> None:
-    """Title and text of a document are one text, but no 2-gram goes from one into the other."""
+    """Title and text of a document are one text, but no 2-gram spans both."""
     found = with_bigrams(corpus, 2, QUIET)
     assert [w for w in found.counts.words if " " in w] == ["black hole", "star trek"]
     assert with_bigrams(corpus, 2, QUIET) is found
@@ -61,7 +62,7 @@ def test_bigrams_are_counted_in_texts_not_in_fields(corpus: Corpus) -> None:
     assert found.documents.csr()[:, [column]].toarray().ravel().tolist() == [1, 2, 0]
 
 
-def test_a_word_of_queries_alone_has_neighbours(corpus: Corpus) -> None:
+def test_words_that_only_queries_have_get_neighbours(corpus: Corpus) -> None:
     settings = ModelSettings(latent="learned", hashing="all", bin_words=4, bins=2)
     near = find_neighbours(with_bigrams(corpus, 2, QUIET), settings, QUIET)
     assert near.bins == ["star", "trek", "black", "hole"]
@@ -73,8 +74,8 @@ def test_a_word_of_queries_alone_has_neighbours(corpus: Corpus) -> None:
     assert found["sun"] == []
 
 
-def test_sentences_are_nearer_than_documents(corpus: Corpus) -> None:
-    """ "spock" stands in an article with "star", not in a sentence with it."""
+def test_sentence_contexts_are_narrower_than_documents(corpus: Corpus) -> None:
+    """ "spock" and "star" occur in the same article, but not in the same sentence."""
     settings = ModelSettings(latent="learned", hashing="all", bin_words=3, bins=1)
     documents = find_neighbours(corpus, settings, QUIET)
     assert documents.places[documents.index["spock"]].tolist() == [0]
@@ -84,7 +85,7 @@ def test_sentences_are_nearer_than_documents(corpus: Corpus) -> None:
     assert pieces.index.keys() <= documents.index.keys()
 
 
-def test_bigrams_stay_out_of_the_exact_match_part(corpus: Corpus) -> None:
+def test_bigrams_are_not_in_the_lexical_part(corpus: Corpus) -> None:
     """ "star" and "star trek" are two features of φ, but the identity is over words and lengths count words."""
     plain = build_features(corpus, ModelSettings(latent="learned", match="bm25"))
     both = build_features(corpus, ModelSettings(latent="learned", match="bm25", bigrams=2))
@@ -102,7 +103,7 @@ def test_bigrams_stay_out_of_the_exact_match_part(corpus: Corpus) -> None:
 
 
 def test_counting_shows_its_progress(tmp_path: Path) -> None:
-    """On a terminal that is none, at most a line every few seconds; the stages are there."""
+    """Progress has the stages, with at most one line every few seconds if the output is no terminal."""
     corpus = count_collection(read_collection(write_planted(tmp_path)), processes=1)
     report = Reporter(io.StringIO())
     settings = ModelSettings(latent="learned", hashing="rare", bigrams=2, bins=5, bin_words=50)
@@ -111,7 +112,7 @@ def test_counting_shows_its_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         (["latent=none", "loss=none", "hashing=all"], "latent = learned"),
         (["bigrams=5", "latent=lsi"], "latent = learned"),
@@ -120,9 +121,11 @@ def test_counting_shows_its_progress(tmp_path: Path) -> None:
         (["bins=0"], "model.bins"),
     ],
 )
-def test_senseless_settings_are_refused(overrides: list[str], said: str) -> None:
-    with pytest.raises(RecipeError, match=said):
-        load_recipe("ssi").override(overrides)
+def test_hashing_settings_that_do_not_go_together_are_refused(
+    overrides: list[str], message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        validate(load_recipe("ssi").override(overrides))
 
 
 def learner_of(folder: Path, *, tied: bool) -> tuple[MarginLearner, Validation]:
@@ -141,9 +144,9 @@ def learner_of(folder: Path, *, tied: bool) -> tuple[MarginLearner, Validation]:
 
 @pytest.mark.parametrize("tied", [False, True])
 def test_the_factor_of_a_mix_is_the_best_on_validation(tmp_path: Path, tied: bool) -> None:
-    """It is left in the second table, and only there; without validation nothing moves."""
+    """The factor scales the second table only; without validation nothing changes."""
     learner, valid = learner_of(tmp_path, tied=tied)
-    second = learner.features.rows_q.second
+    second = learner.features.query_composition.second_table
     before = learner.values.copy()
     assert mix(learner, None) == 1
     np.testing.assert_array_equal(learner.values.U, before.U)
@@ -162,4 +165,4 @@ def test_the_factor_of_a_mix_is_the_best_on_validation(tmp_path: Path, tied: boo
 
 def test_only_the_linear_system_hashes() -> None:
     with pytest.raises(RecipeError, match="need a linear"):
-        load_recipe("htr").override(["hashing=all"])
+        validate(load_recipe("htr").override(["hashing=all"]))

@@ -11,8 +11,8 @@ import pytest
 from fullrank.errors import TrainingError
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection, pairs_of, text_fields
-from trainer.features.data import build_features
+from trainer.features.corpus import Corpus, count_collection, judged_pairs, text_fields
+from trainer.features.matrices import build_features
 from trainer.recipes.settings import ModelSettings
 
 DOCUMENTS: list[dict[str, Any]] = [
@@ -44,8 +44,8 @@ def corpus(folder: Path) -> Corpus:
     return count_collection(read_collection(folder), processes=1)
 
 
-def test_fields_are_prose_not_labels(corpus: Corpus) -> None:
-    """ "kind" has two values among six documents that hold it, but "section" is no text at all."""
+def test_text_fields_are_prose_not_labels(corpus: Corpus) -> None:
+    """ "kind" has two values in six documents; "section" is no text."""
     assert corpus.sources == ["title", "text", "kind", "note"]
     many = [{**line, "_id": f"{line['_id']}{i}"} for i in range(4) for line in DOCUMENTS]
     path = corpus.collection.path / "many"
@@ -61,17 +61,17 @@ def test_no_text_field_is_refused(tmp_path: Path) -> None:
         text_fields(read_collection(tmp_path))
 
 
-def test_pairs_are_rows(corpus: Corpus) -> None:
-    """Queries keep the file's order; documents ascend; a split that is not there is empty."""
+def test_judged_pairs_are_row_numbers(corpus: Corpus) -> None:
+    """Queries keep the file's order; documents ascend; a missing split is empty."""
     assert corpus.query_ids == ["q2", "q1", "q3"]
     assert corpus.mates.tolist() == [-1, -1, -1]
     assert corpus.pairs.queries.tolist() == [0, 1]
     assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [1], 1: [0, 3]}
     assert len(corpus.pairs) == 3
-    assert len(pairs_of(corpus.collection, corpus.query_ids, "absent")) == 0
+    assert len(judged_pairs(corpus.collection, corpus.query_ids, "absent")) == 0
 
 
-def test_documents_as_queries_are_their_own_counts(folder: Path) -> None:
+def test_documents_as_queries_have_the_documents_counts(folder: Path) -> None:
     (folder / "queries.jsonl").unlink()
     write_qrels(folder / "qrels" / "train.tsv", [("a", "b"), ("a", "d")])
     write_qrels(folder / "qrels" / "valid.tsv", [("b", "e")])
@@ -83,8 +83,8 @@ def test_documents_as_queries_are_their_own_counts(folder: Path) -> None:
     assert list(features.model.query.words.words) == list(features.model.document.words.words)
 
 
-def test_mates_are_rows(folder: Path) -> None:
-    """A description under a document's id knows its row; its own judgements are the document's."""
+def test_mates_are_row_numbers(folder: Path) -> None:
+    """A description has the row of its document and inherits the document's judgements."""
     write_qrels(folder / "qrels" / "train.tsv", [("a", "b"), ("c", "d"), ("c", "a")])
     (folder / "qrels" / "valid.tsv").unlink()
     (folder / "queries.jsonl").unlink()
@@ -97,8 +97,8 @@ def test_mates_are_rows(folder: Path) -> None:
     assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [0, 3]}
 
 
-def test_vocabularies(corpus: Corpus) -> None:
-    """Queries know words of documents and of training queries; the exact-match part only the documents'."""
+def test_vocabularies_have_the_expected_words(corpus: Corpus) -> None:
+    """The query side has words of documents and training queries; the lexical part has words of documents only."""
     model = build_features(corpus, ModelSettings(latent="learned")).model
     assert "duplicate" in list(model.query.words.words)
     assert "duplicate" not in list(model.document.words.words)
@@ -106,17 +106,17 @@ def test_vocabularies(corpus: Corpus) -> None:
     assert list(model.document.words.words) == sorted(model.document.words.words)
 
 
-def test_two_vocabularies_are_those_of_each_side(corpus: Corpus) -> None:
-    """Words and idf of a side are of its own texts alone; words of both are in both, and match exactly."""
+def test_two_vocabularies_have_the_words_of_one_side_each(corpus: Corpus) -> None:
+    """Each side has the words and idf of its own texts; words of both match in the lexical part."""
     settings = ModelSettings(latent="learned", vocabularies="two")
     model = build_features(corpus, settings).model
-    asked, told = list(model.query.words.words), list(model.document.words.words)
+    query_words, document_words = list(model.query.words.words), list(model.document.words.words)
     trained = {w for q in corpus.collection.queries or [] for w in q.text.split() if q.id != "q3"}
-    assert set(asked) == trained
-    assert list(model.sparse.words.words) == told
+    assert set(query_words) == trained
+    assert list(model.sparse.words.words) == document_words
     assert model.query.idf[-1] == np.float32(1 + np.log(1 + 2))
     assert model.document.idf[-1] == np.float32(1 + np.log(1 + 6))
-    assert model.document.idf[told.index("files")] == np.float32(1 + np.log(7 / 4))
+    assert model.document.idf[document_words.index("files")] == np.float32(1 + np.log(7 / 4))
 
 
 def test_most_frequent_words_are_kept(corpus: Corpus) -> None:
@@ -131,8 +131,8 @@ def test_most_frequent_words_are_kept(corpus: Corpus) -> None:
     assert len(model.sparse.words) > 10
 
 
-def test_one_vocabulary_knows_the_words_of_both_sides(corpus: Corpus) -> None:
-    """With one table a word that only queries hold has a row too; the exact-match part stays as it was."""
+def test_one_vocabulary_has_the_words_of_both_sides(corpus: Corpus) -> None:
+    """With one table, words of queries only have a row too; the lexical part does not change."""
     model = build_features(corpus, ModelSettings(latent="learned", tied=True)).model
     apart = build_features(corpus, ModelSettings(latent="learned")).model
     assert list(model.query.words.words) == list(model.document.words.words)
@@ -141,7 +141,7 @@ def test_one_vocabulary_knows_the_words_of_both_sides(corpus: Corpus) -> None:
     np.testing.assert_array_equal(model.query.idf, model.document.idf)
 
 
-def test_a_recipe_may_use_some_fields_only(corpus: Corpus) -> None:
+def test_a_recipe_can_select_text_fields(corpus: Corpus) -> None:
     for fields in ("each", "joined"):
         features = build_features(
             corpus, ModelSettings(fields=fields, latent="learned", sources=("title",))
@@ -150,7 +150,7 @@ def test_a_recipe_may_use_some_fields_only(corpus: Corpus) -> None:
         assert features.model.columns([document]) == [[document["title"]]]
         assert features.model.settings["query_fields"] == ["title"]
         titles = corpus.counts.columns[corpus.sources.index("title")]
-        np.testing.assert_array_equal(features.counted[0].values, titles.values)
+        np.testing.assert_array_equal(features.field_counts[0].values, titles.values)
         assert len(features.model.sparse.words) == len(np.unique(titles.indices))
     with pytest.raises(
         TrainingError, match=r"model\.sources: no text field 'name'; there are: title"
@@ -159,7 +159,7 @@ def test_a_recipe_may_use_some_fields_only(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("fields", ["each", "joined"])
-def test_matrices_fit_together(fields: str, corpus: Corpus) -> None:
+def test_matrices_have_matching_shapes(fields: str, corpus: Corpus) -> None:
     settings = ModelSettings(
         fields=fields, latent="learned", trigrams="on", match="bm25", phrases=True, buckets=2
     )
@@ -178,9 +178,9 @@ def test_matrices_fit_together(fields: str, corpus: Corpus) -> None:
         "print",
         "sort",
     ]
-    # Every document's own title, once; the empty one has none.
-    assert np.diff(features.own.indptr).tolist() == [1, 1, 0, 1, 1, 1]
-    # "rename copy files" holds the phrase "copy files".
+    # Each document has its own title once; the empty title is no phrase.
+    assert np.diff(features.document_phrases.indptr).tolist() == [1, 1, 0, 1, 1, 1]
+    # "rename copy files" contains the phrase "copy files".
     assert features.query_phrases.csr().toarray().tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
 
 
@@ -192,7 +192,7 @@ def test_counting_does_not_depend_on_processes(folder: Path) -> None:
         np.testing.assert_array_equal(a.csr().toarray(), b.csr().toarray())
 
 
-def test_trigrams_pay_for_short_queries_only(corpus: Corpus) -> None:
+def test_auto_uses_trigrams_for_short_queries_only(corpus: Corpus) -> None:
     short = build_features(corpus, ModelSettings(latent="learned", trigrams="auto"))
     assert len(short.model.query.trigrams) > 0
     off = build_features(corpus, ModelSettings(latent="learned", trigrams="off"))

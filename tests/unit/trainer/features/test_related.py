@@ -29,7 +29,7 @@ def collection(tmp_path: Path) -> Collection:
 
 
 def test_nearest_words_of_words_and_bigrams(collection: Collection) -> None:
-    """Their own words left out; coefficients as by hand; ties to the more frequent, then by the alphabet."""
+    """Own words are left out, coefficients equal hand-computed ones, ties go to the more frequent word."""
     spock, trek = related(collection, ["Spock", "Star Trek"], top=3)
     assert (spock.term, spock.occurs) == ("spock", 1)
     assert [(n.word, n.dice) for n in spock.nearest] == [
@@ -46,7 +46,9 @@ def test_nearest_words_of_words_and_bigrams(collection: Collection) -> None:
     assert trek.as_dict()["nearest"][0] == {"word": "klingon", "dice": 1.0}
 
 
-def test_fewer_frequent_words_and_nearer_contexts(collection: Collection) -> None:
+def test_fewer_frequent_words_and_sentence_contexts_change_neighbours(
+    collection: Collection,
+) -> None:
     (spock,) = related(collection, ["spock"], frequent_words=2)
     assert [n.word for n in spock.nearest] == ["star", "the"]
     (spock,) = related(collection, ["spock"], context="sentence", top=2)
@@ -54,14 +56,14 @@ def test_fewer_frequent_words_and_nearer_contexts(collection: Collection) -> Non
 
 
 @pytest.mark.parametrize(
-    ("term", "said"),
+    ("term", "message"),
     [
-        ("vulcan", "'vulcan' stands in no document"),
-        ("trek star", "'trek star' stands in no document"),
+        ("vulcan", "'vulcan' occurs in no document"),
+        ("trek star", "'trek star' occurs in no document"),
         ("the star trek", "neither a word nor a 2-gram; it is cut into the, star, trek"),
         ("--", "'--' is neither a word nor a 2-gram"),
     ],
 )
-def test_what_cannot_be_asked_is_said(collection: Collection, term: str, said: str) -> None:
-    with pytest.raises(CollectionError, match=said):
+def test_an_unknown_term_is_refused(collection: Collection, term: str, message: str) -> None:
+    with pytest.raises(CollectionError, match=message):
         related(collection, [term])

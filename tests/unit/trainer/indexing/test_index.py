@@ -18,17 +18,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank.bundle import Bundle, list_bundles, open_bundle, write_bundle
 from fullrank.bundle import write as publish
-from fullrank.bundle.catalog import Bundle, list_bundles, open_bundle, write_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
+from fullrank.progress import Reporter
+from fullrank.workers import Worker
 from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, WORDS, planted_model
-from trainer import encoders
+from trainer.indexing import encoders
 from trainer.indexing import index as indexing
 from trainer.indexing.index import index
-from trainer.progress import Reporter
 
 QUIET = Reporter(quiet=True)
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[4]
 COUNT = 83
 
 
@@ -74,13 +75,13 @@ def corpus(folder: Path, content: list[str], name: str = "corpus.jsonl") -> Path
 
 @pytest.fixture(scope="module")
 def straight(bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    """The corpus in order, in one batch, in this process."""
+    """Index the corpus in order, in one batch, in this process."""
     folder = tmp_path_factory.mktemp("straight")
     path = corpus(folder, lines())
     return open_bundle(index(bundle, path, folder / "out", processes=1, reporter=QUIET).path)
 
 
-def test_it_is_the_model_over_other_documents(straight: Bundle, bundle: Path) -> None:
+def test_indexing_encodes_new_documents_with_the_same_model(straight: Bundle, bundle: Path) -> None:
     parent = open_bundle(bundle)
     given = [json.loads(line) for line in lines()]
     assert straight.name == "planted"
@@ -90,7 +91,7 @@ def test_it_is_the_model_over_other_documents(straight: Bundle, bundle: Path) ->
         [{"title": item["title"], "text": item["text"]} for item in given]
     )
     for name in ("dense", "indptr", "indices", "weights", "bias"):
-        np.testing.assert_array_equal(getattr(straight.encoded, name), getattr(expected, name))
+        np.testing.assert_array_equal(straight.encoded.arrays()[name], expected.arrays()[name])
     for name, entry in parent.manifest.files.items():
         if name.startswith("model/"):
             assert straight.manifest.files[name] == entry
@@ -107,10 +108,10 @@ def test_it_is_the_model_over_other_documents(straight: Bundle, bundle: Path) ->
     ("batch", "processes"), [(1, 1), (7, 1), (83, 4), (10, 3), (40, 2), (4096, 2)]
 )
 @pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
-def test_however_it_is_fed_the_bundle_is_the_same(
+def test_batches_and_processes_do_not_change_the_bundle(
     batch: int, processes: int, name: str, straight: Bundle, bundle: Path, tmp_path: Path
 ) -> None:
-    """Shuffled lines, batches, worker processes, gzip: equal files, equal id."""
+    """Shuffled lines, batches, worker processes and gzip give equal files and an equal id."""
     path = corpus(tmp_path, random.Random(batch).sample(lines(), COUNT), name)
     result = index(
         bundle, path, tmp_path / "out", "other", batch=batch, processes=processes, reporter=QUIET
@@ -122,10 +123,10 @@ def test_however_it_is_fed_the_bundle_is_the_same(
     assert (found.name, found.version) == ("other", result.path.name)
 
 
-def test_the_index_too_is_the_same(
+def test_the_search_index_is_the_same_for_any_batch_size(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is built from the documents on disk, whatever batches they came in."""
+    """The index is built from the documents on disk, so batches do not matter."""
     monkeypatch.setattr(publish, "INDEXED_FROM", COUNT)
     found = []
     for batch, processes in ((COUNT, 1), (9, 2)):
@@ -139,17 +140,15 @@ def test_the_index_too_is_the_same(
     assert {"index/codes.npy", "index/cells.faiss"} <= first.manifest.files.keys()
 
 
-def test_the_card_of_the_training_stays_when_it_is_indexed_again(
-    straight: Bundle, tmp_path: Path
-) -> None:
+def test_the_training_card_survives_repeated_indexing(straight: Bundle, tmp_path: Path) -> None:
     path = corpus(tmp_path, lines(9))
     again = open_bundle(index(straight.path, path, tmp_path / "out", reporter=QUIET).path)
     assert again.card["parent"] == straight.version
     assert again.card["trained"] == {"recipe": {"name": "planted"}, "seed": 7}
 
 
-def test_golden_queries_are_those_that_are_asked(bundle: Path, tmp_path: Path) -> None:
-    """Where they are given, as a file or in a folder; drawn by a seed, empty ones left out."""
+def test_given_queries_become_golden_queries(bundle: Path, tmp_path: Path) -> None:
+    """Queries come from a file or a folder, are drawn by a seed, and empty ones are left out."""
     path = corpus(tmp_path, lines(9))
     asked = [f"apple bread {i}" for i in range(100)]
     items = [json.dumps({"_id": str(i), "text": text}) for i, text in enumerate([*asked, " "])]
@@ -172,12 +171,12 @@ def test_golden_queries_are_those_that_are_asked(bundle: Path, tmp_path: Path) -
         ([], "no documents"),
         (
             [*lines(5), lines(5)[2]],
-            "corpus.jsonl:6: field '_id': 'd00002' already stands in line 3",
+            "corpus.jsonl:6: field '_id': 'd00002' is already the id of line 3",
         ),
         ([*lines(5), '{"_id": " "}'], "corpus.jsonl:6: field '_id': empty"),
     ],
 )
-def test_a_corpus_that_is_refused_leaves_nothing(
+def test_a_malformed_corpus_leaves_no_bundle(
     content: list[str], reason: str, bundle: Path, tmp_path: Path
 ) -> None:
     path = corpus(tmp_path / "in", content)
@@ -187,7 +186,9 @@ def test_a_corpus_that_is_refused_leaves_nothing(
 
 
 @pytest.mark.parametrize("name", ["A", "", "../x"])
-def test_a_name_that_cannot_work_is_refused_first(name: str, bundle: Path, tmp_path: Path) -> None:
+def test_a_bad_bundle_name_is_refused_before_reading(
+    name: str, bundle: Path, tmp_path: Path
+) -> None:
     with pytest.raises(BundleError, match="cannot name a bundle"):
         index(bundle, tmp_path / "absent", tmp_path / "out", name, reporter=QUIET)
 
@@ -203,7 +204,7 @@ def test_a_damaged_model_is_refused(bundle: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_an_interrupt_half_way_leaves_nothing(
+def test_an_interrupted_indexing_leaves_no_bundle(
     error: type[BaseException], bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, calls = indexing._batches, 0
@@ -224,32 +225,30 @@ def test_an_interrupt_half_way_leaves_nothing(
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
-def test_a_worker_that_dies_is_said(
+def test_a_dead_worker_is_reported(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = encoders.Worker.start
+    class Dead(Worker):
+        def __init__(self, target: str, task: str) -> None:
+            super().__init__(target, task)
+            self.kill()
 
-    def start(module: str) -> encoders.Worker:
-        worker = real(module)
-        worker.process.kill()
-        return worker
-
-    monkeypatch.setattr(encoders.Worker, "start", start)
+    monkeypatch.setattr(encoders, "Worker", Dead)
     path = corpus(tmp_path / "in", lines())
-    with pytest.raises(FullrankError, match="a process that encodes documents died"):
+    with pytest.raises(FullrankError, match=r"encodes documents \(pid \d+\) was killed by SIGKILL"):
         index(bundle, path, tmp_path / "out", batch=10, processes=2, reporter=QUIET)
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
 
 
 class Peaks(Reporter):
-    """Notes the most memory between one event and the next."""
+    """Records the peak memory between two events."""
 
     def __init__(self) -> None:
         super().__init__(quiet=True)
         self.after: dict[str, int] = {}
         self._last = "beginning"
 
-    def say(self, event: str, **figures: object) -> None:
+    def log(self, event: str, **figures: object) -> None:
         self.after[self._last] = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
         self._last = str(figures.get("part", event))
@@ -267,7 +266,7 @@ def peaks(count: int, bundle: Path, folder: Path) -> dict[str, int]:
 
 
 def test_memory_does_not_grow_with_the_documents(bundle: Path, tmp_path: Path) -> None:
-    """Reading and checking takes the ids, encoding and writing next to nothing."""
+    """Reading and checking needs memory for the ids, encoding and writing almost none."""
     peaks(100, bundle, tmp_path / "warm")
     few, many = (peaks(n, bundle, tmp_path / str(n)) for n in (500, 3000))
     assert many["beginning"] - few["beginning"] < 2500 * 500
@@ -275,10 +274,10 @@ def test_memory_does_not_grow_with_the_documents(bundle: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_killed_half_way_nothing_is_visible(
+def test_a_killed_indexing_leaves_no_visible_bundle(
     how: signal.Signals, bundle: Path, tmp_path: Path
 ) -> None:
-    """And after Ctrl-C nothing is left at all; the workers end with their parent in any case."""
+    """After Ctrl-C no file is left, and the workers end with their parent."""
     many = [f'{{"_id": "d{i:06}", "text": "apple bread"}}' for i in range(100_000)]
     path, out = corpus(tmp_path / "in", many), tmp_path / "out"
     arguments = ["index", bundle, path, "--out", out, "--batch", "50", "--processes", "2"]
@@ -297,9 +296,9 @@ def test_killed_half_way_nothing_is_visible(
     workers = children(process.pid)
     assert len(workers) == 2
     process.send_signal(how)
-    _, said = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=60)
     assert process.returncode == (130 if how == signal.SIGINT else -9)
-    assert "Traceback" not in said
+    assert "Traceback" not in output
     if how == signal.SIGINT:
         assert not list(out.iterdir())
     else:

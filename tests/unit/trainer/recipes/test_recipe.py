@@ -1,4 +1,4 @@
-"""Recipes: every shipped one parses, every value finds its type, and what cannot be meant is refused by name."""
+"""Recipes: all shipped ones are valid, values get the type of their setting, errors name the setting."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ import pytest
 
 from fullrank.errors import RecipeError
 from trainer.recipes.recipe import SECTIONS, load_recipe, parse_recipe, recipe_names
+from trainer.systems.registry import validate
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_shipped_recipes_parse(name: str) -> None:
+def test_every_shipped_recipe_is_valid(name: str) -> None:
     recipe = load_recipe(name)
     assert recipe.name == name
     assert recipe.about.endswith(".")
+    assert len(recipe.about) <= 55  # the list fits into 80 columns
+    validate(recipe)
     for overrides in recipe.auto.trials:
         assert recipe.override(overrides.split(",")).name == name
     facts = json.loads(json.dumps(recipe.as_dict(), allow_nan=False))
@@ -23,7 +26,7 @@ def test_shipped_recipes_parse(name: str) -> None:
     assert set(facts) == {"name", "about", "system", "paper", *SECTIONS}
 
 
-def test_the_family_is_there() -> None:
+def test_the_linear_recipes_exist() -> None:
     assert {
         "auto", "bm25", "diagonal", "fielded", "lsi", "lsi-tfidf", "ssi", "ssi-diagonal",
         "ssi-frequent", "ssi-tied", "tfidf",
@@ -46,15 +49,22 @@ def test_the_family_is_there() -> None:
         ("train.seconds=7.5", "train", "seconds", 7.5),
         ("auto.seconds=7", "auto", "seconds", 7.0),
         ("trials=alpha=0.1;alpha=0.2,k1=2", "auto", "trials", ("alpha=0.1", "alpha=0.2,k1=2")),
+        ("trials=alpha=0.1,k1=2", "auto", "trials", ("alpha=0.1,k1=2",)),
+        ("sources=title,text", "model", "sources", ("title", "text")),
+        ("sources=title;text", "model", "sources", ("title", "text")),
+        ("mixed.recipes=clicked,bm25 k1=2", "mixed", "recipes", ("clicked", "bm25 k1=2")),
+        ("mixed.recipes=ssi rates=1,2;bm25", "mixed", "recipes", ("ssi rates=1,2", "bm25")),
     ],
 )
-def test_override_of_every_type(override: str, section: str, key: str, wanted: object) -> None:
+def test_an_override_is_converted_to_the_type_of_its_setting(
+    override: str, section: str, key: str, wanted: object
+) -> None:
     found = getattr(getattr(load_recipe("ssi").override([override]), section), key)
     assert found == wanted
     assert type(found) is type(wanted)
 
 
-def test_toml_gives_what_set_gives() -> None:
+def test_toml_and_overrides_give_the_same_recipe() -> None:
     text = """
         about = "x"
         [model]
@@ -70,7 +80,6 @@ def test_toml_gives_what_set_gives() -> None:
     """
     recipe = parse_recipe("mine", text)
     same = parse_recipe("mine", 'about = "x"').override(["match=tfidf"])
-    # One by one would pass through states that are refused: latent without a loss.
     same = same.override(
         ["loss=margin", "latent=learned", "dimension=7", "alpha=1", "tied=true", "rates=1,0.5",
          "trials=k1=1;k1=2"]
@@ -93,27 +102,27 @@ def test_later_overrides_win_and_the_original_stays() -> None:
         ("train.dimension=3", r"unknown setting 'train\.dimension'"),
         ("nowhere.dimension=3", r"unknown setting 'nowhere\.dimension'"),
         ("seconds=3", r"ambiguous \(train, auto\) setting 'seconds'"),
-        ("dimension=3.5", r"model\.dimension: '3\.5' is not a int"),
-        ("dimension=many", r"model\.dimension: 'many' is not a int"),
-        ("dimension=", r"model\.dimension: '' is not a int"),
+        ("dimension=3.5", r"model\.dimension: '3\.5' is not a whole number"),
+        ("dimension=many", r"model\.dimension: 'many' is not a whole number"),
+        ("dimension=", r"model\.dimension: '' is not a whole number"),
         ("dimension=0", r"model\.dimension: 0 is not between 1 and 4096"),
-        ("alpha=half", r"model\.alpha: 'half' is not a float"),
+        ("alpha=half", r"model\.alpha: 'half' is not a number"),
         ("alpha=1.5", r"model\.alpha: 1\.5 is not between 0 and 1"),
         ("alpha=nan", r"model\.alpha: nan is not between 0 and 1"),
-        ("tied=yes", r"model\.tied: 'yes' is not a bool"),
-        ("match=BM25", r"model\.match: 'BM25' is none of tfidf, bm25, none"),
-        ("latent=deep", r"model\.latent: 'deep' is none of none, learned, lsi"),
-        ("fields=title", r"model\.fields: 'title' is none of each, joined"),
-        ("trigrams=true", r"model\.trigrams: 'true' is none of on, off, auto"),
-        ("diagonal=0", r"model\.diagonal: '0' is none of identity, learned"),
-        ("loss=hinge", r"train\.loss: 'hinge' is none of none, margin, softmax"),
-        ("rates=0.1,fast", r"train\.rates: '0\.1,fast' is not a tuple"),
+        ("tied=yes", r"model\.tied: 'yes' is not true or false"),
+        ("match=BM25", r"model\.match: 'BM25' is not one of tfidf, bm25, none"),
+        ("latent=deep", r"model\.latent: 'deep' is not one of none, learned, lsi"),
+        ("fields=title", r"model\.fields: 'title' is not one of each, joined"),
+        ("trigrams=true", r"model\.trigrams: 'true' is not one of on, off, auto"),
+        ("diagonal=0", r"model\.diagonal: '0' is not one of identity, learned"),
+        ("loss=hinge", r"train\.loss: 'hinge' is not one of none, margin, softmax"),
+        ("rates=0.1,fast", r"train\.rates: '0\.1,fast' is not a list"),
         ("rates=", r"train\.rates: the margin loss needs at least one rate"),
         ("layers=8", r"model\.layers and model\.cosine need .* softmax"),
         ("members=0", r"train\.members: 0 is not between"),
         ("clicked=on", r"model\.clicked needs train\.loss softmax"),
         ("layers=8,0", r"model\.layers: 0 is not between"),
-        ("layers=8.5", r"model\.layers: '8\.5' is not a tuple"),
+        ("layers=8.5", r"model\.layers: '8\.5' is not a list"),
         ("skip=true", r"model\.skip: the last of model\.layers must be as wide"),
         ("loss=none", r"latent = learned needs train\.loss"),
         ("buckets=-1", r"model\.buckets: -1 is not between"),
@@ -125,9 +134,9 @@ def test_later_overrides_win_and_the_original_stays() -> None:
         ("rates=0.1,-1", r"train\.rates: -1\.0 is not between"),
     ],
 )
-def test_refused_overrides(override: str, message: str) -> None:
+def test_a_bad_override_is_refused(override: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        load_recipe("ssi").override([override])
+        validate(load_recipe("ssi").override([override]))
 
 
 @pytest.mark.parametrize(
@@ -137,9 +146,9 @@ def test_refused_overrides(override: str, message: str) -> None:
         (["latent=none", "diagonal=learned", "loss=none"], r"diagonal = learned needs train\.loss"),
     ],
 )
-def test_refused_together(overrides: list[str], message: str) -> None:
+def test_settings_that_do_not_go_together_are_refused(overrides: list[str], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        load_recipe("ssi").override(overrides)
+        validate(load_recipe("ssi").override(overrides))
 
 
 @pytest.mark.parametrize(
@@ -149,23 +158,23 @@ def test_refused_together(overrides: list[str], message: str) -> None:
         ("[modle]\n", r"recipe mine: unknown section 'modle'"),
         ("model = 3", r"recipe mine: model is not a section"),
         ("[model]\ndimensions = 3", r"unknown setting 'model\.dimensions'"),
-        ("[model]\ndimension = 3.5", r"model\.dimension: 3\.5 is not a int"),
-        ("[model]\ndimension = true", r"model\.dimension: True is not a int"),
-        ("[model]\nalpha = true", r"model\.alpha: True is not a float"),
-        ("[model]\ntied = 1", r"model\.tied: 1 is not a bool"),
-        ("[model]\nmatch = 3", r"model\.match: 3 is not a str"),
-        ("[model]\nmatch = ['tfidf']", r"model\.match: \['tfidf'\] is not a str"),
+        ("[model]\ndimension = 3.5", r"model\.dimension: 3\.5 is not a whole number"),
+        ("[model]\ndimension = true", r"model\.dimension: True is not a whole number"),
+        ("[model]\nalpha = true", r"model\.alpha: True is not a number"),
+        ("[model]\ntied = 1", r"model\.tied: 1 is not true or false"),
+        ("[model]\nmatch = 3", r"model\.match: 3 is not a text"),
+        ("[model]\nmatch = ['tfidf']", r"model\.match: \['tfidf'\] is not a text"),
         ("[model]\nlatent = 'learned'\n[train]\nloss = 'margin'\nrates = []", "at least one rate"),
-        ("[train]\nrates = 3", r"train\.rates: 3 is not a tuple"),
-        ("[auto]\ntrials = 3", r"auto\.trials: 3 is not a tuple"),
+        ("[train]\nrates = 3", r"train\.rates: 3 is not a list"),
+        ("[auto]\ntrials = 3", r"auto\.trials: 3 is not a list"),
     ],
 )
-def test_refused_files(text: str, message: str) -> None:
+def test_a_recipe_file_with_a_bad_setting_is_refused(text: str, message: str) -> None:
     with pytest.raises(RecipeError, match=message):
-        parse_recipe("mine", text)
+        validate(parse_recipe("mine", text))
 
 
-def test_a_file_by_path(tmp_path: Path) -> None:
+def test_a_recipe_can_be_loaded_by_path(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[model]\nmatch = 'bm25'\n", "utf-8")
     recipe = load_recipe(path)
@@ -177,6 +186,6 @@ def test_a_file_by_path(tmp_path: Path) -> None:
         load_recipe(tmp_path / "absent.toml")
 
 
-def test_an_unknown_name_lists_what_there_is() -> None:
+def test_an_unknown_recipe_lists_the_known_ones() -> None:
     with pytest.raises(RecipeError, match=r"no recipe 'magic'; there are: auto, .*bm25, .*\.toml"):
         load_recipe("magic")

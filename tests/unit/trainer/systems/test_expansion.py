@@ -1,4 +1,4 @@
-"""Query expansion as a recipe: trials share the index, and what cannot be expanded is refused."""
+"""Query expansion as a recipe: trials share the index, and unsuitable settings are refused."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.bundle.catalog import open_bundle
+from fullrank.bundle import open_bundle
 from fullrank.errors import RecipeError
+from fullrank.progress import Reporter
 from tests.planted import write_planted
-from trainer.progress import Reporter
 from trainer.train import train
 
 QUIET = Reporter(quiet=True)
 
 
 def test_the_weight_and_the_number_are_chosen_on_validation(tmp_path: Path) -> None:
-    """Whatever wins is no worse than tf-idf, which is the first trial."""
+    """The best trial is no worse than tf-idf, which is the first trial."""
     collection = write_planted(tmp_path / "collection")
     result = train(
         collection, tmp_path / "out", "m", recipe="query-expansion", threads=1, reporter=QUIET
@@ -30,9 +30,9 @@ def test_the_weight_and_the_number_are_chosen_on_validation(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("override", ["buckets=3", "latent=lsi", "loss=margin"])
-def test_what_has_no_words_to_add_is_refused(tmp_path: Path, override: str) -> None:
+def test_query_expansion_without_words_to_add_is_refused(tmp_path: Path, override: str) -> None:
     collection = write_planted(tmp_path / "collection")
-    with pytest.raises(RecipeError, match="query expansion is of words"):
+    with pytest.raises(RecipeError, match="query expansion adds words"):
         train(
             collection,
             tmp_path / "out",

@@ -1,4 +1,4 @@
-"""A mix of two recipes: the weighted sum of their scores, each fitted once, and what cannot be mixed."""
+"""A mix of two recipes: weighted scores, each part fitted once, and errors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.models.mixed import MixedModel
 from fullrank.models.registry import load_model
+from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.progress import Reporter
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear import system as linear
+from trainer.systems.registry import validate
 from trainer.train import Trainer
 
 QUIET = Reporter(quiet=True)
@@ -36,15 +37,15 @@ def mix(first: str, second: str, *more: str) -> Recipe:
     )
 
 
-def test_scores_are_the_weighted_sum(trainer: Trainer) -> None:
-    """A bias and phrases among them; every part is counted once."""
+def test_the_score_is_the_weighted_sum_of_both_parts(trainer: Trainer) -> None:
+    """Each part counts once, a bias and phrases included."""
     fielded = "fielded dimension=4 epochs=2 batch=32 candidates=30"
     rows = np.arange(0, 60, 7)
     scores = []
     for recipe in (load_recipe("fielded").override(fielded.split()[1:]), load_recipe("bm25")):
-        found = trainer.training.loop(recipe, 0, 0.0).fitted
+        found = trainer.fit(recipe, 0, 0.0).fitted
         scores.append(Retriever(found.documents).scores(found.encode(rows)))
-    found = trainer.training.loop(mix(fielded, "bm25", "alpha=0.3"), 0, 0.0).fitted
+    found = trainer.fit(mix(fielded, "bm25", "alpha=0.3"), 0, 0.0).fitted
     mixed = Retriever(found.documents).scores(found.encode(rows))
     np.testing.assert_allclose(mixed, 0.3 * scores[0] + 0.7 * scores[1], rtol=1e-4, atol=1e-4)
     assert found.documents.bias.any()
@@ -78,20 +79,20 @@ def test_a_search_fits_each_part_once(trainer: Trainer, monkeypatch: pytest.Monk
         ("tfidf", "absent", "no recipe 'absent'"),
     ],
 )
-def test_what_cannot_be_mixed_is_refused(
+def test_recipes_that_cannot_be_mixed_are_refused(
     trainer: Trainer, first: str, second: str, message: str
 ) -> None:
     with pytest.raises(RecipeError, match=message):
-        trainer.training.loop(mix(first, second), 0, 0.0)
+        trainer.fit(mix(first, second), 0, 0.0)
 
 
-def test_a_mix_is_of_two() -> None:
-    with pytest.raises(RecipeError, match="a mix is of two recipes"):
-        load_recipe("cross-language-mixed").override(["mixed.recipes=tfidf"])
+def test_a_mix_needs_exactly_two_recipes() -> None:
+    with pytest.raises(RecipeError, match="name two recipes"):
+        validate(load_recipe("cross-language-mixed").override(["mixed.recipes=tfidf"]))
 
 
-def test_parts_that_do_not_fit_are_refused(trainer: Trainer) -> None:
-    model = trainer.training.loop(mix("tfidf", "bm25"), 0, 0.0).fitted.model
+def test_malformed_model_parts_are_refused(trainer: Trainer) -> None:
+    model = trainer.fit(mix("tfidf", "bm25"), 0, 0.0).fitted.model
     parts = model.parts()
     assert load_model(parts).config == parts.config
     broken = Parts({**parts.config, "weights": [1.0]}, parts.arrays, parts.strings)

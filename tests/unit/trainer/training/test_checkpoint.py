@@ -1,4 +1,4 @@
-"""Checkpoints: whole or absent, and only of the run that asks."""
+"""Checkpoints are complete or absent, and belong to one run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FACTS = {"identity": "me", "epoch": 3, "best_map": 0.25, "history": [{"loss": 1.
 
 
 def example() -> Checkpoint:
-    """Every dtype that a fit has, and an empty array."""
+    """A checkpoint with every dtype of a fit, and an empty array."""
     arrays = {
         "now.U": np.arange(12, dtype=np.float32).reshape(3, 4),
         "state.scale": np.array([1e-300, np.pi]),
@@ -24,7 +24,7 @@ def example() -> Checkpoint:
     return Checkpoint(FACTS, arrays)
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_a_checkpoint_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "er" / "0.npz"
     save(path, example())
     found = load(path, identity="me")
@@ -37,17 +37,19 @@ def test_round_trip(tmp_path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == ["0.npz"]
 
 
-def test_absent_is_none(tmp_path: Path) -> None:
+def test_loading_a_missing_checkpoint_returns_none(tmp_path: Path) -> None:
     assert load(tmp_path / "0.npz", identity="me") is None
 
 
-def test_another_run_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     save(tmp_path / "0.npz", example())
     with pytest.raises(TrainingError, match="another recipe, seed or collection; train without"):
         load(tmp_path / "0.npz", identity="you")
 
 
-def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_keeps_the_old_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "0.npz"
     save(path, example())
 
@@ -61,7 +63,7 @@ def test_a_failed_save_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def damaged(whole: bytes) -> list[bytes]:
-    """Ways a file can be broken."""
+    """Return damaged versions of a file."""
     middle = len(whole) // 2
     flipped = bytearray(whole)
     flipped[whole.index(b"NUMPY") + 200] ^= 0xFF
@@ -80,7 +82,7 @@ def damaged(whole: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("kind", range(7))
-def test_damage_is_refused_by_name(tmp_path: Path, kind: int) -> None:
+def test_a_damaged_checkpoint_is_named(tmp_path: Path, kind: int) -> None:
     path = tmp_path / "0.npz"
     save(path, example())
     path.write_bytes(damaged(path.read_bytes())[kind])

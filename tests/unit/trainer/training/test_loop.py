@@ -1,4 +1,4 @@
-"""The fitting loop: the best epoch is kept, an interruption costs nothing, what cannot be learned from is refused."""
+"""The training loop: early stopping, resuming after an interruption, and errors."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
+from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.features.corpus import Corpus, Pairs, count_collection
-from trainer.features.data import Features, build_features
-from trainer.progress import Reporter
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear import learner as learner_module
 from trainer.systems.linear import softmax
-from trainer.systems.linear.parameters import Parameters
+from trainer.systems.linear.parameters import Parameters, start
 from trainer.systems.linear.system import learner_of
 from trainer.training import loop as module
 from trainer.training.checkpoint import load
-from trainer.training.loop import Interrupted, Run, identity_of
+from trainer.training.loop import Interrupted, TrainingRun, identity_of
 from trainer.training.validation import Validation, validation
 
 SMALL = ["dimension=6", "epochs=5", "patience=5", "valid_queries=0"]
@@ -73,14 +73,14 @@ def features(corpus: Corpus) -> Callable[[Recipe], Features]:
 
 
 class Watching(Reporter):
-    """A reporter that keeps what it was told, and calls back on every epoch."""
+    """A reporter that stores its events and calls back on every epoch."""
 
     def __init__(self, on_epoch: Callable[[int], None] | None = None) -> None:
         super().__init__(io.StringIO())
         self.events: list[tuple[str, dict[str, Any]]] = []
         self._on_epoch = on_epoch
 
-    def say(self, event: str, **figures: Any) -> None:
+    def log(self, event: str, **figures: Any) -> None:
         self.events.append((event, figures))
         if event == "epoch" and self._on_epoch is not None:
             self._on_epoch(figures["epoch"])
@@ -88,7 +88,7 @@ class Watching(Reporter):
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a fit left behind."""
+    """The outcome of a fit."""
 
     parameters: Parameters
     epoch: int
@@ -104,7 +104,7 @@ def run(
         "seed": 1, "fingerprint": "data", "reporter": Reporter(quiet=True), "path": path,
         "resume": False,
     }  # fmt: skip
-    given = Run(recipe, valid, **{**usual, **changes})
+    given = TrainingRun(recipe, valid, **{**usual, **changes})
     learner = learner_of(features, recipe, np.random.default_rng(given.seed))
     facts = given.learn(learner)
     best = facts["best_epoch"]
@@ -113,7 +113,7 @@ def run(
 
 
 def assert_same(a: Outcome, b: Outcome) -> None:
-    """Bit for bit, history apart from its seconds."""
+    """Compare all bits; the history without its seconds."""
     for (name, array), (_, other) in zip(a.parameters.arrays(), b.parameters.arrays(), strict=True):
         np.testing.assert_array_equal(array, other, err_msg=name)
     assert (a.epoch, a.valid_map) == (b.epoch, b.valid_map)
@@ -123,7 +123,7 @@ def assert_same(a: Outcome, b: Outcome) -> None:
 
 
 def interrupt(at: int) -> Callable[[int], None]:
-    """Ctrl-C, by a real signal, at the end of an epoch."""
+    """Send Ctrl-C as a real signal at the end of an epoch."""
 
     def press(epoch: int) -> None:
         if epoch == at:
@@ -133,10 +133,10 @@ def interrupt(at: int) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_resuming_equals_never_stopping(
+def test_a_resumed_run_equals_an_uninterrupted_one(
     name: str, features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
-    """Ctrl-C twice on the way, each time resumed: the same bits as one run."""
+    """A run that is interrupted and resumed twice has the same bits as one without interruptions."""
     recipe = RECIPES[name]
     data, path = features(recipe), tmp_path / "0.npz"
     whole = run(data, recipe, valid, tmp_path / "whole.npz")
@@ -144,7 +144,8 @@ def test_resuming_equals_never_stopping(
     handler = signal.getsignal(signal.SIGINT)
     for at in (2, 3):
         with pytest.raises(
-            Interrupted, match=rf"in epoch {at + 1}; --resume goes on after epoch {at} \(.*0\.npz\)"
+            Interrupted,
+            match=rf"in epoch {at + 1}; --resume continues after epoch {at} \(.*0\.npz\)",
         ):
             run(data, recipe, valid, path, resume=at > 2, reporter=Watching(interrupt(at)))
         stored = load(path, identity=identity_of(recipe, 1, "data"))
@@ -159,7 +160,7 @@ def test_resuming_equals_never_stopping(
         assert resumed.parameters.U is resumed.parameters.V
 
 
-def test_a_finished_run_resumes_to_its_answer(
+def test_resuming_a_finished_run_returns_its_result(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
     recipe = RECIPES["margin"]
@@ -167,7 +168,7 @@ def test_a_finished_run_resumes_to_its_answer(
     assert_same(whole, run(features(recipe), recipe, valid, tmp_path / "0.npz", resume=True))
 
 
-def test_ctrl_c_within_an_epoch_goes_back_to_the_checkpoint(
+def test_ctrl_c_within_an_epoch_resumes_from_the_last_checkpoint(
     features: Callable[[Recipe], Features],
     valid: Validation,
     tmp_path: Path,
@@ -189,12 +190,12 @@ def test_ctrl_c_within_an_epoch_goes_back_to_the_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr("trainer.systems.linear.softmax.epoch", pressed_in_the_third)
-        with pytest.raises(Interrupted, match="in epoch 3; --resume goes on after epoch 2"):
+        with pytest.raises(Interrupted, match="in epoch 3; --resume continues after epoch 2"):
             run(data, recipe, valid, path)
     assert_same(whole, run(data, recipe, valid, path, resume=True))
 
 
-def test_ctrl_c_before_any_checkpoint_says_so(
+def test_ctrl_c_before_the_first_checkpoint_says_that_there_is_none(
     features: Callable[[Recipe], Features],
     valid: Validation,
     tmp_path: Path,
@@ -207,12 +208,12 @@ def test_ctrl_c_before_any_checkpoint_says_so(
         yield 1, 1.0
 
     monkeypatch.setattr("trainer.systems.linear.softmax.epoch", pressed)
-    with pytest.raises(Interrupted, match="in epoch 1; nothing to resume yet"):
+    with pytest.raises(Interrupted, match="in epoch 1; there is no checkpoint to resume from yet"):
         run(features(recipe), recipe, valid, tmp_path / "0.npz")
     assert not (tmp_path / "0.npz").exists()
 
 
-def test_the_best_epoch_is_kept_and_staleness_stops(
+def test_the_best_epoch_wins_and_patience_stops_training(
     features: Callable[[Recipe], Features],
     valid: Validation,
     tmp_path: Path,
@@ -233,7 +234,7 @@ def test_the_best_epoch_is_kept_and_staleness_stops(
     assert (seen[1].V != seen[4].V).any()
 
 
-def test_without_validation_the_last_epoch_is_kept(
+def test_without_validation_the_last_epoch_wins(
     features: Callable[[Recipe], Features], tmp_path: Path
 ) -> None:
     recipe = RECIPES["margin"].override(["patience=1"])
@@ -241,10 +242,10 @@ def test_without_validation_the_last_epoch_is_kept(
     assert (fitted.epoch, fitted.valid_map, len(fitted.history)) == (5, None, 5)
 
 
-def test_validation_map_is_of_the_kept_parameters(
+def test_validation_map_is_that_of_the_final_parameters(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
-    """Training is seen to learn: loss falls, MAP rises to the known best answer's neighbourhood."""
+    """The loss falls and MAP rises close to the best possible one."""
     recipe = RECIPES["softmax"].override(["epochs=8"])
     fitted = run(features(recipe), recipe, valid, tmp_path / "0.npz")
     maps = [line["valid_map"] for line in fitted.history]
@@ -253,14 +254,14 @@ def test_validation_map_is_of_the_kept_parameters(
     assert fitted.history[-1]["loss"] < fitted.history[0]["loss"]
 
 
-def test_seconds_stop_between_epochs(
+def test_a_time_limit_stops_between_epochs(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
     recipe = RECIPES["softmax"].override(["epochs=1000", "train.seconds=0.000001"])
     assert len(run(features(recipe), recipe, valid, tmp_path / "0.npz").history) == 1
 
 
-def test_time_to_spare_does_not_change_the_bits(
+def test_a_generous_time_limit_does_not_change_the_bits(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
     recipe = RECIPES["softmax"]
@@ -278,7 +279,7 @@ def test_time_to_spare_does_not_change_the_bits(
         ("epochs=5", 1, "other"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(
+def test_resuming_another_runs_checkpoint_is_refused(
     change: str,
     seed: int,
     data: str,
@@ -291,7 +292,7 @@ def test_a_checkpoint_of_another_run_is_refused(
     other = recipe.override([change])
     with pytest.raises(TrainingError, match="another recipe, seed or collection"):
         run(features(other), other, valid, path, resume=True, seed=seed, fingerprint=data)
-    # The budget of time is no part of what a run is.
+    # The time limit is not part of a run's identity.
     longer = recipe.override(["train.seconds=99"])
     run(features(recipe), longer, valid, path, resume=True)
 
@@ -304,7 +305,7 @@ def test_a_damaged_checkpoint_is_refused(
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(TrainingError, match="cannot be read"):
         run(features(recipe), recipe, valid, path, resume=True)
-    run(features(recipe), recipe, valid, path)  # without --resume it is written anew
+    run(features(recipe), recipe, valid, path)  # without --resume it is overwritten
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -312,21 +313,21 @@ def test_divergence_is_refused(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
     recipe = RECIPES["margin"].override(["rates=1000", "init=100"])
-    with pytest.raises(TrainingError, match=r"diverged.*lower the rate"):
+    with pytest.raises(TrainingError, match=r"diverged.*lower train\.rate"):
         run(features(recipe), recipe, valid, tmp_path / "0.npz")
     assert not (tmp_path / "0.npz").exists()
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", ["U", "V", "D", "bias"])
-def test_one_value_that_is_not_finite_is_divergence(
+def test_a_single_infinite_value_is_divergence(
     name: str,
     features: Callable[[Recipe], Features],
     valid: Validation,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    recipe, begin = RECIPES["softmax"], learner_module.start
+    recipe, begin = RECIPES["softmax"], start
 
     def broken(*args: Any) -> Any:
         parameters = begin(*args)
@@ -343,11 +344,11 @@ def test_no_judged_pair_is_refused(
 ) -> None:
     recipe = RECIPES["softmax"]
     empty = replace(features(recipe), pairs=Pairs(np.zeros(0, np.int64), {}))
-    with pytest.raises(TrainingError, match="training split has no judged pair"):
+    with pytest.raises(TrainingError, match=r"train\.tsv: no judged pair .* --recipe bm25"):
         run(empty, recipe, valid, tmp_path / "0.npz")
 
 
-def test_progress_is_json_lines(
+def test_progress_is_printed_as_json_lines(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
     recipe, stream = RECIPES["margin"], io.StringIO()

@@ -1,4 +1,4 @@
-"""Embeddings remembered: exact round trips, and nothing else accepted."""
+"""Cached embeddings: exact round trips, and anything else is a miss."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Rows
 from fullrank.text.words import words
-from service.caching.worth import Worth
 from service.search.caching.breaker import Breaker
 from service.search.caching.cache import Embedding, EmbeddingCache, Key, normalise, pack, unpack
 from service.search.caching.redis_cache import RedisCache
@@ -25,10 +24,12 @@ def encoded(n_dense: int = 3, indices: tuple[int, ...] = (1, 4, 9), width: int =
     nnz = len(indices)
     return Encoded(
         np.linspace(-1, 1, n_dense, dtype=np.float32).reshape(1, n_dense),
-        np.array([0, nnz], np.int64),
-        np.array(indices, np.int32),
-        np.linspace(0.1, 2, nnz, dtype=np.float32),
-        width,
+        Rows(
+            np.array([0, nnz], np.int64),
+            np.array(indices, np.int32),
+            np.linspace(0.1, 2, nnz, dtype=np.float32),
+            width,
+        ),
         np.zeros(1, np.float32),
     )
 
@@ -49,11 +50,11 @@ def test_a_round_trip_is_exact(n_dense: int, indices: tuple[int, ...], width: in
     back = unpack(key("x", n_dense, width), packed(key("x", n_dense, width), row))
     assert back is not None
     for name in ("dense", "indptr", "indices", "weights", "bias"):
-        one, other = getattr(row, name), getattr(back.row, name)
+        one, other = row.arrays()[name], back.row.arrays()[name]
         assert one.dtype == other.dtype
         assert one.shape == other.shape
         assert one.tobytes() == other.tobytes()
-    assert back.row.width == width
+    assert back.row.sparse.width == width
     assert back.seconds == 0.25
 
 
@@ -79,17 +80,19 @@ def test_a_value_of_another_key_or_shape_is_a_miss() -> None:
         encoded(indices=(1, 4, 10)),
         encoded(indices=(-1, 4, 9)),
         encoded(indices=(4, 4, 9)),
-        replace(encoded(), weights=np.array([1, np.nan, 1], np.float32)),
+        replace(
+            encoded(), sparse=encoded().sparse.with_values(np.array([1, np.nan, 1], np.float32))
+        ),
         replace(encoded(), dense=np.array([[1, np.inf, 1]], np.float32)),
         replace(encoded(), bias=np.array([np.nan], np.float32)),
     ],
 )
-def test_a_well_formed_lie_never_reaches_a_kernel(row: Encoded) -> None:
+def test_a_well_formed_value_that_is_wrong_never_reaches_a_kernel(row: Encoded) -> None:
     assert unpack(key(), packed(key(), row)) is None
 
 
 @pytest.mark.parametrize("seconds", [-1.0, np.nan, np.inf])
-def test_a_time_that_cannot_be_is_a_miss(seconds: float) -> None:
+def test_an_impossible_time_is_a_miss(seconds: float) -> None:
     assert unpack(key(), packed(key(), encoded(), seconds)) is None
 
 
@@ -99,7 +102,7 @@ def test_garbage_is_a_miss(value: bytes) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.binary(max_size=100))
-def test_lengths_out_of_this_world_are_a_miss(nnz: int, length: int, rest: bytes) -> None:
+def test_impossible_lengths_are_a_miss(nnz: int, length: int, rest: bytes) -> None:
     header = struct.pack("<4s16sIIIffI", b"FRE2", key().digest, 3, 10, nnz, 0.0, 0.25, length)
     assert unpack(key(), header + rest) is None
 
@@ -117,7 +120,7 @@ def test_keys_differ_by_bundle_and_by_words() -> None:
     assert Key.of("one", "x", 1, 1).digest != Key.of("one", "x", 1, 2).digest
 
 
-def test_the_oldest_unused_embedding_goes_first() -> None:
+def test_the_least_recently_used_embedding_goes_first() -> None:
     async def scenario() -> None:
         cache = EmbeddingCache(2, Metrics())
         for text in ("one", "two"):
@@ -138,7 +141,7 @@ def test_a_cache_of_nothing_is_off() -> None:
     assert asyncio.run(cache.get(key())) is None
 
 
-def test_the_breaker_opens_tries_once_and_closes() -> None:
+def test_the_breaker_opens_makes_one_trial_and_closes() -> None:
     now = 0.0
     breaker = Breaker(max_failures=3, retry_s=5, clock=lambda: now)
     for _ in range(3):
@@ -147,7 +150,7 @@ def test_the_breaker_opens_tries_once_and_closes() -> None:
     assert not breaker.allows()
     now = 5.0
     assert breaker.allows()
-    assert not breaker.allows()  # one trial, not a rush
+    assert not breaker.allows()  # one trial, no more
     breaker.failure()
     now = 9.9
     assert not breaker.allows()
@@ -179,78 +182,54 @@ def test_the_table_is_bounded_in_bytes() -> None:
     asyncio.run(scenario())
 
 
-def test_redis_is_asked_where_encoding_takes_longer() -> None:
-    worth = Worth(gain=2)
-    short, page = ("bundle", 5), ("bundle", 15)
-    for _ in range(20):
-        for kind, seconds in ((short, 0.0001), (page, 0.01)):
-            worth.encoded(kind, seconds)
-            worth.asked(kind, 0.001)
-    assert all(worth.asks(page) for _ in range(200))
-    assert sum(worth.asks(short) for _ in range(640)) == 10  # it looks again now and then
-    assert worth.asks(("another bundle", 5))
-
-
-def test_a_redis_that_was_slow_is_asked_again() -> None:
-    worth = Worth(gain=2)
-    kind = ("bundle", 15)
-    for _ in range(100):
-        worth.encoded(kind, 0.01)
-        worth.asked(kind, 0.02)
-    assert not worth.pays(kind)
-    asked = 0
-    for _ in range(640):
-        if worth.asks(kind):
-            asked += 1
-            worth.asked(kind, 0.0003)
-    assert worth.pays(kind)
-    assert asked > 300
-
-
-def test_gain_zero_asks_for_all() -> None:
-    worth = Worth(gain=0)
-    for _ in range(100):
-        worth.encoded(("bundle", 5), 0.0)
-        worth.asked(("bundle", 5), 1.0)
-        assert worth.asks(("bundle", 5))
-
-
-def test_kinds_of_bundles_long_gone_are_forgotten() -> None:
-    worth = Worth(gain=2)
-    for i in range(5_000):
-        worth.encoded((f"bundle {i}", 5), 0.0)
-    assert len(worth._kinds) <= 1024
-
-
-def test_texts_not_worth_asking_for_do_not_use_up_the_trial_of_an_open_breaker(
+def test_redis_is_asked_only_for_long_texts_which_leave_the_trial_of_an_open_breaker_to_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        now, answers, asked = 0.0, False, 0
-        cache = RedisCache("unix:///nowhere", Metrics(), ttl_s=60, timeout_s=1, retry_s=5, gain=2)
-        cache._breaker = Breaker(retry_s=5, clock=lambda: now)
+    short, page = key("copy"), key("copy " * 1000)
 
-        async def get(*_: Any) -> None:
-            nonlocal asked
-            asked += 1
+    async def scenario() -> None:
+        now, answers, asked = 0.0, False, []
+        metrics = Metrics()
+        cache = RedisCache(
+            "unix:///nowhere",
+            metrics,
+            ttl_s=60,
+            timeout_s=1,
+            retry_s=5,
+            min_chars=page.chars,
+            clock=lambda: now,
+        )
+
+        async def get(name: str) -> None:
+            asked.append(name)
             if not answers:
                 raise ConnectionError
 
-        monkeypatch.setattr(cache._client, "get", get)
-        short, page = key("copy"), key("copy " * 1000)
-        for _ in range(20):
-            for one, seconds in ((short, 0.0001), (page, 0.01)):
-                cache._worth.encoded(one.kind, seconds)
-                cache._worth.asked(one.kind, 0.001)
+        async def put(name: str, *_: Any, **__: Any) -> None:
+            asked.append(name)
+
+        monkeypatch.setattr(cache.client, "get", get)
+        monkeypatch.setattr(cache.client, "set", put)
         for _ in range(4):
             await cache.get(page)
-        assert (asked, cache._breaker.open) == (3, True)
+        assert len(asked) == 3, "the breaker is not open"
         now, answers = 5.0, True
         for _ in range(5):
             await cache.get(short)
-        assert asked == 3
+        cache.put(short, Embedding(encoded(), 0.25))
+        await cache.written()
+        assert len(asked) == 3, "Redis was asked for a short text"
         await cache.get(page)
-        assert (asked, cache._breaker.open) == (4, False)
+        cache.put(page, Embedding(encoded(), 0.25))
+        await cache.written()
+        assert len(asked) == 5
+        assert set(asked) == {f"fullrank:embedding:2:{page.digest.hex()}"}
+        assert b"fullrank_redis_passed_over_total 5.0" in metrics.render()
+        assert b'fullrank_redis_breaker_open{worker="0"} 0.0' in metrics.render()
         await cache.close()
 
     asyncio.run(scenario())
+
+
+def test_the_length_of_a_text_is_that_of_its_normalised_form() -> None:
+    assert key("  copy   a file ").chars == len("copy a file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fullrank.features import Rows
+from fullrank.encoding import Rows
 from trainer.systems.language.ibm1 import translation_table
 
 Pair = tuple[dict[int, float], dict[int, float]]
@@ -26,8 +26,10 @@ def random_pairs(seed: int, count: int, words: int) -> list[Pair]:
     return [(text(), text()) for _ in range(count)]
 
 
-def twin(pairs: list[Pair], shape: tuple[int, int], iterations: int) -> tuple[np.ndarray, list]:
-    """EM on dense tables, word by word; the table and the likelihood before each iteration."""
+def twin(
+    pairs: list[Pair], shape: tuple[int, int], iterations: int
+) -> tuple[np.ndarray, list[float]]:
+    """Run EM on dense tables, word by word; return the table, and the likelihood before each iteration."""
     P = np.full(shape, 1 / shape[1])
     likelihoods = []
     for _ in range(iterations):
@@ -62,7 +64,7 @@ def learn(
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_equals_plain_em(seed: int) -> None:
+def test_em_equals_its_numpy_twin(seed: int) -> None:
     pairs = random_pairs(seed, 30, 12)
     found, likelihoods = learn(pairs, (12, 14), 6)
     wanted, expected = twin(pairs, (12, 14), 6)
@@ -78,8 +80,8 @@ def test_the_likelihood_never_falls_and_rows_sum_to_one() -> None:
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-12)
 
 
-def test_words_that_always_meet_are_translations() -> None:
-    """das Haus, das Buch, ein Buch: what stands in both of two pairs is what they share."""
+def test_words_that_always_occur_together_are_translations() -> None:
+    """das Haus, das Buch, ein Buch: words that occur in both of two pairs are translations."""
     das, haus, buch, ein = range(4)
     the, house, book, a = range(4)
     pairs: list[Pair] = [
@@ -93,7 +95,7 @@ def test_words_that_always_meet_are_translations() -> None:
     assert found[ein, a] > 0.95
 
 
-def test_small_probabilities_are_left_out() -> None:
+def test_small_probabilities_are_dropped() -> None:
     pairs = random_pairs(3, 50, 12)
     whole, _ = learn(pairs, (12, 12), 5)
     found, _ = learn(pairs, (12, 12), 5, floor=0.1)
@@ -107,7 +109,7 @@ def test_small_probabilities_are_left_out() -> None:
     np.testing.assert_allclose(alone.max(1), alone.max(1).clip(1 / 12))
 
 
-def test_words_that_meet_nothing_have_no_translation() -> None:
+def test_words_without_a_pair_have_no_translation() -> None:
     found, likelihoods = learn([({0: 1}, {}), ({}, {1: 2}), ({}, {})], (3, 3), 4)
     assert not found.any()
     assert likelihoods == [0.0] * 4

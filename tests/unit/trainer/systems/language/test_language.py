@@ -1,9 +1,10 @@
-"""Fitting language models: what is counted, and how the weights are chosen."""
+"""Fitting language models: the counts, and the choice of the weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -11,9 +12,9 @@ import pytest
 
 from fullrank.errors import TrainingError
 from fullrank.models.language import LanguageModel
+from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.progress import Reporter
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.language.system import count_texts, mixed_scores, with_weights
 from trainer.train import Trainer
@@ -34,7 +35,7 @@ def trainer_of(folder: Path, splits: tuple[str, ...] = ("train", "valid")) -> Tr
     return Trainer(source, Reporter(quiet=True), folder, "x", seed=1, threads=1, resume=False)
 
 
-def test_the_collection_is_half_documents_half_training_queries(tmp_path: Path) -> None:
+def test_background_probabilities_weigh_documents_and_queries_equally(tmp_path: Path) -> None:
     corpus = trainer_of(tmp_path).corpus
     recipe = load_recipe("bltm")
     found = count_texts(corpus, recipe.model, recipe.language)
@@ -42,18 +43,18 @@ def test_the_collection_is_half_documents_half_training_queries(tmp_path: Path) 
     assert found.background.sum() == pytest.approx(1)
     assert (found.background > 0).all()
     texts = [f"{d.fields['title']} {d.fields['text']}".split() for d in corpus.collection.documents]
-    told = [word for text in texts for word in text]
-    share = told.count("decoy3") / len(told)
-    queries = corpus.queries.take(corpus.pairs.queries).csr().sum(axis=0)
+    document_words = [word for text in texts for word in text]
+    share = document_words.count("decoy3") / len(document_words)
+    queries: Any = corpus.queries.take(corpus.pairs.queries).csr().sum(axis=0)
     asked = queries[corpus.counts.words.index("decoy3")] / queries.sum()
     assert found.background[words.index("decoy3")] == pytest.approx((share + asked) / 2)
-    # One row a judged pair, the same pair on both sides.
+    # Each judged pair is one row, the same row on both sides.
     assert len(found.queries) == len(found.documents) == len(corpus.pairs)
     first = corpus.pairs.queries[0]
     assert found.queries.csr()[[0]].sum() == corpus.queries.csr()[[first]].sum()
 
 
-def test_plsa_reads_every_document_once_and_no_query(tmp_path: Path) -> None:
+def test_plsa_uses_every_document_once_and_no_query(tmp_path: Path) -> None:
     corpus = trainer_of(tmp_path, splits=()).corpus
     recipe = load_recipe("plsa")
     found = count_texts(corpus, recipe.model, recipe.language)
@@ -62,11 +63,11 @@ def test_plsa_reads_every_document_once_and_no_query(tmp_path: Path) -> None:
     assert not any(word.startswith("ask") for word in found.words.words)
 
 
-def test_no_pairs_nothing_to_learn(tmp_path: Path) -> None:
+def test_learning_from_pairs_is_refused_without_any(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, splits=())
     with pytest.raises(TrainingError, match="no judged pair"):
         trainer.search(load_recipe("bltm").override(TINY))
-    # What needs no pair needs none.
+    # Models that do not learn from pairs can be fitted without pairs.
     for name in ("unigram", "plsa"):
         found = trainer.search(load_recipe(name).override(TINY)).fitted.model
         assert found.config["lambda1"] == load_recipe(name).language.lambda1[0]
@@ -81,14 +82,14 @@ def test_weights_are_chosen_on_validation_and_may_be_fixed(tmp_path: Path) -> No
     best = max(line["map"] for line in tried)
     config = found.fitted.model.config
     assert {"lambda1": config["lambda1"], "lambda2": config["lambda2"], "map": best} in tried
-    # The quick scores are those of the code that serves: 30 validation queries, all of them tried.
+    # The scores of the weight search equal those of the serving code, on all 30 validation queries.
     assert found.row is not None
     assert found.row.measures["map"].mean == pytest.approx(best)
     alone = trainer.search(load_recipe("bltm-pr").override([*TINY, "lambda2=0"]))
     assert alone.fitted.model.config["lambda2"] == 0
 
 
-def test_mixed_scores_are_the_scorers(tmp_path: Path) -> None:
+def test_mixed_scores_equal_the_scorers(tmp_path: Path) -> None:
     fitted = trainer_of(tmp_path).search(load_recipe("bltm").override(TINY)).fitted
     model = fitted.model
     assert isinstance(model, LanguageModel)
@@ -99,7 +100,7 @@ def test_mixed_scores_are_the_scorers(tmp_path: Path) -> None:
         np.testing.assert_allclose(line, sum(scorer.score(query, rows)), rtol=1e-12, atol=1e-12)
 
 
-def test_the_facts_say_what_each_iteration_cost(tmp_path: Path) -> None:
+def test_the_card_counts_evaluations_of_each_iteration(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path)
     facts = trainer.search(load_recipe("bltm-pr").override(TINY)).fitted.facts
     assert len(facts["history"]) == len(facts["evaluations"]) == 8

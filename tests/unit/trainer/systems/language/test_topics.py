@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from fullrank.features import Rows
+from fullrank.encoding import Rows
 from trainer.recipes.settings import LanguageSettings
 from trainer.systems.language import em
 from trainer.systems.language.topics import TopicLearner
@@ -17,7 +17,7 @@ from trainer.systems.language.topics import TopicLearner
 Float64 = npt.NDArray[np.float64]
 WORDS, TOPICS = 12, 4
 
-# Pairs of (query, document) as word → count; among them empty texts, one word, words of one side only.
+# Pairs of (query, document) as word → count, with empty texts, single words and words of one side only.
 PAIRS: list[tuple[dict[int, float], dict[int, float]]] = [
     ({0: 1, 1: 2}, {2: 3, 3: 1, 4: 1}),
     ({1: 1}, {3: 2}),
@@ -104,7 +104,7 @@ def twin(phi_q: Float64, phi_d: Float64, settings: LanguageSettings, epochs: int
 
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("settings", [PLAIN, PR], ids=["bltm", "bltm-pr"])
-def test_em_equals_its_plain_reading(settings: LanguageSettings, merged: bool) -> None:
+def test_em_equals_its_numpy_twin(settings: LanguageSettings, merged: bool) -> None:
     settings = replace(settings, merged=merged)
     found = learner(settings)
     wanted = twin(found.phi_q.copy(), found.phi_d.copy(), settings, 3)
@@ -116,13 +116,13 @@ def test_em_equals_its_plain_reading(settings: LanguageSettings, merged: bool) -
 @pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("settings", [PLAIN, PR], ids=["bltm", "bltm-pr"])
 def test_the_map_objective_never_falls(settings: LanguageSettings, merged: bool) -> None:
-    """Of the constrained model: the objective less the distance of the posteriors to their projection."""
+    """The constrained objective subtracts the distance of the posteriors to their projection."""
     values = run(learner(replace(settings, merged=merged)), 30)
     assert np.all(np.diff(values) > -1e-7)
     assert values[-1] > values[0] + 1
 
 
-def test_the_objective_is_the_log_posterior() -> None:
+def test_the_objective_equals_the_log_posterior() -> None:
     found = learner(PLAIN)
     run(found, 3)
     phi_q, phi_d, theta = found.phi_q.copy(), found.phi_d.copy(), found.theta.copy()
@@ -135,7 +135,7 @@ def test_the_objective_is_the_log_posterior() -> None:
     assert run(found, 1)[0] == pytest.approx(wanted)
 
 
-def test_the_projection_meets_its_constraint() -> None:
+def test_the_projection_satisfies_its_constraint() -> None:
     found = learner(PR)
     run(found, 4)
     phi_q, phi_d, theta = found.phi_q.copy(), found.phi_d.copy(), found.theta.copy()
@@ -149,20 +149,20 @@ def test_the_projection_meets_its_constraint() -> None:
         p = posteriors(query, phi_q, theta[i] * np.exp(-tilt / sum(query.values())))
         r = posteriors(document, phi_d, theta[i] * np.exp(tilt / sum(document.values())))
         np.testing.assert_allclose(shares(query, p), shares(document, r), atol=1e-9)
-        # Without it the shares are apart.
+        # Without the constraint the shares differ.
         before = shares(query, posteriors(query, phi_q, theta[i]))
         assert np.abs(before - shares(document, posteriors(document, phi_d, theta[i]))).sum() > 1e-6
 
 
-def test_a_projection_that_may_stop_early_says_how_far_it_came() -> None:
+def test_a_projection_that_stops_early_reports_its_gap() -> None:
     found = learner(LanguageSettings(projection_steps=1, projection_tolerance=0.0))
     run(found, 2)
     assert (found.evaluations[:2, 0] > 1).all()
     assert (found.evaluations[:2, 2] > 1e-9).all()
 
 
-def test_without_its_constraint_the_regularised_model_is_the_other() -> None:
-    """A gap that may be as wide as gaps can be is no constraint: the same bits."""
+def test_without_projection_steps_the_regularised_model_is_the_plain_one() -> None:
+    """A tolerance as large as the largest gap removes the constraint: the bits are the same."""
     plain, free = learner(PLAIN), learner(replace(PR, projection_tolerance=2.0))
     run(plain, 6)
     run(free, 6)
@@ -170,7 +170,7 @@ def test_without_its_constraint_the_regularised_model_is_the_other() -> None:
         np.testing.assert_array_equal(getattr(plain, name), getattr(free, name))
 
 
-def test_the_duals_gradient_is_the_gap() -> None:
+def test_the_gradient_of_the_dual_is_the_constraint_gap() -> None:
     """−∂V/∂λ_z by finite differences of the likelihood under tilted topics."""
     rng = np.random.default_rng(5)
     phi = rng.random((WORDS, TOPICS))
@@ -190,7 +190,8 @@ def test_the_duals_gradient_is_the_gap() -> None:
         return total, expected
 
     gradient = np.empty(TOPICS)
-    em._gap(*value(multipliers)[1], *sizes, gradient)
+    expected_q, expected_d = value(multipliers)[1]
+    em._gap(expected_q, expected_d, sizes[0], sizes[1], gradient)
     for z in range(TOPICS):
         step = np.zeros(TOPICS)
         step[z] = 1e-5
@@ -198,8 +199,8 @@ def test_the_duals_gradient_is_the_gap() -> None:
         assert -slope == pytest.approx(gradient[z], abs=1e-8)
 
 
-def test_documents_alone_are_pairs_without_a_query() -> None:
-    """PLSA: φ of the queries' side is that of the documents, and empty texts say nothing."""
+def test_learning_from_documents_makes_pairs_without_a_query() -> None:
+    """PLSA has one φ for both sides, and empty texts change nothing."""
     settings = LanguageSettings(merged=True)
     empty = Rows.from_lists([([], [])] * len(PAIRS), WORDS)
     rng = np.random.default_rng(1)
@@ -212,7 +213,7 @@ def test_documents_alone_are_pairs_without_a_query() -> None:
     np.testing.assert_array_equal(found.theta[4], 0.25)
 
 
-def test_a_restored_learner_goes_on_with_the_same_bits() -> None:
+def test_a_restored_learner_continues_with_the_same_bits() -> None:
     straight, stopped, resumed = learner(PR), learner(PR), learner(PR, seed=8)
     run(straight, 6)
     run(stopped, 3)

@@ -7,18 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle.catalog import open_bundle
+from fullrank.bundle import open_bundle
 from fullrank.errors import RecipeError, TrainingError
-from fullrank.explain import explain
-from fullrank.model import Parts
+from fullrank.models.contract import Parts
 from fullrank.models.registry import load_model
 from fullrank.models.translation import TranslationModel
+from fullrank.progress import Reporter
+from fullrank.retrieval.explain import explain
 from tests.planted import TOPICS, write_lines, write_planted, write_planted_links, write_qrels
 from trainer.collection import read_collection
 from trainer.features.corpus import count_collection
-from trainer.language.translation import word_pairs
-from trainer.progress import Reporter
 from trainer.recipes.recipe import load_recipe
+from trainer.systems.language.translation import word_pairs
+from trainer.systems.registry import validate
 from trainer.train import train
 
 QUIET = Reporter(quiet=True)
@@ -30,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> Path:
+def second(folder: Path) -> Path:
     """A second query set on the same corpus, in the words of the documents."""
     where = folder.parent / "tell"
     queries = [{"_id": f"t{i}", "text": f"tell{i % TOPICS}a"} for i in range(2 * TOPICS)]
@@ -43,20 +44,20 @@ def told(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(folder: Path, told: Path) -> TranslationModel:
-    """With a latent part behind the table, learned from the second query set."""
+def model(folder: Path, second: Path) -> TranslationModel:
+    """A model with a dense part after the translation, learned from the second query set."""
     learned = ["latent=learned", "loss=margin", "dimension=4", "epochs=2", "rates=0.1"]
     result = train(
         folder, folder.parent / "out", "behind", recipe="translation-tfidf",
-        overrides=[*learned, f"monolingual={told}"], threads=1, reporter=QUIET,
+        overrides=[*learned, f"monolingual={second}"], threads=1, reporter=QUIET,
     )  # fmt: skip
     found = open_bundle(result.path).model
     assert isinstance(found, TranslationModel)
     return found
 
 
-def test_words_find_their_translations(folder: Path) -> None:
-    """ask<t> translates to the words of its topic, and the ranking is far better than by shared words alone."""
+def test_words_translate_to_their_planted_partners(folder: Path) -> None:
+    """ask<t> translates to the words of its topic, and the ranking beats one by shared words."""
     out = folder.parent / "out"
     result = train(folder, out, "plain", recipe="translation-tfidf", threads=1, reporter=QUIET)
     found = {row.system: row.measures["map"].mean for row in result.table}
@@ -64,9 +65,8 @@ def test_words_find_their_translations(folder: Path) -> None:
     bundle = open_bundle(result.path)
     model = bundle.model
     assert isinstance(model, TranslationModel)
-    matrix = model.table.csr()
-    for word, row in zip(model.words.words, matrix, strict=True):
-        dense = row.toarray().ravel()
+    matrix = model.table.csr().toarray()
+    for word, dense in zip(model.words.words, matrix, strict=True):
         if word.startswith("ask"):
             best = model.targets[int(dense.argmax())]
             assert word[3] in best, (word, best)
@@ -79,8 +79,8 @@ def test_words_find_their_translations(folder: Path) -> None:
     assert (np.diff(facts["log_likelihood"]) >= 0).all()
 
 
-def test_expected_counts_go_through_the_model_behind(model: TranslationModel) -> None:
-    """u = U φ(Tᵀq): the same as the model behind makes of those counts; words without a translation count nothing."""
+def test_translated_counts_go_through_the_inner_model(model: TranslationModel) -> None:
+    """u = U φ(Tᵀq) equals the inner model's vector of those counts; words without a translation are ignored."""
     text = "ask1a ask1a ask2b neverseen decoy1"
     table = model.table.csr().toarray()
     counts = np.zeros(len(model.words))
@@ -95,21 +95,23 @@ def test_expected_counts_go_through_the_model_behind(model: TranslationModel) ->
     rows = behind.words.rows(model.targets)
     found = model.encode_queries([text])
     np.testing.assert_allclose(found.dense[0], x @ behind.table[rows], atol=1e-6)
-    assert len(found.indices) == np.count_nonzero(expected)
+    assert len(found.sparse.indices) == np.count_nonzero(expected)
     nothing = model.encode_queries(["neverseen", ""])
     assert not nothing.dense.any()
-    assert not len(nothing.indices)
+    assert not len(nothing.sparse.indices)
 
 
-def test_a_words_share_is_that_of_its_translations(folder: Path, model: TranslationModel) -> None:
+def test_a_query_words_contribution_is_the_sum_over_its_translations(
+    folder: Path, model: TranslationModel
+) -> None:
     bundle = open_bundle(next((folder.parent / "out" / "behind").glob("*/manifest.json")).parent)
     for text in ("ask1a ask2b decoy1", "ask1a ask1b ask1a", "neverseen", "name0n0 tell0a ask0a"):
         query = model.encode_queries([text])
         ranking = bundle.retriever.search(query, 3)[0]
         for place, row in enumerate(ranking.rows.tolist()):
             found = explain(model.query_terms(text), bundle.retriever, query, row, limit=100)
-            assert found.learned == pytest.approx(ranking.learned[place], rel=1e-5, abs=1e-6)
-            assert found.exact == pytest.approx(ranking.exact[place], rel=1e-5, abs=1e-6)
+            assert found.dense == pytest.approx(ranking.dense[place], rel=1e-5, abs=1e-6)
+            assert found.lexical == pytest.approx(ranking.lexical[place], rel=1e-5, abs=1e-6)
             assert {word.word for word in found.words} <= set(text.split())
 
 
@@ -123,7 +125,7 @@ def test_a_words_share_is_that_of_its_translations(folder: Path, model: Translat
         ("translated.sparse.idf", lambda a: a[:-1], r"sparse\.idf"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused(
+def test_malformed_model_parts_are_refused(
     model: TranslationModel, name: str, change: object, message: str
 ) -> None:
     assert callable(change)
@@ -134,8 +136,8 @@ def test_parts_that_do_not_fit_are_refused(
     assert isinstance(load_model(parts), TranslationModel)
 
 
-def test_mates_are_the_pairs_where_there_are_mates(tmp_path: Path) -> None:
-    """What a description links to says nothing of its words; the document it describes does."""
+def test_word_pairs_are_mates_if_all_queries_have_one(tmp_path: Path) -> None:
+    """A description translates to the words of its document, not to those of linked documents."""
     folder = write_planted_links(tmp_path / "links")
     ids = [document.id for document in read_collection(folder).documents]
     write_lines(folder / "ja" / "queries.jsonl", [{"_id": id, "text": "語"} for id in ids[:5]])
@@ -148,10 +150,10 @@ def test_mates_are_the_pairs_where_there_are_mates(tmp_path: Path) -> None:
     assert all(d in judged.pairs.relevant[q] for q, d in zip(queries, documents, strict=True))
 
 
-def test_what_cannot_be_learned_from_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_an_unusable_collection_for_translation_is_refused(folder: Path, tmp_path: Path) -> None:
     recipe = load_recipe("translation-tfidf")
-    with pytest.raises(RecipeError, match=r"train\.monolingual is what can be learned"):
-        recipe.override(["loss=margin"])
+    with pytest.raises(RecipeError, match=r"only train\.monolingual can be learned"):
+        validate(recipe.override(["loss=margin"]))
     overrides = ["loss=margin", "latent=learned", f"monolingual={tmp_path / 'other'}"]
     write_planted(tmp_path / "other", seed=7)
     with pytest.raises(TrainingError, match="has other documents than"):
@@ -159,5 +161,5 @@ def test_what_cannot_be_learned_from_is_refused(folder: Path, tmp_path: Path) ->
             folder, tmp_path, "x", recipe="translation-tfidf", overrides=overrides, reporter=QUIET
         )
     bare = write_planted(tmp_path / "bare", splits=["valid"])
-    with pytest.raises(TrainingError, match="no translation can be learned"):
+    with pytest.raises(TrainingError, match="no judged pair"):
         train(bare, tmp_path, "x", recipe="translation-tfidf", reporter=QUIET)

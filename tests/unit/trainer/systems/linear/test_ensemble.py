@@ -1,8 +1,7 @@
-"""Averaged members: the mean of their scores, each fitted from its own seed and resumed from its own checkpoint."""
+"""Averaged fits: the mean of their scores, each with its own seed and checkpoint."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,46 +10,52 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError
+from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.progress import Reporter
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.linear import system as linear
-from trainer.systems.linear.ensemble import averaged
+from trainer.systems.linear.ensemble import average
 from trainer.systems.linear.parameters import start
+from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.systems.linear.softmax import SoftmaxLearner
-from trainer.training.fitted import Fitted
-from trainer.training.loop import Interrupted, Run
-from trainer.training.validation import scan_documents, scan_queries, validation
-from trainer.workshop import Workshop
+from trainer.systems.registry import validate
+from trainer.training.context import TrainingContext
+from trainer.training.fitted import FittedModel
+from trainer.training.loop import Interrupted, TrainingRun
+from trainer.training.validation import validation
 
 QUIET = Reporter(quiet=True)
 SMALL = ["dimension=6", "epochs=2", "batch=32", "candidates=30", "latent_terms=7"]
 
 
 @pytest.fixture(scope="module")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def context(tmp_path_factory: pytest.TempPathFactory) -> TrainingContext:
     numba.set_num_threads(1)
     folder = write_planted(tmp_path_factory.mktemp("members"))
-    return Workshop(read_collection(folder), QUIET, 1, 1)
+    return TrainingContext(read_collection(folder), QUIET, 1, 1)
 
 
-def fit(workshop: Workshop, path: Path, members: int, **changes: Any) -> Fitted:
+def fit(context: TrainingContext, path: Path, members: int, **changes: Any) -> FittedModel:
     recipe = load_recipe("fielded").override([*SMALL, f"members={members}"])
     usual: dict[str, Any] = {"seed": 1, "resume": False}
-    valid = validation(workshop.corpus, 0)
-    run = Run(recipe, valid, fingerprint="x", reporter=QUIET, path=path, **{**usual, **changes})
-    return linear.fit(workshop, recipe, run)
+    valid = validation(context.corpus, 0)
+    run = TrainingRun(
+        recipe, valid, fingerprint="x", reporter=QUIET, path=path, **{**usual, **changes}
+    )
+    return linear.fit(context, recipe, run)
 
 
-def scores(fitted: Fitted) -> np.ndarray:
+def scores(fitted: FittedModel) -> np.ndarray:
     return Retriever(fitted.documents).scores(fitted.encode(np.arange(0, 180, 7)))
 
 
-def test_the_mean_of_the_scores_of_each_seed(workshop: Workshop, tmp_path: Path) -> None:
-    both = fit(workshop, tmp_path / "0.npz", 2)
-    alone = [fit(workshop, tmp_path / f"{s}.npz", 1, seed=s) for s in (1, 2)]
+def test_an_ensemble_scores_the_mean_of_its_members(
+    context: TrainingContext, tmp_path: Path
+) -> None:
+    both = fit(context, tmp_path / "0.npz", 2)
+    alone = [fit(context, tmp_path / f"{s}.npz", 1, seed=s) for s in (1, 2)]
     assert np.abs(scores(alone[0]) - scores(alone[1])).max() > 0.1
     mean = (scores(alone[0]) + scores(alone[1])) / 2
     np.testing.assert_allclose(scores(both), mean, rtol=1e-4, atol=1e-4)
@@ -62,15 +67,15 @@ def test_the_mean_of_the_scores_of_each_seed(workshop: Workshop, tmp_path: Path)
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_averaged_parameters(workshop: Workshop, tied: bool) -> None:
+def test_averaging_parameters_averages_scores(context: TrainingContext, tied: bool) -> None:
     recipe = load_recipe("fielded").override([*SMALL, f"tied={str(tied).lower()}"])
-    features = workshop.features(recipe.model)
+    features = context.features(recipe.model)
     members = [start(features, recipe.train, np.random.default_rng(seed)) for seed in range(3)]
     for i, p in enumerate(members):
         p.D += i
-    mean = averaged(members)
+    mean = average(members)
     assert mean.tied == tied
-    assert averaged(members[:1]) is members[0]
+    assert average(members[:1]) is members[0]
 
     def scan(p: Any) -> np.ndarray:
         queries = scan_queries(features, p, np.arange(5))
@@ -80,11 +85,11 @@ def test_averaged_parameters(workshop: Workshop, tied: bool) -> None:
     np.testing.assert_allclose(scan(mean), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_resumed_in_the_second_member(
-    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interruption_in_the_second_member_can_be_resumed(
+    context: TrainingContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same bits as without the interruption; the first member is not fitted again."""
-    whole = fit(workshop, tmp_path / "whole.npz", 2)
+    whole = fit(context, tmp_path / "whole.npz", 2)
     made = 0
     original = SoftmaxLearner.steps
 
@@ -97,18 +102,18 @@ def test_resumed_in_the_second_member(
 
     with monkeypatch.context() as patch:
         patch.setattr(SoftmaxLearner, "steps", stop)
-        # Every epoch is written, so that the second member has one to go on from.
+        # Save every epoch, so the second member has a checkpoint to resume from.
         patch.setattr("trainer.training.loop._CHECKPOINT_EVERY_S", 0.0)
         with pytest.raises(Interrupted):
-            fit(workshop, tmp_path / "cut.npz", 2)
+            fit(context, tmp_path / "cut.npz", 2)
     assert sorted(p.name for p in tmp_path.glob("cut*")) == ["cut-0.npz", "cut-1.npz"]
-    again = fit(workshop, tmp_path / "cut.npz", 2, resume=True)
+    again = fit(context, tmp_path / "cut.npz", 2, resume=True)
     np.testing.assert_array_equal(again.documents.dense, whole.documents.dense)
-    np.testing.assert_array_equal(again.documents.weights, whole.documents.weights)
+    np.testing.assert_array_equal(again.documents.sparse.values, whole.documents.sparse.values)
 
 
-def test_layers_and_cosines_do_not_add_up() -> None:
+def test_averaging_towers_or_cosines_is_refused() -> None:
     recipe = load_recipe("dssm-modern")
     for override in ("layers=256", "model.cosine=5"):
-        with pytest.raises(RecipeError, match="are averaged"):
-            replace(recipe).override(["layers=", "skip=false", override, "members=2"])
+        with pytest.raises(RecipeError, match=r"train\.members: averaging several fits needs"):
+            validate(recipe.override(["layers=", "skip=false", override, "members=2"]))

@@ -1,4 +1,4 @@
-"""Two tasks in turn: each step goes down its own hinge, both reach V, and few pairs are enough with a second task."""
+"""Two tasks in turn: each step follows its own hinge, both change V, and few pairs are enough with a second task."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError, TrainingError
+from fullrank.progress import Reporter
 from tests.planted import (
     DOCUMENTS,
     SYNONYMS,
@@ -23,13 +24,13 @@ from tests.planted import (
 )
 from trainer.collection import read_collection
 from trainer.features.corpus import Pairs
-from trainer.progress import Reporter
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.linear.joint import JointLearner, read_task
 from trainer.systems.linear.margin import run
+from trainer.systems.registry import validate
 from trainer.train import Trainer, train
+from trainer.training.context import TrainingContext
 from trainer.training.validation import validation
-from trainer.workshop import Workshop
 
 RECIPE = load_recipe("cross-language").override(
     ["dimension=8", "rates=0.1", "trigrams=on", "triples=400", "train.init=0.3"]
@@ -45,7 +46,7 @@ def _one_thread() -> Iterator[None]:
     numba.set_num_threads(before)
 
 
-def write_told(folder: Path, corpus: Path) -> Path:
+def write_second(folder: Path, corpus: Path) -> Path:
     """A second query set on the planted corpus, in the words of the documents."""
     rng = np.random.default_rng(2)
     queries, pairs = [], []
@@ -66,43 +67,43 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> Path:
-    return write_told(folder.parent / "tell", folder)
+def second(folder: Path) -> Path:
+    return write_second(folder.parent / "tell", folder)
 
 
 @pytest.fixture(scope="module")
-def workshop(folder: Path) -> Workshop:
-    return Workshop(read_collection(folder), QUIET, 1, 1)
+def context(folder: Path) -> TrainingContext:
+    return TrainingContext(read_collection(folder), QUIET, 1, 1)
 
 
-def learner_of(workshop: Workshop, told: Path, seed: int = 1) -> JointLearner:
-    features = workshop.features(RECIPE.model)
-    task = read_task(workshop, told, features)
+def learner_of(context: TrainingContext, second: Path, seed: int = 1) -> JointLearner:
+    features = context.features(RECIPE.model)
+    task = read_task(context, second, features)
     return JointLearner(features, RECIPE.train, np.random.default_rng(seed), task)
 
 
-def test_triples_come_from_the_tasks_in_turn(workshop: Workshop, told: Path) -> None:
-    learner = learner_of(workshop, told)
-    first = len(workshop.corpus.query_ids)
+def test_triples_alternate_between_the_tasks(context: TrainingContext, second: Path) -> None:
+    learner = learner_of(context, second)
+    first = len(context.corpus.query_ids)
     assert learner.per_epoch == 800
     queries, positives, negatives = learner.draw(101)
     assert len(queries) == len(positives) == len(negatives) == 102
     assert (queries[::2] < first).all()
     assert (queries[1::2] >= first).all()
-    relevant = {**workshop.corpus.pairs.relevant}
+    relevant = {**context.corpus.pairs.relevant}
     relevant |= {
-        first + q: d for q, d in read_task(workshop, told, learner.features).pairs.relevant.items()
+        first + q: d for q, d in read_task(context, second, learner.features).pairs.relevant.items()
     }
     for q, d, n in zip(queries.tolist(), positives.tolist(), negatives.tolist(), strict=True):
         assert d in relevant[q]
         assert n not in relevant[q]
 
 
-def test_steps_go_down_the_sum_of_both_hinges(workshop: Workshop, told: Path) -> None:
+def test_steps_reduce_the_sum_of_both_hinges(context: TrainingContext, second: Path) -> None:
     """Finite differences of  max(0, 1 − q_FᵀUᵀV(d⁺−d⁻)) + max(0, 1 − q_EᵀVᵀV(d⁺−d⁻))  with respect to U and V."""
-    learner = learner_of(workshop, told)
-    task = read_task(workshop, told, learner.features)
-    features, (both, table) = learner.features, learner.stepped()
+    learner = learner_of(context, second)
+    task = read_task(context, second, learner.features)
+    features, (both, table) = learner.features, learner.step_input()
     first, xd = len(features.xq), features.xd.csr().toarray().astype(np.float64)
 
     def objective(U: np.ndarray, V: np.ndarray, pair: list[tuple[int, int, int]]) -> float:
@@ -138,9 +139,9 @@ def test_steps_go_down_the_sum_of_both_hinges(workshop: Workshop, told: Path) ->
     assert min(checked.values()) > 5
 
 
-def test_going_on_from_a_copy_gives_the_same_bits(workshop: Workshop, told: Path) -> None:
-    """What a checkpoint holds is all there is: two epochs, copied into another learner, then two more."""
-    whole, half = learner_of(workshop, told), learner_of(workshop, told)
+def test_continuing_from_a_copy_gives_the_same_bits(context: TrainingContext, second: Path) -> None:
+    """Two epochs, a copy into another learner and two more epochs equal four epochs."""
+    whole, half = learner_of(context, second), learner_of(context, second)
     whole.prepare()
     half.prepare()
     for _ in range(4):
@@ -150,31 +151,31 @@ def test_going_on_from_a_copy_gives_the_same_bits(workshop: Workshop, told: Path
     copies = [
         {k: v.copy() for k, v in found.items()} for found in (half.parameters(), half.state())
     ]
-    other = learner_of(workshop, told, seed=9)
+    other = learner_of(context, second, seed=9)
     other.restore(*copies)
     other.rng.bit_generator.state = half.rng.bit_generator.state
     for _ in range(2):
         list(other.steps(0.5, 0.25))
     for name, array in whole.parameters().items():
         np.testing.assert_array_equal(other.parameters()[name], array)
-    assert whole.values.U.base is whole.values.V.base is whole.stepped()[1].U
+    assert whole.values.U.base is whole.values.V.base is whole.step_input()[1].U
 
 
-def test_few_pairs_are_enough_with_a_second_task(workshop: Workshop, told: Path) -> None:
-    """One query a topic: alone it teaches one document's words, with the second task their synonyms too."""
+def test_few_pairs_are_enough_with_a_second_task(context: TrainingContext, second: Path) -> None:
+    """With one query a topic, training learns the words of one document; the second task adds their synonyms."""
     recipe = load_recipe("cross-language").override(["dimension=8", "rates=0.1", "triples=400"])
-    features = workshop.features(recipe.model)
-    names, queries = workshop.corpus.query_ids, workshop.corpus.pairs.queries.tolist()
+    features = context.features(recipe.model)
+    names, queries = context.corpus.query_ids, context.corpus.pairs.queries.tolist()
     chosen = [q for q in queries if names[q].endswith(("-1", "-2"))]
     few = Pairs(np.array(chosen), {q: features.pairs.relevant[q][:1] for q in chosen})
     features = replace(features, pairs=few)
-    task = read_task(workshop, told, features)
+    task = read_task(context, second, features)
     nothing = replace(task, x=task.x.with_values(task.x.values * 0))
-    valid = validation(workshop.corpus, 0)
+    valid = validation(context.corpus, 0)
     assert valid is not None
     reached = []
-    for second in (nothing, task):
-        learner = JointLearner(features, recipe.train, np.random.default_rng(1), second)
+    for other in (nothing, task):
+        learner = JointLearner(features, recipe.train, np.random.default_rng(1), other)
         for _ in range(6):
             list(learner.steps(0.0, 0.1))
         reached.append(learner.measure(valid))
@@ -195,34 +196,34 @@ def test_documents_that_are_queries_are_a_second_task(tmp_path: Path) -> None:
     )  # fmt: skip
     assert result.table[0].measures["map"].mean > 0
     trainer = Trainer(read_collection(folder / "other"), QUIET, tmp_path, "x", 1, 1, False)
-    features = trainer.workshop.features(RECIPE.model)
-    task = read_task(trainer.workshop, folder, features)
+    features = trainer.context.features(RECIPE.model)
+    task = read_task(trainer.context, folder, features)
     np.testing.assert_array_equal(task.x.csr().toarray(), features.xd.csr().toarray())
     assert task.mates.tolist() == list(range(len(ids)))
 
 
-def test_what_cannot_be_a_second_task_is_refused(
-    workshop: Workshop, folder: Path, tmp_path: Path
+def test_an_unusable_second_task_is_refused(
+    context: TrainingContext, folder: Path, tmp_path: Path
 ) -> None:
-    features = workshop.features(RECIPE.model)
+    features = context.features(RECIPE.model)
     with pytest.raises(TrainingError, match="has other documents than"):
-        read_task(workshop, write_planted(tmp_path / "other", seed=5), features)
-    told = write_told(tmp_path / "told", folder)
-    (told / "qrels" / "train.tsv").rename(told / "qrels" / "valid.tsv")
+        read_task(context, write_planted(tmp_path / "other", seed=5), features)
+    second = write_second(tmp_path / "second", folder)
+    (second / "qrels" / "train.tsv").rename(second / "qrels" / "valid.tsv")
     with pytest.raises(TrainingError, match="no judged pair in its split 'train'"):
-        read_task(workshop, told, features)
-    write_lines(told / "queries.jsonl", [{"_id": "x", "text": "日本"}])
-    (told / "qrels" / "valid.tsv").unlink()
-    write_qrels(told / "qrels" / "train.tsv", [("x", "d0-0")])
-    plain = workshop.features(replace(RECIPE.model, trigrams="off"))
+        read_task(context, second, features)
+    write_lines(second / "queries.jsonl", [{"_id": "x", "text": "日本"}])
+    (second / "qrels" / "valid.tsv").unlink()
+    write_qrels(second / "qrels" / "train.tsv", [("x", "d0-0")])
+    plain = context.features(replace(RECIPE.model, trigrams="off"))
     with pytest.raises(TrainingError, match=r"no query .* has a word of the documents"):
-        read_task(workshop, told, plain)
+        read_task(context, second, plain)
 
 
 @pytest.mark.parametrize("override", ["loss=softmax", "tied=true", "latent=none"])
 def test_a_second_task_needs_two_tables_and_the_margin_loss(override: str) -> None:
     recipe = load_recipe("ssi").override([override])
     with pytest.raises(RecipeError, match=r"train\.monolingual needs"):
-        recipe.override(["monolingual=somewhere"])
+        validate(recipe.override(["monolingual=somewhere"]))
     with pytest.raises(RecipeError, match="two vocabularies"):
-        recipe.override(["vocabularies=two", "tied=true"])
+        validate(recipe.override(["vocabularies=two", "tied=true"]))

@@ -1,4 +1,4 @@
-"""Each kernel meets its plain numpy twin, on rows that are empty, of one word, all zero, or untouched by any text."""
+"""Each kernel against its numpy twin, on rows that are empty, of one word, all zero, or in no text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from fullrank.features import Rows, rows_of
+from fullrank.encoding import Rows
 from trainer.systems.linear import kernels
 from trainer.systems.linear.towers import transpose
 
@@ -25,7 +25,7 @@ def _threads() -> Iterator[None]:
 
 
 def nasty_rows(seed: int = 0) -> Rows:
-    """Empty first, middle and last; one word; all zero; a negative weight; columns from 25 on never used."""
+    """Rows that are empty (first, middle, last), of one word, all zero, or negative; columns from 25 on are unused."""
     rng = np.random.default_rng(seed)
     dense = np.where(rng.random((40, FEATURES)) < 0.3, rng.random((40, FEATURES)) + 0.1, 0)
     dense[[0, 7, 39]] = 0
@@ -33,7 +33,7 @@ def nasty_rows(seed: int = 0) -> Rows:
     dense[3, 5] = 2
     dense[11, 2] = -1.5
     dense[:, 25:] = 0
-    rows = rows_of(sp.csr_array(dense.astype(np.float32)))
+    rows = Rows.from_csr(sp.csr_array(dense.astype(np.float32)))
     zero = slice(rows.indptr[9], rows.indptr[10])
     rows.values[zero] = 0
     assert rows.indptr[10] > rows.indptr[9]
@@ -41,7 +41,7 @@ def nasty_rows(seed: int = 0) -> Rows:
 
 
 def with_threads(count: int, kernel: Callable[..., None], *args: Any) -> list[np.ndarray]:
-    """Copies of the arrays after the kernel ran on so many threads."""
+    """Run the kernel on some threads; return copies of its arrays."""
     numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
     copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
     kernel(*copies)
@@ -49,7 +49,7 @@ def with_threads(count: int, kernel: Callable[..., None], *args: Any) -> list[np
 
 
 def check_threads(kernel: Callable[..., None], *args: Any) -> list[np.ndarray]:
-    """The same bits on one thread and on all; returns the arrays as the kernel left them."""
+    """Check that one thread and all threads give the same bits; return the arrays."""
     alone, many = with_threads(1, kernel, *args), with_threads(64, kernel, *args)
     for a, b in zip(alone, many, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -61,7 +61,7 @@ def table(seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal((FEATURES, WIDTH), np.float32)
 
 
-def test_embed() -> None:
+def test_embed_equals_its_numpy_twin() -> None:
     x, U = nasty_rows(), table()
     out = np.full((len(x), WIDTH), np.nan, np.float32)
     found = check_threads(kernels.embed, x.indptr, x.indices, x.values, U, out)[-1]
@@ -70,14 +70,14 @@ def test_embed() -> None:
     np.testing.assert_array_equal(found[3], 2 * U[5])
 
 
-def test_embed_of_nothing() -> None:
-    nothing = rows_of(sp.csr_array(np.zeros((0, FEATURES), np.float32)))
+def test_embed_handles_no_texts() -> None:
+    nothing = Rows.from_csr(sp.csr_array(np.zeros((0, FEATURES), np.float32)))
     out = np.empty((0, WIDTH), np.float32)
     kernels.embed(nothing.indptr, nothing.indices, nothing.values, table(), out)
     assert out.shape == (0, WIDTH)
 
 
-def test_transpose() -> None:
+def test_transpose_equals_the_dense_transpose() -> None:
     x = nasty_rows()
     touched, indptr, rows, values = transpose(x)
     dense = np.zeros((len(x), FEATURES), np.float32)
@@ -88,35 +88,39 @@ def test_transpose() -> None:
     assert (np.diff(indptr) > 0).all()
 
 
-def test_adagrad_table() -> None:
+def test_adagrad_table_equals_its_numpy_twin() -> None:
     x, U = nasty_rows(), table()
     rng = np.random.default_rng(2)
     gradient = rng.standard_normal((len(x), WIDTH)).astype(np.float32)
     squares = np.where(rng.random(FEATURES) < 0.5, rng.random(FEATURES), 0).astype(np.float32)
-    *_, moved, sums = check_threads(kernels.adagrad_table, *transpose(x), gradient, U, squares, 0.1)
+    *_, changed, sums = check_threads(
+        kernels.adagrad_table, *transpose(x), gradient, U, squares, 0.1
+    )
     g = x.csr().toarray().astype(np.float64).T @ gradient
     wanted_sums = squares + np.square(g).mean(axis=1)
     step = 0.1 * g / np.sqrt(np.where(wanted_sums == 0, 1, wanted_sums))[:, None]
     np.testing.assert_allclose(sums, wanted_sums, rtol=1e-5, atol=1e-7)
-    np.testing.assert_allclose(moved, U - step, rtol=1e-5, atol=1e-6)
-    np.testing.assert_array_equal(moved[25:], U[25:])
+    np.testing.assert_allclose(changed, U - step, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(changed[25:], U[25:])
 
 
-def test_adagrad_stands_still_without_a_gradient() -> None:
+def test_adagrad_changes_nothing_without_a_gradient() -> None:
     x, U = nasty_rows(), table()
     squares, nothing = np.zeros(FEATURES, np.float32), np.zeros((len(x), WIDTH), np.float32)
-    *_, moved, sums = check_threads(kernels.adagrad_table, *transpose(x), nothing, U, squares, 0.1)
-    np.testing.assert_array_equal(moved, U)
+    *_, changed, sums = check_threads(
+        kernels.adagrad_table, *transpose(x), nothing, U, squares, 0.1
+    )
+    np.testing.assert_array_equal(changed, U)
     np.testing.assert_array_equal(sums, 0)
 
 
 def by_word(z: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Postings of every word, absent ones too."""
+    """Return posting lists of all words, absent ones included."""
     m = z.csr().tocsc()
     return m.indptr.astype(np.int64), m.indices.astype(np.int32), m.data.astype(np.float32)
 
 
-def test_match() -> None:
+def test_match_equals_its_numpy_twin() -> None:
     s, z = nasty_rows(), nasty_rows(5)
     D = np.random.default_rng(3).random(FEATURES, np.float32)
     before = np.random.default_rng(4).random((len(s), len(z)), np.float32)
@@ -126,7 +130,7 @@ def test_match() -> None:
     np.testing.assert_array_equal(found[0], before[0])
 
 
-def test_match_gradient() -> None:
+def test_match_gradient_equals_its_numpy_twin() -> None:
     s, z = nasty_rows(), nasty_rows(5)
     G = np.random.default_rng(3).standard_normal((len(s), len(z))).astype(np.float32)
     touched, *rest = transpose(s)
@@ -158,7 +162,7 @@ MASKED = [[2], [0, 3, 5, -1, 1], [1, -1], [0, 1, 2, 3, 4, 5], [4, 0]]
 
 
 def test_softmax_gradient_by_finite_differences() -> None:
-    """∂L/∂f of every score; masked scores, the known positives and the query itself, get none as negatives."""
+    """∂L/∂f of every score; masked scores (known positives and the query itself) are no negatives."""
     rng = np.random.default_rng(6)
     S = (rng.standard_normal((5, 6)) * 3).astype(np.float32)
     losses = np.empty(5, np.float32)
@@ -180,7 +184,7 @@ def test_softmax_gradient_by_finite_differences() -> None:
         mean = softmax_loss(row, positives, masked) / np.sqrt(len(positives))
         assert found[i] == pytest.approx(mean, rel=1e-4, abs=1e-5)
     assert G[4, 0] == 0
-    assert (G[3] == 0).all()  # everything is relevant: nothing to learn
+    assert (G[3] == 0).all()  # every document is relevant, so the gradient is zero
 
 
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])

@@ -11,7 +11,7 @@ from fullrank.errors import TrainingError
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.features.corpus import count_collection
-from trainer.features.data import Features, build_features
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings
 from trainer.systems.linear import lsi
 from trainer.systems.linear.parameters import encode_judged
@@ -25,13 +25,13 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
     return build_features(count_collection(read_collection(folder), processes=1), SETTINGS)
 
 
-def test_projection_is_the_truncated_svd(features: Features) -> None:
+def test_the_projection_equals_a_dense_truncated_svd(features: Features) -> None:
     X = features.xd.csr().toarray().astype(np.float64)
     _, values, vt = np.linalg.svd(X, full_matrices=False)
     B = lsi.project(features, seed=1)
     assert B.shape == (X.shape[1], 5)
     assert B.dtype == np.float32
-    # Strongest first, each up to its sign.
+    # Largest first, each up to its sign.
     np.testing.assert_allclose(np.linalg.norm(X @ B, axis=0), values[:5], rtol=1e-4)
     np.testing.assert_allclose(np.abs(np.sum(B * vt[:5].T, axis=0)), 1, atol=1e-3)
 
@@ -41,8 +41,8 @@ def test_same_seed_same_bits(features: Features) -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_mix_with_tfidf(features: Features, alpha: float) -> None:
-    """f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d; a word that only queries hold projects to nothing."""
+def test_lsi_can_be_mixed_with_tfidf(features: Features, alpha: float) -> None:
+    """f = α cos(Bᵀq, Bᵀd) + (1 − α) q·d; a word that only queries have projects to zero."""
     mixed = replace(
         features,
         settings=replace(SETTINGS, match="tfidf", alpha=alpha),
@@ -57,14 +57,14 @@ def test_mix_with_tfidf(features: Features, alpha: float) -> None:
     place = model.document.words.rows(model.query.words.words)
     known = place >= 0
     assert not known.all()
-    moved = np.zeros((3, xd.shape[1]))
-    moved[:, place[known]] = xq[:, known]
+    remapped = np.zeros((3, xd.shape[1]))
+    remapped[:, place[known]] = xq[:, known]
     d = model.encode_documents([{"title": "tell0a", "text": "decoy1 decoy2"}])
-    u, v = moved @ B, d.dense
+    u, v = remapped @ B, d.dense
     cosine = u @ v.T / np.linalg.norm(u, axis=1)[:, None] / np.linalg.norm(v)
     np.testing.assert_allclose(q.dense @ v.T, alpha * cosine, rtol=1e-4, atol=1e-6)
     assert np.linalg.norm(v) == pytest.approx(1, rel=1e-5)
-    share = np.linalg.norm(d.weights)
+    share = np.linalg.norm(d.sparse.values)
     assert share == pytest.approx(1 - alpha, rel=1e-5, abs=1e-7)
 
 

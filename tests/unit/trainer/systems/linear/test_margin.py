@@ -1,4 +1,4 @@
-"""The margin loss: the papers' update done densely, finite differences, and the rate that training error chooses."""
+"""The margin loss: the papers' update computed densely, finite differences, and the choice of the rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fullrank.errors import TrainingError
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
 from trainer.features.corpus import Pairs, count_collection
-from trainer.features.data import Features, build_features
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.recipe import load_recipe
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear import margin
@@ -48,7 +48,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Features:
 
 
 def random_parameters(features: Features, scale: float = 0.3) -> Parameters:
-    """Nothing at its start value."""
+    """Random values, so no parameter has its start value."""
     rng = np.random.default_rng(1)
     N = features.settings.dimension
     V = rng.standard_normal((features.xd.width, N), np.float32) * np.float32(scale)
@@ -86,14 +86,14 @@ def run_one(
 
 
 def triples_of(features: Features, count: int = 12) -> list[tuple[int, int, int]]:
-    """As training draws them."""
+    """Draw triples as training does."""
     columns = margin.sample(features.pairs, features, count, np.random.default_rng(2))
     return [(int(q), int(d), int(n)) for q, d, n in zip(*columns, strict=True)]
 
 
-def test_step_is_the_papers_update(features: Features) -> None:
+def test_a_step_equals_the_papers_update(features: Features) -> None:
     """U += λ V(x⁺ − x⁻)x_qᵀ and V += λ (U x_q)(x⁺ − x⁻)ᵀ, both from the values before the step."""
-    rate, moved = 0.05, 0
+    rate, changed = 0.05, 0
     for triple in triples_of(features):
         dense, p = Dense(features, triple), random_parameters(features)
         before = p.copy()
@@ -101,7 +101,7 @@ def test_step_is_the_papers_update(features: Features) -> None:
         U, V = before.U.astype(np.float64), before.V.astype(np.float64)
         assert hinge == pytest.approx(dense.hinge(U, V, before.D, before.bias), abs=1e-5)
         step = rate * (hinge > 0)
-        moved += hinge > 0
+        changed += hinge > 0
         u, v = dense.x @ U, dense.difference @ V
         np.testing.assert_allclose(p.U, U + step * np.outer(dense.x, v), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(
@@ -115,29 +115,29 @@ def test_step_is_the_papers_update(features: Features) -> None:
         bias[dense.d] += step
         bias[dense.n] -= step
         np.testing.assert_allclose(p.bias, bias, rtol=1e-6)
-    assert moved > 3
+    assert changed > 3
 
 
-def test_tied_step_lands_both_updates_on_one_matrix(linked: Features) -> None:
+def test_a_tied_step_applies_both_updates_to_one_matrix(linked: Features) -> None:
     """U = V: U += λ (V(x⁺ − x⁻)x_qᵀ + (U x_q)(x⁺ − x⁻)ᵀ), from one U before the step."""
-    moved = 0
+    changed = 0
     for triple in triples_of(linked):
         dense, p = Dense(linked, triple), random_parameters(linked)
         assert p.U is p.V
         U = p.U.astype(np.float64)
         hinge = run_one(linked, p, triple, 0.05)
-        moved += hinge > 0
+        changed += hinge > 0
         step = 0.05 * (hinge > 0)
         wanted = U + step * (
             np.outer(dense.x, dense.difference @ U) + np.outer(dense.difference, dense.x @ U)
         )
         np.testing.assert_allclose(p.U, wanted, rtol=1e-5, atol=1e-6)
-    assert moved > 3
+    assert changed > 3
 
 
 @pytest.mark.parametrize("name", ["U", "V", "D", "bias"])
-def test_step_goes_down_the_gradient_of_the_hinge(features: Features, name: str) -> None:
-    """Finite differences of the hinge, entry by entry where the step moved anything."""
+def test_a_step_follows_the_negative_gradient_of_the_hinge(features: Features, name: str) -> None:
+    """Finite differences of the hinge, entry by entry where the step changed a value."""
     checked = 0
     for triple in triples_of(features):
         dense, p = Dense(features, triple), random_parameters(features)
@@ -157,7 +157,7 @@ def test_step_goes_down_the_gradient_of_the_hinge(features: Features, name: str)
     assert checked > 3
 
 
-def test_no_step_where_the_margin_holds_or_nothing_may_move(features: Features) -> None:
+def test_no_step_if_the_margin_is_satisfied(features: Features) -> None:
     triple = triples_of(features)[0]
     p = random_parameters(features)
     p.bias[triple[1]], p.bias[triple[2]] = 100, -100
@@ -171,7 +171,7 @@ def test_no_step_where_the_margin_holds_or_nothing_may_move(features: Features) 
 
 
 def test_rate_is_chosen_by_training_error(features: Features) -> None:
-    """The least mean hinge over the trial's later half; a rate that diverges is not taken; the start is untouched."""
+    """The least mean hinge over the trial's later half; a diverging rate is not chosen; the start does not change."""
     rates = (1e-6, 0.2, 1e30)
     p = random_parameters(features, 0.05)
     before = p.copy()
@@ -201,12 +201,12 @@ def test_negatives_are_neither_judged_nor_the_query(
         assert n not in pairs.relevant[q]
         assert n != features.mates[q]
         drawn.add((q, d))
-    assert len(drawn) == len(pairs)  # once round before any is drawn again
+    assert len(drawn) == len(pairs)  # every pair comes once before any is drawn again
     assert len(set(negatives.tolist())) == features.documents
 
 
-def test_a_query_with_nothing_but_relevant_documents_is_passed_over(features: Features) -> None:
-    """Drawing a negative for it would never end."""
+def test_queries_without_a_negative_are_skipped(features: Features) -> None:
+    """Drawing a negative for such a query would never end."""
     everything = np.arange(features.documents)
     pairs = Pairs(np.array([0, 1]), {0: everything, 1: everything[:2]})
     queries, _, _ = margin.sample(pairs, features, 10, np.random.default_rng(0))
@@ -218,7 +218,7 @@ def test_a_query_with_nothing_but_relevant_documents_is_passed_over(features: Fe
 def test_epoch_reports_every_triple_and_learns(features: Features) -> None:
     train = replace(load_recipe("ssi-diagonal").train, triples=12_000, rates=(0.05,))
     learner = margin.MarginLearner(features, train, np.random.default_rng(0))
-    learner.prepare()  # nothing to choose
+    learner.prepare()  # there is only one rate
     reports = list(learner.steps(0.0, 1.0))
     assert [count for count, _ in reports] == [5000, 5000, 2000]
     assert reports[-1][1] < reports[0][1] / 2
@@ -227,7 +227,7 @@ def test_epoch_reports_every_triple_and_learns(features: Features) -> None:
 
 
 def test_shards_cover_every_triple(features: Features) -> None:
-    """On several threads each triple is still taken once."""
+    """On several threads each triple is used once."""
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     triples = margin.sample(features.pairs, features, 1001, np.random.default_rng(0))
     p = random_parameters(features, 0.05)
@@ -237,9 +237,9 @@ def test_shards_cover_every_triple(features: Features) -> None:
     assert (many > 0).any()
 
 
-def test_folder_is_what_it_says(tmp_path: Path) -> None:
-    """The planted data itself: one vocabulary per side, as the other tests suppose."""
+def test_the_demo_folder_is_a_valid_collection(tmp_path: Path) -> None:
+    """The planted data has one vocabulary for each side, as the other tests assume."""
     collection = read_collection(write_planted(tmp_path))
-    asked = {w for q in collection.queries or [] for w in q.text.split()}
-    told = {w for d in collection.documents for w in d.texts(["text"])["text"].split()}
-    assert {w.rstrip("0123456789") for w in asked & told} == {"decoy", "shared"}
+    query_words = {w for q in collection.queries or [] for w in q.text.split()}
+    document_words = {w for d in collection.documents for w in d.texts(["text"])["text"].split()}
+    assert {w.rstrip("0123456789") for w in query_words & document_words} == {"decoy", "shared"}

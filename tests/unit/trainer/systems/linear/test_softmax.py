@@ -1,7 +1,7 @@
-"""The softmax loss: its gradient held by finite differences of a plain float64 twin, parameter by parameter.
+"""The softmax loss: every gradient against finite differences of a float64 twin.
 
 AdaGrad divides by the root of its sum of squares. Starting that sum at 10⁶ with a rate of 10³ makes one step the
-gradient itself, to six figures: what moved is what the code believes ∂L/∂θ to be.
+gradient itself, to six figures: the change of a parameter is the code's ∂L/∂θ.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.features import Rows
+from fullrank.encoding import Rows
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
 from trainer.features.corpus import count_collection
-from trainer.features.data import Features, build_features
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear import kernels, softmax
 from trainer.systems.linear.parameters import Parameters, start
@@ -43,7 +43,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module", params=VARIANTS, ids=lambda name: name.replace(" ", "-"))
 def features(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Features:
-    """Queries with relevant documents; documents as queries; the same with one matrix; layers above them."""
+    """Separate queries, documents as queries, tied tables, and layers."""
     folder = tmp_path_factory.mktemp("softmax")
     write = write_planted_links if request.param in ("linked", "tied") else write_planted
     corpus = count_collection(read_collection(write(folder)), processes=1)
@@ -69,7 +69,7 @@ def state_of(features: Features) -> softmax.State:
 
 
 class Twin:
-    """The loss over all documents, in float64 and densely. Arrays of a tied side go by the query's names."""
+    """The loss over all documents, in float64 and densely. Arrays of tied sides have the query's names."""
 
     def __init__(self, features: Features, queries: np.ndarray) -> None:
         self.settings = features.settings
@@ -136,7 +136,7 @@ STEEP = replace(TRAIN, diagonal_rate=RATE, bias_rate=RATE)
 
 
 def test_gradient_by_finite_differences(features: Features) -> None:
-    """Of the whole loss with respect to every array there is."""
+    """The gradient of the whole loss with respect to every array."""
     state = state_of(features)
     before = as_float64(state.parameters)
     twin = one_step(features, state, STEEP)
@@ -147,7 +147,7 @@ def test_gradient_by_finite_differences(features: Features) -> None:
 def check_slopes(
     twin: Twin, before: dict[str, np.ndarray], name: str, gradient: np.ndarray
 ) -> None:
-    """Along random directions and of single entries."""
+    """Check slopes along random directions and of single entries."""
     assert np.count_nonzero(gradient) > 2, name
 
     def slope(direction: np.ndarray, step: float = 1e-5) -> float:
@@ -168,7 +168,7 @@ def check_slopes(
 
 
 def test_gradient_of_a_fields_shared_factor(features: Features) -> None:
-    """D_f = e^{a_f} M_f: the step on a_f is ∂L/∂a_f = Σ_w ∂L/∂D_w D_w, and moves the whole diagonal."""
+    """D_f = e^{a_f} M_f: the step on a_f is ∂L/∂a_f = Σ_w ∂L/∂D_w D_w, and changes the whole diagonal."""
     state = state_of(features)
     state.squares_D[:] = 1e30
     state.squares_scale[:] = SQUARES
@@ -187,7 +187,7 @@ def test_gradient_of_a_fields_shared_factor(features: Features) -> None:
         )
 
 
-def test_what_is_not_to_be_learned_stays(features: Features) -> None:
+def test_fixed_parameters_do_not_change(features: Features) -> None:
     settings = replace(features.settings, diagonal="identity", bias=False)
     fixed = replace(features, settings=settings)
     state = state_of(fixed)
@@ -216,14 +216,14 @@ def test_start_scales_each_field_of_a_judged_pair(features: Features) -> None:
 
 def test_dropout_keeps_the_expected_product(features: Features) -> None:
     rows = features.xd
-    assert softmax.dropped(rows, 0.0, np.random.default_rng(0)) is rows
+    assert softmax.dropout(rows, 0.0, np.random.default_rng(0)) is rows
     rng = np.random.default_rng(0)
-    kept = [softmax.dropped(rows, 0.4, rng).values / rows.values for _ in range(200)]
+    kept = [softmax.dropout(rows, 0.4, rng).values / rows.values for _ in range(200)]
     assert set(np.unique(np.round(kept, 4))) == {0.0, np.round(np.float32(0.6**-0.5), 4)}
     assert np.mean(np.square(kept)) == pytest.approx(1, abs=0.02)
 
 
-def test_epoch_takes_every_query_once_while_the_rate_falls(
+def test_an_epoch_uses_every_query_once_at_a_falling_rate(
     features: Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[int] = []
@@ -250,10 +250,10 @@ def test_epoch_takes_every_query_once_while_the_rate_falls(
     assert rates[-1] == pytest.approx(0.1, rel=0.5)
 
 
-def test_few_candidates_are_all_judged_documents_and_some_others(
+def test_candidates_are_all_judged_documents_and_a_sample(
     features: Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every judged document of the batch is there however small ``candidates`` is."""
+    """Candidates include every judged document of the batch, however small ``candidates`` is."""
     shapes = []
     kernel = kernels.softmax_gradient
 

@@ -1,4 +1,4 @@
-"""Towers: forward against a plain float64 twin, every gradient against its finite differences."""
+"""Towers: forward values against a float64 twin, every gradient against finite differences."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fullrank.features import Rows
+from fullrank.encoding import Rows
 from fullrank.models.linear.towers import Tower
 from tests.unit.trainer.systems.linear.test_kernels import FEATURES, nasty_rows
 from trainer.systems.linear.towers import Encoder, Tape, adagrad, layers, start_table, start_tower
@@ -30,11 +30,11 @@ class Case:
     gamma: float
 
     def forward(self, x: Rows) -> Tape:
-        """As the encoder's."""
+        """See Encoder."""
         return self.encoder.forward(x, self.gamma)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Everything learned, live."""
+        """All learned arrays, live."""
         return {"table": self.encoder.table, **dict(self.encoder.tower.arrays())}
 
     def float64(self) -> dict[str, np.ndarray]:
@@ -67,7 +67,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return Case(Encoder(table, made), gamma)
 
 
-def test_forward_is_the_formula(case: Case) -> None:
+def test_forward_equals_its_numpy_twin(case: Case) -> None:
     x = nasty_rows()
     u = case.forward(x).u
     assert u.dtype == np.float32
@@ -75,7 +75,7 @@ def test_forward_is_the_formula(case: Case) -> None:
     np.testing.assert_array_equal(u[np.diff(x.indptr) == 0], 0)
 
 
-def test_training_and_serving_agree(case: Case) -> None:
+def test_training_and_serving_score_the_same(case: Case) -> None:
     """Matrix products and the served sums are the same function up to rounding."""
     a = np.random.default_rng(0).standard_normal((9, 5)).astype(np.float32)
     tower = case.encoder.tower
@@ -91,7 +91,7 @@ def test_gradients_by_finite_differences(case: Case) -> None:
     x, rng = nasty_rows(), np.random.default_rng(5)
     tape = case.forward(x)
     g = rng.standard_normal(tape.u.shape).astype(np.float32)
-    g[9] = 0  # a row of zeros: its norm has no slope
+    g[9] = 0  # a zero row: its norm has no derivative
     before = case.float64()
     for _, total in case.encoder.state():
         total[...] = 1e6
@@ -114,15 +114,15 @@ def test_gradients_by_finite_differences(case: Case) -> None:
             assert found == pytest.approx(slope, rel=1e-2, abs=1e-2 * scale), name
 
 
-def test_one_step_of_two_sides_adds_their_gradients_up() -> None:
-    """A tied tower moves once, by the sum; order does not matter to its layers."""
+def test_a_tied_step_adds_the_gradients_of_both_sides() -> None:
+    """A tied tower takes one step on the sum; the order of the sides does not change its layers."""
     rng = np.random.default_rng(0)
     table, made = (
         rng.standard_normal((FEATURES, 5)).astype(np.float32),
         start_tower((5, 3), False, rng),
     )
 
-    def moved(order: slice) -> Encoder:
+    def stepped(order: slice) -> Encoder:
         copy = Tower([w.copy() for w in made.weights], [b.copy() for b in made.biases])
         encoder = Encoder(table.copy(), copy)
         sides = [encoder.forward(nasty_rows(seed), 0.0) for seed in (0, 1)]
@@ -132,14 +132,14 @@ def test_one_step_of_two_sides_adds_their_gradients_up() -> None:
         encoder.step(gradients[order], 0.1, 0.1)
         return encoder
 
-    both, back = moved(slice(None)), moved(slice(None, None, -1))
-    once = dict(moved(slice(0, 1)).tower.arrays())
+    both, back = stepped(slice(None)), stepped(slice(None, None, -1))
+    once = dict(stepped(slice(0, 1)).tower.arrays())
     for (name, a), (_, b) in zip(both.tower.arrays(), back.tower.arrays(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
         assert (a != once[name]).any()
 
 
-def test_adagrad_by_hand() -> None:
+def test_adagrad_equals_hand_computed_steps() -> None:
     array, squares = np.ones(3, np.float32), np.array([0, 9, 0], np.float32)
     adagrad(array, squares, np.array([2, 4, 0], np.float32), 0.5)
     np.testing.assert_allclose(squares, [4, 25, 0])
@@ -147,7 +147,7 @@ def test_adagrad_by_hand() -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_start(skip: bool) -> None:
+def test_layers_and_tables_start_within_their_bounds(skip: bool) -> None:
     """Uniform within ±√(6/(in + out)), biases 0; with skip the last layer is 0: the table alone."""
     made = start_tower((40, 60, 40), skip, np.random.default_rng(0))
     bound = np.sqrt(6 / 100)

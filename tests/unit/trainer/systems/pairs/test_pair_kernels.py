@@ -1,4 +1,4 @@
-"""The kernels of word pairs against plain numpy: W as a whole matrix, and as a hash table whose pairs meet."""
+"""Kernels of word pairs against numpy: W as a dense matrix, and as a hash table with collisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from fullrank.features import Rows
+from fullrank.encoding import Rows
 from fullrank.models.pairs import PRIME, window_starts
 from trainer.systems.pairs import kernels
 
@@ -41,7 +41,7 @@ def _one_thread() -> Iterator[None]:
 
 
 class Twin:
-    """The same in float64, every pair by itself."""
+    """The twin in float64, pair by pair."""
 
     def __init__(self, prime: int, table: np.ndarray, alpha: float, *, off_diagonal: bool) -> None:
         self.table, self.alpha, self.off_diagonal = table.astype(np.float64), alpha, off_diagonal
@@ -50,7 +50,7 @@ class Twin:
         self.x = TEXT_ROWS.csr().toarray().astype(np.float64)
 
     def W(self) -> np.ndarray:
-        """The whole matrix that the table stands for."""
+        """The dense matrix of the table."""
         W = self.table[self.slot]
         if self.off_diagonal:
             np.fill_diagonal(W, 0)
@@ -93,10 +93,10 @@ def random_table(slots: int) -> np.ndarray:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize(("apart", "off_diagonal"), [(False, False), (True, False), (False, True)])
-def test_step_is_the_papers_update(store: str, apart: bool, off_diagonal: bool) -> None:
-    """W += λ q(d⁺ − d⁻)ᵀ on every nasty triple; pairs that share a weight add up."""
+def test_a_step_equals_the_papers_update(store: str, apart: bool, off_diagonal: bool) -> None:
+    """W += λ q(d⁺ − d⁻)ᵀ on every nasty triple; steps of pairs that share a weight add up."""
     prime, slots = STORES[store]
-    moved = 0
+    changed = 0
     for triple in TRIPLES:
         table, alpha = random_table(slots), np.array([0.7 if apart else 0.0])
         twin = Twin(prime, table, alpha[0], off_diagonal=off_diagonal)
@@ -107,14 +107,14 @@ def test_step_is_the_papers_update(store: str, apart: bool, off_diagonal: bool) 
         assert found == pytest.approx(wanted, abs=2e-6)
         step, step_alpha = twin.gradient(triple)
         rate = 0.1 * (wanted > 0)
-        moved += bool(rate and step.any())
+        changed += bool(rate and step.any())
         np.testing.assert_allclose(table, twin.table + rate * step, atol=2e-6)
         assert alpha[0] == pytest.approx(twin.alpha + (rate * step_alpha if apart else 0), abs=1e-6)
-    assert moved > 20
+    assert changed > 20
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_step_goes_down_the_gradient_of_the_hinge(store: str) -> None:
+def test_a_step_follows_the_negative_gradient_of_the_hinge(store: str) -> None:
     """Finite differences of the hinge in every weight and in α."""
     prime, slots = STORES[store]
     checked = 0
@@ -142,8 +142,8 @@ def test_step_goes_down_the_gradient_of_the_hinge(store: str) -> None:
     assert checked > 10
 
 
-def test_big_table_without_collisions_is_the_whole_matrix() -> None:
-    """Where no two pairs meet, hashing changes nothing: the same hinges and the same W after the same triples."""
+def test_a_table_without_collisions_equals_the_dense_matrix() -> None:
+    """Without collisions hashing changes nothing: hinges and W are equal after the same triples."""
     slots = 1_000_003
     i, j = np.indices((WIDTH, WIDTH))
     slot = (i * PRIME + j) % slots
@@ -169,22 +169,22 @@ def test_closed_weights_stay_zero() -> None:
     assert (table != before).sum() > 10
 
 
-def test_measuring_moves_nothing_and_always_moves() -> None:
+def test_measuring_changes_nothing_and_always_steps() -> None:
     table, alpha = random_table(23), np.array([0.5])
     before = table.copy()
     measured = run(PRIME, table, alpha, TRIPLES, 0.1, apart=True, update=False)
     np.testing.assert_array_equal(table, before)
     assert alpha[0] == 0.5
     assert (measured == 0).any()
-    held = TRIPLES[measured == 0][-1:]
-    run(PRIME, table, alpha, held, 0.1, apart=True, always=True)
-    step, step_alpha = Twin(PRIME, before, 0.5, off_diagonal=False).gradient(held[0])
+    satisfied = TRIPLES[measured == 0][-1:]
+    run(PRIME, table, alpha, satisfied, 0.1, apart=True, always=True)
+    step, step_alpha = Twin(PRIME, before, 0.5, off_diagonal=False).gradient(satisfied[0])
     np.testing.assert_allclose(table, before + 0.1 * step, atol=1e-6)
     assert alpha[0] == pytest.approx(0.5 + 0.1 * step_alpha)
 
 
-def test_replayed_mistakes_make_the_same_table() -> None:
-    """The sum of the mistaken triples' steps is the table, bit for bit."""
+def test_replaying_the_violating_triples_restores_the_table() -> None:
+    """The table is equal bit for bit."""
     first, second, alpha = random_table(23), random_table(23), np.array([0.5])
     losses = run(PRIME, first, alpha, TRIPLES, 0.1, apart=True)
     again = np.array([0.5])
@@ -221,7 +221,7 @@ def test_the_smallest_of_each_row_are_removed(keep: int) -> None:
     np.testing.assert_array_equal(W, wanted)
 
 
-def test_everything_is_kept_at_zero() -> None:
+def test_a_limit_of_zero_keeps_all_weights() -> None:
     W = np.arange(6, dtype=np.float32).reshape(2, 3)
     counts = np.zeros(2, np.int64)
     kernels.count_kept(W, 0, counts)
@@ -233,7 +233,7 @@ def test_everything_is_kept_at_zero() -> None:
 
 
 def test_shards_cover_every_triple() -> None:
-    """On several threads each triple is still taken once."""
+    """On several threads each triple is used once."""
     numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     table, alpha, losses = random_table(23), np.zeros(1), np.zeros(len(TRIPLES), np.float32)
     text = (TEXT_ROWS.indptr, TEXT_ROWS.indices, TEXT_ROWS.values)
@@ -245,8 +245,8 @@ def test_shards_cover_every_triple() -> None:
     np.testing.assert_array_equal(losses, run(PRIME, table, alpha, TRIPLES, 0.0, update=False))
 
 
-def test_scores_pair_by_pair_are_the_product() -> None:
-    """What one query's words vote for every text."""
+def test_scores_by_pairs_equal_the_matrix_product() -> None:
+    """Scores of one query for every text equal the product."""
     table = random_table(23)
     W = Twin(PRIME, table, 0.0, off_diagonal=False).W()
     x = TEXT_ROWS.csr().toarray()

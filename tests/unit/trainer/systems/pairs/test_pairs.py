@@ -1,4 +1,4 @@
-"""Fitting word pairs: what is learned, kept, removed, refused, and made again from its mistakes."""
+"""Fitting word pairs: learning, removing weights, restoring W from violating triples, errors."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError, TrainingError
-from fullrank.models.pairs import PairRows, PairTable
+from fullrank.models.pairs import PRIME, PairRows, PairTable
+from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.collection import Collection, read_collection
 from trainer.features.corpus import count_collection
-from trainer.progress import Reporter
 from trainer.recipes.recipe import load_recipe
 from trainer.recipes.settings import ModelSettings, PairSettings, TrainSettings
 from trainer.systems.pairs import system as fitting
@@ -69,10 +69,8 @@ def epochs(fitted: PairLearner, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_pairs_learn_what_words_mean_the_same(
-    store: str, texts: PairTexts, valid: Validation
-) -> None:
-    """Half of the queries share no telling word with their documents; the best answer is MAP 1."""
+def test_word_pairs_learn_synonyms(store: str, texts: PairTexts, valid: Validation) -> None:
+    """Half of the queries share no useful word with their documents; the best MAP is 1."""
     fitted = learner(texts, store)
     before = fitted.measure(valid)
     losses = epochs(fitted, 6)
@@ -80,7 +78,7 @@ def test_pairs_learn_what_words_mean_the_same(
     assert fitted.measure(valid) > max(0.9, before + 0.2)
 
 
-def test_vocabulary_holds_the_words_of_both_sides(texts: PairTexts) -> None:
+def test_the_vocabulary_has_the_words_of_both_sides(texts: PairTexts) -> None:
     words = set(texts.side.words.words)
     assert {"ask0a", "tell0a", "shared0", "decoy1"} <= words
     norms = np.add.reduceat(np.square(texts.xq.values), texts.xq.indptr[:-1])
@@ -88,7 +86,7 @@ def test_vocabulary_holds_the_words_of_both_sides(texts: PairTexts) -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_identity_is_where_W_starts(store: str, texts: PairTexts) -> None:
+def test_W_starts_as_the_identity(store: str, texts: PairTexts) -> None:
     fitted = learner(texts, store)
     found = fitted.store().expand(texts.xq)
     wanted = texts.xq.csr().toarray()
@@ -97,14 +95,14 @@ def test_identity_is_where_W_starts(store: str, texts: PairTexts) -> None:
     diagonal = found.csr().toarray()
     if store == "hash":
         assert fitted.table.sum() == len(texts.side.words)
-        assert (diagonal + 1e-6 >= wanted).all()  # and what collides with it
+        assert (diagonal + 1e-6 >= wanted).all()  # plus weights that collide with it
     else:
         np.testing.assert_array_equal(diagonal, wanted)
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_restore_makes_the_same_W(store: str, texts: PairTexts) -> None:
-    """After the first of three epochs, in the same learner and in a fresh one, bit for bit."""
+def test_restore_gives_the_same_W(store: str, texts: PairTexts) -> None:
+    """Restoring the first of three epochs gives the same bits, in the same learner and in a new one."""
     fitted = learner(texts, store)
     epochs(fitted, 1)
     parameters = {name: array.copy() for name, array in fitted.parameters().items()}
@@ -117,7 +115,7 @@ def test_restore_makes_the_same_W(store: str, texts: PairTexts) -> None:
         assert again.alpha[0] == alpha[0]
         assert again.closed == closed
         assert again.rate[0] == 0.3
-    # What is there already is left alone.
+    # Restoring the current state changes nothing.
     same = fitted.table
     fitted.restore(parameters, {})
     assert fitted.table is same
@@ -137,7 +135,7 @@ def test_rows_of_a_sparse_W_shrink_to_p(texts: PairTexts) -> None:
     np.testing.assert_array_equal(store.rows.csr().toarray(), W)
 
 
-def test_served_W_has_p_weights_a_row_before_training_got_there(texts: PairTexts) -> None:
+def test_served_W_keeps_p_weights_a_row_even_early_in_training(texts: PairTexts) -> None:
     fitted = learner(texts, "sparse")
     epochs(fitted, 1)
     store = fitted.store()
@@ -145,7 +143,7 @@ def test_served_W_has_p_weights_a_row_before_training_got_there(texts: PairTexts
     assert np.diff(store.rows.indptr).max() == 5
 
 
-def test_diagonal_held_at_zero(texts: PairTexts) -> None:
+def test_the_diagonal_stays_zero(texts: PairTexts) -> None:
     fitted = learner(texts, "zero diagonal")
     epochs(fitted, 2)
     W = fitted.table.reshape(fitted.width, fitted.width)
@@ -153,9 +151,10 @@ def test_diagonal_held_at_zero(texts: PairTexts) -> None:
     assert np.count_nonzero(W) > 100
 
 
-def test_alpha_is_learned_beside_the_table(texts: PairTexts) -> None:
+def test_alpha_is_learned_together_with_the_table(texts: PairTexts) -> None:
     fitted = learner(texts, "hash and identity")
-    assert (fitted.alpha[0], fitted.table.any()) == (1, False)
+    assert fitted.alpha[0] == 1
+    assert not fitted.table.any()
     epochs(fitted, 2)
     store = fitted.store()
     assert isinstance(store, PairTable)
@@ -163,21 +162,21 @@ def test_alpha_is_learned_beside_the_table(texts: PairTexts) -> None:
 
 
 def test_rate_is_chosen_by_training_error(texts: PairTexts) -> None:
-    """A rate that hardly moves is not taken, and the trial leaves nothing behind."""
+    """A rate that hardly changes W is not chosen, and the trial does not change the learner."""
     fitted = learner(texts, "dense", replace(TRAIN, rates=(1e-6, 0.3), trial=1000))
     start = fitted.table.copy()
     fitted.prepare()
     assert fitted.rate[0] == 0.3
     np.testing.assert_array_equal(fitted.table, start)
-    assert len(fitted.parameters()["mistakes"]) == 0
+    assert len(fitted.parameters()["violations"]) == 0
 
 
-def test_hash_table_without_collisions_is_the_whole_W(texts: PairTexts) -> None:
-    """As the papers say: with a table large enough, hashing is W unconstrained."""
+def test_a_hash_table_without_collisions_equals_dense_W(texts: PairTexts) -> None:
+    """With a large enough table, hashing equals an unconstrained W, as the papers say."""
     width = len(texts.side.words)
     i, j = np.indices((width, width))
     slots = 40_000_003
-    slot = (i * fitting.PRIME + j) % slots
+    slot = (i * PRIME + j) % slots
     assert len(np.unique(slot)) == width * width
     big = PairLearner(
         texts, PairSettings(store="hash", slots=slots), TRAIN, np.random.default_rng(1)
@@ -206,8 +205,10 @@ def test_settings_that_contradict_each_other_are_refused(
         trainer.search(load_recipe("ssi-dense").override(overrides))
 
 
-def test_a_whole_W_has_a_stated_limit(texts: PairTexts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "MOST_WEIGHTS", 100)
+def test_a_dense_W_beyond_the_memory_limit_is_refused(
+    texts: PairTexts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fitting, "MAX_WEIGHTS", 100)
     with pytest.raises(TrainingError, match="at most 10"):
         learner(texts, "dense")
 
@@ -216,7 +217,7 @@ def test_a_whole_W_has_a_stated_limit(texts: PairTexts, monkeypatch: pytest.Monk
     ("splits", "settings", "reason"),
     [((), {}, "no judged pair"), (("train",), {"min_df": 1000}, "no word")],
 )
-def test_nothing_to_learn_from_is_said(
+def test_nothing_to_learn_from_is_refused(
     splits: tuple[str, ...], settings: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     corpus = count_collection(read_collection(write_planted(tmp_path, splits=splits)), processes=1)

@@ -1,8 +1,9 @@
-"""Projections against dense eigenvectors of covariances that are formed in full."""
+"""Projections against dense eigenvectors of explicit covariance matrices."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from fullrank.errors import TrainingError
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.features.corpus import Pairs, count_collection
-from trainer.features.data import Features, build_features
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings
 from trainer.systems.projections import components
 from trainer.systems.projections.components import Space, space_of
@@ -33,14 +34,14 @@ def space(features: Features) -> Space:
     return space_of(features)
 
 
-def pairs_of(space: Space) -> tuple[Float64, Float64]:
+def judged_pairs(space: Space) -> tuple[Float64, Float64]:
     """q and d of every pair, dense."""
     q, d = space.queries.toarray(), space.documents.toarray()
     return q[space.query_of], d[space.document_of]
 
 
 def covariance(X: Float64) -> Float64:
-    """Around the mean row."""
+    """The covariance around the mean row."""
     return np.asarray(np.cov(X, rowvar=False, bias=True))
 
 
@@ -54,8 +55,8 @@ def check(found: np.ndarray, values: Float64, vectors: Float64) -> None:
     np.testing.assert_allclose(np.abs(cosine / np.linalg.norm(found, axis=0)), 1, atol=1e-4)
 
 
-def test_both_sides_stand_in_one_space(features: Features, space: Space) -> None:
-    """With two vocabularies a query has nothing in the documents' columns, nor they in its own."""
+def test_queries_and_documents_share_one_space(features: Features, space: Space) -> None:
+    """With two vocabularies queries and documents have no column in common."""
     assert space.queries.shape[0] == len(features.pairs.queries)
     words = len(features.model.query.words)
     U, V = space.tables(np.zeros((space.width, 2), np.float32))
@@ -68,7 +69,7 @@ def test_both_sides_stand_in_one_space(features: Features, space: Space) -> None
         assert space.width == words + len(V)
         assert space.queries[:, words:].nnz == 0
         assert space.documents[:, :words].nnz == 0
-    q, d = pairs_of(space)
+    q, d = judged_pairs(space)
     relevant = features.pairs.relevant
     assert len(q) == sum(len(rows) for rows in relevant.values())
     first = features.pairs.queries[0]
@@ -82,19 +83,19 @@ def test_both_sides_stand_in_one_space(features: Features, space: Space) -> None
     np.testing.assert_allclose(space.variances(), (q**2 + d**2).mean(axis=0))
 
 
-def test_lsa(space: Space) -> None:
+def test_lsa_equals_dense_eigenvectors(space: Space) -> None:
     X = np.concatenate([space.queries.toarray(), space.documents.toarray()])
     check(components.lsa(space, 5, seed=1), *np.linalg.eigh(covariance(X)))
 
 
-def test_cl_lsa(space: Space) -> None:
-    q, d = pairs_of(space)
+def test_cl_lsa_equals_dense_eigenvectors(space: Space) -> None:
+    q, d = judged_pairs(space)
     check(components.cl_lsa(space, 5, seed=1), *np.linalg.eigh(covariance(q + d)))
 
 
 @pytest.mark.parametrize("noise", [0.01, 1.0, 100.0])
-def test_opca(space: Space, noise: float) -> None:
-    q, d = pairs_of(space)
+def test_opca_equals_dense_eigenvectors(space: Space, noise: float) -> None:
+    q, d = judged_pairs(space)
     X = np.concatenate([space.queries.toarray(), space.documents.toarray()])
     gamma = noise * (q**2 + d**2).mean()
     sigma = (q - d).T @ (q - d) / len(q)
@@ -102,8 +103,8 @@ def test_opca(space: Space, noise: float) -> None:
     check(components.opca(space, 5, 1, noise), *wanted)
 
 
-def test_much_noise_is_lsa(space: Space) -> None:
-    """γ above all of Σ_noise leaves the plain covariance."""
+def test_opca_with_much_noise_equals_lsa(space: Space) -> None:
+    """A γ far above Σ_noise leaves the plain covariance."""
     found, plain = components.opca(space, 3, 1, 1e6), components.lsa(space, 3, 1)
     found /= np.linalg.norm(found, axis=0)
     np.testing.assert_allclose(np.abs(np.sum(found * plain, axis=0)), 1, atol=1e-3)
@@ -117,8 +118,8 @@ def test_same_seed_same_bits(space: Space) -> None:
     )
 
 
-def test_pairs_with_mates(features: Features) -> None:
-    """Every training query with the document it describes; none where it describes no document."""
+def test_pairs_can_be_queries_with_their_mates(features: Features) -> None:
+    """Pairs are training queries and the documents that they describe; other queries have no pair."""
     mates = np.full(len(features.mates), -1)
     mates[features.pairs.queries[:7]] = np.arange(7)[::-1]
     space = space_of(replace(features, mates=mates), "mates")
@@ -126,9 +127,9 @@ def test_pairs_with_mates(features: Features) -> None:
     np.testing.assert_array_equal(space.document_of, np.arange(7)[::-1])
 
 
-def test_too_little_to_learn_from_is_refused(features: Features, space: Space) -> None:
+def test_too_few_pairs_or_texts_are_refused(features: Features, space: Space) -> None:
     none = replace(features, pairs=Pairs(np.zeros(0, np.int64), {}))
-    for find in (components.cl_lsa, lambda *a: components.opca(*a, 1.0)):
+    for find in (components.cl_lsa, partial(components.opca, noise=1.0)):
         with pytest.raises(TrainingError, match="no pair"):
             find(space_of(none), 2, 1)
     with pytest.raises(TrainingError, match=r"model\.dimension: 500 must be below"):

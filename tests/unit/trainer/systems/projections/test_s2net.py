@@ -1,4 +1,4 @@
-"""S2Net's loss against a plain twin and finite differences; its learner on planted data."""
+"""S2Net's loss against a numpy twin and finite differences; its learner on planted data."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from fullrank.errors import TrainingError
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
 from trainer.features.corpus import Corpus, Pairs, count_collection
-from trainer.features.data import Features, build_features
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.projections.components import lsa, space_of
-from trainer.systems.projections.s2net import S2NetLearner, embedded, loss_and_gradient
+from trainer.systems.projections.s2net import S2NetLearner, embed, loss_and_gradient
 from trainer.training.validation import validation
 
 QUERIES = np.array([0, 1, 2, 2])
 CANDIDATES = np.array([[4, 5, 6], [5, 6, 4], [7, 4, 8], [6, 8, 5]])
-"""Text 3 is nobody's, text 8 has no known word; text 2 asks twice."""
+"""Text 3 belongs to no query, text 8 has no known word, text 2 is the query of two pairs."""
 
 
 def texts(scale: float = 1.0) -> Float64:
@@ -35,7 +35,7 @@ def cosine(a: Float64, b: Float64) -> float:
 
 
 def plain_loss(Y: Float64, gamma: float) -> float:
-    """log(1 + exp(−γΔ)), written as it reads; mean over triples."""
+    """The formula log(1 + exp(−γΔ)), mean over triples."""
     losses = []
     for q, (positive, *negatives) in zip(QUERIES, CANDIDATES.tolist(), strict=True):
         for negative in negatives:
@@ -57,11 +57,11 @@ def test_gradient_by_finite_differences(gamma: float) -> None:
         wanted[place] = (plain_loss(up, gamma) - plain_loss(down, gamma)) / (2 * step)
     np.testing.assert_allclose(gradient[:8], wanted[:8], rtol=1e-3, atol=1e-6)
     assert (gradient[[3, 8]] == 0).all()
-    # A cosine does not see length: no text is pulled along itself.
+    # The cosine ignores length, so the gradient of a text is orthogonal to it.
     np.testing.assert_allclose(np.sum(gradient * Y, axis=1), 0, atol=1e-6)
 
 
-def test_gradient_in_the_papers_form() -> None:
+def test_the_gradient_equals_the_papers_formula() -> None:
     """∂cos/∂A = bc(x gᵀ + y fᵀ) − a b³c x fᵀ − a b c³ y gᵀ, with f = Aᵀx, g = Aᵀy, a = f·g, b = 1/‖f‖, c = 1/‖g‖."""
     rng = np.random.default_rng(1)
     A, X = rng.standard_normal((6, 3)), rng.random((3, 6))
@@ -82,7 +82,7 @@ def test_gradient_in_the_papers_form() -> None:
     np.testing.assert_allclose(X.T @ G, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_extreme_scales_stay_finite() -> None:
+def test_extreme_scores_stay_finite() -> None:
     for scale, gamma in ((1e-15, 10.0), (1e15, 10.0), (1.0, 1000.0)):
         loss, gradient = loss_and_gradient(
             texts(scale).astype(np.float32), QUERIES, CANDIDATES, gamma
@@ -116,8 +116,8 @@ def test_starts_from_lsa(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("optimiser", ["lbfgs", "adagrad"])
 @pytest.mark.parametrize("tied", ["true", "false"])
-def test_learns(corpus: Corpus, optimiser: str, tied: str) -> None:
-    """The loss falls, and validation MAP rises, whichever way and over one or two vocabularies."""
+def test_s2net_learns_planted_pairs(corpus: Corpus, optimiser: str, tied: str) -> None:
+    """The loss falls and validation MAP rises, with both optimisers and with one or two vocabularies."""
     learner = learner_of(
         corpus, f"optimiser={optimiser}", f"tied={tied}", "batch=32", "train.rate=0.3"
     )
@@ -139,8 +139,8 @@ def test_learns(corpus: Corpus, optimiser: str, tied: str) -> None:
         assert after > before
 
 
-def test_negatives_are_no_known_documents(corpus: Corpus) -> None:
-    """Neither judged relevant, nor the query itself."""
+def test_negatives_are_never_judged_documents(corpus: Corpus) -> None:
+    """Negatives are neither judged relevant nor the query itself."""
     learner = learner_of(corpus, "others=30")
     space = learner.space
     queries = space.query_of[learner.pairs]
@@ -165,7 +165,7 @@ def test_nothing_to_learn_from_is_refused(corpus: Corpus) -> None:
         S2NetLearner(none, space_of(none), recipe, rng, 1)
 
 
-def test_embedded_is_the_product(corpus: Corpus) -> None:
+def test_embed_is_the_matrix_product(corpus: Corpus) -> None:
     learner = learner_of(corpus)
     wanted = learner.texts.csr().toarray() @ learner.A
-    np.testing.assert_allclose(embedded(learner.texts, learner.A), wanted, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(embed(learner.texts, learner.A), wanted, rtol=1e-4, atol=1e-6)

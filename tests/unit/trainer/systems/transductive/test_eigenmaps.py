@@ -1,4 +1,4 @@
-"""Eigenmaps against scikit-learn and a dense eigenproblem, and their extension against the items themselves."""
+"""Eigenmaps against scikit-learn and a dense eigenproblem; the extension reproduces the nodes."""
 
 from __future__ import annotations
 
@@ -42,47 +42,47 @@ def same_up_to_sign(a: np.ndarray, b: np.ndarray, tolerance: float) -> None:
     np.testing.assert_allclose(a * np.sign(np.sum(a * b, axis=0)), b, atol=tolerance)
 
 
-def test_coordinates_are_the_dense_eigenproblems() -> None:
+def test_coordinates_solve_the_dense_eigenproblem() -> None:
     """Generalised eigenvectors of the Laplacian: (D − K) z = (1 − μ) D z, least first, without the constant one."""
     K = graph().toarray()
     d = K.sum(axis=1)
     found = fit_eigenmaps(graph(), 4)
     for k in range(4):
-        z, mu = found.items[:, k], found.values[k]
+        z, mu = found.coordinates[:, k], found.values[k]
         np.testing.assert_allclose((np.diag(d) - K) @ z, (1 - mu) * d * z, atol=1e-8)
     S = K / np.sqrt(np.outer(d, d))
     np.testing.assert_allclose(found.values, np.linalg.eigvalsh(S)[::-1][1:5], atol=1e-8)
-    np.testing.assert_allclose(np.linalg.norm(found.items * np.sqrt(d)[:, None], axis=0), 1)
-    along = np.argsort(found.items[:, 0])
+    np.testing.assert_allclose(np.linalg.norm(found.coordinates * np.sqrt(d)[:, None], axis=0), 1)
+    along = np.argsort(found.coordinates[:, 0])
     assert np.corrcoef(along, np.arange(60))[0, 1] ** 2 > 0.99
 
 
-def test_coordinates_are_scikit_learns() -> None:
-    """Which leaves out what an item is to itself."""
+def test_coordinates_equal_scikit_learns() -> None:
+    """scikit-learn ignores the diagonal."""
     K = graph().toarray() - np.eye(60)
     theirs = SpectralEmbedding(4, affinity="precomputed", random_state=0, eigen_solver="arpack")
-    same_up_to_sign(fit_eigenmaps(sp.csr_array(K), 4).items, theirs.fit_transform(K), 1e-6)
+    same_up_to_sign(fit_eigenmaps(sp.csr_array(K), 4).coordinates, theirs.fit_transform(K), 1e-6)
 
 
 def test_same_seed_same_bits_and_signs_are_fixed() -> None:
     a, b = fit_eigenmaps(graph(), 4, seed=1), fit_eigenmaps(graph(), 4, seed=2)
-    np.testing.assert_array_equal(a.items, fit_eigenmaps(graph(), 4, seed=1).items)
-    np.testing.assert_allclose(a.items, b.items, atol=1e-7)
+    np.testing.assert_array_equal(a.coordinates, fit_eigenmaps(graph(), 4, seed=1).coordinates)
+    np.testing.assert_allclose(a.coordinates, b.coordinates, atol=1e-7)
 
 
-def test_extension_gives_items_their_own_coordinates_and_places_new_ones_between() -> None:
+def test_extension_reproduces_nodes_and_places_new_ones_between_neighbours() -> None:
     found = fit_eigenmaps(graph(), 4)
-    np.testing.assert_allclose(found.extend(graph()), found.items, atol=1e-8)
+    np.testing.assert_allclose(found.extend(graph()), found.coordinates, atol=1e-8)
     x = points(60)
     middle = (x[10] + x[11]) / 2
     z = found.extend(nearest(middle[None], x, 6))[0, 0]
-    low, high = sorted([found.items[6, 0], found.items[15, 0]])
+    low, high = sorted([found.coordinates[6, 0], found.coordinates[15, 0]])
     assert low < z < high
-    nobody = sp.csr_array((1, 60), dtype=np.float64)
-    np.testing.assert_array_equal(found.extend(nobody), 0)
+    isolated = sp.csr_array((1, 60), dtype=np.float64)
+    np.testing.assert_array_equal(found.extend(isolated), 0)
 
 
-def test_nearest_is_the_brute_force() -> None:
+def test_nearest_equals_brute_force() -> None:
     x, y = points(20, 1), points(30, 2)
     found = nearest(x, y, 3)
     for i, row in enumerate(found.toarray()):
@@ -95,27 +95,27 @@ def test_nearest_is_the_brute_force() -> None:
     assert (np.diag(K) == 1).all()
 
 
-def test_projection_of_texts_is_the_extension_under_the_cosine() -> None:
-    """P φ(x) is z(x) times one number of its own, d(x); cosines do not see it."""
+def test_the_projection_equals_the_extension_under_the_cosine() -> None:
+    """P φ(x) is z(x) times √d(x), one number for each text, which does not change cosines."""
     x = texts()
     full = np.delete(x.toarray().astype(np.float64), 2, axis=0)
     K = full @ full.T
     wanted = fit_eigenmaps(sp.csr_array(K), 5)
     P = cosine_projection(x, 5)
     assert P.dtype == np.float32
-    same_up_to_sign(full @ P / K.sum(axis=1)[:, None], wanted.items, 1e-5)
+    same_up_to_sign(full @ P / K.sum(axis=1)[:, None], wanted.coordinates, 1e-5)
     new = np.random.default_rng(5).random((3, x.shape[1]))
     kernel = new @ full.T
     same_up_to_sign(new @ P / kernel.sum(axis=1)[:, None], wanted.extend(kernel), 1e-5)
     np.testing.assert_array_equal(P, cosine_projection(x, 5))
 
 
-def test_what_cannot_be_embedded_is_refused() -> None:
+def test_graphs_that_cannot_be_embedded_are_refused() -> None:
     with pytest.raises(TrainingError, match="need at least"):
         fit_eigenmaps(graph(), 59)
     lonely = graph().tolil()
     lonely[7, :] = lonely[:, 7] = 0
-    with pytest.raises(TrainingError, match="item 7 is adjacent to none"):
+    with pytest.raises(TrainingError, match="node 7 has no neighbour"):
         fit_eigenmaps(sp.csr_array(lonely), 2)
     with pytest.raises(TrainingError, match=r"model\.dimension: 25 must be below 24"):
         cosine_projection(texts(), 25)

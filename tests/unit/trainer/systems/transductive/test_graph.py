@@ -1,4 +1,4 @@
-"""The graph model: its steps done densely, finite differences, the pairs it draws, and two clusters it must part."""
+"""The graph model: dense steps, finite differences, sampled pairs, and two clusters that it must separate."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
-from fullrank.features import Rows
 from trainer.systems.transductive.graph import Graph, as_rows, fit_graph, nearest_by_cosine, run
 
 ITEMS, FEATURES, SIZE = 10, 8, 3
@@ -28,11 +28,11 @@ class Model:
     def __init__(self, seed: int = 1, scale: float = 0.2) -> None:
         rng = np.random.default_rng(seed)
         self.W = rng.standard_normal((FEATURES, SIZE)) * scale
-        self.items = rng.standard_normal((ITEMS, SIZE)) * scale
+        self.vectors = rng.standard_normal((ITEMS, SIZE)) * scale
         self.phi = features().csr().toarray().astype(np.float64)
 
     def apart(self, i: int, j: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.items[i] - self.items[j], self.phi[i] @ self.W - self.items[j]
+        return self.vectors[i] - self.vectors[j], self.phi[i] @ self.W - self.vectors[j]
 
     def loss(self, i: int, j: int, adjacent: bool, gamma: float) -> float:
         y, z = (float(np.abs(x).sum()) for x in self.apart(i, j))
@@ -47,8 +47,8 @@ class Model:
             return np.sign(x) * (np.abs(x).sum() < 1)
 
         y, z = self.apart(i, j)
-        self.items[i] += rate * gamma * g(y)
-        self.items[j] -= rate * gamma * g(y) + rate * g(z)
+        self.vectors[i] += rate * gamma * g(y)
+        self.vectors[j] -= rate * gamma * g(y) + rate * g(z)
         self.W += rate * np.outer(self.phi[i], g(z))
 
 
@@ -58,31 +58,31 @@ def pair(i: int, j: int, adjacent: bool) -> tuple[np.ndarray, np.ndarray, np.nda
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5])
 @pytest.mark.parametrize("adjacent", [True, False])
-def test_step_is_the_update(adjacent: bool, gamma: float) -> None:
-    """Near pairs and far ones, an item without features among them."""
+def test_a_step_equals_the_dense_update(adjacent: bool, gamma: float) -> None:
+    """Adjacent and other pairs, and a node without features."""
     flat = 0
     for scale in (0.1, 0.5):
         for i, j in ((0, 3), (1, 2), (4, 0), (5, 9), (8, 7)):
             model = Model(scale=scale)
-            W, items = model.W.astype(np.float32), model.items.astype(np.float32)
-            loss = run(pair(i, j, adjacent), features(), W, items, gamma, np.array([0.05]))
+            W, vectors = model.W.astype(np.float32), model.vectors.astype(np.float32)
+            loss = run(pair(i, j, adjacent), features(), W, vectors, gamma, np.array([0.05]))
             assert loss[0] == pytest.approx(model.loss(i, j, adjacent, gamma), abs=1e-5)
             flat += model.loss(i, j, adjacent, 1.0) == 0
             model.step(i, j, adjacent, gamma, 0.05)
             np.testing.assert_allclose(W, model.W, atol=1e-6)
-            np.testing.assert_allclose(items, model.items, atol=1e-6)
+            np.testing.assert_allclose(vectors, model.vectors, atol=1e-6)
     assert (flat > 0) == (not adjacent)
 
 
-@pytest.mark.parametrize("name", ["W", "items"])
-def test_step_goes_down_the_gradient(name: str) -> None:
+@pytest.mark.parametrize("name", ["W", "vectors"])
+def test_a_step_follows_the_negative_gradient(name: str) -> None:
     checked = 0
     for i, j, adjacent in ((2, 3, True), (4, 9, False), (5, 6, True), (7, 2, False)):
         model = Model()
-        W, items = model.W.astype(np.float32), model.items.astype(np.float32)
-        run(pair(i, j, adjacent), features(), W, items, 0.5, np.array([1.0]))
+        W, vectors = model.W.astype(np.float32), model.vectors.astype(np.float32)
+        run(pair(i, j, adjacent), features(), W, vectors, 0.5, np.array([1.0]))
         before = getattr(model, name)
-        step = {"W": W, "items": items}[name] - before
+        step = {"W": W, "vectors": vectors}[name] - before
         for place in np.argwhere(np.abs(step) > 1e-3):
             keep, losses = before[tuple(place)], []
             for change in (1e-6, -1e-6):
@@ -99,11 +99,11 @@ def test_graph_is_undirected_and_without_loops() -> None:
     directed = sp.csr_array(np.array([[5, 1, 0], [0, 0, -2], [0, 0, 0]], np.float32))
     found = Graph.of(directed).neighbours.toarray()
     np.testing.assert_array_equal(found != 0, [[0, 1, 0], [1, 0, 1], [0, 1, 0]])
-    with pytest.raises(TrainingError, match="no two items are adjacent"):
+    with pytest.raises(TrainingError, match="no two documents are linked"):
         Graph.of(sp.csr_array(np.eye(3, dtype=np.float32)))
 
 
-def test_pairs_take_turns_and_say_what_they_are() -> None:
+def test_sampled_pairs_alternate_between_edges_and_non_edges() -> None:
     rng = np.random.default_rng(0)
     dense = np.triu(rng.random((12, 12)) < 0.3, 1)
     graph = Graph.of(sp.csr_array(dense.astype(np.float32)))
@@ -112,7 +112,7 @@ def test_pairs_take_turns_and_say_what_they_are() -> None:
     assert (first != second).all()
     assert adjacent[::2].all()
     assert adjacent[1::2].mean() < 0.01
-    # Every edge is as likely as any other.
+    # All edges are equally likely.
     counts = np.zeros((12, 12))
     np.add.at(counts, (first[::2], second[::2]), 1)
     edges = counts[dense | dense.T]
@@ -127,28 +127,28 @@ def blobs(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.standard_normal((count, 5)) * 0.3 + side[:, None] * 2 - 1, side
 
 
-def test_two_clusters_come_apart_and_new_points_fall_into_theirs() -> None:
+def test_two_clusters_separate_and_new_points_join_theirs() -> None:
     x, side = blobs(60, 0)
     adjacency = sp.csr_array((side[:, None] == side[None, :]).astype(np.float32))
     found = fit_graph(adjacency, x, dimension=4, rate=0.01, epochs=3)
     assert found.losses[-1] < 0.5 * found.losses[0]
     new, its = blobs(20, 1)
-    distances = np.abs(found.embed(new)[:, None] - found.items[None]).sum(axis=2)
+    distances = np.abs(found.embed(new)[:, None] - found.vectors[None]).sum(axis=2)
     np.testing.assert_array_equal(side[distances.argmin(axis=1)], its)
     again = fit_graph(adjacency, sp.csr_array(x), dimension=4, rate=0.01, epochs=3)
-    np.testing.assert_array_equal(found.items, again.items)
+    np.testing.assert_array_equal(found.vectors, again.vectors)
     np.testing.assert_array_equal(found.W, again.W)
 
 
-def test_items_start_at_a_distance_of_the_margin() -> None:
+def test_vectors_start_at_a_distance_of_the_margin() -> None:
     x, side = blobs(60, 0)
     adjacency = sp.csr_array((side[:, None] == side[None, :]).astype(np.float32))
     found = fit_graph(adjacency, x, dimension=50, rate=0.0, epochs=1)
-    for z in (found.items, found.embed(x)):
+    for z in (found.vectors, found.embed(x)):
         assert np.abs(z).sum(axis=1).mean() == pytest.approx(1, rel=0.15)
 
 
-def test_nearest_by_cosine_is_the_brute_force() -> None:
+def test_nearest_by_cosine_equals_brute_force() -> None:
     rng = np.random.default_rng(2)
     dense = rng.random((300, 40)) * (rng.random((300, 40)) < 0.1)
     dense[5] = 0

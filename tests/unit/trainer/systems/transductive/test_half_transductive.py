@@ -1,10 +1,11 @@
-"""Supervised half transductive ranking: its steps done densely, finite differences, and what serves new documents."""
+"""Supervised half transductive ranking: dense steps, finite differences, and serving of new documents."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -13,10 +14,10 @@ import pytest
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
 from trainer.features.corpus import count_collection
-from trainer.features.data import Features, build_features
+from trainer.features.matrices import Features, build_features
 from trainer.recipes.recipe import Recipe, load_recipe
+from trainer.systems.linear.scan import scan_queries
 from trainer.systems.transductive.half_transductive import SupervisedLearner
-from trainer.training.validation import scan_queries
 
 SMALL = ("model.dimension=5", "init=0.4", "fields=each", "trigrams=on")
 
@@ -39,20 +40,20 @@ def features_of(folder: Path, recipe: Recipe) -> Features:
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
-    """Two fields, trigrams, the identity beside W; queries hold words that documents do not."""
+    """Two fields, trigrams, the identity in addition to W; queries have words that documents lack."""
     folder = write_planted(tmp_path_factory.mktemp("htr"))
     return features_of(folder, small("htr-identity"))
 
 
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory) -> Features:
-    """Documents are queries; no exact-match part."""
+    """Documents are queries; no lexical part."""
     folder = write_planted_links(tmp_path_factory.mktemp("htr"))
     return features_of(folder, small("htr"))
 
 
 def learner(features: Features, *overrides: str) -> SupervisedLearner:
-    """Nothing at a special value: v_i is not Wφ(y_i)."""
+    """Random values: v_i is not Wφ(y_i)."""
     recipe = replace(small("htr", "items=random", *overrides), model=features.settings)
     return SupervisedLearner(features, recipe, np.random.default_rng(1))
 
@@ -68,23 +69,23 @@ class Dense:
         rows = model.x.csr()[[p, n]].toarray().astype(np.float64)
         self.delta = rows[0] - rows[1]
         s = features.s.csr()[[q]].toarray().astype(np.float64)[0]
-        z = sum(z.csr()[[p, n]].toarray().astype(np.float64) for z in features.z)
+        z: Any = sum(z.csr()[[p, n]].toarray().astype(np.float64) for z in features.z)
         self.exact = float(s @ (z[0] - z[1]))
 
-    def margins(self, W: np.ndarray, items: np.ndarray) -> tuple[float, float]:
+    def margins(self, W: np.ndarray, vectors: np.ndarray) -> tuple[float, float]:
         """1 − k(x, y_p) + k(x, y_n) and 1 − f(x, y_p) + f(x, y_n), before the hinge."""
         u = self.x @ W
-        f = (items[self.p] - items[self.n]) @ u + self.exact
+        f = (vectors[self.p] - vectors[self.n]) @ u + self.exact
         return 1 - float((self.delta @ W) @ u + self.exact), 1 - float(f)
 
-    def loss(self, W: np.ndarray, items: np.ndarray) -> float:
-        k, f = self.margins(W, items)
+    def loss(self, W: np.ndarray, vectors: np.ndarray) -> float:
+        k, f = self.margins(W, vectors)
         return self.gamma * max(0.0, k) + max(0.0, f)
 
 
 def run_one(model: SupervisedLearner, triple: tuple[int, int, int], rate: float) -> float:
     columns = tuple(np.array([row], np.int64) for row in triple)
-    return float(model.run(columns, model.W, model.items, rate)[0])
+    return float(model.run(columns, model.W, model.vectors, rate)[0])
 
 
 def triples_of(model: SupervisedLearner, count: int = 12) -> list[tuple[int, int, int]]:
@@ -93,41 +94,41 @@ def triples_of(model: SupervisedLearner, count: int = 12) -> list[tuple[int, int
 
 @pytest.mark.parametrize("which", ["features", "linked"])
 @pytest.mark.parametrize("gamma", [0.0, 0.5])
-def test_step_is_the_update_of_both_terms(
+def test_a_step_equals_the_dense_update_of_both_terms(
     which: str, gamma: float, request: pytest.FixtureRequest
 ) -> None:
-    """W += λγ(Wδ φ(x)ᵀ + Wφ(x) δᵀ) + λ(v_p − v_n)φ(x)ᵀ, v_p += λWφ(x), v_n −= λWφ(x), each where its hinge is up."""
+    """W += λγ(Wδ φ(x)ᵀ + Wφ(x) δᵀ) + λ(v_p − v_n)φ(x)ᵀ, v_p += λWφ(x), v_n −= λWφ(x), each if its hinge is positive."""
     found = request.getfixturevalue(which)
-    rate, moved = 0.05, [0, 0]
+    rate, changed = 0.05, [0, 0]
     for triple in triples_of(learner(found), 30):
         model = learner(found, f"htr.gamma={gamma}")
         dense = Dense(model, triple)
-        W, items = model.W.astype(np.float64), model.items.astype(np.float64)
+        W, vectors = model.W.astype(np.float64), model.vectors.astype(np.float64)
         loss = run_one(model, triple, rate)
-        assert loss == pytest.approx(dense.loss(W, items), abs=1e-5)
-        k, f = (margin > 0 for margin in dense.margins(W, items))
+        assert loss == pytest.approx(dense.loss(W, vectors), abs=1e-5)
+        k, f = (margin > 0 for margin in dense.margins(W, vectors))
         u, functional = dense.x @ W, dense.delta @ W
-        difference = items[dense.p] - items[dense.n]
+        difference = vectors[dense.p] - vectors[dense.n]
         wanted = W + rate * gamma * k * (
             np.outer(dense.x, functional) + np.outer(dense.delta, u)
         ) + rate * f * np.outer(dense.x, difference)  # fmt: skip
         np.testing.assert_allclose(model.W, wanted, rtol=1e-5, atol=1e-6)
-        items[dense.p] += rate * f * u
-        items[dense.n] -= rate * f * u
-        np.testing.assert_allclose(model.items, items, rtol=1e-5, atol=1e-6)
-        moved[0] += k
-        moved[1] += f
-    assert min(moved) > 10
+        vectors[dense.p] += rate * f * u
+        vectors[dense.n] -= rate * f * u
+        np.testing.assert_allclose(model.vectors, vectors, rtol=1e-5, atol=1e-6)
+        changed[0] += k
+        changed[1] += f
+    assert min(changed) > 10
 
 
-@pytest.mark.parametrize("name", ["W", "items"])
-def test_step_goes_down_the_gradient_of_the_loss(features: Features, name: str) -> None:
-    """Finite differences of the whole objective of a triple, entry by entry where the step moved anything."""
+@pytest.mark.parametrize("name", ["W", "vectors"])
+def test_a_step_follows_the_negative_gradient_of_the_loss(features: Features, name: str) -> None:
+    """Finite differences of the whole objective of a triple, entry by entry where the step changed a value."""
     checked = 0
     for triple in triples_of(learner(features)):
         model = learner(features, "htr.gamma=0.7")
         dense = Dense(model, triple)
-        before = {"W": model.W.astype(np.float64), "items": model.items.astype(np.float64)}
+        before = {"W": model.W.astype(np.float64), "vectors": model.vectors.astype(np.float64)}
         if min(map(abs, dense.margins(**before))) < 1e-3:
             continue
         run_one(model, triple, 1.0)
@@ -143,25 +144,25 @@ def test_step_goes_down_the_gradient_of_the_loss(features: Features, name: str) 
     assert checked > 20
 
 
-def test_no_step_where_both_margins_hold_or_nothing_may_move(linked: Features) -> None:
+def test_no_step_if_both_margins_are_satisfied(linked: Features) -> None:
     model = learner(linked, "htr.gamma=0")
     triple = triples_of(model)[0]
     u = Dense(model, triple).x @ model.W
-    model.items[triple[1]], model.items[triple[2]] = 100 * u, -100 * u
-    W, items = model.W.copy(), model.items.copy()
+    model.vectors[triple[1]], model.vectors[triple[2]] = 100 * u, -100 * u
+    W, vectors = model.W.copy(), model.vectors.copy()
     assert run_one(model, triple, 0.5) == 0
-    model.items[triple[1]] = model.items[triple[2]] = items[0] = 0
+    model.vectors[triple[1]] = model.vectors[triple[2]] = vectors[0] = 0
     columns = tuple(np.array([row], np.int64) for row in triple)
-    assert model.run(columns, model.W, model.items, 0.5, update=False)[0] == 1
+    assert model.run(columns, model.W, model.vectors, 0.5, update=False)[0] == 1
     np.testing.assert_array_equal(model.W, W)
-    np.testing.assert_array_equal(model.items[triple[1]], 0)
+    np.testing.assert_array_equal(model.vectors[triple[1]], 0)
 
 
-def test_items_start_at_their_functional_embedding(features: Features) -> None:
+def test_vectors_start_at_their_functional_embedding(features: Features) -> None:
     recipe = replace(small("htr"), model=features.settings)
     model = SupervisedLearner(features, recipe, np.random.default_rng(1))
-    np.testing.assert_allclose(model.items, model.x.csr() @ model.W, atol=1e-6)
-    # Every word of a document is one that a query could hold, so nothing of φ(y) is lost.
+    np.testing.assert_allclose(model.vectors, model.x.csr() @ model.W, atol=1e-6)
+    # Queries have every word of the documents, so φ(y) loses nothing.
     norms = np.sqrt(np.bincount(
         np.repeat(np.arange(len(model.x)), np.diff(model.x.indptr)),
         np.square(model.x.values), len(model.x),
@@ -173,8 +174,8 @@ def test_items_start_at_their_functional_embedding(features: Features) -> None:
     )
 
 
-def test_queries_are_scanned_through_w(features: Features) -> None:
-    """What validation multiplies with v_i."""
+def test_queries_are_encoded_by_W(features: Features) -> None:
+    """Validation multiplies Wφ(x) with v_i."""
     model, rows = learner(features), np.array([0, 3, 7])
     u = scan_queries(features, model.linear(), rows)
     np.testing.assert_allclose(u.dense, (features.xq.csr() @ model.W)[rows], atol=1e-5)
@@ -182,18 +183,18 @@ def test_queries_are_scanned_through_w(features: Features) -> None:
 
 def test_rate_is_chosen_by_training_loss_and_the_start_is_untouched(linked: Features) -> None:
     model = learner(linked, "rates=1e-7,0.05", "trial=2000", "init=0.05")
-    W, items = model.W.copy(), model.items.copy()
+    W, vectors = model.W.copy(), model.vectors.copy()
     model.prepare()
     assert model.rate[0] == 0.05
     np.testing.assert_array_equal(model.W, W)
-    np.testing.assert_array_equal(model.items, items)
+    np.testing.assert_array_equal(model.vectors, vectors)
 
 
-def test_an_empty_query_and_an_empty_document_take_no_harm(linked: Features) -> None:
-    """No word on either side: the hinge is 1, and there is nothing to move but the vectors of the items."""
+def test_empty_texts_stay_finite(linked: Features) -> None:
+    """No word on either side: the hinge is 1, and only the document vectors can change."""
     empty = replace(linked, xq=linked.xq.with_values(np.zeros_like(linked.xq.values)))
     model = learner(empty)
-    W, items = model.W.copy(), model.items.copy()
+    W, vectors = model.W.copy(), model.vectors.copy()
     assert run_one(model, triples_of(model)[0], 0.5) == pytest.approx(1 + model.settings.gamma)
     np.testing.assert_array_equal(model.W, W)
-    np.testing.assert_array_equal(model.items, items)
+    np.testing.assert_array_equal(model.vectors, vectors)

@@ -1,12 +1,12 @@
-"""Reconstruction: steps done densely, finite differences, and a reconstruction as good as the best linear one."""
+"""Reconstruction: dense steps, finite differences, and an error as small as that of the best linear one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from fullrank.features import Rows
-from trainer.systems.transductive.factored import Factored
+from fullrank.encoding import Rows
+from trainer.systems.transductive.factored import FactoredMatrix
 from trainer.systems.transductive.reconstruction import run, sample
 
 DOCUMENTS, WORDS, SIZE = 12, 20, 4
@@ -24,67 +24,67 @@ def texts(seed: int = 0) -> Rows:
 
 
 class Model:
-    """Parameters in float64, and the objective of one document beside one other."""
+    """Parameters in float64, and the objective of one document and one other."""
 
     def __init__(self, seed: int = 1) -> None:
         rng = np.random.default_rng(seed)
         self.V = rng.standard_normal((WORDS, SIZE)) * 0.3
         self.W = rng.standard_normal((WORDS, SIZE)) * 0.3
-        self.items = rng.standard_normal((DOCUMENTS, SIZE)) * 0.5
+        self.vectors = rng.standard_normal((DOCUMENTS, SIZE)) * 0.5
         self.phi = texts().csr().toarray().astype(np.float64)
 
     def loss(self, k: int, other: int, gamma: float) -> float:
-        v = self.items[k]
+        v = self.vectors[k]
         residual = self.V @ v - self.phi[k]
         return gamma * float(residual @ residual) + max(0.0, self.margin(k, other))
 
     def margin(self, k: int, other: int) -> float:
-        return 1 - float((self.phi[k] - self.phi[other]) @ self.W @ self.items[k])
+        return 1 - float((self.phi[k] - self.phi[other]) @ self.W @ self.vectors[k])
 
     def step(self, k: int, other: int, gamma: float, rate: float) -> None:
-        v, residual = self.items[k].copy(), self.V @ self.items[k] - self.phi[k]
+        v, residual = self.vectors[k].copy(), self.V @ self.vectors[k] - self.phi[k]
         difference, violated = self.phi[k] - self.phi[other], self.margin(k, other) > 0
         towards = -2 * rate * gamma * (self.V.T @ residual)
         if violated:
             towards = towards + rate * (difference @ self.W)
             self.W += rate * np.outer(difference, v)
         self.V -= 2 * rate * gamma * np.outer(residual, v)
-        self.items[k] += towards
+        self.vectors[k] += towards
 
 
-def kernels_of(model: Model) -> tuple[np.ndarray, np.ndarray, Factored]:
-    W, items, V = (a.astype(np.float32) for a in (model.W, model.items, model.V))
-    return W, items, Factored.of(V)
+def kernels_of(model: Model) -> tuple[np.ndarray, np.ndarray, FactoredMatrix]:
+    W, vectors, V = (a.astype(np.float32) for a in (model.W, model.vectors, model.V))
+    return W, vectors, FactoredMatrix.of(V)
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.6])
-def test_steps_are_the_updates(gamma: float) -> None:
-    """Some hundred in a row, every document among them, through whatever is folded on the way."""
+def test_steps_equal_the_dense_updates(gamma: float) -> None:
+    """Take some hundred steps over all documents, with folds in between."""
     model = Model()
-    W, items, V = kernels_of(model)
+    W, vectors, V = kernels_of(model)
     drawn = sample(DOCUMENTS, 400, np.random.default_rng(2))
     wanted = []
     for k, other in zip(*drawn, strict=True):
         wanted.append(model.loss(k, other, gamma))
         model.step(k, other, gamma, 0.1)
-    losses = run(texts(), W, items, V, drawn, gamma, 0.1)
+    losses = run(texts(), W, vectors, V, drawn, gamma, 0.1)
     np.testing.assert_allclose(losses, wanted, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(W, model.W, atol=1e-4)
-    np.testing.assert_allclose(items, model.items, atol=1e-4)
+    np.testing.assert_allclose(vectors, model.vectors, atol=1e-4)
     np.testing.assert_allclose(V.value(), model.V, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["V", "W", "items"])
-def test_step_goes_down_the_gradient(name: str) -> None:
+@pytest.mark.parametrize("name", ["V", "W", "vectors"])
+def test_a_step_follows_the_negative_gradient(name: str) -> None:
     checked = 0
     for k in range(DOCUMENTS):
         other, gamma = (k + 5) % DOCUMENTS, 0.6
         model = Model()
         if abs(model.margin(k, other)) < 1e-3:
             continue
-        W, items, V = kernels_of(model)
-        run(texts(), W, items, V, (np.array([k]), np.array([other])), gamma, 1e-3)
-        after = {"V": V.value(), "W": W, "items": items}[name]
+        W, vectors, V = kernels_of(model)
+        run(texts(), W, vectors, V, (np.array([k]), np.array([other])), gamma, 1e-3)
+        after = {"V": V.value(), "W": W, "vectors": vectors}[name]
         before = getattr(model, name)
         step = (after - before.astype(np.float32)) / 1e-3
         for place in np.argwhere(np.abs(step) > 0.05)[::3]:
@@ -101,26 +101,26 @@ def test_step_goes_down_the_gradient(name: str) -> None:
 
 
 def test_codes_reconstruct_as_well_as_singular_vectors() -> None:
-    """Where the first term rules, no linear code of the same width is better, and the steps find one as good."""
+    """If the first term dominates, the steps find a code as good as the best linear code of the same width."""
     model = Model()
-    W, items, V = kernels_of(model)
+    W, vectors, V = kernels_of(model)
     rng = np.random.default_rng(3)
     for _ in range(60):
-        run(texts(), W, items, V, sample(DOCUMENTS, 40 * DOCUMENTS, rng), 100.0, 5e-4)
-    found = np.square(items @ V.value().T - model.phi).sum()
+        run(texts(), W, vectors, V, sample(DOCUMENTS, 40 * DOCUMENTS, rng), 100.0, 5e-4)
+    found = np.square(vectors @ V.value().T - model.phi).sum()
     best = np.square(np.linalg.svd(model.phi)[1][SIZE:]).sum()
     assert best - 1e-4 < found < 1.05 * best
 
 
-def test_nothing_moves_without_update() -> None:
+def test_measuring_changes_no_parameter() -> None:
     model = Model()
-    W, items, V = kernels_of(model)
-    before = W.copy(), items.copy(), V.value()
+    W, vectors, V = kernels_of(model)
+    before = W.copy(), vectors.copy(), V.value()
     drawn = sample(DOCUMENTS, 30, np.random.default_rng(2))
-    losses = run(texts(), W, items, V, drawn, 0.6, 0.1, update=False)
+    losses = run(texts(), W, vectors, V, drawn, 0.6, 0.1, update=False)
     wanted = [model.loss(k, other, 0.6) for k, other in zip(*drawn, strict=True)]
     np.testing.assert_allclose(losses, wanted, rtol=1e-4, atol=1e-5)
-    for a, b in zip(before, (W, items, V.value()), strict=True):
+    for a, b in zip(before, (W, vectors, V.value()), strict=True):
         np.testing.assert_array_equal(a, b)
 
 

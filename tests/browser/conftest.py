@@ -1,0 +1,75 @@
+"""Fixtures of the browser tests: the real server, headless Chromium, an open page."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from tests.api.support import at, make_bundle, served
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with the models "bm25" and "learned"; "learned" is active."""
+    root = tmp_path_factory.mktemp("bundles")
+    make_bundle(root, "bm25", created=at(1))
+    make_bundle(root, "learned", n_dense=8, created=at(2))
+    with served(root) as address:
+        yield address
+
+
+# Playwright occupies the event loop of the thread until it stops, so it must not outlive the module:
+# async tests of other folders may follow.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not on PATH (Debian: apt-get install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def is_defect(line: ConsoleMessage) -> bool:
+    """Whether a console message is the page's fault; the browser itself logs failed requests."""
+    return line.type in ("error", "warning") and "Failed to load resource" not in line.text
+
+
+@pytest.fixture
+def page(browser: Browser, url: str) -> Iterator[Page]:
+    """An open page, 1200 px wide. An error or warning in its console fails the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900})
+    page = context.new_page()
+    defects: list[str] = []
+    page.on("pageerror", lambda error: defects.append(str(error)))
+    page.on("console", lambda line: defects.append(line.text) if is_defect(line) else None)
+    page.goto(url)
+    expect(page.locator("#model option")).to_have_count(3)
+    yield page
+    context.close()
+    assert defects == []
+
+
+@pytest.fixture
+def phone(browser: Browser, url: str) -> Iterator[Page]:
+    """A blank page of a phone with a touch screen, 390 px wide."""
+    context = browser.new_context(
+        viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True, base_url=url
+    )
+    yield context.new_page()
+    context.close()

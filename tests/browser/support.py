@@ -1,0 +1,74 @@
+"""Helpers of the browser tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from playwright.sync_api import Locator, Page, Route, expect
+
+
+def ask(page: Page, text: str) -> None:
+    """Fill in the search box and wait for the hits."""
+    page.get_by_role("searchbox").fill(text)
+    expect(page.locator("#heading")).to_have_text(f"Results for “{text.strip()}”")
+    expect(page.locator("#results:not(.stale)")).to_be_visible()
+    expect(page.locator(".hit").first).to_be_visible()
+
+
+def titles(page: Page, column: int = 0) -> list[str]:
+    """The titles of the hits in a column, best first."""
+    return page.locator(".column").nth(column).locator("h3").all_inner_texts()
+
+
+def hit_titled(page: Page, title: str) -> Locator:
+    """The hit with exactly this title."""
+    return page.locator(".hit").filter(has=page.get_by_text(title, exact=True))
+
+
+def hit(
+    id: str,
+    score: float = 1.0,
+    *,
+    dense: float = 0.0,
+    bias: float = 0.0,
+    words: Mapping[str, float] | None = None,
+    **fields: Any,
+) -> dict[str, Any]:
+    """A hit as the service sends it; what dense and bias leave of the score is lexical."""
+    return {
+        "id": id,
+        "score": score,
+        "fields": fields,
+        "explanation": {
+            "dense": dense,
+            "lexical": score - dense - bias,
+            "bias": bias,
+            "words": [
+                {"word": word, "dense": 0.0, "lexical": weight}
+                for word, weight in (words or {}).items()
+            ],
+        },
+    }
+
+
+def answer_searches(page: Page, hits: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+    """Answer searches in place of the server, with the hits of each query."""
+
+    def answer(route: Route) -> None:
+        body: Any = route.request.post_data_json
+        found = hits[body["query"]]
+        route.fulfill(
+            json={
+                "query_id": "1",
+                "model": "learned-1",
+                "generation": 1,
+                "took_ms": 1.0,
+                "certified": True,
+                "total": len(found),
+                "hits": found,
+                "facets": {},
+            }
+        )
+
+    page.route("**/v1/search", answer)

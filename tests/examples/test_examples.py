@@ -1,0 +1,56 @@
+"""Every example runs as a user runs it, and prints what it promises to show."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+SHARED = {"__init__", "shop"}
+SHOWS = {
+    "train_from_clicks": ["auto     MRR on valid", "gumboots → ['", "rain boots"],
+    "search_from_python": ["certified: True", "acme rain boots", "lexical 3", "up to 40: [("],
+    "filter_and_facets": ["60 products, 16 of two brands up to 60", "numbers, not text"],
+    "live_documents": ["again: true", "found: ['polar umbrella'", "'status': 422", "'wool hat'"],
+    "hot_swap": ["generation 1, shop-", "compare: generation 1", "rolled back: generation 3"],
+    "trec_run": ["ndcg@10", "ir-measures"],
+}
+
+
+def run(name: str, folder: Path) -> str:
+    """Run an example as a program; return its output."""
+    environment = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{name}"],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", SHOWS)
+def test_example_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+    output = run(name, tmp_path)
+    for text in SHOWS[name]:
+        assert text in output
+    if name == "trec_run":
+        for line in output.splitlines():
+            _, _, ours, _, theirs = line.split()
+            assert ours == theirs
+
+
+def test_every_example_is_tested_and_short() -> None:
+    programs = {path.stem: path for path in EXAMPLES.glob("*.py") if path.stem not in SHARED}
+    assert set(programs) == set(SHOWS)
+    for path in programs.values():
+        assert len(path.read_text("utf-8").splitlines()) <= 60, path.name
+
+
+def test_every_example_says_how_to_run_it() -> None:
+    for name in SHOWS:
+        assert f"python -m examples.{name}" in (EXAMPLES / f"{name}.py").read_text("utf-8")

@@ -1,0 +1,134 @@
+"""Random encoded texts, the brute force over them, and comparisons of rankings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Encoded, Rows
+from fullrank.retrieval import Mask, Ranking, Retriever
+from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index.build import index_in_memory
+from fullrank.retrieval.index.cells import build_cells, open_cells
+
+Float64 = npt.NDArray[np.float64]
+
+
+def encoded(
+    rng: np.random.Generator,
+    count: int,
+    n_dense: int,
+    width: int,
+    *,
+    scale: float = 1.0,
+    density: float = 0.2,
+    bias: bool = True,
+) -> Encoded:
+    """Random texts; some rows are empty, some sparse weights negative."""
+    sparse = rng.normal(size=(count, width)) * (rng.random((count, width)) < density)
+    sparse = (sparse * scale).astype(np.float32)
+    sparse[:: max(1, count // 7)] = 0
+    rows, indices = np.nonzero(sparse)
+    return Encoded(
+        (rng.normal(size=(count, n_dense)) * scale).astype(np.float32),
+        Rows(
+            np.searchsorted(rows, np.arange(count + 1)).astype(np.int64),
+            indices.astype(np.int32),
+            sparse[rows, indices].astype(np.float32),
+            width,
+        ),
+        (rng.normal(size=count) * bias).astype(np.float32),
+    )
+
+
+def brute(queries: Encoded, documents: Encoded) -> tuple[Float64, Float64]:
+    """Return (dense, lexical) of all pairs from full matrices in float64, sharing no code with the product."""
+
+    def matrix_of(sparse: Rows) -> Float64:
+        matrix = np.zeros((len(sparse), sparse.width))
+        for i in range(len(sparse)):
+            for j in range(int(sparse.indptr[i]), int(sparse.indptr[i + 1])):
+                matrix[i, sparse.indices[j]] += float(sparse.values[j])
+        return matrix
+
+    dense = queries.dense.astype(np.float64) @ documents.dense.astype(np.float64).T
+    return dense, matrix_of(queries.sparse) @ matrix_of(documents.sparse).T
+
+
+def assert_is_brute_force(
+    ranking: Ranking,
+    dense: Float64,
+    lexical: Float64,
+    bias: Float64,
+    limit: int,
+    offset: int = 0,
+    deleted: npt.NDArray[np.bool_] | None = None,
+) -> None:
+    """Check that a ranking equals brute force, in the order of its own scores; near-ties may swap."""
+    rows = np.arange(len(bias)) if deleted is None else np.flatnonzero(~deleted)
+    truth = dense + lexical + bias
+    assert ranking.total == len(rows)
+    assert ranking.certified
+    assert len(ranking.rows) == max(0, min(limit, len(rows) - offset))
+    assert ranking.rows.dtype == np.int64
+    assert len(set(ranking.rows.tolist())) == len(ranking.rows)
+    assert set(ranking.rows.tolist()) <= set(rows.tolist())
+    tolerance: dict[str, Any] = {
+        "rtol": 1e-12,
+        "atol": 1e-12 * max(1.0, float(np.abs(truth).max(initial=1))),
+    }
+    np.testing.assert_allclose(ranking.dense, dense[ranking.rows], **tolerance)
+    np.testing.assert_allclose(ranking.lexical, lexical[ranking.rows], **tolerance)
+    np.testing.assert_array_equal(ranking.bias, bias[ranking.rows])
+    np.testing.assert_array_equal(ranking.scores, ranking.dense + ranking.lexical + ranking.bias)
+    # The k-th best score is the k-th best score, whichever of two equals stands there.
+    best = -np.sort(-truth[rows])[offset : offset + limit]
+    np.testing.assert_allclose(ranking.scores, best, **tolerance)
+    assert np.all(np.diff(ranking.scores) <= 0)
+    equal = np.diff(ranking.scores) == 0
+    assert np.all(np.diff(ranking.rows)[equal] > 0)
+
+
+def assert_same_bits(a: Ranking, b: Ranking) -> None:
+    for name in ("rows", "scores", "dense", "lexical", "bias"):
+        left, right = getattr(a, name), getattr(b, name)
+        assert left.tobytes() == right.tobytes(), name
+    assert (a.total, a.certified) == (b.total, b.certified)
+
+
+EVERYTHING = Effort(
+    nprobe=10**6, dense=10**6, words=10**6, depth=10**6, sparse=10**6, rescored=10**6
+)
+
+
+def assert_same(
+    documents: Encoded,
+    queries: Encoded,
+    limit: int,
+    *,
+    offset: int = 0,
+    deleted: Mask | None = None,
+) -> None:
+    """Check that exact search over an index gives the bits of exact search without one."""
+    index = index_in_memory(documents)
+    found = Retriever(documents, None, index).search(queries, limit, offset=offset, deleted=deleted)
+    plain = Retriever(documents).search(queries, limit, offset=offset, deleted=deleted)
+    for a, b in zip(found, plain, strict=True):
+        assert a.certified
+        assert_same_bits(a, b)
+
+
+def words_of(documents: Encoded, i: int) -> dict[int, float]:
+    _, indices, weights, _ = documents.row(i)
+    return dict(zip(indices.tolist(), weights.tolist(), strict=True))
+
+
+def with_cells(documents: Encoded, folder: Path, effort: Effort) -> Index:
+    of = np.zeros(len(documents), np.uint16)
+    build_cells(documents.dense, folder / "index.faiss", of)
+    cells = open_cells(folder / "index.faiss", of)
+    return replace(index_in_memory(documents), cells=cells, effort=effort)

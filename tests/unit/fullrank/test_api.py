@@ -1,0 +1,106 @@
+"""The public Python API: the examples of its docstrings, refusals, and a cheap import."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fullrank
+from fullrank import Bundle, open_bundle
+from fullrank.bundle import bundle as bundle_module
+from fullrank.errors import BundleNotFound, FilterError
+
+BUNDLES = Path(__file__).resolve().parents[2] / "golden" / "bundles"
+
+
+@pytest.fixture(scope="module")
+def bundle() -> Bundle:
+    return open_bundle(BUNDLES / "planted")
+
+
+@pytest.mark.parametrize("module", [fullrank, bundle_module])
+def test_the_examples_of_the_docstrings_are_true(module: object) -> None:
+    globs = {"open_bundle": open_bundle, "path": BUNDLES / "planted"}
+    finder = doctest.DocTestFinder(exclude_empty=True)
+    examples = [test for test in finder.find(module, globs=globs) if test.examples]
+    assert examples
+    for test in examples:
+        assert doctest.DocTestRunner().run(test).failed == 0, test.name
+
+
+@pytest.mark.parametrize("name", ["search", "explain", "encode", "evaluate"])
+def test_every_method_of_the_api_has_an_example(name: str) -> None:
+    assert ">>> " in (getattr(Bundle, name).__doc__ or "")
+
+
+def test_importing_fullrank_imports_neither_numpy_nor_a_subpackage() -> None:
+    code = "import fullrank, sys; print([m for m in sys.modules if m.startswith(('numpy', 'fullrank.'))])"
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_unknown_names_of_the_package_raise_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fullrank.nothing
+    assert {name: hasattr(fullrank, name) for name in fullrank.__all__} == dict.fromkeys(
+        fullrank.__all__, True
+    )
+
+
+def test_open_bundle_finds_the_newest_version_of_a_name(bundle: Bundle) -> None:
+    assert open_bundle(str(bundle.path)).version == bundle.version
+    with pytest.raises(BundleNotFound, match="nosuch"):
+        open_bundle(BUNDLES / "nosuch")
+
+
+def test_search_pages_through_one_ranking(bundle: Bundle) -> None:
+    whole = bundle.search("red apple", limit=5)
+    assert [hit.id for hit in whole] == [
+        bundle.search("red apple", limit=1, offset=place)[0].id for place in range(5)
+    ]
+    assert len(whole) == whole.total == 5
+    assert whole.certified
+    for hit in whole:
+        assert hit.score == hit.dense + hit.lexical + hit.bias
+        assert hit.words is None
+
+
+def test_search_leaves_out_excluded_and_filtered_documents(bundle: Bundle) -> None:
+    found = bundle.search("apple", exclude=["apple", "unknown"])
+    assert {hit.id for hit in found} == {"apple-pie", "bread", "empty", "ringo"}
+    found = bundle.search("apple", filter={"tags": "sweet"}, exclude=["apple-pie"])
+    assert (len(found), found.total) == (0, 0)
+    with pytest.raises(FilterError):
+        bundle.search("apple", filter={"grams": {"near": 3}})
+    with pytest.raises(ValueError, match="mode"):
+        bundle.search("apple", mode="slow")
+
+
+def test_search_explains_hits_as_explain_does(bundle: Bundle) -> None:
+    for hit in bundle.search("red apple pie", explain=True):
+        assert hit.words == bundle.explain("red apple pie", hit.id).words
+    with pytest.raises(KeyError):
+        bundle.explain("red", "unknown")
+
+
+def test_encode_takes_one_text_or_many(bundle: Bundle) -> None:
+    one, two = bundle.encode("red apple"), bundle.encode(["red apple", "bread"])
+    assert (len(one), len(two)) == (1, 2)
+    np.testing.assert_array_equal(one.dense[0], two.dense[0])
+
+
+def test_evaluate_leaves_out_queries_without_a_relevant_document(bundle: Bundle) -> None:
+    queries = {"q1": "red apple", "q2": "bread"}
+    both = bundle.evaluate(queries, {"q1": {"apple": 1}, "q2": {"bread": 0}})
+    one = bundle.evaluate(queries, {"q1": {"apple": 1}})
+    assert str(both["mrr"]) == str(one["mrr"])  # its standard error is NaN, which equals nothing
+    assert both["map"].mean == 1.0
+    with pytest.raises(ValueError, match="no query has a relevant document"):
+        bundle.evaluate(queries, {"q2": {"bread": 0}})
+    with pytest.raises(KeyError):
+        bundle.evaluate(queries, {"q1": {"unknown": 1}})

@@ -1,0 +1,56 @@
+"""Read the project's source files and what they import."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("fullrank", "trainer", "service", "benchmarks", "examples")
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, or one name from it."""
+
+    module: str
+    name: str | None
+    line: int
+
+    @property
+    def package(self) -> str:
+        return self.module.partition(".")[0]
+
+    def __str__(self) -> str:
+        return self.module if self.name is None else f"{self.module}.{self.name}"
+
+
+@cache
+def python_files(folder: str) -> tuple[Path, ...]:
+    """List the Python files of a folder of the project, sorted."""
+    files = tuple(sorted((ROOT / folder).rglob("*.py")))
+    assert files, f"no Python files under {folder}/"
+    return files
+
+
+def relative(file: Path) -> str:
+    return file.relative_to(ROOT).as_posix()
+
+
+def imports(source: str) -> Iterator[Import]:
+    """Yield every absolute import, those inside functions and type checks too."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, None, node.lineno)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            for alias in node.names:
+                yield Import(node.module, alias.name, node.lineno)
+
+
+@cache
+def imports_of(file: Path) -> tuple[Import, ...]:
+    return tuple(imports(file.read_text("utf-8")))

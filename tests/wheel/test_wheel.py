@@ -1,0 +1,187 @@
+"""Install the wheel with each extra alone and run every command that the extra promises."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.planted import write_planted
+from tests.ports import free_port
+from tests.walls.test_commands import environment_of, pins
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+BUNDLE = "bundles/planted"
+TRAINER_COMMANDS = ("train", "evaluate", "index", "recipes", "related", "demo")
+SERVICE_COMMANDS = ("serve", "keys", "bundles activate", "bundles rollback", "bundles compact")
+CORE_COMMANDS = ("search", "bundles list", "bundles verify", "bundles show", "bundles export")
+
+
+class Installed:
+    """A clean environment with the wheel and one extra, and an empty folder to work in."""
+
+    def __init__(self, folder: Path, wheel: Path, extra: str) -> None:
+        self.folder = folder
+        self.python = folder / "venv" / "bin" / "python"
+        subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+        constraints = folder / "constraints.txt"
+        pinned = pins(ROOT / "requirements" / "dev.txt", environment_of(platform.python_version()))
+        constraints.write_text("".join(f"{name}=={pinned[name]}\n" for name in pinned), "utf-8")
+        what = f"{wheel}[{extra}]" if extra else str(wheel)
+        pip: list[str | Path] = [
+            self.python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--constraint",
+            constraints,
+            what,
+        ]
+        subprocess.run(pip, check=True)
+        shutil.copytree(ROOT / "tests" / "golden" / "bundles", folder / "bundles")
+
+    def command(self, line: str) -> list[str | Path]:
+        return [self.folder / "venv" / "bin" / "fullrank", *line.split()]
+
+    def fails(self, line: str) -> str:
+        """Run a command that ends with 1 and give its one line of error."""
+        done = subprocess.run(self.command(line), cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == 1, done
+        assert done.stderr.count("\n") == 1, done.stderr
+        return done.stderr
+
+    def run(self, line: str) -> str:
+        """Run a command that succeeds and give what it prints."""
+        done = subprocess.run(self.command(line), cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == 0, f"fullrank {line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def json(self, line: str) -> object:
+        return json.loads(self.run(f"{line} --json"))
+
+    @contextmanager
+    def serving(self, *, scope: str) -> Iterator[str]:
+        """Run `fullrank serve` over the bundles and give its address."""
+        port = free_port()
+        process = subprocess.Popen(
+            self.command(f"serve --bundles bundles --port {port} --workers 1"),
+            cwd=self.folder,
+            env={"FULLRANK_ANONYMOUS": scope},
+        )
+        url = f"http://127.0.0.1:{port}"
+        try:
+            for _ in range(600):
+                assert process.poll() is None, "fullrank serve ended"
+                try:
+                    urllib.request.urlopen(f"{url}/readyz", timeout=5).close()
+                    break
+                except OSError:
+                    time.sleep(0.1)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from a copy, so that nothing is left in the repository."""
+    folder = tmp_path_factory.mktemp("wheel")
+    ignored = shutil.ignore_patterns("__pycache__")
+    for package in ("fullrank", "trainer", "service"):
+        shutil.copytree(ROOT / package, folder / package, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder / name)
+    build: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        folder / "dist",
+    ]
+    subprocess.run(build, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    [found] = (folder / "dist").glob("*.whl")
+    return found
+
+
+def core_commands_run(installed: Installed) -> None:
+    """Run the commands that need no extra."""
+    assert re.fullmatch(r"fullrank \d+\.\d+\.\d+\n", installed.run("--version"))
+    assert installed.json("bundles list bundles")
+    assert "ok" in installed.run(f"bundles verify {BUNDLE}")
+    assert installed.json(f"bundles show {BUNDLE}")
+    assert installed.json(f"search {BUNDLE} a")
+    installed.run(f"bundles export {BUNDLE} exported.jsonl")
+    assert (installed.folder / "exported.jsonl").stat().st_size
+
+
+def test_without_an_extra_bundles_are_searched_and_exported(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(tmp_path, wheel, "")
+    core_commands_run(installed)
+    lines = {
+        "service": ["serve --bundles bundles", f"bundles compact {BUNDLE}"],
+        "trainer": ["train collection --out bundles --name x", "demo --no-serve", "recipes"],
+    }
+    for extra, commands in lines.items():
+        for command in commands:
+            assert f"fullrank[{extra}]" in installed.fails(command), command
+
+
+def test_the_trainer_extra_trains_measures_and_indexes(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(tmp_path, wheel, "trainer")
+    core_commands_run(installed)
+    for command in TRAINER_COMMANDS:
+        installed.run(f"{command} --help")
+    write_planted(tmp_path / "collection")
+    assert "bm25" in installed.run("recipes")
+    installed.run("train collection --out bundles --name mine --recipe bm25")
+    assert installed.json("evaluate bundles/mine collection")
+    installed.run("index bundles/mine collection --out bundles --name again")
+    word = json.loads((tmp_path / "collection" / "corpus.jsonl").read_text().splitlines()[0])
+    installed.run(f"related collection {str(word['text']).split()[0]}")
+    assert "bundles" in installed.run("demo --no-serve --seconds 5 --out demo")
+    assert "fullrank[service]" in installed.fails("serve --bundles bundles")
+
+
+def test_the_service_extra_serves_compacts_and_exports(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(tmp_path, wheel, "service")
+    core_commands_run(installed)
+    for command in SERVICE_COMMANDS:
+        installed.run(f"{command} --help")
+    installed.run("keys create --scope search --id shop --bundles bundles")
+    assert "shop" in installed.run("keys list --bundles bundles")
+    installed.run("keys revoke shop --bundles bundles")
+    assert "shop" not in installed.run("keys list --bundles bundles")
+    [model] = {
+        path.parent.name for path in (tmp_path / "bundles").glob("planted/*/manifest.json")
+    } & {
+        str(row["version"]) for row in json.loads(installed.run("bundles list bundles --json"))[:1]
+    }
+    installed.run(f"bundles activate bundles/planted/{model}")
+    with installed.serving(scope="search,ingest") as url:
+        put = urllib.request.Request(
+            f"{url}/v1/documents/new", b'{"title": "new", "text": "new"}', method="PUT"
+        )
+        put.add_header("Content-Type", "application/json")
+        urllib.request.urlopen(put, timeout=30).close()
+    compacted = installed.json("bundles compact bundles/planted")
+    assert isinstance(compacted, dict)
+    installed.run("bundles rollback bundles")
+    installed.run("bundles export bundles/planted compacted.jsonl")
+    assert '"new"' in (tmp_path / "compacted.jsonl").read_text("utf-8")
+    assert "fullrank[trainer]" in installed.fails("recipes")
