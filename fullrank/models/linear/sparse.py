@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fullrank.encoding import Float32, Rows
+import numpy as np
+
+from fullrank.encoding import Float32, Int32, Rows
 from fullrank.text.features import Vocabulary, bm25, saturate, tfidf
 from fullrank.text.phrases import Phrases
+from fullrank.text.variants import Variants, share_table, spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +25,7 @@ class SparseSide:
         P: float32 (phrases,), their weights: idf times diagonal.
         scheme: "bm25", "tfidf" or "none".
         terms: The number of words to keep of a query, those of the largest weight times idf; 0 keeps all.
+        variants: Sources of the known words that a query's word may stand for, the first one first.
     """
 
     words: Vocabulary
@@ -35,6 +39,7 @@ class SparseSide:
     k3: float = 1.0
     terms: int = 0
     mean_lengths: tuple[float, ...] = ()
+    variants: Sequence[Variants] = ()
 
     @property
     def width(self) -> int:
@@ -43,15 +48,41 @@ class SparseSide:
 
     def query(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Rows:
         """Compute s of queries from counts over `words` and counts of the known phrases."""
-        found = counts.remap_columns(self.words.rows(words), len(self.words))
+        target = self.words.rows(words)
+        found = counts.remap_columns(target, len(self.words))
         if self.scheme == "none":
             return Rows.empty(len(found), found.width + phrases.width)
-        rows = saturate(found, self.k3) if self.scheme == "bm25" else tfidf(found, self.idf)
-        if self.terms:
-            weighted = rows.with_values(rows.values * self.idf[rows.indices])
-            kept = weighted.top_entries(self.terms)
-            rows = kept.with_values(kept.values / self.idf[kept.indices])
+        shares = share_table(words, counts, self.variants, len(self.words))
+        if self.scheme == "bm25":
+            rows = self._top(saturate(found, self.k3))
+            if shares is not None:
+                # A variant gets its share of the weight that the word itself has, or would have.
+                weights = self._kept(saturate(counts, self.k3), target, rows)
+                rows = Rows.add([rows, spread(weights, shares)])
+        else:
+            if shares is not None:
+                found = Rows.add([found, spread(counts, shares)])
+            rows = self._top(tfidf(found, self.idf))
         return Rows.hstack(rows, saturate(phrases, self.k3))
+
+    def _top(self, rows: Rows) -> Rows:
+        """Keep the top words of queries."""
+        if not self.terms:
+            return rows
+        weighted = rows.with_values(rows.values * self.idf[rows.indices])
+        kept = weighted.top_entries(self.terms)
+        return kept.with_values(kept.values / self.idf[kept.indices])
+
+    def _kept(self, weights: Rows, target: Int32, rows: Rows) -> Rows:
+        """Zero the known words that are not in `rows`, so that a query does not get their variants either."""
+        if not self.terms:
+            return weights
+        width = np.int64(len(self.words))
+        owner = np.repeat(np.arange(len(weights)), np.diff(weights.indptr))
+        of_rows = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)) * width + rows.indices
+        place = target[weights.indices]
+        is_kept = (place < 0) | np.isin(owner * width + place, of_rows)
+        return weights.with_values(np.where(is_kept, weights.values, 0))
 
     def field(self, words: Sequence[str], counts: Rows, index: int) -> Rows:
         """Compute z_f: the weights of field `index` over the words, before its diagonal."""

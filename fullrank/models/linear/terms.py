@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.sparse import SparseSide
 from fullrank.scoring import TermShare
 from fullrank.text.features import Counts
+from fullrank.text.variants import variants_of
 
 Finish = Callable[[Float32], Float32]
 
@@ -32,23 +33,56 @@ def terms(
     shares = np.zeros((len(counts.words), width), np.float32)
     if width:
         shares = _shares(dense, finish, counts, encoded.dense[0])
-    rows = sparse.words.rows(counts.words)
-    tf_of = np.zeros(len(rows))
-    tf_of[counts.columns[0].indices] = counts.columns[0].values
-    # Words of one bucket are one feature: each gets a share of its weight in proportion to its count.
-    bucket_total = np.bincount(rows[rows >= 0], tf_of[rows >= 0], len(sparse.words))
     found = []
-    for word, share, row, tf in zip(
-        counts.words, shares, rows.tolist(), tf_of.tolist(), strict=True
+    for word, share, features in zip(
+        counts.words, shares, _features(sparse, counts, weight), strict=True
     ):
-        part = tf / bucket_total[row] if row >= 0 else 0.0
-        found.append(TermShare(word, share, row, weight.get(row, 0.0) * part))
+        match features:
+            case []:
+                found.append(TermShare(word, share, -1, 0.0))
+            case [(feature, own)]:
+                found.append(TermShare(word, share, feature, own))
+            case _:
+                places, weights = zip(*features, strict=True)
+                found.append(
+                    TermShare(
+                        word, share, np.array(places, np.int32), np.array(weights, np.float32)
+                    )
+                )
     first = len(sparse.words)
     nothing = np.zeros(width, np.float32)
     for feature in sorted(f for f in weight if f >= first):
         phrase = sparse.phrases.phrases[feature - first]
         found.append(TermShare(f"“{phrase}”", nothing, feature, weight[feature]))
     return found
+
+
+def _features(
+    sparse: SparseSide, counts: Counts, weight: Mapping[int, float]
+) -> list[list[tuple[int, float]]]:
+    """Return (feature, weight) of each word: its own feature and those of its variants, ascending.
+
+    Words that have a feature in common, a bucket or a variant, share its weight in proportion to their counts there.
+    """
+    [column] = counts.columns
+    tf_of = dict(zip(column.indices.tolist(), column.values.tolist(), strict=True))
+    amounts: list[dict[int, float]] = []
+    total: dict[int, float] = {}
+    for i, word in enumerate(counts.words):
+        amount = {row: tf_of.get(i, 0.0) * s for row, s in variants_of(word, sparse.variants)}
+        row = sparse.words.row(word)
+        if row >= 0:
+            amount[row] = tf_of.get(i, 0.0)
+        for feature, value in amount.items():
+            total[feature] = total.get(feature, 0.0) + value
+        amounts.append(amount)
+    return [
+        [
+            (f, weight.get(f, 0.0) * amount[f] / total[f] if amount[f] else 0.0)
+            for f in sorted(amount)
+        ]
+        for amount in amounts
+    ]
 
 
 def _shares(side: DenseSide, finish: Finish, counts: Counts, u: Float32) -> Float32:
