@@ -6,4 +6,5 @@ features.py   Vocabulary, count_corpus, tf-idf and BM25 weights
 bigrams.py    known 2-grams as features
 phrases.py    whole titles as features
 variants.py   known words that a query's word may stand for
+spelling.py   known words one edit away from an unknown word
 """

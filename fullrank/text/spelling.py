@@ -1,0 +1,166 @@
+"""Known words one edit away from an unknown word, and how likely each is the word that was meant.
+
+An edit adds, leaves out or replaces a letter, or swaps two neighbours (Damerau 1964). A known word w has the weight
+
+    P(w | typed) ∝ frequency(w)^β · P(edit)            the noisy channel of Kernighan, Church and Gale 1990
+
+where P(edit) depends on the kind of edit, and is lower if the first letter differs.
+
+The search tries all words one edit away. In place of a letter, or between two, it tries only letters that some known
+word has between the same neighbours, so its cost does not grow with the number of alphabets. A table of those letters
+is all that it keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
+from itertools import islice, pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from fullrank.encoding import Int64
+from fullrank.text.bigrams import is_bigram
+
+MIN_LETTERS = 4  # shorter words have too many neighbours
+MOST = 3
+FREQUENCY_POWER = 0.75  # β
+FIRST_LETTER = 0.5  # factor on edits that change the first letter, which typing errors rarely do
+
+_CHUNK = 1 << 16  # words read at a time, to bound the memory
+_END = "\n"  # before and after each word; no word contains it
+_BITS = 21  # of a code point
+_MASK = (1 << _BITS) - 1
+
+
+class Edit(Enum):
+    """What turned a known word into what was typed."""
+
+    MISSING = "a letter is missing"
+    HALVED = "one of two equal letters is missing"
+    EXTRA = "a letter was added"
+    DOUBLED = "a letter was typed twice"
+    REPLACED = "a letter was replaced"
+    SWAPPED = "two letters changed places"
+
+
+EDIT_WEIGHTS = {
+    Edit.MISSING: 1.0,
+    Edit.HALVED: 3.0,
+    Edit.EXTRA: 1.0,
+    Edit.DOUBLED: 3.0,
+    Edit.REPLACED: 1.0,
+    Edit.SWAPPED: 2.0,
+}
+
+
+class Neighbour(NamedTuple):
+    """A known word one edit away from what was typed, and the edit."""
+
+    word: str
+    edit: Edit
+
+
+class Correction(NamedTuple):
+    """A known word that may have been meant, and the probability that it was."""
+
+    word: str
+    probability: float
+
+
+class Spelling:
+    """Finds the known words that an unknown word may stand for.
+
+    Args:
+        words: The known words, in any order; repeats and 2-grams do no harm.
+        frequency: Returns how often a known word occurs, in any unit, and 0 for an unknown word.
+
+    Example:
+        >>> counts = {"list": 9, "lift": 1, "files": 5}
+        >>> spelling = Spelling(counts, lambda word: counts.get(word, 0))
+        >>> [(word, round(p, 2)) for word, p in spelling.corrections("liist")]
+        [('list', 1.0)]
+        >>> spelling.best("flies")
+        'files'
+        >>> spelling.best("files") is None
+        True
+    """
+
+    def __init__(self, words: Iterable[str], frequency: Callable[[str], float]) -> None:
+        self._between = _letters_between(words)
+        self._frequency = frequency
+
+    def corrections(self, typed: str, most: int = MOST) -> list[Correction]:
+        """Return at most `most` known words, likeliest first; their probabilities add up to 1.
+
+        The list is empty for a known word, a word with a digit or fewer than `MIN_LETTERS` letters, and a word without
+        known neighbours.
+        """
+        if len(typed) < MIN_LETTERS or self._frequency(typed) or any(map(str.isdigit, typed)):
+            return []
+        weights = {near.word: self._weight(typed, near) for near in self.neighbours(typed)}
+        best = sorted(weights, key=lambda word: (-weights[word], word))[:most]
+        total = sum(weights[word] for word in best)
+        return [Correction(word, weights[word] / total) for word in best]
+
+    def best(self, typed: str) -> str | None:
+        """Return the known word that was most likely meant; None if nothing is to be corrected."""
+        found = self.corrections(typed, 1)
+        return found[0].word if found else None
+
+    def neighbours(self, typed: str) -> list[Neighbour]:
+        """Return all known words exactly one edit away, each once."""
+        found: dict[str, Neighbour] = {}
+        for word, edit in self._one_edit_away(typed):
+            if word not in found and self._frequency(word):
+                found[word] = Neighbour(word, edit)
+        return list(found.values())
+
+    def _weight(self, typed: str, near: Neighbour) -> float:
+        first = 1.0 if near.word[0] == typed[0] else FIRST_LETTER
+        prior: float = self._frequency(near.word) ** FREQUENCY_POWER
+        return prior * EDIT_WEIGHTS[near.edit] * first
+
+    def _one_edit_away(self, typed: str) -> Iterator[tuple[str, Edit]]:
+        """Yield words one edit away and the edit that turns each into `typed`, the known words among them."""
+        marked = _END + typed + _END
+        between = self._between
+        for i, letter in enumerate(typed):
+            before, after = marked[i], marked[i + 2]
+            head, tail = typed[:i], typed[i + 1 :]
+            if len(typed) > 1:
+                yield head + tail, Edit.DOUBLED if letter in (before, after) else Edit.EXTRA
+            for other in between.get(before + after, ""):
+                if other != letter:
+                    yield head + other + tail, Edit.REPLACED
+            if tail and after != letter:
+                yield head + after + letter + tail[1:], Edit.SWAPPED
+        for i, (before, after) in enumerate(pairwise(marked)):
+            head, tail = typed[:i], typed[i:]
+            for other in between.get(before + after, ""):
+                edit = Edit.HALVED if other in (before, after) else Edit.MISSING
+                yield head + other + tail, edit
+
+
+def _letters_between(words: Iterable[str]) -> dict[str, str]:
+    """Return the letters that some word has between two neighbours, under the two; `_END` is an end of the word."""
+    single = (word for word in words if not is_bigram(word))
+    keys = np.zeros(0, np.int64)
+    while chunk := list(islice(single, _CHUNK)):
+        keys = np.union1d(keys, _triples(_END + _END.join(chunk) + _END))
+    pairs, starts = np.unique(keys >> _BITS, return_index=True)
+    letters = "".join(map(chr, (keys & _MASK).tolist()))
+    bounds = pairwise([*starts.tolist(), len(letters)])
+    return {
+        chr(pair >> _BITS) + chr(pair & _MASK): letters[first:last]
+        for pair, (first, last) in zip(pairs.tolist(), bounds, strict=True)
+    }
+
+
+def _triples(text: str) -> Int64:
+    """Return the distinct triples of letters as (left, right, middle) in one integer, without those around an end."""
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.int64)
+    left, middle, right = codes[:-2], codes[1:-1], codes[2:]
+    packed = (left << 2 * _BITS) | (right << _BITS) | middle
+    return np.unique(packed[middle != ord(_END)])
