@@ -1,0 +1,1 @@
+"""Peers: other systems, trained and measured on the same splits as Fullrank."""
