@@ -1,0 +1,172 @@
+"""The second stage: trees reorder the first documents of a ranking by features of each pair.
+
+Only the order changes. A document's score stays u·v + s·t + b; below the first DEPTH documents the order stays too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Float32, Float64, Int64
+from fullrank.rerank.facts import DocumentFacts, FactSettings
+from fullrank.rerank.features import FirstStage, Statistics, compute, names
+from fullrank.rerank.trees import Trees
+from fullrank.retrieval.ranking import Ranking
+
+# Documents that the second stage reorders.
+DEPTH = 100
+_TREES, _FACTS, _STATISTICS = "trees.", "documents.", "words."
+
+
+class FeatureScore(NamedTuple):
+    """One feature of a query and a document, and its contribution to the second score."""
+
+    feature: str
+    value: float
+    contribution: float
+
+
+@dataclass(frozen=True, slots=True)
+class SecondScore:
+    """The second score of one document: base + the contributions of all features.
+
+    Attributes:
+        score: The sum of the trees, by which the first documents are ordered.
+        base: The same for every document.
+        features: Those with a contribution, the largest first.
+    """
+
+    score: float
+    base: float
+    features: list[FeatureScore]
+
+
+@dataclass(frozen=True, eq=False)
+class Reordered:
+    """The order of the first R documents of a ranking.
+
+    Attributes:
+        order: int64 (R,): first-stage places, best first, ties by first-stage place.
+        scores: float64 (R,), by first-stage place.
+        features: float32 (R, K), by first-stage place.
+    """
+
+    order: Int64
+    scores: Float64
+    features: Float32
+
+
+@dataclass(frozen=True, eq=False)
+class SecondStage:
+    """Trees over the features of pairs, and what the features need.
+
+    Attributes:
+        settings: What is read of documents.
+        statistics: Of the training documents.
+        trees: Whose sum is the second score.
+    """
+
+    settings: FactSettings
+    statistics: Statistics
+    trees: Trees
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the features."""
+        return names(self.settings.names)
+
+    def facts(self, documents: Sequence[Mapping[str, Any]]) -> DocumentFacts:
+        """Read documents that are added to a bundle; training queries led to none of them."""
+        return DocumentFacts.of(documents, self.settings)
+
+    def features(self, text: str, first: FirstStage, facts: DocumentFacts) -> Float32:
+        """Compute float32 (R, K): features of a query and its first documents, best first."""
+        return compute(text, first, facts, self.statistics)
+
+    def order(self, text: str, first: FirstStage, facts: DocumentFacts) -> Reordered:
+        """Order the first documents of a ranking.
+
+        Args:
+            text: The query.
+            first: Their first scores, best first, at most DEPTH.
+            facts: About the same documents, in the same order.
+        """
+        features = self.features(text, first, facts)
+        scores = self.trees.predict(features)
+        return Reordered(np.argsort(-scores, kind="stable"), scores, features)
+
+    def explain(self, features: Float32) -> SecondScore:
+        """Split the second score of one document, given its features, float32 (K,)."""
+        [contributions] = self.trees.contributions(features[None])
+        split = [
+            FeatureScore(*item)
+            for item in zip(self.names, features.tolist(), contributions.tolist(), strict=True)
+            if item[2]
+        ]
+        split.sort(key=lambda item: (-abs(item.contribution), item.feature))
+        base = self.trees.base
+        return SecondScore(base + float(contributions.sum()), base, split)
+
+    def config(self) -> dict[str, Any]:
+        """Return the JSON settings."""
+        return {
+            "depth": DEPTH,
+            "fields": [[name, list(sources)] for name, sources in self.settings.fields],
+            "date": self.settings.date,
+            "newest": self.statistics.newest,
+            "mean_lengths": list(self.statistics.mean_lengths),
+            "features": list(self.names),
+        }
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays, without those about documents."""
+        found = {_TREES + name: array for name, array in self.trees.arrays().items()}
+        return found | {
+            f"{_STATISTICS}numbers": self.statistics.words,
+            f"{_STATISTICS}idf": self.statistics.idf,
+        }
+
+    @staticmethod
+    def from_parts(config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> SecondStage:
+        """Load `config()` and `arrays()`.
+
+        Raises:
+            ValueError: The parts do not fit each other, or the features are those of another release.
+        """
+        fields = tuple((str(name), tuple(map(str, sources))) for name, sources in config["fields"])
+        words, idf = arrays[f"{_STATISTICS}numbers"], arrays[f"{_STATISTICS}idf"]
+        if (words.dtype.str, idf.dtype.str) != ("<u4", "<f4") or words.shape != idf.shape:
+            raise ValueError("words.numbers and words.idf differ in length")
+        if words.ndim != 1 or np.any(words[1:] <= words[:-1]):
+            raise ValueError("words.numbers do not ascend")
+        lengths = tuple(float(length) for length in config["mean_lengths"])
+        found = SecondStage(
+            FactSettings(fields, str(config["date"])),
+            Statistics(words, idf, lengths, int(config["newest"])),
+            Trees.from_arrays(
+                {name.removeprefix(_TREES): a for name, a in arrays.items() if name.startswith(_TREES)}
+            ),
+        )
+        if config["depth"] != DEPTH or config["features"] != list(found.names):
+            raise ValueError("the second stage was written by another release; train it again")
+        if len(lengths) != len(fields):
+            raise ValueError(f"{len(lengths)} mean lengths of {len(fields)} fields")
+        found.trees.check(len(found.names))
+        return found
+
+
+def facts_arrays(facts: DocumentFacts) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a bundle that are about its documents."""
+    return {_FACTS + name: array for name, array in facts.arrays().items()}
+
+
+def first_of(ranking: Ranking, depth: int = DEPTH) -> FirstStage:
+    """Return the scores of the first documents of a ranking."""
+    return FirstStage(
+        ranking.scores[:depth], ranking.dense[:depth], ranking.lexical[:depth], ranking.bias[:depth]
+    )
