@@ -12,7 +12,7 @@ PYTEST := $(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal
 CODE := $(wildcard fullrank trainer service tests benchmarks examples)
 # Units that compile no kernel, train no model, start no server and read no shared collection.
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
-	$(filter-out %/features %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
+	$(filter-out %/features %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-fast test-slow test-browser test-wheel coverage check format bench pins release clean

@@ -25,7 +25,14 @@ UInt32 = npt.NDArray[np.uint32]
 
 NO_DATE = int(np.iinfo(np.int32).min)
 _MAX_COUNT = int(np.iinfo(np.uint16).max)
-DTYPES = {"indptr": "<i8", "words": "<u4", "counts": "<u2", "lengths": "<i4", "clicks": "<i4", "days": "<i4"}
+DTYPES = {
+    "indptr": "<i8",
+    "words": "<u4",
+    "counts": "<u2",
+    "lengths": "<i4",
+    "clicks": "<i4",
+    "days": "<i4",
+}
 
 
 def word_number(word: str) -> int:

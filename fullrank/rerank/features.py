@@ -1,15 +1,15 @@
 """Features of a query and each of its first documents: one function, for training and for serving.
 
-    score, dense, lexical, bias   the first score and its parts
-    gap, place                    below the first document's score; place in the ranking, from 1
-    words                         distinct words of the query
-    matched                       share of them in any field of the document
-    clicks                        ln(1 + training queries that led to the document)
-    age                           days before the newest date of the training documents; NO_AGE without a date
-    lexical.<field>               BM25 of the field alone
-    matched.<field>               share of the query's words in the field
-    covered.<field>               share of the field's distinct words in the query
-    length.<field>                ln(1 + words of the field)
+score, dense, lexical, bias   the first score and its parts
+gap, place                    below the first document's score; place in the ranking, from 1
+words                         distinct words of the query
+matched                       share of them in any field of the document
+clicks                        ln(1 + training queries that led to the document)
+age                           days before the newest date of the training documents; NO_AGE without a date
+lexical.<field>               BM25 of the field alone
+matched.<field>               share of the query's words in the field
+covered.<field>               share of the field's distinct words in the query
+length.<field>                ln(1 + words of the field)
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ class Statistics:
     @staticmethod
     def of(facts: DocumentFacts) -> Statistics:
         """Count documents."""
-        owner = np.repeat(
-            np.repeat(np.arange(len(facts)), facts.fields), np.diff(facts.indptr)
-        )
+        owner = np.repeat(np.repeat(np.arange(len(facts)), facts.fields), np.diff(facts.indptr))
         # A document counts once for a word of several fields.
         keys = np.unique((facts.words.astype(np.uint64) << np.uint64(32)) | owner.astype(np.uint64))
         words, df = np.unique((keys >> np.uint64(32)).astype(np.uint32), return_counts=True)
         idf = np.log1p((len(facts) - df + 0.5) / (df + 0.5)).astype(np.float32)
-        mean = facts.lengths.mean(axis=0, dtype=np.float64) if len(facts) else np.zeros(facts.fields)
+        mean = (
+            facts.lengths.mean(axis=0, dtype=np.float64) if len(facts) else np.zeros(facts.fields)
+        )
         newest = int(facts.days.max(initial=NO_DATE))
         return Statistics(words, idf, tuple(mean.tolist()), newest)
 

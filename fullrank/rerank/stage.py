@@ -69,11 +69,14 @@ class SecondStage:
         settings: What is read of documents.
         statistics: Of the training documents.
         trees: Whose sum is the second score.
+        of_documents: Trained on queries that are documents; otherwise a document or a page as a query is unlike
+            all that the trees have seen.
     """
 
     settings: FactSettings
     statistics: Statistics
     trees: Trees
+    of_documents: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,6 +124,7 @@ class SecondStage:
             "newest": self.statistics.newest,
             "mean_lengths": list(self.statistics.mean_lengths),
             "features": list(self.names),
+            "of_documents": self.of_documents,
         }
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
@@ -132,7 +136,9 @@ class SecondStage:
         }
 
     @staticmethod
-    def from_parts(config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> SecondStage:
+    def from_parts(
+        config: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> SecondStage:
         """Load `config()` and `arrays()`.
 
         Raises:
@@ -149,8 +155,13 @@ class SecondStage:
             FactSettings(fields, str(config["date"])),
             Statistics(words, idf, lengths, int(config["newest"])),
             Trees.from_arrays(
-                {name.removeprefix(_TREES): a for name, a in arrays.items() if name.startswith(_TREES)}
+                {
+                    name.removeprefix(_TREES): a
+                    for name, a in arrays.items()
+                    if name.startswith(_TREES)
+                }
             ),
+            bool(config["of_documents"]),
         )
         if config["depth"] != DEPTH or config["features"] != list(found.names):
             raise ValueError("the second stage was written by another release; train it again")

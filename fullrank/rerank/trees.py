@@ -52,6 +52,12 @@ class Trees:
     value: Float64
     leaf: Float64
 
+    @staticmethod
+    def empty() -> Trees:
+        """Make no tree."""
+        shapes = {"leaf": (0, 1)}
+        return Trees(**{n: np.zeros(shapes.get(n, (0, 0)), d) for n, d in DTYPES.items()})
+
     def __len__(self) -> int:
         return len(self.leaf)
 
@@ -64,7 +70,7 @@ class Trees:
     def _has_nodes(self) -> npt.NDArray[np.bool_]:
         if not self.feature.shape[1]:
             return np.zeros(len(self), np.bool_)
-        return self.left[:, 0] != self.right[:, 0]
+        return np.asarray(self.left[:, 0] != self.right[:, 0])
 
     @property
     def _root_values(self) -> Float64:
@@ -73,19 +79,9 @@ class Trees:
     @cached_property
     def _ruled_out(self) -> UInt16:
         """uint16 (T, M, 1): the leaves below the left child of each node, a bit each."""
-        trees, nodes = self.feature.shape
-        found = np.zeros((trees, nodes, 1), np.uint16)
+        found = np.zeros((*self.feature.shape, 1), np.uint16)
         for tree in np.flatnonzero(self._has_nodes).tolist():
-            left, right = self.left[tree].tolist(), self.right[tree].tolist()
-
-            def below(child: int) -> int:
-                if child < 0:
-                    return 1 << (-1 - child)
-                bits = below(left[child])
-                found[tree, child] = bits
-                return bits | below(right[child])
-
-            below(0)
+            _left_leaves(self.left[tree].tolist(), self.right[tree].tolist(), 0, found[tree, :, 0])
         return found
 
     def predict(self, features: Float32) -> Float64:
@@ -98,14 +94,14 @@ class Trees:
         right = columns.take(self.feature.ravel(), axis=0) > self.threshold.reshape(-1, 1)
         # A product, because np.where takes ten times as long.
         out = right.reshape(trees, nodes, rows) * self._ruled_out
-        first = _FIRST_ZERO.take(np.bitwise_or.reduce(out, axis=1))
-        first += self._starts
+        first = np.add(_FIRST_ZERO.take(np.bitwise_or.reduce(out, axis=1)), self._starts)
         return np.asarray(np.add.reduce(self.leaf.ravel().take(first), axis=0))
 
     @cached_property
     def _starts(self) -> npt.NDArray[np.int32]:
         """int32 (T, 1): where each tree's leaves begin."""
-        return (np.arange(len(self), dtype=np.int32) * self.leaf.shape[1])[:, None]
+        starts = np.arange(len(self), dtype=np.int32) * self.leaf.shape[1]
+        return np.asarray(starts[:, None], np.int32)
 
     def contributions(self, features: Float32) -> Float64:
         """Split the sums by feature along each row's path (Saabas).
@@ -158,7 +154,11 @@ class Trees:
         shapes = {"leaf": (len(self.leaf), shape[-1] + 1)}
         for name, dtype in DTYPES.items():
             array = getattr(self, name)
-            if array.dtype.str != dtype or array.ndim != 2 or array.shape != shapes.get(name, shape):
+            if (
+                array.dtype.str != dtype
+                or array.ndim != 2
+                or array.shape != shapes.get(name, shape)
+            ):
                 raise ValueError(f"{name} is {array.dtype.str} {array.shape}")
         nodes = shape[1]
         if nodes >= MAX_LEAVES:
@@ -171,6 +171,15 @@ class Trees:
             inner = child >= 0
             if np.any(inner & ((child <= number) | (child >= nodes))) or np.any(-1 - child > nodes):
                 raise ValueError("a child is not a later node or a leaf")
+
+
+def _left_leaves(left: list[int], right: list[int], child: int, found: UInt16) -> int:
+    """Return the leaves below a child as bits; write those to the left of each node below it."""
+    if child < 0:
+        return 1 << (-1 - child)
+    bits = _left_leaves(left, right, left[child], found)
+    found[child] = bits
+    return bits | _left_leaves(left, right, right[child], found)
 
 
 def _first_zero() -> npt.NDArray[np.int32]:

@@ -25,6 +25,7 @@ ONLY_IN = {
     "pydantic_settings": "service",
     "prometheus_client": "service",
     "opentelemetry": "service",
+    "lightgbm": "trainer",
     "numba": "trainer",
     "llvmlite": "trainer",
 }

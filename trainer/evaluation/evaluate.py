@@ -230,7 +230,7 @@ def measure_rankings(
         scores = retriever.scores(encoded)
         rankings = retriever.search(encoded, depth, deleted=deleted, scanned=scores)
         for i, (judgement, ranking) in enumerate(zip(batch, rankings, strict=True)):
-            grades = _ranked_grades(ranking.rows[:depth], judgement)
+            grades = ranked_grades(ranking.rows[:depth], judgement)
             for name, value in ranking_measures(grades, judgement.grades).items():
                 values[name][start + i] = value
             if with_rank_loss:
@@ -253,7 +253,7 @@ def _mask(batch: Sequence[Judgement], documents: int) -> npt.NDArray[np.bool_] |
     return mask
 
 
-def _ranked_grades(rows: Int64, judgement: Judgement) -> Int64:
+def ranked_grades(rows: Int64, judgement: Judgement) -> Int64:
     """Return the grade at every rank; zero if not relevant."""
     place = np.searchsorted(judgement.relevant, rows)
     place[place == len(judgement.relevant)] = 0

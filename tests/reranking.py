@@ -1,0 +1,84 @@
+"""Small second stages for tests: random trees, and a stage over the seven documents of `tests.bundles`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fullrank.encoding import Float32
+from fullrank.rerank.facts import DocumentFacts, FactSettings
+from fullrank.rerank.features import Statistics, names
+from fullrank.rerank.stage import SecondStage
+from fullrank.rerank.trees import DTYPES, Trees
+from fullrank.storage.documents import Document
+from tests.bundles import FIELDS
+
+SETTINGS = FactSettings(tuple((name, (name,)) for name in FIELDS), "date")
+
+
+def random_trees(trees: int, nodes: int, width: int, seed: int = 1) -> Trees:
+    """Trees of random shapes with 0 to `nodes` inner nodes, over `width` features around zero."""
+    rng = np.random.default_rng(seed)
+    arrays = {name: np.zeros((trees, nodes), dtype) for name, dtype in DTYPES.items()}
+    arrays["leaf"] = rng.standard_normal((trees, nodes + 1))
+    arrays["left"][:] = arrays["right"][:] = -1
+
+    def grow(tree: int, size: int, counts: list[int]) -> int:
+        """Write a subtree of `size` nodes; return it as a child."""
+        if not size:
+            counts[1] += 1
+            return -counts[1]
+        node = counts[0]
+        counts[0] += 1
+        left = int(rng.integers(0, size))
+        arrays["feature"][tree, node] = rng.integers(0, width)
+        # Thresholds that features take too, so that equality is tested.
+        arrays["threshold"][tree, node] = rng.integers(-2, 3) / 2
+        arrays["value"][tree, node] = rng.standard_normal()
+        arrays["left"][tree, node] = grow(tree, left, counts)
+        arrays["right"][tree, node] = grow(tree, size - 1 - left, counts)
+        return node
+
+    for tree in range(trees):
+        grow(tree, int(rng.integers(0, nodes + 1)), [0, 0])
+    return Trees(**arrays)
+
+
+def random_features(rows: int, width: int, seed: int = 1) -> Float32:
+    """Features of which many equal a threshold of `random_trees`."""
+    found = np.random.default_rng(seed).integers(-4, 5, (rows, width)) / 2
+    return found.astype(np.float32)
+
+
+def walked(trees: Trees, row: Float32) -> tuple[float, list[float]]:
+    """The twin: one row walked from each root; the sum of the leaves, and the change of value by feature."""
+    total, changes = 0.0, [0.0] * len(row)
+    for t in range(len(trees)):
+        if not trees.feature.shape[1] or trees.left[t, 0] == trees.right[t, 0]:
+            total += float(trees.leaf[t, 0])
+            continue
+        node, value = 0, float(trees.value[t, 0])
+        while node >= 0:
+            feature = int(trees.feature[t, node])
+            to_left = row[feature] <= trees.threshold[t, node]
+            node = int((trees.left if to_left else trees.right)[t, node])
+            after = float(trees.value[t, node] if node >= 0 else trees.leaf[t, -1 - node])
+            changes[feature] += after - value
+            value = after
+        total += value
+    return total, changes
+
+
+def stage_of(
+    documents: Sequence[Document],
+    *,
+    trees: Trees | None = None,
+    of_documents: bool = False,
+    seed: int = 1,
+) -> tuple[SecondStage, DocumentFacts]:
+    """A stage whose trees are random, and the facts of its documents."""
+    facts = DocumentFacts.of([document.fields for document in documents], SETTINGS)
+    if trees is None:
+        trees = random_trees(30, 7, len(names(SETTINGS.names)), seed)
+    return SecondStage(SETTINGS, Statistics.of(facts), trees, of_documents), facts
