@@ -27,7 +27,14 @@ from typing import Any
 from benchmarks.harness.claims import Finding, findings_table
 from benchmarks.harness.measuring import Measure, limited, ranked, rates_tried, resident_gib, spread
 from benchmarks.harness.report import data_folder, machine, show
-from benchmarks.harness.store import Result, Store, folder_fingerprint, recipe_identity, write_json
+from benchmarks.harness.store import (
+    Result,
+    Store,
+    file_fingerprint,
+    folder_fingerprint,
+    recipe_identity,
+    write_json,
+)
 from benchmarks.harness.tables import NAMES, NOT_THERE, SHOWN, Table, console, results_table
 from benchmarks.harness.task import System, Task
 from fullrank.errors import FullrankError
@@ -211,6 +218,8 @@ class Lab:
             "queries": self.given.queries,
             "measure": getattr(measure, "__name__", type(measure).__name__),
         }
+        if recipe.train.vectors:
+            identity["vectors"] = file_fingerprint(Path(recipe.train.vectors))
 
         def work() -> tuple[Sequence[str], Mapping[str, Float64], Mapping[str, Any]]:
             trainer = self.trainer(task.folder)

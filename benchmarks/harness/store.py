@@ -164,6 +164,11 @@ def folder_fingerprint(folder: Path) -> str:
         files = [*place.glob(pattern), *sorted((place / "qrels").glob("*.tsv*"))]
         for file in sorted(file for file in files if file.is_file()):
             digest.update(file.name.encode())
-            with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+            digest.update(bytes.fromhex(file_fingerprint(file)))
     return digest.hexdigest()
+
+
+def file_fingerprint(file: Path) -> str:
+    """Hash a file with sha256."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -358,6 +358,8 @@ def test_train_passes_every_option_on(
             "a=1",
             "--set",
             "b=2",
+            "--init",
+            "words.vec",
             "--seed",
             "7",
             "--threads",
@@ -373,7 +375,7 @@ def test_train_passes_every_option_on(
     options.pop("reporter")
     assert options == {
         "recipe": "ssi",
-        "overrides": ["a=1", "b=2"],
+        "overrides": ["a=1", "b=2", "train.vectors=words.vec"],
         "seed": 7,
         "threads": 2,
         "resume": True,

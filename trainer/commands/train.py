@@ -33,6 +33,13 @@ def train(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe."),
     ] = None,
+    init: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Start at these word vectors: .vec or .txt, plain or .gz, or model.safetensors.",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**63 - 1)] = 1,
     threads: Annotated[
         int | None, typer.Option(help="Threads to train on; default: all cores.", min=1)
@@ -53,7 +60,7 @@ def train(
         out,
         name,
         recipe=recipe,
-        overrides=set_ or [],
+        overrides=[*(set_ or []), *([] if init is None else [f"train.vectors={init}"])],
         seed=seed,
         threads=threads,
         resume=resume,

@@ -112,6 +112,9 @@ class TrainSettings:
     members: int = setting(1, low=1, high=100)
     # standard deviation of U and V at the start; 0: uniform, bounded by their size, as layers are
     init: float = setting(0.05, high=100)
+    # file of pretrained word vectors that U and V start at; "": none. Text of word2vec, GloVe or fastText, plain or
+    # gzipped, or model.safetensors of model2vec
+    vectors: str = setting("")
     # softmax: AdaGrad's rate for U, V and for the layers above; both fall to a tenth over the epochs
     rate: float = setting(0.03, high=100)
     layer_rate: float = setting(0.003, high=100)

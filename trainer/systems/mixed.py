@@ -9,7 +9,7 @@ from functools import partial
 from fullrank.encoding import Encoded, Int64
 from fullrank.models.mixed import MixedModel
 from trainer.recipes.recipe import Recipe, load_recipe
-from trainer.systems.rules import require, validate_without_hashing
+from trainer.systems.rules import require, starts_at_vectors, validate_without_hashing
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
@@ -22,8 +22,12 @@ def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
     validate_without_hashing(recipe)
     names = recipe.mixed.recipes
     require(len(names) == 2, "mixed.recipes: name two recipes, with a comma between them")
-    for name in names:
-        part = _part(name)
+    parts = [_part(recipe, place) for place in range(2)]
+    require(
+        not recipe.train.vectors or any(part.train.vectors for part in parts),
+        "train.vectors: no part of the mix can start at word vectors",
+    )
+    for part in parts:
         require(
             part.system != "mixed" and not part.auto.trials,
             f"mixed.recipes: {part.name} is a mix or a search itself",
@@ -59,18 +63,21 @@ def _encode(model: MixedModel, parts: list[FittedModel], rows: Int64) -> Encoded
     return model.queries([part.encode(rows) for part in parts])
 
 
-def _part(text: str) -> Recipe:
-    """Load the recipe that a setting names, with its overrides."""
-    name, *overrides = text.split()
-    return load_recipe(name).override(overrides)
+def _part(recipe: Recipe, place: int) -> Recipe:
+    """Load one of the two recipes with its overrides; the word vectors of the mix are those of its parts."""
+    name, *overrides = recipe.mixed.recipes[place].split()
+    part = load_recipe(name).override(overrides)
+    if recipe.train.vectors and starts_at_vectors(part):
+        part = replace(part, train=replace(part.train, vectors=recipe.train.vectors))
+    return part
 
 
 def _fit_part(
     fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRun, place: int
 ) -> FittedModel:
-    part = _part(recipe.mixed.recipes[place])
+    part = _part(recipe, place)
     if recipe.train.seconds:
         part = replace(part, train=replace(part.train, seconds=recipe.train.seconds))
     own = replace(run, recipe=part, path=run.path.with_name(f"part-{place}.npz"))
-    key = ("mixed", recipe.mixed.recipes[place])
+    key = ("mixed", recipe.mixed.recipes[place], part.train.vectors)
     return context.cached(key, lambda: fit_part(context, part, own))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fullrank.errors import RecipeError
 from trainer.recipes.recipe import Recipe
 
@@ -23,6 +25,21 @@ def validate_common(recipe: Recipe) -> None:
         train.loss != "margin" or bool(train.rates),
         "train.rates: the margin loss needs at least one rate",
     )
+    require(
+        not train.vectors or recipe.system == "mixed" or starts_at_vectors(recipe),
+        "train.vectors needs a linear recipe with model.latent = learned and words: "
+        "model.trigrams = only has none",
+    )
+    require(
+        not train.vectors or Path(train.vectors).is_file(),
+        f"train.vectors: there is no file {train.vectors}",
+    )
+
+
+def starts_at_vectors(recipe: Recipe) -> bool:
+    """Tell whether U and V of a recipe have rows that can start at word vectors."""
+    model = recipe.model
+    return recipe.system == "linear" and model.latent == "learned" and model.trigrams != "only"
 
 
 def validate_without_hashing(recipe: Recipe) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,13 @@ from trainer.systems.linear.parameters import (
     encode_judged,
     start,
 )
+from trainer.systems.linear.pretrained import start_rows
 from trainer.systems.linear.softmax import SoftmaxLearner
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
+from trainer.vectors.collector import WordVectors
+from trainer.vectors.reader import read_vectors
 
 _LEARNERS: dict[str, type[LinearLearner]] = {"margin": MarginLearner, "softmax": SoftmaxLearner}
 
@@ -46,7 +50,11 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         if recipe.train.monolingual:
             second = joint.read_task(context, recipe.train.monolingual, features)
             run = replace(run, fingerprint=run.fingerprint + second.fingerprint)
-        parameters, facts = _learn(features, recipe, run, second)
+        vectors = None
+        if recipe.train.vectors:
+            vectors = _read_vectors(context, Path(recipe.train.vectors))
+            run = replace(run, fingerprint=run.fingerprint + vectors.fingerprint)
+        parameters, facts = _learn(features, recipe, run, second, vectors)
     if recipe.model.latent == "lsi":
         key = ("lsi", replace(recipe.model, alpha=1.0))
         model = lsi.compile_model(
@@ -58,19 +66,36 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     return FittedModel(model, documents, partial(encode_judged, features, model), facts)
 
 
+def _read_vectors(context: TrainingContext, path: Path) -> WordVectors:
+    """Read the vectors of all words of the collection, once for all trials. Raises TrainingError."""
+    words = context.corpus.counts.words
+    return context.cached(("vectors", path), lambda: read_vectors(path, words))
+
+
 def _learn(
-    features: Features, recipe: Recipe, run: TrainingRun, second: Task | None
+    features: Features,
+    recipe: Recipe,
+    run: TrainingRun,
+    second: Task | None,
+    vectors: WordVectors | None,
 ) -> tuple[Parameters, dict[str, Any]]:
     """Fit every member; return the average of their best epochs, and facts for the model card."""
     found, facts = [], []
+    started: dict[str, Any] = {}
     for i in range(recipe.train.members):
         member = member_run(run, i, recipe.train.members)
-        learner = learner_of(features, recipe, np.random.default_rng(member.seed), second)
+        rng = np.random.default_rng(member.seed)
+        learner = learner_of(features, recipe, rng, second)
+        if vectors is not None:
+            counts = start_rows(vectors, features, learner.values, recipe.train.init, rng)
+            started = {"vectors": counts}
+            member.reporter.log(f"{member.label}vectors", **counts)
         facts.append(member.learn(learner))
         if recipe.model.hashing == "rare":
             facts[-1]["mixing"] = mix(learner, run.valid)
         found.append(learner.values)
-    return average(found), facts[0] if len(facts) == 1 else {"members": facts}
+    learned = facts[0] if len(facts) == 1 else {"members": facts}
+    return average(found), learned | started
 
 
 def learner_of(

@@ -1,0 +1,219 @@
+"""Word vectors of model2vec: safetensors files written byte by byte, vocabularies of three kinds, and faults."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank.errors import TrainingError
+from trainer.vectors.reader import read_vectors
+from trainer.vectors.safetensors import read_tensors
+
+TOKENS = ["[PAD]", "[UNK]", "ant", "##s", "bee", "Cat", "pad"]
+TABLE = np.arange(1, 22, dtype=np.float32).reshape(7, 3)
+WORDS = ["ant", "bee", "cat", "dog", "pad", "s"]
+SPECIAL = [{"id": i, "content": TOKENS[i], "special": True} for i in range(2)]
+
+
+def safetensors(header: dict[str, Any] | bytes, data: bytes) -> bytes:
+    """The format as its documentation gives it: u64 length, JSON, numbers."""
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def entry(dtype: str, shape: list[int], begin: int, end: int) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def write(
+    folder: Path,
+    *,
+    tokens: Any = None,
+    content: bytes | None = None,
+    added: Any = SPECIAL,
+) -> Path:
+    """A model with the usual table and vocabulary, unless given others."""
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = {token: i for i, token in enumerate(TOKENS)} if tokens is None else tokens
+    tokenizer = {"model": {"type": "any", "vocab": vocabulary}, "added_tokens": added}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer), "utf-8")
+    path = folder / "model.safetensors"
+    data = TABLE.tobytes()
+    path.write_bytes(content or safetensors({"embeddings": entry("F32", [7, 3], 0, 84)}, data))
+    return path
+
+
+def found_in(path: Path) -> dict[str, list[float]]:
+    found = read_vectors(path, WORDS)
+    return dict(zip(found.words, found.vectors.tolist(), strict=True))
+
+
+def test_whole_words_get_their_rows(tmp_path: Path) -> None:
+    """Special tokens and parts of words are left out."""
+    rows = {"ant": 2, "bee": 4, "cat": 5, "pad": 6}
+    assert found_in(write(tmp_path)) == {word: TABLE[i].tolist() for word, i in rows.items()}
+
+
+@pytest.mark.parametrize("start", ["▁", "Ġ"])
+def test_a_mark_at_the_start_of_a_word_is_removed(start: str, tmp_path: Path) -> None:
+    """SentencePiece stores [token, score] pairs; without the mark a token continues a word."""
+    tokens = ["[PAD]", "[UNK]", f"{start}ant", "s", "bee", f"{start}Cat", f"{start}dog"]
+    listed = [[token, -1.5] for token in tokens]
+    wanted = {"ant": TABLE[2].tolist(), "cat": TABLE[5].tolist(), "dog": TABLE[6].tolist()}
+    assert found_in(write(tmp_path / "list", tokens=listed)) == wanted
+    numbered = {token: i for i, token in enumerate(tokens)}
+    assert found_in(write(tmp_path / "dict", tokens=numbered)) == wanted
+
+
+def test_mapped_tokens_share_rows(tmp_path: Path) -> None:
+    """A model of fewer rows than tokens: the row of token i is mapping[i]."""
+    mapping = np.array([0, 0, 2, 1, 2, 0, 1], np.int64)
+    table = TABLE[:3].astype(np.float16)
+    data = mapping.tobytes() + table.tobytes() + np.ones(7, np.float64).tobytes()
+    header = {
+        "__metadata__": {"format": "pt"},
+        "mapping": entry("I64", [7], 0, 56),
+        "embeddings": entry("F16", [3, 3], 56, 74),
+        "weights": entry("F64", [7], 74, 130),
+    }
+    path = write(tmp_path, content=safetensors(header, data))
+    rows = {"ant": 2, "bee": 2, "cat": 0, "pad": 1}
+    assert found_in(path) == {word: TABLE[i].tolist() for word, i in rows.items()}
+
+
+def test_every_number_type_is_read(tmp_path: Path) -> None:
+    """bfloat16 is the upper half of a float32."""
+    numbers = np.array([[1.5, -2.0], [0.0, 96.0]])
+    kinds = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "I8": "i1", "I32": "<i4", "U64": "<u8"}
+    for dtype, kind in kinds.items():
+        wanted = np.abs(numbers).astype(kind)
+        header = {"x": entry(dtype, [2, 2], 0, wanted.nbytes)}
+        (tmp_path / "x.safetensors").write_bytes(safetensors(header, wanted.tobytes()))
+        found = read_tensors(tmp_path / "x.safetensors")["x"]
+        assert found.dtype == np.dtype(kind)
+        np.testing.assert_array_equal(found, wanted)
+    upper = numbers.astype("<f4").view("<u2")[:, 1::2]
+    header = {"x": entry("BF16", [2, 2], 0, 8), "none": entry("F32", [0, 4], 8, 8)}
+    (tmp_path / "x.safetensors").write_bytes(safetensors(header, upper.tobytes()))
+    tensors = read_tensors(tmp_path / "x.safetensors")
+    np.testing.assert_array_equal(tensors["x"], numbers.astype(np.float32))
+    assert tensors["none"].shape == (0, 4)
+
+
+def test_the_fingerprint_covers_both_files(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    first = read_vectors(path, WORDS).fingerprint
+    tokens = {token: i for i, token in enumerate(TOKENS)}
+    write(tmp_path, tokens={**tokens, "ant": 4, "bee": 2})
+    second = read_vectors(path, WORDS).fingerprint
+    write(tmp_path, content=path.read_bytes()[:-1] + b"\x42")
+    assert len({first, second, read_vectors(path, WORDS).fingerprint}) == 3
+
+
+DATA = TABLE.tobytes()
+FAULTS = {
+    "empty": (b"", "is truncated or no safetensors file"),
+    "not safetensors": (b"ant 1 2 3 4 5\n", "is truncated or no safetensors file"),
+    "endless header": (struct.pack("<Q", 2**63) + b"{}", "is truncated or no safetensors file"),
+    "header is no JSON": (safetensors(b"{]", b""), "the header is not JSON"),
+    "header is not UTF-8": (safetensors(b'{"\xff": 1}', b""), "the header is not UTF-8"),
+    "header is a list": (safetensors(b"[]", b""), "the header is no JSON object"),
+    "truncated": (
+        safetensors({"embeddings": entry("F32", [7, 3], 0, 84)}, DATA[:-4]),
+        "has 80 bytes of numbers, its header announces 84",
+    ),
+    "longer": (
+        safetensors({"embeddings": entry("F32", [7, 3], 0, 84)}, DATA + b"xy"),
+        "has 86 bytes of numbers, its header announces 84",
+    ),
+    "shape": (
+        safetensors({"embeddings": entry("F32", [7, 4], 0, 84)}, DATA),
+        "tensor 'embeddings': 84 bytes do not fit the shape",
+    ),
+    "gap": (
+        safetensors({"embeddings": entry("F32", [6, 3], 12, 84)}, DATA),
+        "tensor 'embeddings' begins at byte 12, expected 0",
+    ),
+    "negative": (
+        safetensors({"embeddings": entry("F32", [7, -3], 0, 84)}, DATA),
+        "shape and data_offsets are no whole numbers",
+    ),
+    "dtype": (
+        safetensors({"embeddings": entry("F8_E4M3", [7, 12], 0, 84)}, DATA),
+        "dtype 'F8_E4M3' is not one of F64",
+    ),
+    "no offsets": (
+        safetensors({"embeddings": {"dtype": "F32", "shape": [7, 3]}}, DATA),
+        "tensor 'embeddings' needs dtype, shape and data_offsets",
+    ),
+    "other tensors": (
+        safetensors({"weight": entry("F32", [7, 3], 0, 84)}, DATA),
+        "has no tensor 'embeddings'; is it a model2vec model. It has weight",
+    ),
+    "one dimension": (
+        safetensors({"embeddings": entry("F32", [21], 0, 84)}, DATA),
+        "tensor 'embeddings' has 1 dimensions, expected 2",
+    ),
+    "fewer rows than tokens": (
+        safetensors({"embeddings": entry("F32", [3, 7], 0, 84)}, DATA),
+        "has vectors for 3 tokens, tokenizer.json has 7",
+    ),
+    "mapping beyond the table": (
+        safetensors(
+            {"embeddings": entry("F32", [7, 3], 0, 84), "mapping": entry("I8", [7], 84, 91)},
+            DATA + bytes([0, 1, 2, 3, 4, 5, 7]),
+        ),
+        "tensor 'mapping' points beyond the 7 rows",
+    ),
+    "mapping of fractions": (
+        safetensors(
+            {"embeddings": entry("F32", [7, 3], 0, 84), "mapping": entry("F32", [1], 84, 88)},
+            DATA + bytes(4),
+        ),
+        "tensor 'mapping' is not a list of whole numbers",
+    ),
+    "not finite": (
+        safetensors(
+            {"embeddings": entry("F32", [7, 3], 0, 84)},
+            np.where(TABLE == 8, np.nan, TABLE).astype("<f4").tobytes(),
+        ),
+        "the vector of 'ant' has a number that is not finite",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_damaged_model_is_refused(fault: str, tmp_path: Path) -> None:
+    content, message = FAULTS[fault]
+    path = write(tmp_path)
+    path.write_bytes(content)
+    with pytest.raises(TrainingError, match=rf"train\.vectors: .*model\.safetensors.*{message}"):
+        read_vectors(path, WORDS)
+
+
+VOCABULARIES = {
+    "missing": (None, "tokenizer.json: cannot be read: No such file"),
+    "no JSON": ("{", "tokenizer.json: is not JSON"),
+    "a list": ("[]", "tokenizer.json: has no vocabulary at model.vocab"),
+    "no model": ('{"model": {}}', "tokenizer.json: has no vocabulary at model.vocab"),
+    "ids of text": ('{"model": {"vocab": {"ant": "1"}}}', "does not give each token an id"),
+    "negative id": ('{"model": {"vocab": {"ant": -1}}}', "does not give each token an id"),
+    "bare tokens": ('{"model": {"vocab": ["ant"]}}', "has no vocabulary at model.vocab"),
+    "unknown words": ('{"model": {"vocab": {"elk": 0}}}', "has a vector for no word"),
+}
+
+
+@pytest.mark.parametrize("fault", VOCABULARIES)
+def test_an_unusable_vocabulary_is_refused(fault: str, tmp_path: Path) -> None:
+    content, message = VOCABULARIES[fault]
+    path = write(tmp_path)
+    path.with_name("tokenizer.json").unlink()
+    if content is not None:
+        path.with_name("tokenizer.json").write_text(content)
+    with pytest.raises(TrainingError, match=message):
+        read_vectors(path, WORDS)
