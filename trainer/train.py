@@ -16,6 +16,7 @@ from fullrank.bundle.manifest import LogPosition, is_name
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.progress import Reporter
 from trainer.collection import Collection, read_collection
+from trainer.collection.schema import field_uses
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
 from trainer.recipes.recipe import Recipe, load_recipe
@@ -78,6 +79,7 @@ def train(
     resume: bool = False,
     strict: bool = False,
     exported_from: Path | None = None,
+    fields: Sequence[str] | None = None,
     reporter: Reporter | None = None,
 ) -> TrainResult:
     """Train a recipe on a collection and write the bundle out/name/version.
@@ -94,6 +96,8 @@ def train(
         resume: continue an interrupted run of the same name, recipe, seed and collection.
         strict: refuse judgements of unknown queries or documents; by default they are skipped and counted.
         exported_from: the bundle that the corpus was exported from, if it was.
+        fields: the text fields to read, in this order; by default the collection's schema.json and the
+            rule of ``trainer.collection.schema`` decide.
         reporter: receives progress; by default it prints to stderr.
 
     Raises:
@@ -116,8 +120,9 @@ def train(
     log_position = None if exported_from is None else log_position_of(exported_from, name)
     with reporter or Reporter() as reporter:
         threads = _set_threads(threads)
-        source = read_collection(collection, strict=strict)
+        source = read_collection(collection, strict=strict, fields=fields)
         reporter.log("read", **_facts(source))
+        reporter.log("fields", **field_uses(source.fields))
         if (skipped := source.report.unknown_remark()) is not None:
             reporter.log("warning", reason=skipped)
         trainer = Trainer(source, reporter, Path(out), name, seed, threads, resume)
@@ -282,6 +287,7 @@ class Trainer:
                 "fingerprint": self.collection.fingerprint,
                 "documents": len(self.collection.documents),
                 "splits": list(self.collection.splits),
+                "fields": [verdict.as_dict() for verdict in self.collection.fields],
             },
             "table": [row.as_dict() for row in table],
             "training": best.fitted.facts,

@@ -30,6 +30,8 @@ from fullrank.models.contract import Model
 from fullrank.retrieval import Mask
 from fullrank.storage.documents import Document, fields_line, has_text
 
+_MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
+
 
 @dataclass(frozen=True, slots=True)
 class LiveHit:
@@ -161,7 +163,16 @@ class View:
             fields_line(Document(id, fields))
         except BundleError as error:
             raise DocumentRefused(str(error)) from error
-        self._check_columns({n: v for n, v in fields.items() if n not in texts})
+        searched = {name for name in texts if not self._is_label(name)}
+        self._check_columns({n: v for n, v in fields.items() if n not in searched})
+
+    def _is_label(self, name: str) -> bool:
+        """Check for a field with few distinct values, such as a category: filters need it though it is searched."""
+        column = self.base.columns.by_name.get(name)
+        if column is None:
+            return False
+        distinct = sum(len(part.values) for part in column.parts.values())
+        return 1 < distinct <= _MAX_LABEL_SHARE * self.base.columns.documents
 
     def _check_columns(self, fields: Mapping[str, Any]) -> None:
         """Refuse values that would take a field from the filters, or its numbers from ranges."""

@@ -68,7 +68,7 @@ class CountingModel:
         return self.encode_queries([document["text"] for document in documents])
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
-        return str(fields["text"])
+        return str(fields.get("text", ""))
 
     def query_terms(self, text: str) -> list[TermShare]:
         none = np.zeros(0, np.float32)
@@ -365,6 +365,8 @@ def test_train_passes_every_option_on(
             "--threads",
             "2",
             "--resume",
+            "--fields",
+            "title, brand",
             "--strict",
             "--json",
         ),
@@ -381,6 +383,7 @@ def test_train_passes_every_option_on(
         "resume": True,
         "strict": True,
         "exported_from": None,
+        "fields": ["title", "brand"],
     }
     assert json.loads(got.out) == {"version": "mine-1", "table": [{"system": "bm25"}]}
     table = run("train", tmp_path / "c", "--out", tmp_path, "--name", "mine")

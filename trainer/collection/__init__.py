@@ -3,10 +3,12 @@
 from trainer.collection.judgements import QRELS_HEADER, Qrels, relevant
 from trainer.collection.reader import Collection, Query, read_collection, read_queries
 from trainer.collection.report import ReadReport
+from trainer.collection.schema import FieldVerdict
 
 __all__ = [
     "QRELS_HEADER",
     "Collection",
+    "FieldVerdict",
     "Qrels",
     "Query",
     "ReadReport",

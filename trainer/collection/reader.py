@@ -5,6 +5,7 @@
     queries.jsonl[.gz]    {"_id", "text"} and optionally "title", which is put before the text;
                           absent if the documents are the queries
     qrels/<split>.tsv     judgements, see ``judgements``
+    schema.json           optional: which fields are read, see ``schema``; in the folder or next to the corpus
 
 Documents in another language: a folder under a collection of linked documents may hold queries
 only. Each has the id of the document that it describes, its mate. The parent's judgements of a
@@ -17,7 +18,7 @@ odd (empty texts, repeated judgements, judgements of unknown ids) is counted in 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from trainer.collection.documents import find_corpus, iter_documents
 from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_qrels
 from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
 from trainer.collection.report import ReadReport
+from trainer.collection.schema import SCHEMA, FieldVerdict, Schema, choose_fields, parse_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,10 @@ class Collection:
             its answer: true if the documents are the queries or the qrels are the parent's.
         splits: names of the qrels files: train, valid, test, then others by name.
         report: counts of the lines, documents and irregularities read.
-        fingerprint: sha256 over the content of every file; compression does not change it.
+        fingerprint: sha256 over the content of every file and the fields asked for; compression does not
+            change it.
         judgements: qrels by split.
+        fields: which fields of the documents are read, and why.
     """
 
     path: Path
@@ -61,6 +65,7 @@ class Collection:
     report: ReadReport
     fingerprint: str
     judgements: Mapping[str, Qrels] = field(repr=False)
+    fields: tuple[FieldVerdict, ...] = ()
 
     @property
     def documents_are_queries(self) -> bool:
@@ -82,13 +87,17 @@ class Collection:
             ) from None
 
 
-def read_collection(path: str | Path, *, strict: bool = False) -> Collection:
+def read_collection(
+    path: str | Path, *, strict: bool = False, fields: Sequence[str] | None = None
+) -> Collection:
     """Read a collection folder.
 
     Args:
         path: the folder.
         strict: refuse judgements of unknown queries or documents. By default they are skipped and
             counted, because a click on a document that was deleted since is no reason to stop.
+        fields: the fields to read, in this order; by default schema.json and the rule of ``schema``
+            decide.
 
     Returns:
         The collection, documents in ascending id order.
@@ -113,6 +122,9 @@ def read_collection(path: str | Path, *, strict: bool = False) -> Collection:
     documents = [document for _, document in iter_documents(corpus, report)]
     documents.sort(key=lambda document: document.id)
     digests.append(("corpus", corpus.digest()))
+    schema = _read_schema(folder, corpus_file.parent, digests)
+    if fields is not None:
+        digests.append(("fields", repr(list(fields))))
 
     queries: list[Query] | None = None
     if queries_file is not None:
@@ -148,7 +160,21 @@ def read_collection(path: str | Path, *, strict: bool = False) -> Collection:
         report=report,
         fingerprint=hashlib.sha256(repr(sorted(digests)).encode()).hexdigest(),
         judgements=judgements,
+        fields=choose_fields(documents, schema, fields),
     )
+
+
+def _read_schema(
+    folder: Path, corpus_folder: Path, digests: list[tuple[str, str]]
+) -> Schema | None:
+    """Read the schema of a collection: its own, or the one next to its corpus; None without one."""
+    for place in (folder, corpus_folder):
+        if (place / SCHEMA).is_file():
+            lines = Lines(place / SCHEMA)
+            content = b"".join(line for _, line in lines)
+            digests.append(("schema", lines.digest()))
+            return parse_schema(lines.path, content)
+    return None
 
 
 def read_queries(path: str | Path) -> list[Query]:

@@ -18,6 +18,12 @@ from fullrank.progress import Reporter
 if TYPE_CHECKING:
     from trainer.train import TrainResult
 
+
+def split_names(text: str) -> list[str]:
+    """Split a list with commas into its names."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
 COMPARED = ("map", "mrr", "ndcg@10", "recall@100")
 """Measures of the table that train prints; --json and the model card have all."""
 
@@ -47,6 +53,14 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue an interrupted run of the same name.")
     ] = False,
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--fields",
+            metavar="NAME,…",
+            help="Text fields to search, in this order; the others are only stored.",
+        ),
+    ] = None,
     exported_from: ExportedFrom = None,
     strict: Strict = False,
     json: Json = False,
@@ -66,6 +80,7 @@ def train(
         resume=resume,
         exported_from=None if exported_from is None else resolve(exported_from),
         strict=strict,
+        fields=None if fields is None else split_names(fields),
         reporter=Reporter(),
     )
     if json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,10 @@ import scipy.sparse as sp
 from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
+from fullrank.storage.documents import has_text
 from fullrank.text.features import Counts, count_corpus
 from trainer.collection import Collection, relevant
-
-# A field with fewer distinct values than this share of its documents is a label, not text.
-_MIN_DISTINCT_SHARE = 0.2
+from trainer.collection.schema import SCHEMA
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,7 @@ class Corpus:
 
     Attributes:
         collection: the collection.
-        sources: the text fields of the documents, in order of appearance.
+        sources: the fields of the documents that are read, in order.
         counts: one matrix of word counts per source field, then one of the queries if they are
             not the documents.
         query_ids: the id of each query row.
@@ -82,20 +81,6 @@ class Corpus:
     def documents(self) -> Rows:
         """Word counts of the documents, (documents, words), all fields together."""
         return sum_counts(self.counts.columns[: len(self.sources)])
-
-    def select_fields(self, sources: Sequence[str]) -> Corpus:
-        """Return the corpus with some of its text fields.
-
-        Raises:
-            TrainingError: it lacks one of them.
-        """
-        for name in sources:
-            if name not in self.sources:
-                known = ", ".join(self.sources)
-                raise TrainingError(f"model.sources: no text field {name!r}; there are: {known}")
-        kept = [self.counts.columns[self.sources.index(name)] for name in sources]
-        kept += self.counts.columns[len(self.sources) :]
-        return replace(self, sources=list(sources), counts=Counts(self.counts.words, kept))
 
     def query_texts(self, query_fields: Sequence[str]) -> list[str]:
         """Return the queries' texts; of documents that are queries, the given fields."""
@@ -150,25 +135,23 @@ def _columns(collection: Collection, sources: Sequence[str]) -> list[list[str]]:
 
 
 def text_fields(collection: Collection) -> list[str]:
-    """Find the fields that hold text: title, text, and any other field of prose.
-
-    A field with few distinct values (a section, a language) is stored but not searched.
+    """Return the fields of the documents that are read, in order.
 
     Raises:
-        TrainingError: there is none.
+        TrainingError: there is none, or no document has any text in them.
     """
-    values: dict[str, list[str]] = {}
-    for document in collection.documents:
-        for name, value in document.fields.items():
-            if isinstance(value, str):
-                values.setdefault(name, []).append(value)
-    found: list[str] = [name for name in ("title", "text") if name in values]
-    for name, texts in values.items():
-        if name not in found and len(set(texts)) > _MIN_DISTINCT_SHARE * len(texts):
-            found.append(name)
-    if not found:
-        raise TrainingError(f"{collection.path}: no document has a text field")
-    return found
+    names = [verdict.name for verdict in collection.fields if verdict.is_read]
+    if any(has_text(document.fields, names) for document in collection.documents):
+        return names
+    stored = ", ".join(f"{v.name} ({v.reason})" for v in collection.fields if not v.is_read)
+    raise TrainingError(
+        f"{collection.path}: no document has a text field that is read"
+        + (
+            f"; only stored: {stored}. Name text fields with --fields or in {SCHEMA}"
+            if stored
+            else ""
+        )
+    )
 
 
 def mate_rows(collection: Collection, query_ids: Sequence[str]) -> Int64:

@@ -54,7 +54,7 @@ def cut_fields(
         sum_counts([corpus.counts.columns[place[source]] for source in sources])
         for _, sources in names
     ]
-    phrase_field = names[0][1][0] if settings.phrases and "title" in place else ""
+    phrase_field = "title" if settings.phrases and "title" in place else ""
     are_queries = corpus.collection.documents_are_queries
     clicks = None
     if settings.clicked == "on" or (settings.clicked == "auto" and not are_queries):

@@ -88,11 +88,9 @@ def build_features(
         reporter: receives progress.
 
     Raises:
-        TrainingError: a field that the settings name is missing, or a field has a reserved name.
+        TrainingError: a field has a reserved name.
     """
     reporter = reporter or Reporter(quiet=True)
-    if settings.sources:
-        corpus = corpus.select_fields(settings.sources)
     trigrams = Vocabulary(known_trigrams(corpus, settings))
     # 2-grams are words of the dense part only. From here on they are counted like other words.
     corpus = with_bigrams(corpus, settings.bigrams, reporter)

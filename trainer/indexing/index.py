@@ -178,7 +178,8 @@ def _make_queries(source: CorpusFile, model: Model, count: int, seed: int) -> li
         fields = source.document(row).fields
         words = model.query_text(fields).split()
         first = int(rng.integers(max(1, len(words) - _QUERY_WORDS)))
-        title = fields.get("title", "").strip() if i % 2 == 0 else ""
+        # The model may not read titles.
+        title = model.query_text({"title": fields.get("title")}).strip() if i % 2 == 0 else ""
         text = title or " ".join(words[first : first + _QUERY_WORDS])
         if text:
             queries.append(text[:_QUERY_CHARACTERS])

@@ -32,8 +32,6 @@ def setting(
 class ModelSettings:
     """The model: f(q, d) = (Uq)·(Vd) + Σ_f q·D_f·d_f + b_d, or a part of it."""
 
-    # text fields of the documents, in this order; empty: all
-    sources: tuple[str, ...] = setting(())
     # "each" text field has its own diagonal; "joined" makes one field of all
     fields: str = setting("each", choices=("each", "joined"))
     # keep the most frequent words (the papers: 30,000); 0: all

@@ -51,7 +51,8 @@ def second_collection(context: TrainingContext, folder: str | Path) -> Collectio
         CollectionError: it cannot be read.
         TrainingError: its documents differ.
     """
-    collection = read_collection(folder)
+    fields = [verdict.name for verdict in context.collection.fields if verdict.is_read]
+    collection = read_collection(folder, fields=fields)
     if collection.documents != context.collection.documents:
         raise TrainingError(
             f"train.monolingual: {folder} has other documents than {context.collection.path}"

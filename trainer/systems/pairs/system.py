@@ -87,8 +87,6 @@ def build_texts(corpus: Corpus, model: ModelSettings, terms: int) -> PairTexts:
     Raises:
         TrainingError: no word is left, or no pair is judged.
     """
-    if model.sources:
-        corpus = corpus.select_fields(model.sources)
     are_queries = corpus.collection.documents_are_queries
     documents, queries = corpus.documents, corpus.queries
     df, total = document_frequency(documents), len(documents)
@@ -301,7 +299,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         TrainingError: there is nothing to learn from, or W would be too large.
     """
     pairs, model = recipe.pairs, recipe.model
-    key = ("pairs", model.words, model.min_df, model.sources, pairs.terms)
+    key = ("pairs", model.words, model.min_df, pairs.terms)
     texts = context.cached(key, lambda: build_texts(context.corpus, model, pairs.terms))
     rng = np.random.default_rng(context.seed)
     learner = PairLearner(texts, pairs, recipe.train, rng)

@@ -44,21 +44,22 @@ def corpus(folder: Path) -> Corpus:
     return count_collection(read_collection(folder), processes=1)
 
 
-def test_text_fields_are_prose_not_labels(corpus: Corpus) -> None:
-    """ "kind" has two values in six documents; "section" is no text."""
-    assert corpus.sources == ["title", "text", "kind", "note"]
-    many = [{**line, "_id": f"{line['_id']}{i}"} for i in range(4) for line in DOCUMENTS]
-    path = corpus.collection.path / "many"
-    write_lines(path / "corpus.jsonl", many)
-    write_qrels(path / "qrels" / "train.tsv", [("a0", "b0")])
-    assert text_fields(read_collection(path)) == ["title", "text", "note"]
+def test_text_fields_hold_words(corpus: Corpus) -> None:
+    """ "kind" has codes of one letter; "section" is no text."""
+    assert corpus.sources == ["title", "text", "note"]
 
 
 def test_no_text_field_is_refused(tmp_path: Path) -> None:
-    write_lines(tmp_path / "corpus.jsonl", [{"_id": "a", "n": 3}, {"_id": "b", "n": 4}])
     write_qrels(tmp_path / "qrels" / "train.tsv", [("a", "b")])
-    with pytest.raises(TrainingError, match="no document has a text field"):
-        text_fields(read_collection(tmp_path))
+    for first, reason in (
+        ({"n": 3}, r"only stored: n \(numbers\)\. Name text fields"),
+        ({"n": "A1"}, r"only stored: n \(codes\)\. Name text fields"),
+        ({"text": " "}, r"no document has a text field that is read$"),
+        ({}, r"no document has a text field that is read$"),
+    ):
+        write_lines(tmp_path / "corpus.jsonl", [{"_id": "a", **first}, {"_id": "b"}])
+        with pytest.raises(TrainingError, match=reason):
+            text_fields(read_collection(tmp_path))
 
 
 def test_judged_pairs_are_row_numbers(corpus: Corpus) -> None:
@@ -120,11 +121,11 @@ def test_two_vocabularies_have_the_words_of_one_side_each(corpus: Corpus) -> Non
 
 
 def test_most_frequent_words_are_kept(corpus: Corpus) -> None:
-    """df: files 3 of 6 documents, x 4, copy 3, a 2, file 2, y 2; then once."""
-    model = build_features(corpus, ModelSettings(words=3)).model
-    assert list(model.sparse.words.words) == ["copy", "files", "x"]
+    """df: files 3 of 6 documents, copy 3, a 2, file 2; then once."""
+    model = build_features(corpus, ModelSettings(words=2)).model
+    assert list(model.sparse.words.words) == ["copy", "files"]
     model = build_features(corpus, ModelSettings(min_df=2)).model
-    assert list(model.sparse.words.words) == ["a", "copy", "file", "files", "x", "y"]
+    assert list(model.sparse.words.words) == ["a", "copy", "file", "files"]
     limited = ModelSettings(latent="learned", tied=True, latent_words=2)
     model = build_features(corpus, limited).model
     assert len(model.query.words) == len(model.document.words) == 2
@@ -141,21 +142,20 @@ def test_one_vocabulary_has_the_words_of_both_sides(corpus: Corpus) -> None:
     np.testing.assert_array_equal(model.query.idf, model.document.idf)
 
 
-def test_a_recipe_can_select_text_fields(corpus: Corpus) -> None:
-    for fields in ("each", "joined"):
-        features = build_features(
-            corpus, ModelSettings(fields=fields, latent="learned", sources=("title",))
-        )
-        document = corpus.collection.documents[0].fields
-        assert features.model.columns([document]) == [[document["title"]]]
-        assert features.model.settings["query_fields"] == ["title"]
-        titles = corpus.counts.columns[corpus.sources.index("title")]
-        np.testing.assert_array_equal(features.field_counts[0].values, titles.values)
-        assert len(features.model.sparse.words) == len(np.unique(titles.indices))
-    with pytest.raises(
-        TrainingError, match=r"model\.sources: no text field 'name'; there are: title"
-    ):
-        build_features(corpus, ModelSettings(sources=("name",)))
+@pytest.mark.parametrize("fields", ["each", "joined"])
+def test_a_model_reads_the_chosen_fields_only(fields: str, folder: Path) -> None:
+    corpus = count_collection(read_collection(folder, fields=["note", "title"]), processes=1)
+    settings = ModelSettings(fields=fields, latent="learned", phrases=True)
+    features = build_features(corpus, settings)
+    document = corpus.collection.documents[0].fields
+    chosen = [document["note"], document["title"]]
+    assert features.model.columns([document]) == (
+        [[chosen[0]], [chosen[1]]] if fields == "each" else [["\n".join(chosen)]]
+    )
+    assert features.model.settings["query_fields"] == ["note", "title"]
+    assert features.model.settings["phrase_field"] == "title"
+    known = {word for d in DOCUMENTS for word in f"{d['title']} {d.get('note', '')}".split()}
+    assert set(features.model.sparse.words.words) == known
 
 
 @pytest.mark.parametrize("fields", ["each", "joined"])
@@ -167,7 +167,7 @@ def test_matrices_have_matching_shapes(fields: str, corpus: Corpus) -> None:
     n = len(DOCUMENTS)
     width = len(features.model.sparse.words) + len(features.model.sparse.phrases)
     assert features.s.csr().shape == (3, width)
-    assert [z.csr().shape for z in features.z] == [(n, width)] * (5 if fields == "each" else 2)
+    assert [z.csr().shape for z in features.z] == [(n, width)] * (4 if fields == "each" else 2)
     sides = features.model.query, features.model.document
     for x, side in zip((features.xq, features.xd), sides, strict=True):
         assert x.width == len(side.words) + len(side.trigrams)
