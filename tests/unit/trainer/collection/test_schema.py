@@ -4,83 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
 from tests.planted import write_lines
+from tests.shop import shop, write_shop
 from trainer.collection import read_collection
 from trainer.collection.schema import MAX_FIELDS, choose_fields, field_uses
-
-WORDS = {
-    "en": {
-        "things": ["Running shoe", "Rain jacket", "Wool hat", "Trail backpack", "Tent"],
-        "colours": ["red", "navy blue", "black", "off-white", "green"],
-        "brands": ["Nike", "H&M", "LG", "The North Face", "7-Eleven", "Salomon"],
-        "categories": ["Shoes", "Clothing > Jackets", "Hats & Caps", "Bags", "Camping"],
-    },
-    "ja": {
-        "things": [
-            "ランニングシューズ",
-            "レインジャケット",
-            "毛糸の帽子",
-            "登山用リュック40L",
-            "テント",
-        ],
-        "colours": ["赤", "紺", "黒", "オフホワイト", "緑"],
-        "brands": ["ミズノ", "無印良品", "SONY", "ユニクロ", "LG", "資生堂"],
-        "categories": ["靴", "衣類", "帽子", "バッグ", "キャンプ"],
-    },
-    "ar": {
-        "things": ["حذاء جري", "سترة مطر", "قبعة صوف", "حقيبة ظهر", "خيمة"],
-        "colours": ["أحمر", "أزرق", "أسود", "أبيض", "أخضر"],
-        "brands": ["المراعي", "نايك", "LG", "زين", "العربية", "SONY"],
-        "categories": ["أحذية", "ملابس", "قبعات", "حقائب", "تخييم"],
-    },
-}
-
-
-def product(i: int, language: str) -> dict[str, Any]:
-    """One line of a shop's export."""
-    words = WORDS[language]
-    thing, colour = words["things"][i % 5], words["colours"][i // 5 % 5]
-    return {
-        "_id": f"p{i:04}",
-        "sku": f"{'ABCDE'[i % 5]}{i * 7919 % 9973:04}-{'XLMS'[i % 4]}",
-        "date": f"2024-{i % 12 + 1:02}-{i % 28 + 1:02}",
-        "image": f"https://cdn.example.com/img/{i}.jpg",
-        "file": f"img_{i}.jpg",
-        "title": f"{thing} {colour}",
-        "text": f"{thing}: {colour}. {i % 9} / 10",
-        "brand": words["brands"][i % 6],
-        "category": words["categories"][i % 5],
-        "colour": colour,
-        "price": f"{i % 90},99 €",
-        "isbn": f"978-3-16-{i:06}-0",
-        "hash": f"{i * 2654435761 % 2**64:016x}",
-        "contact": f"seller{i % 7}@example.com",
-        "language": language,
-        "size": ["S", "M", "L", "XL"][i % 4],
-        "in_stock": ["yes", "no"][i % 2],
-        "currency": "EUR",
-        "shop": "Example Outdoor Shop",
-        "handle": "outdoor-shop-" + "".join("abcdefghij"[int(d)] for d in str(i)),
-        "empty": ["", "-", "n/a"][i % 3],
-        "stock": i,
-        "tags": ["outdoor", colour],
-        "on_sale": i % 3 == 0,
-        "shipping": {"days": 3},
-        "rating": 4.5 if i % 2 else "none yet",
-        "note": None,
-    }  # fmt: skip
-
-
-def shop(*languages: str, size: int = 120) -> list[Document]:
-    lines = [product(i, languages[i % len(languages)]) for i in range(size)]
-    return [Document(line.pop("_id"), line) for line in lines]
-
 
 LETTERS = "abcdefghijklmnopqrstuvwxy"
 READ = ["title", "text", "brand", "category", "colour"]
@@ -120,7 +52,7 @@ def test_a_shop_is_searched_by_names_and_categories_only(languages: tuple[str, .
 
 def test_the_verdict_does_not_depend_on_the_order_of_fields_or_chance() -> None:
     documents = shop("en", "ja", size=60)
-    backwards = [Document(d.id, dict(reversed(d.fields.items()))) for d in documents]
+    backwards = [Document(d.id, dict(reversed(list(d.fields.items())))) for d in documents]
     found = {verdict.name: verdict for verdict in choose_fields(documents)}
     assert {verdict.name: verdict for verdict in choose_fields(backwards)} == found
     assert [v.name for v in choose_fields(backwards)][:2] == ["title", "text"]
@@ -186,12 +118,9 @@ def test_the_rule_reads_at_most_so_many_fields() -> None:
     assert all(v.is_read for v in choose_fields(documents, None, ["title", *many]))
 
 
-def write_shop(folder: Path, schema: str | bytes | None = None) -> Path:
-    write_lines(folder / "corpus.jsonl", [product(i, "en") for i in range(30)])
-    if isinstance(schema, str):
-        schema = schema.encode()
-    if schema is not None:
-        (folder / "schema.json").write_bytes(schema)
+def shop_with(folder: Path, schema: str | bytes) -> Path:
+    write_shop(folder)
+    (folder / "schema.json").write_bytes(schema.encode() if isinstance(schema, str) else schema)
     return folder
 
 
@@ -201,7 +130,7 @@ def read_fields(folder: Path, fields: list[str] | None = None) -> list[str]:
 
 def test_asked_fields_beat_the_schema_and_the_schema_beats_the_rule(tmp_path: Path) -> None:
     schema = {"fields": {"sku": "text", "brand": "stored", "text": "stored", "tags": "stored"}}
-    folder = write_shop(tmp_path, json.dumps(schema))
+    folder = shop_with(tmp_path, json.dumps(schema))
     assert read_fields(folder) == ["title", "sku", "category", "colour"]
     assert read_fields(folder, ["brand", "text"]) == ["brand", "text"]
     uses = {v.name: v.reason for v in read_collection(folder).fields}
@@ -211,7 +140,7 @@ def test_asked_fields_beat_the_schema_and_the_schema_beats_the_rule(tmp_path: Pa
 
 
 def test_query_sets_share_the_schema_next_to_the_corpus(tmp_path: Path) -> None:
-    folder = write_shop(tmp_path, '{"fields": {"sku": "text"}}')
+    folder = shop_with(tmp_path, '{"fields": {"sku": "text"}}')
     write_lines(folder / "en" / "queries.jsonl", [{"_id": "q", "text": "shoe"}])
     assert "sku" in read_fields(folder / "en")
     (folder / "en" / "schema.json").write_text('{"fields": {"isbn": "text"}}')
@@ -224,7 +153,7 @@ def test_the_fingerprint_covers_the_schema_and_the_fields_asked_for(tmp_path: Pa
     folder = write_shop(tmp_path)
     prints = [read_collection(folder).fingerprint]
     prints += [read_collection(folder, fields=names).fingerprint for names in (["title"], ["text"])]
-    write_shop(tmp_path, '{"fields": {"sku": "text"}}')
+    shop_with(tmp_path, '{"fields": {"sku": "text"}}')
     prints.append(read_collection(folder).fingerprint)
     assert len(set(prints)) == 4
 
@@ -266,7 +195,7 @@ def test_a_bad_schema_is_refused_with_file_and_field(
     schema: str | bytes, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(CollectionError) as error:
-        read_collection(write_shop(tmp_path, schema))
+        read_collection(shop_with(tmp_path, schema))
     assert str(error.value).startswith(str(tmp_path / "schema.json"))
     assert message in str(error.value)
 

@@ -1,0 +1,162 @@
+"""From the command line to searches: fields that are read are found, fields that are only stored are not."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+
+from fullrank import cli
+from fullrank.bundle import Bundle, open_bundle
+from fullrank.errors import TrainingError
+from tests.planted import write_lines
+from tests.shop import product, write_shop
+from trainer.indexing.index import index
+from trainer.train import train
+
+Train = Callable[..., tuple[int, list[dict[str, Any]], str]]
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = numba.get_num_threads()
+    yield
+    numba.set_num_threads(before)
+
+
+@pytest.fixture
+def run_train(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Train:
+    """Runs ``fullrank train`` with BM25; returns the exit code, the events and stderr."""
+
+    def call(*arguments: str | Path) -> tuple[int, list[dict[str, Any]], str]:
+        asked = [
+            "train",
+            *map(str, arguments),
+            "--out",
+            str(tmp_path / "bundles"),
+            "--name",
+            "shop",
+        ]
+        asked += ["--recipe", "bm25", "--threads", "1"]
+        monkeypatch.setattr(sys, "argv", ["fullrank", *asked])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            cli.main()
+        error = capsys.readouterr().err
+        code = exit_.value.code
+        lines = [json.loads(line) for line in error.splitlines() if line.startswith("{")]
+        return (code if isinstance(code, int) else 0), lines, error
+
+    return call
+
+
+def matched(bundle: Bundle, query: str) -> set[str]:
+    """The documents that share a word with the query."""
+    return {hit.id for hit in bundle.search(query, limit=100) if hit.score > 0}
+
+
+def having(**wanted: str) -> set[str]:
+    """The documents of the shop with these values."""
+    lines = [product(i, "en") for i in range(30)]
+    return {
+        line["_id"] for line in lines if all(line[name] == value for name, value in wanted.items())
+    }
+
+
+def test_the_rule_is_reported_and_kept_and_followed(run_train: Train, tmp_path: Path) -> None:
+    code, lines, _ = run_train(write_shop(tmp_path / "shop"))
+    assert code == 0
+    [event] = [line for line in lines if line["event"] == "fields"]
+    assert event["read"] == (
+        "title (always read), text (always read), brand (66 % words), category (words), colour (words)"
+    )
+    assert "sku (codes), date (dates), image (links)" in event["stored"]
+    bundle = open_bundle(next((tmp_path / "bundles" / "shop").iterdir()))
+    kept = {field["name"]: field for field in bundle.card["collection"]["fields"]}
+    assert kept["brand"] == {"name": "brand", "is_read": True, "reason": "66 % words"}
+    assert kept["sku"] == {"name": "sku", "is_read": False, "reason": "codes"}
+    assert len(kept) == len(product(0, "en")) - 1
+    assert matched(bundle, "salomon") == having(brand="Salomon") != set()
+    assert matched(bundle, "camping") == having(category="Camping") != set()
+    for stored in (product(7, "en")["sku"], "cdn.example.com", "2024-01-01", "img jpg"):
+        assert matched(bundle, stored) == set()
+    # What is not searched is still stored.
+    assert bundle.search("tent", limit=1)[0].fields["sku"]
+
+
+def test_asked_fields_and_the_schema_are_followed(run_train: Train, tmp_path: Path) -> None:
+    folder = write_shop(tmp_path / "shop")
+    schema = {"fields": {"sku": "text", "brand": "stored"}}
+    (folder / "schema.json").write_text(json.dumps(schema))
+    code, lines, _ = run_train(folder)
+    assert code == 0
+    [event] = [line for line in lines if line["event"] == "fields"]
+    assert "sku (schema.json)" in event["read"]
+    assert "brand (schema.json)" in event["stored"]
+    [path] = (tmp_path / "bundles" / "shop").iterdir()
+    bundle = open_bundle(path)
+    assert matched(bundle, "salomon") == set()
+    assert matched(bundle, product(7, "en")["sku"]) >= {"p0007"}
+    code, lines, _ = run_train(folder, "--fields", "brand,title")
+    assert code == 0
+    [event] = [line for line in lines if line["event"] == "fields"]
+    assert event["read"] == "brand (asked for), title (asked for)"
+    [other] = set((tmp_path / "bundles" / "shop").iterdir()) - {path}
+    bundle = open_bundle(other)
+    assert matched(bundle, "salomon") == having(brand="Salomon")
+    assert matched(bundle, "camping") == set()
+    assert bundle.model.query_text(product(5, "en")) == "Salomon\nRunning shoe navy blue"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ("title,brnd", "fields: no document has a field 'brnd'; did you mean 'brand'?"),
+        ("tags", "fields: field 'tags' cannot be read: document 'p0000' has lists there;"),
+        (" , ", "fields: name at least one text field"),
+        ("note", "no document has a text field that is read; only stored: title (not asked for)"),
+    ],
+)
+def test_bad_fields_are_one_line(
+    fields: str, message: str, run_train: Train, tmp_path: Path
+) -> None:
+    code, _, error = run_train(write_shop(tmp_path / "shop"), "--fields", fields)
+    assert code == 1
+    assert message in error.splitlines()[-1]
+    assert not (tmp_path / "bundles").exists()
+
+
+def test_a_schema_that_stores_everything_is_refused(tmp_path: Path) -> None:
+    write_lines(tmp_path / "corpus.jsonl", [{"_id": "a", "title": "ant", "text": "bee"}])
+    schema = {"fields": {"title": "stored", "text": "stored"}}
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    with pytest.raises(TrainingError, match=r"title \(schema\.json\), text \(schema\.json\)"):
+        train(tmp_path, tmp_path / "bundles", "x", recipe="bm25")
+
+
+def test_indexing_follows_the_bundle_not_the_corpus(tmp_path: Path) -> None:
+    """The corpus would have other text fields by the rule; its schema is not asked."""
+    folder = write_shop(tmp_path / "shop")
+    out = tmp_path / "bundles"
+    made = train(folder, out, "shop", recipe="bm25", threads=1, fields=["brand", "text"]).path
+    new = [{"_id": "x", "title": "Umbrella", "brand": "Nike", "text": "", "sku": "B7"}]
+    write_lines(tmp_path / "new" / "corpus.jsonl", [*new, {"_id": "y", "text": "Rain jacket nike"}])
+    (tmp_path / "new" / "schema.json").write_text('{"fields": {"brand": "stored"}}')
+    bundle = open_bundle(index(made, tmp_path / "new", out, "new", processes=1).path)
+    assert matched(bundle, "nike") == {"x", "y"}
+    assert matched(bundle, "umbrella b7") == set()
+
+
+def test_values_of_mixed_types_do_not_stop_training(tmp_path: Path) -> None:
+    lines = [{"_id": f"d{i}", "text": f"word{i} bee", "code": i or "none"} for i in range(9)]
+    write_lines(tmp_path / "corpus.jsonl", lines)
+    made = train(tmp_path, tmp_path / "bundles", "x", recipe="bm25", threads=1)
+    [_, code] = open_bundle(made.path).card["collection"]["fields"]
+    assert code == {"name": "code", "is_read": False, "reason": "text and numbers"}
