@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fullrank.models.contract import field_text
 from trainer.collection import Collection, relevant
+from trainer.collection.schema import choose_fields
 from trainer.features.clicks import FIELD
 
 
@@ -30,4 +31,4 @@ def with_clicks(collection: Collection, titles: Sequence[str] = ("title",)) -> C
         replace(d, fields={**d.fields, FIELD: "\n".join(found[d.id])}) if d.id in found else d
         for d in collection.documents
     ]
-    return replace(collection, documents=documents)
+    return replace(collection, documents=documents, fields=choose_fields(documents))
