@@ -160,8 +160,9 @@ def folder_fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     places = [folder] if any(folder.glob("corpus.jsonl*")) else [folder, folder.parent]
     for place in places:
-        pattern = "corpus.jsonl*" if place != folder else "*"
-        files = [*place.glob(pattern), *sorted((place / "qrels").glob("*.tsv*"))]
+        patterns = ("corpus.jsonl*", "schema.json") if place != folder else ("*",)
+        files = [file for pattern in patterns for file in place.glob(pattern)]
+        files += sorted((place / "qrels").glob("*.tsv*"))
         for file in sorted(file for file in files if file.is_file()):
             digest.update(file.name.encode())
             digest.update(bytes.fromhex(file_fingerprint(file)))

@@ -19,11 +19,6 @@ if TYPE_CHECKING:
     from trainer.train import TrainResult
 
 
-def split_names(text: str) -> list[str]:
-    """Split a list with commas into its names."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 COMPARED = ("map", "mrr", "ndcg@10", "recall@100")
 """Measures of the table that train prints; --json and the model card have all."""
 
@@ -90,6 +85,11 @@ def train(
     Console(highlight=False).print(
         f"{escape(str(result.path))} in {result.seconds:.0f} s", soft_wrap=True
     )
+
+
+def split_names(text: str) -> list[str]:
+    """Split a list with commas into its names."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def print_comparison(result: TrainResult) -> None:
