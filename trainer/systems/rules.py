@@ -26,6 +26,10 @@ def validate_common(recipe: Recipe) -> None:
         "train.rates: the margin loss needs at least one rate",
     )
     require(
+        train.hardest_of == 1 or (recipe.system == "linear" and train.loss == "margin"),
+        "train.hardest_of needs a linear recipe with train.loss = margin",
+    )
+    require(
         not train.vectors or recipe.system == "mixed" or starts_at_vectors(recipe),
         "train.vectors needs a linear recipe with model.latent = learned and words: "
         "model.trigrams = only has none",

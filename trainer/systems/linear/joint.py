@@ -117,9 +117,13 @@ class JointLearner(MarginLearner):
     def draw(self, count: int) -> Triples:
         """Draw ``count`` triples, or one more, from the two tasks in turn."""
         half = (count + 1) // 2
-        tasks = [sample(p, self._both, half, self.rng) for p in (self._both.pairs, self._second)]
+        tasks = [
+            sample(pairs, self._both, half, self.rng, self.train.hardest_of)
+            for pairs in (self._both.pairs, self._second)
+        ]
         queries, positives, negatives = (
-            np.stack(columns, axis=1).ravel() for columns in zip(*tasks, strict=True)
+            np.stack(columns, axis=1).reshape(-1, *columns[0].shape[1:])
+            for columns in zip(*tasks, strict=True)
         )
         return queries, positives, negatives
 

@@ -21,6 +21,15 @@ def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
         out[n] += weight * row[n]
 
 
+@njit(nogil=True, fastmath=True, cache=True)
+def _dot(a: Float32, b: Float32) -> np.float32:
+    """Return a · b."""
+    total = np.float32(0)
+    for n in range(a.shape[0]):
+        total += a[n] * b[n]
+    return total
+
+
 @njit(parallel=True, nogil=True, cache=True)
 def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: Float32) -> None:
     """Compute the dense vector of every row x: out[i] = Σ_j x_ij · table[j]; table (F, N), out (B, N)."""
@@ -262,6 +271,31 @@ def _margin_triple(  # type: ignore[no-untyped-def]
     return margin
 
 
+@njit(nogil=True, cache=True)
+def _hardest(  # type: ignore[no-untyped-def]
+    q, choices, xq, xd, s, zp, zi, zv, U, V, D, bias, latent, biased
+):
+    """Return the document of ``choices`` with the highest score f(q, d) now; of equal ones the first."""
+    si, sv = s[1][s[0][q] : s[0][q + 1]], s[2][s[0][q] : s[0][q + 1]]
+    size = U.shape[1] if latent else 0
+    u = np.zeros(size, np.float32)
+    if latent:
+        for p in range(xq[0][q], xq[0][q + 1]):
+            add_row(u, U[xq[1][p]], xq[2][p])
+    best, top = choices[0], -np.inf
+    for n in choices:
+        score = float(bias[n]) if biased else 0.0
+        for f in range(len(zp)):
+            ip, ix, vx = zp[f], zi[f], zv[f]
+            score += dot_sparse(si, sv, ix[ip[n] : ip[n + 1]], vx[ip[n] : ip[n + 1]], D[f])
+        if latent:
+            for p in range(xd[0][n], xd[0][n + 1]):
+                score += xd[2][p] * _dot(u, V[xd[1][p]])
+        if score > top:
+            best, top = n, score
+    return best
+
+
 @njit(parallel=True, nogil=True, cache=True)
 def margin_sgd(  # type: ignore[no-untyped-def]
     queries,
@@ -285,15 +319,21 @@ def margin_sgd(  # type: ignore[no-untyped-def]
     losses,
     update,
 ):
-    """Run stochastic gradient descent over triples (queries, positives, negatives), int64 (T,); losses float32 (T,).
+    """Run stochastic gradient descent over triples: queries, positives int64 (T,); losses float32 (T,).
 
-    Shard i takes every ``shards``-th triple. Shards run in parallel without locks, because rows are sparse and
-    collisions rare; only one shard gives reproducible bits. xq, xd and s are (indptr, indices, values); zp, zi and zv
-    are the same for every field (numba does not pass tuples of tuples into threads). V is U if tied.
+    Of the negatives int64 (T, k) of a triple, the one with the highest score before its step is used. Shard i takes
+    every ``shards``-th triple. Shards run in parallel without locks, because rows are sparse and collisions rare; only
+    one shard gives reproducible bits. xq, xd and s are (indptr, indices, values); zp, zi and zv are the same for every
+    field (numba does not pass tuples of tuples into threads). V is U if tied.
     """
     for i in prange(shards):
         for t in range(i, len(queries), shards):
+            n = negatives[t, 0]
+            if negatives.shape[1] > 1:
+                n = _hardest(
+                    queries[t], negatives[t], xq, xd, s, zp, zi, zv, U, V, D, bias, latent, biased
+                )
             losses[t] = _margin_triple(
-                queries[t], positives[t], negatives[t], xq, xd, s, zp, zi, zv,
+                queries[t], positives[t], n, xq, xd, s, zp, zi, zv,
                 U, V, D, bias, latent, learn, biased, rate, update,
             )  # fmt: skip

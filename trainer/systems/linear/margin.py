@@ -2,6 +2,9 @@
 
     L = Σ max(0, 1 − f(q, d⁺) + f(q, d⁻))            Bai et al. 2009, eq. 8
 
+With ``hardest_of`` = k, d⁻ is the one of k random negatives that scores highest when the triple comes up: later in
+training few random ones violate the margin.
+
 A trial picks the rate of ``rates`` with the smallest training error.
 """
 
@@ -30,7 +33,7 @@ log = getLogger(__name__)
 
 
 Triples = tuple[Int64, Int64, Int64]
-"""Rows of queries, of relevant documents, of other documents; int64 (T,) each."""
+"""Rows of queries, of relevant documents, of other documents: int64 (T,) each; the last is (T, k) if k > 1."""
 
 
 class NegativePool(Protocol):
@@ -59,7 +62,8 @@ class MarginLearner(LinearLearner):
 
     def draw(self, count: int) -> Triples:
         """Draw ``count`` triples."""
-        return sample(self.features.pairs, self.features, count, self.rng)
+        pairs, features = self.features.pairs, self.features
+        return sample(pairs, features, count, self.rng, self.train.hardest_of)
 
     def prepare(self) -> None:
         """Try every rate from the same start on the same triples; keep the one with the least error."""
@@ -98,14 +102,17 @@ def best_rate(rates: Sequence[float], losses_of: Callable[[float], Float32]) -> 
     return best[1]
 
 
-def sample(pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generator) -> Triples:
-    """Draw triples: a random judged pair, and a random document that is neither judged nor the mate.
+def sample(
+    pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generator, choices: int = 1
+) -> Triples:
+    """Draw triples: a random judged pair, and random documents that are neither judged nor the mate.
 
     Args:
         pairs: the judged pairs.
         pool: the documents to draw negatives from.
         count: number of triples.
         rng: random numbers.
+        choices: k, the negatives of each pair; repeats are possible.
 
     Raises:
         TrainingError: every query judges the whole collection, so there is no negative.
@@ -132,7 +139,26 @@ def sample(pairs: Pairs, pool: NegativePool, count: int, rng: np.random.Generato
         known = pairs.relevant[int(q[t])]
         while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
             negative[t] = rng.integers(0, pool.documents)
-    return q, positive, negative
+    if choices == 1:
+        return q, positive, negative
+    more = _more_negatives(pairs, pool, q, choices - 1, rng)
+    return q, positive, np.column_stack([negative, more])
+
+
+def _more_negatives(
+    pairs: Pairs, pool: NegativePool, queries: Int64, count: int, rng: np.random.Generator
+) -> Int64:
+    """Draw ``count`` documents for each query that are neither judged nor its mate, int64 (queries, count)."""
+    documents = pool.documents
+    known = [pairs.relevant[q] + q * documents for q in pairs.queries.tolist()]
+    mated = np.flatnonzero(pool.mates >= 0)
+    taboo = np.concatenate([*known, mated * documents + pool.mates[mated]])
+    found = rng.integers(0, documents, (len(queries), count))
+    while True:
+        redraw = np.isin(queries[:, None] * documents + found, taboo)
+        if not redraw.any():
+            return found
+        found[redraw] = rng.integers(0, documents, int(redraw.sum()))
 
 
 def _contains(ascending: Int64, row: int) -> bool:
@@ -174,7 +200,7 @@ def run(
     kernels.margin_sgd(
         queries,
         positives,
-        negatives,
+        np.ascontiguousarray(negatives if negatives.ndim == 2 else negatives[:, None]),
         min(numba.get_num_threads(), max(1, len(queries))),
         _csr(features.xq),
         _csr(features.xd),
