@@ -24,6 +24,7 @@ from fullrank.encoding import Int64
 from fullrank.text.bigrams import is_bigram
 
 MIN_LETTERS = 4  # shorter words have too many neighbours
+MAX_LETTERS = 40  # the search takes time in proportion to the square of the letters
 MOST = 3
 FREQUENCY_POWER = 0.75  # β
 FIRST_LETTER = 0.5  # factor on edits that change the first letter, which typing errors rarely do
@@ -94,10 +95,12 @@ class Spelling:
     def corrections(self, typed: str, most: int = MOST) -> list[Correction]:
         """Return at most `most` known words, likeliest first; their probabilities add up to 1.
 
-        The list is empty for a known word, a word with a digit or fewer than `MIN_LETTERS` letters, and a word without
-        known neighbours.
+        The list is empty for a known word, a word with a digit, one with fewer than `MIN_LETTERS` or more than
+        `MAX_LETTERS` letters, and a word without known neighbours.
         """
-        if len(typed) < MIN_LETTERS or self._frequency(typed) or any(map(str.isdigit, typed)):
+        if not MIN_LETTERS <= len(typed) <= MAX_LETTERS or any(map(str.isdigit, typed)):
+            return []
+        if self._frequency(typed):
             return []
         weights = {near.word: self._weight(typed, near) for near in self.neighbours(typed)}
         best = sorted(weights, key=lambda word: (-weights[word], word))[:most]

@@ -104,6 +104,8 @@ CASES = [
     Case("members", "fielded", ("dimension=8", *_FIELDED, "members=2")),
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "model.cosine=5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
+    Case("spelling", "fielded", ("dimension=8", *_FIELDED, "trigrams=on", "spelling=0.7")),
+    Case("spelling tfidf", "cfh", ("dimension=8", *_CFH, "spelling=1", "words=60")),
     Case("cfh links", "cfh-2grams", ("dimension=8", *_CFH), links=True),
     Case("query expansion links", "query-expansion", ("trials=beta=1,feedback=4",), links=True),
     Case("translation bm25", "translation-tfidf", ("match=bm25", "fields=each", "phrases=true")),

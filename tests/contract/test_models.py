@@ -53,6 +53,7 @@ NASTY = [
     "ask0a ask0b shared0 decoy3 decoy4 neverseen ask0x",
     "NAME0N0 Tell0a, name1n1!",
     "name0n0 name0n0 tell0a tell0b tell0c tell0d",
+    "decoyx decoyx decoy3 askoa tellia shard askoa",
     "日本語 decoy1 ภาษาไทย",
     "\x00 \ufffd 🙂 ‘decoy2’",
 ]

@@ -102,21 +102,25 @@ def build_features(
     phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
     query_composition = composition(corpus, settings, list(query.words.words), reporter)
     document_composition = composition(corpus, settings, list(document.words.words), reporter)
+    model = _empty_model(corpus, settings, fields, query, document, sparse)
+    corrected = model.corrected(words, queries)
     if settings.latent == "none":
         xq = xd = Rows.empty(0, 0)
     else:
-        xq = query_composition.compose(query, *query.features(words, [queries], [1.0]))
+        asked = (words, queries) if corrected is None else (corrected.words, corrected.dense)
+        xq = query_composition.compose(query, *query.features(asked[0], [asked[1]], [1.0]))
         xd = document_composition.compose(
             document, *document.features(words, fields.counts, fields.weights)
         )
+    asked = (words, queries) if corrected is None else (corrected.words, corrected.lexical)
     return Features(
         settings,
-        _empty_model(corpus, settings, fields, query, document, sparse),
+        model,
         query_composition,
         document_composition,
         xq,
         xd,
-        sparse.query(words, queries, phrases),
+        sparse.query(*asked, phrases),
         _field_matrices(sparse, words, fields.counts, document_phrases, phrase_idf),
         document_phrases,
         words,
@@ -139,6 +143,8 @@ def _empty_model(
     sparse: SparseSide,
 ) -> LinearModel:
     """Make the model with empty tables."""
+    # A setting that is off is not written, so that the settings of older bundles do not change.
+    spelling = {"spelling": settings.spelling} if settings.spelling else {}
     return LinearModel(
         {
             "fields": [[name, sources] for name, sources in fields.names],
@@ -149,6 +155,7 @@ def _empty_model(
             "unit": settings.latent in ("lsi", "projection"),
             "dense_scale": 1.0,
             "bias": 0.0,
+            **spelling,
         },
         query,
         document,

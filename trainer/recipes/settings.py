@@ -83,6 +83,8 @@ class ModelSettings:
     clicked: str = setting("off", choices=("on", "off", "auto"))
     # lexical part: a document's whole title is a feature
     phrases: bool = setting(False)
+    # discount of known words that replace an unknown word of a query, one typing error away; 0: no correction
+    spelling: float = setting(0.0, high=1)
     # b_d
     bias: bool = setting(False)
     # weight of the dense part, tf-idf has 1 − alpha; in a mix of two models, weight of the first

@@ -11,6 +11,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Rows
 from fullrank.models.contract import Parts, field_text
+from fullrank.models.linear.corrections import Corrected, Corrector, split_terms
 from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.sparse import SparseSide
 from fullrank.models.linear.terms import terms
@@ -39,6 +40,7 @@ class LinearModel:
             unit: Divide u and v by their norms (LSI and other projections).
             dense_scale: A factor on u: α of the mix with tf-idf, γ of a cosine.
             bias: The bias of a document added later.
+            spelling: Discount of known words that replace an unknown word of a query; 0 (or absent) corrects nothing.
         query: The dense side of queries.
         document: The dense side of documents.
         sparse: The lexical part.
@@ -87,6 +89,32 @@ class LinearModel:
         known = {*self.query.words.words, *self.document.words.words}
         return Bigrams(filter(is_bigram, known)).count
 
+    @cached_property
+    def _corrector(self) -> Corrector | None:
+        discount = self.settings.get("spelling", 0.0)
+        if not discount:
+            return None
+        sides = (self.query, self.sparse)
+        known = [(side.words, side.idf[: len(side.words.words)]) for side in sides]
+        return Corrector(known, discount, self.sparse.variants)
+
+    def corrected(self, words: Sequence[str], counts: Rows) -> Corrected | None:
+        """Correct the unknown words of counted queries; None if there is nothing to correct."""
+        return None if self._corrector is None else self._corrector.correct(words, counts)
+
+    def corrections(self, text: str) -> dict[str, str]:
+        """Map each word of a query that is corrected to the known word that was most likely meant.
+
+        Example:
+            >>> bundle = open_bundle(path)
+            >>> bundle.model.corrections("red aple")
+            {'aple': 'apple'}
+        """
+        if self._corrector is None:
+            return {}
+        near = {word: self._corrector.corrections(word) for word in count_words(text)}
+        return {word: several[0].word for word, several in near.items() if several}
+
     def _count(self, columns: Sequence[Sequence[str]]) -> Counts:
         return count_corpus(columns, counter=self._counter)
 
@@ -98,9 +126,18 @@ class LinearModel:
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Encoded:
         """Encode queries from their counts."""
+        return self._encode(self.corrected(words, counts), words, counts, phrases)
+
+    def _encode(
+        self, corrected: Corrected | None, words: Sequence[str], counts: Rows, phrases: Rows
+    ) -> Encoded:
+        """Encode queries from their counts, or from the corrected ones."""
+        of_dense = counts
+        if corrected is not None:
+            words, counts, of_dense = corrected.words, corrected.lexical, corrected.dense
         dense = None
         if self.n_dense:
-            dense = self._scaled(self.query.embed(words, [counts], [1.0]))
+            dense = self._scaled(self.query.embed(words, [of_dense], [1.0]))
         return Encoded.from_rows(self.sparse.query(words, counts, phrases), dense)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
@@ -134,8 +171,14 @@ class LinearModel:
 
     def count_terms(self, counts: Counts, phrases: Rows) -> list[TermShare]:
         """Split a query that is already counted."""
-        encoded = self.encode_query_counts(counts.words, counts.columns[0], phrases)
-        return terms(self.query, self.sparse, self._scaled, counts, encoded)
+        [typed] = counts.columns
+        corrected = self.corrected(counts.words, typed)
+        encoded = self._encode(corrected, counts.words, typed, phrases)
+        if corrected is None:
+            return terms(self.query, self.sparse, self._scaled, counts, typed, encoded)
+        known = Counts(corrected.words, [corrected.lexical])
+        found = terms(self.query, self.sparse, self._scaled, known, corrected.dense, encoded)
+        return split_terms(found, counts, corrected)
 
     def _scaled(self, dense: Float32) -> Float32:
         """Scale the rows of the query side by dense_scale."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32
+from fullrank.encoding import Encoded, Float32, Rows
 from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.sparse import SparseSide
 from fullrank.scoring import TermShare
@@ -17,7 +17,12 @@ Finish = Callable[[Float32], Float32]
 
 
 def terms(
-    dense: DenseSide, sparse: SparseSide, finish: Finish, counts: Counts, encoded: Encoded
+    dense: DenseSide,
+    sparse: SparseSide,
+    finish: Finish,
+    counts: Counts,
+    dense_counts: Rows,
+    encoded: Encoded,
 ) -> list[TermShare]:
     """Return each word with its share of u and its sparse weight; then the phrases.
 
@@ -26,13 +31,14 @@ def terms(
         sparse: The lexical part.
         finish: Scales rows of the dense side as the model does.
         counts: Of one text.
+        dense_counts: Of the same words, for the dense side.
         encoded: That text, encoded.
     """
     weight = dict(zip(encoded.sparse.indices.tolist(), encoded.sparse.values.tolist(), strict=True))
     width = encoded.dense.shape[1]
     shares = np.zeros((len(counts.words), width), np.float32)
     if width:
-        shares = _shares(dense, finish, counts, encoded.dense[0])
+        shares = _shares(dense, finish, counts.words, dense_counts, encoded.dense[0])
     found = []
     for word, share, features in zip(
         counts.words, shares, _features(sparse, counts, weight), strict=True
@@ -85,9 +91,11 @@ def _features(
     ]
 
 
-def _shares(side: DenseSide, finish: Finish, counts: Counts, u: Float32) -> Float32:
+def _shares(
+    side: DenseSide, finish: Finish, words: Sequence[str], counts: Rows, u: Float32
+) -> Float32:
     """Return the share of u of each word, one row per word; the rows add up to u."""
-    x, unseen = side.features(counts.words, counts.columns, [1.0])
+    x, unseen = side.features(words, [counts], [1.0])
     vectors = side.table[x.indices[x.indices < len(side.words)]]
     if unseen:
         late = x.indices[x.indices >= len(side.words)] - len(side.words)
@@ -98,7 +106,7 @@ def _shares(side: DenseSide, finish: Finish, counts: Counts, u: Float32) -> Floa
     else:
         total = np.linalg.norm(parts.sum(0)) if len(parts) else 0.0
         parts = parts * np.float32(np.linalg.norm(u) / total if total else 0.0)
-    place = {word: i for i, word in enumerate(counts.words)}
+    place = {word: i for i, word in enumerate(words)}
     shares = np.zeros((len(place), len(u)), np.float32)
     for part, index in zip(parts, x.indices.tolist(), strict=True):
         known = index < len(side.words)

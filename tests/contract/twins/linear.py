@@ -19,8 +19,10 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.models.contract import Parts
+from fullrank.models.linear.corrections import KEPT, MAX_WORDS
 from fullrank.text.words import trigrams as trigrams_of
 from fullrank.text.words import words
+from tests.contract.twins.spelling import corrected
 
 Float64 = npt.NDArray[np.float64]
 Weights = dict[str, float]
@@ -30,6 +32,11 @@ def unit(weights: Weights) -> Weights:
     """Divided by the Euclidean norm; zero stays zero."""
     norm = np.sqrt(sum(value * value for value in weights.values())) or 1.0
     return {word: value / norm for word, value in weights.items()}
+
+
+def damped(tf: float) -> float:
+    """1 + ln tf; below one occurrence, tf."""
+    return float(1 + np.log(tf)) if tf > 1 else tf
 
 
 class Twin:
@@ -76,14 +83,17 @@ class Twin:
         for text, weight in zip(fields, field_weights, strict=True):
             if not weight:
                 continue
-            counts = {w: n for w, n in self._phi_counts(text).items() if self._has_row(side, w)}
+            occurring: Mapping[str, float] = self._phi_counts(text)
+            if side == "query":
+                occurring = self.corrected(occurring, len(occurring), KEPT)
+            counts = {w: n for w, n in occurring.items() if self._has_row(side, w)}
             if counted:
                 letters = bool(self.strings[f"{side}.trigrams"])
                 x = {
                     w: n * np.sqrt(len(trigrams_of(w)) if letters else 1) for w, n in counts.items()
                 }
             else:
-                x = unit({w: (1 + np.log(n)) * idf[place.get(w, -1)] for w, n in counts.items()})
+                x = unit({w: damped(n) * idf[place.get(w, -1)] for w, n in counts.items()})
             for word, value in x.items():
                 total[word] = total.get(word, 0.0) + weight * value
         keep = self.config["dense"][f"{side}_terms"]
@@ -153,24 +163,39 @@ class Twin:
             return len(self.strings["sparse.words"]) + bucket
         return found
 
-    def counts(self, text: str) -> dict[int, float]:
+    def counts(self, occurring: Mapping[str, float]) -> dict[int, float]:
         """tf by feature."""
         found: dict[int, float] = {}
-        for word in words(text):
+        for word, tf in occurring.items():
             feature = self.feature(word)
             if feature is not None:
-                found[feature] = found.get(feature, 0.0) + 1
+                found[feature] = found.get(feature, 0.0) + tf
         return found
+
+    def corrected(
+        self, occurring: Mapping[str, float], size: int, kept: float
+    ) -> Mapping[str, float]:
+        """tf of a query of `size` words, with known words in the place of unknown ones."""
+        discount = self.config.get("spelling", 0.0)
+        if not discount or size > MAX_WORDS:
+            return occurring
+        frequencies: dict[str, float] = {}
+        for name in ("sparse", "query"):
+            known = self.strings[f"{name}.words"]
+            idf = self.arrays[f"{name}.idf"][: len(known)]
+            frequencies |= dict(zip(known, np.exp(idf.max(initial=0) - idf).tolist(), strict=True))
+        return corrected(occurring, frequencies, discount, kept)
 
     def _tfidf(self, counts: Mapping[int, float]) -> dict[int, float]:
         idf = self.arrays["sparse.idf"]
-        raw = {w: (1 + np.log(n)) * idf[w] for w, n in counts.items()}
+        raw = {w: damped(n) * idf[w] for w, n in counts.items()}
         norm = np.sqrt(sum(v * v for v in raw.values())) or 1.0
         return {w: v / norm for w, v in raw.items()}
 
     def query_weights(self, text: str) -> dict[int, float]:
         """s over words."""
-        sparse, counts = self.config["sparse"], self.counts(text)
+        sparse, size = self.config["sparse"], len(self._phi_counts(text))
+        counts = self.counts(self.corrected(Counter(words(text)), size, 1.0))
         if sparse["scheme"] == "tfidf":
             weights = self._tfidf(counts)
         else:
@@ -188,7 +213,7 @@ class Twin:
 
     def field_weights(self, text: str, field: int) -> dict[int, float]:
         """z_f, before the diagonal."""
-        sparse, counts = self.config["sparse"], self.counts(text)
+        sparse, counts = self.config["sparse"], self.counts(Counter(words(text)))
         if sparse["scheme"] == "tfidf":
             return self._tfidf(counts)
         idf, k1, b = self.arrays["sparse.idf"], sparse["k1"], sparse["b"]

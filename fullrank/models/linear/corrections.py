@@ -1,0 +1,196 @@
+"""Known words in the place of unknown words of a query: corrected counts.
+
+    n'_w = n_w + λ Σ_t P(w | t) n_t        t: the unknown words of the query; P: fullrank.text.spelling; λ: the discount
+
+An unknown word keeps its own count in the lexical part, where it may have a bucket, also one of live documents. In the
+dense part, which knows it by its letter trigrams, it keeps `KEPT` of it: trigrams of a typing error are partly wrong,
+and the known word says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fullrank.encoding import Float32, Rows
+from fullrank.scoring import TermShare
+from fullrank.text.features import Counts, Vocabulary
+from fullrank.text.spelling import Correction, Spelling
+from fullrank.text.variants import Variants, variants_of
+
+KEPT = 0.25
+MAX_WORDS = (
+    32  # distinct words of a query; longer ones have enough words, and their unknown ones cost time
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Corrected:
+    """Counts of queries with known words added.
+
+    Attributes:
+        words: The words of the columns, ascending.
+        lexical: Counts for the lexical part, (B, words).
+        dense: Counts for the dense part, (B, words).
+        found: The corrections of each unknown word, discounted.
+    """
+
+    words: list[str]
+    lexical: Rows
+    dense: Rows
+    found: Mapping[str, Sequence[Correction]]
+
+
+@dataclass(frozen=True, eq=False)
+class Corrector:
+    """Corrects the unknown words of queries.
+
+    Attributes:
+        vocabularies: The words that a model knows, and the idf of each.
+        discount: λ.
+        sources: Of variants; a word with variants is not corrected.
+    """
+
+    vocabularies: Sequence[tuple[Vocabulary, Float32]]
+    discount: float
+    sources: Sequence[Variants] = ()
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """The search for known words; made for the first unknown word."""
+        known = (
+            word
+            for i, (vocabulary, _) in enumerate(self.vocabularies)
+            for word in vocabulary.words
+            if not any(word in earlier.index for earlier, _ in self.vocabularies[:i])
+        )
+        return Spelling(known, self._frequency)
+
+    @cached_property
+    def _rarest(self) -> list[float]:
+        return [float(idf.max(initial=0.0)) for _, idf in self.vocabularies]
+
+    def _frequency(self, word: str) -> float:
+        """Return the frequency of a word relative to the rarest ones, as its idf tells it; 0 for unknown words."""
+        for (vocabulary, idf), rarest in zip(self.vocabularies, self._rarest, strict=True):
+            row = vocabulary.index.get(word)
+            if row is not None:
+                return float(np.exp(rarest - idf[row]))
+        return 0.0
+
+    def _is_known(self, word: str) -> bool:
+        return any(word in vocabulary.index for vocabulary, _ in self.vocabularies)
+
+    def corrections(self, word: str) -> list[Correction]:
+        """Return the known words that an unknown word may stand for, likeliest first, discounted."""
+        if self._is_known(word) or variants_of(word, self.sources):
+            return []
+        return [
+            found._replace(probability=self.discount * found.probability)
+            for found in self.spelling.corrections(word)
+        ]
+
+    def correct(self, words: Sequence[str], counts: Rows) -> Corrected | None:
+        """Add known words to counts of queries; return None if no word is to be corrected.
+
+        Args:
+            words: The words of the columns.
+            counts: Of B queries. Those of more than `MAX_WORDS` words stay as they are.
+        """
+        sizes = np.diff(counts.indptr)
+        is_short = np.repeat(sizes <= MAX_WORDS, sizes)
+        columns = np.unique(counts.indices[is_short]).tolist()
+        found = {i: near for i in columns if (near := self.corrections(words[i]))}
+        if not found:
+            return None
+        more = sorted({*words, *(near.word for several in found.values() for near in several)})
+        place = {word: i for i, word in enumerate(more)}
+        target = np.array([place[word] for word in words], np.int32)
+        added = {i: [(place[near.word], near.probability) for near in found[i]] for i in found}
+        typed = is_short & np.isin(counts.indices, list(found))
+        kept = counts.values * np.where(typed, np.float32(KEPT), np.float32(1))
+        extra = _extra(counts, np.flatnonzero(typed).tolist(), added)
+        return Corrected(
+            more,
+            _joined(counts, target, extra, len(more)),
+            _joined(counts.with_values(kept), target, extra, len(more)),
+            {words[i]: several for i, several in found.items()},
+        )
+
+
+def _extra(
+    counts: Rows, entries: Sequence[int], added: Mapping[int, Sequence[tuple[int, float]]]
+) -> tuple[Sequence[int], Sequence[int], Sequence[float]]:
+    """List (row, column, value) of the known words that some entries of counts add."""
+    rows = np.searchsorted(counts.indptr, entries, side="right") - 1
+    found = [
+        (row, column, probability * value)
+        for row, index, value in zip(
+            rows.tolist(),
+            counts.indices[entries].tolist(),
+            counts.values[entries].tolist(),
+            strict=True,
+        )
+        for column, probability in added[index]
+    ]
+    a, b, c = zip(*found, strict=True)
+    return a, b, c
+
+
+def _joined(
+    counts: Rows,
+    target: np.ndarray,
+    extra: tuple[Sequence[int], Sequence[int], Sequence[float]],
+    width: int,
+) -> Rows:
+    """Move the columns of counts and add entries."""
+    owner = np.repeat(np.arange(len(counts)), np.diff(counts.indptr))
+    rows = np.concatenate([owner, extra[0]])
+    # A stable sort: the entries of a row are added up in one order, in a batch as alone.
+    order = np.argsort(rows, kind="stable")
+    columns = np.concatenate([target[counts.indices], extra[1]]).astype(np.int32)[order]
+    values = np.concatenate([counts.values, extra[2]]).astype(np.float32)[order]
+    indptr = np.searchsorted(rows[order], np.arange(len(counts) + 1))
+    unsorted = Rows(indptr.astype(np.int64), columns, values, width)
+    return unsorted.remap_columns(np.arange(width, dtype=np.int32), width)
+
+
+def split_terms(
+    terms: Sequence[TermShare], counts: Counts, corrected: Corrected
+) -> list[TermShare]:
+    """Split the terms of corrected counts by what was typed: `comand → command` is a term of its own.
+
+    Args:
+        terms: Of the corrected counts: each of their words, then phrases.
+        counts: Of the query as typed.
+        corrected: The same, corrected.
+    """
+    [column] = counts.columns
+    tf = {counts.words[i]: n for i, n in zip(column.indices.tolist(), column.values, strict=True)}
+    added: dict[str, dict[str, float]] = {}
+    for typed, several in corrected.found.items():
+        for near in several:
+            labels = added.setdefault(near.word, {})
+            labels[f"{typed} → {near.word}"] = tf[typed] * near.probability
+    by_word = dict(zip(corrected.words, terms, strict=False))
+    total = {word: tf.get(word, 0.0) + sum(labels.values()) for word, labels in added.items()}
+    own = [
+        _part(by_word[word], word, tf.get(word, 0.0) / total.get(word, 1.0))
+        if word in total
+        else by_word[word]
+        for word in counts.words
+    ]
+    known = [
+        _part(by_word[word], label, amount / total[word])
+        for word, labels in added.items()
+        for label, amount in labels.items()
+    ]
+    return [*own, *known, *terms[len(corrected.words) :]]
+
+
+def _part(term: TermShare, label: str, share: float) -> TermShare:
+    """Return a share of a term under another name."""
+    return TermShare(label, term.dense * np.float32(share), term.feature, term.weight * share)
