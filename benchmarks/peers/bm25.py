@@ -16,11 +16,11 @@ import numpy as np
 
 from benchmarks.peers.command import PeerSystem, Settings, parser, run
 from benchmarks.peers.data import PeerData
-from benchmarks.peers.ranking import Float32, Scores
+from benchmarks.peers.ranking import Float32, Trained
 from fullrank.text.words import words
 
 
-def fit_bm25(data: PeerData, settings: Settings, *, clicked: bool = False) -> Scores:
+def fit_bm25(data: PeerData, settings: Settings, *, clicked: bool = False) -> Trained:
     """Index the documents. Settings: k1, b."""
     import bm25s
 
@@ -42,10 +42,10 @@ def fit_bm25(data: PeerData, settings: Settings, *, clicked: bool = False) -> Sc
                 np.copyto(line, scores, where=scores > 0)
         return found
 
-    return score
+    return Trained(score)
 
 
-def fit_tfidf(data: PeerData, settings: Settings, *, clicked: bool = False) -> Scores:
+def fit_tfidf(data: PeerData, settings: Settings, *, clicked: bool = False) -> Trained:
     """Weight the documents. Settings: those of TfidfVectorizer."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -56,7 +56,7 @@ def fit_tfidf(data: PeerData, settings: Settings, *, clicked: bool = False) -> S
         scores = (vectorizer.transform(texts) @ documents).toarray()
         return np.where(scores > 0, scores, np.float32(-np.inf)).astype(np.float32)
 
-    return score
+    return Trained(score)
 
 
 BM25_TRIALS = tuple(

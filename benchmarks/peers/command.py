@@ -32,11 +32,11 @@ from typing import Any
 
 from benchmarks.harness.lab import collection_folder
 from benchmarks.peers.data import PeerData, read_peer_data
-from benchmarks.peers.ranking import Scores, measure, query_time
+from benchmarks.peers.ranking import Trained, measure, query_time
 from fullrank.measures import estimate
 
 Settings = Mapping[str, Any]
-Fit = Callable[[PeerData, Settings], Scores]
+Fit = Callable[[PeerData, Settings], Trained]
 
 MEASURES = ("mrr", "map", "ndcg@10")
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -145,29 +145,29 @@ def measure_system(
     trials = _distinct([{**trial, **changed} for trial in system.trials])
     valid = data.asked("valid") if len(trials) > 1 else None
     tried: list[dict[str, Any]] = []
-    best: tuple[float, Settings, Scores, float, float] | None = None
+    best: tuple[float, Settings, Trained, float, float] | None = None
     began = time.perf_counter()
     for settings in trials:
         started, used = time.perf_counter(), _cpu_seconds()
-        score = system.fit(data, settings)
+        trained = system.fit(data, settings)
         seconds, cpu = time.perf_counter() - started, _cpu_seconds() - used
-        mrr = 0.0 if valid is None else float(measure(score, data, valid)["mrr"].mean())
+        mrr = 0.0 if valid is None else float(measure(trained.score, data, valid)["mrr"].mean())
         tried.append(
             {"settings": dict(settings), "mrr": round(mrr, 4), "seconds": round(seconds, 1)}
         )
         print(f"{system.name} {tried[-1]}", file=sys.stderr, flush=True)
         if best is None or mrr > best[0]:
-            best = (mrr, settings, score, seconds, cpu)
+            best = (mrr, settings, trained, seconds, cpu)
     if best is None:
         raise ValueError(f"{system.name}: no settings to try")
     searched = time.perf_counter() - began
-    _, chosen, score, seconds, cpu = best
+    _, chosen, trained, seconds, cpu = best
     lines = []
     for split in given.splits.split(","):
         asked = data.asked(split)
         path = _run_path(given.runs, system.name, given.collection, split)
-        found = measure(score, data, asked, path)
-        timed = query_time(score, asked.texts, given.timed)
+        found = measure(trained.score, data, asked, path)
+        timed = query_time(trained.score, asked.texts, given.timed)
         line: dict[str, Any] = {
             "system": system.name,
             "collection": given.collection,
@@ -189,7 +189,7 @@ def measure_system(
             "settings": dict(chosen),
             "trials": tried,
         }
-        lines.append(line)
+        lines.append({**line, **trained.facts})
     return lines
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,20 @@ from trainer.evaluation.trec import RunWriter
 Float32 = npt.NDArray[np.float32]
 Scores = Callable[[Sequence[str]], Float32]
 """Texts of B queries → float32 (B, documents)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained peer.
+
+    Attributes:
+        score: scores all documents for queries.
+        facts: further fields of the printed line; they replace measured ones of the same name.
+    """
+
+    score: Scores
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
 
 TOP = 10  # documents that a timed query returns
 _BATCH_CELLS = 1 << 22  # scores in memory: 16 MiB

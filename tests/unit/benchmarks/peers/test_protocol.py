@@ -111,14 +111,14 @@ def test_bm25_is_lucenes_formula(folder: Path) -> None:
             for row, count in enumerate(counts):
                 saturation = 1.5 * (1 - 0.75 + 0.75 * count.total() / mean)
                 expected[line, row] += idf * count[word] / (count[word] + saturation)
-    scores = bm25.fit_bm25(data, {"k1": 1.5, "b": 0.75})(asked.texts)
+    scores = bm25.fit_bm25(data, {"k1": 1.5, "b": 0.75}).score(asked.texts)
     np.testing.assert_allclose(np.where(np.isfinite(scores), scores, 0), expected, rtol=1e-5)
 
 
 def test_an_empty_query_ranks_nothing(folder: Path) -> None:
     data = read_peer_data(folder)
     for fit in (bm25.fit_bm25, bm25.fit_tfidf):
-        assert np.all(fit(data, {})(["", "unknownword"]) == -np.inf)
+        assert np.all(fit(data, {}).score(["", "unknownword"]) == -np.inf)
 
 
 def test_query_time_is_the_median_of_single_queries() -> None:

@@ -1,0 +1,215 @@
+"""Fine-tune MiniLM on the training pairs with MultipleNegativesRankingLoss, for hours and across restarts.
+
+The folder of a run keeps checkpoint.pt: weights, optimiser, progress, and the best weights so far. A later call with
+the same folder goes on from there. Training ends when the hours are over, or when ``patience`` validations in a row
+brought no better MRR: then it has converged.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.measuring import spread
+from benchmarks.peers.data import PeerData
+from benchmarks.peers.minilm_model import arithmetic, encoder
+from fullrank.measures import Int64, reciprocal_rank
+
+CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How to train.
+
+    Attributes:
+        hours: of training in all runs of the folder together, without validation.
+        batch: pairs of a step; the other documents of a batch are the negatives.
+        rate: of AdamW, after ``warm_up`` steps; it falls to a tenth over the hours.
+        warm_up: steps.
+        valid_minutes: of training between two validations, each followed by a checkpoint.
+        valid_queries, valid_documents: of the sample of valid that is ranked.
+        patience: validations without a better MRR until training ends.
+        seed: of the order of the pairs.
+    """
+
+    hours: float
+    batch: int = 64
+    rate: float = 5e-5
+    warm_up: int = 30
+    valid_minutes: float = 5.0
+    valid_queries: int = 300
+    valid_documents: int = 1000
+    patience: int = 8
+    seed: int = 1
+
+
+@dataclass
+class Progress:
+    """What has been done, over all runs of the folder."""
+
+    steps: int = 0
+    pairs: int = 0
+    seconds: float = 0.0
+    validations: list[dict[str, float]] = field(default_factory=list)
+    best: float = 0.0
+    since_best: int = 0
+    converged: bool = False
+
+
+def rate_at(schedule: Schedule, progress: Progress) -> float:
+    """Return the learning rate: a linear warm-up, then a linear decay over the hours to a tenth."""
+    warm = min(1.0, (progress.steps + 1) / schedule.warm_up)
+    left = max(0.0, 1.0 - progress.seconds / (3600 * schedule.hours))
+    return schedule.rate * warm * (0.1 + 0.9 * left)
+
+
+def batches(data: PeerData, size: int, seed: int, start: int) -> Iterator[list[tuple[str, int]]]:
+    """Yield batches of pairs for ever, from batch ``start`` on.
+
+    No document is twice in a batch, because it would be a negative of its own query. The order depends on the seed
+    and the epoch only, so a restarted training sees the pairs that it has not seen yet.
+    """
+    number = 0
+    for epoch in _count():
+        order = np.random.default_rng([seed, epoch]).permutation(len(data.train)).tolist()
+        waiting = [data.train[i] for i in order]
+        while waiting:
+            batch: list[tuple[str, int]] = []
+            left: list[tuple[str, int]] = []
+            rows: set[int] = set()
+            for place, pair in enumerate(waiting):
+                if len(batch) == size:
+                    left += waiting[place:]
+                    break
+                if pair[1] in rows:
+                    left.append(pair)
+                else:
+                    rows.add(pair[1])
+                    batch.append(pair)
+            waiting = left
+            if len(batch) > 1:
+                if number >= start:
+                    yield batch
+                number += 1
+
+
+def _count() -> Iterator[int]:
+    number = 0
+    while True:
+        yield number
+        number += 1
+
+
+def validator(data: PeerData, schedule: Schedule) -> tuple[list[str], list[Int64], list[str]]:
+    """Draw the sample that validations rank.
+
+    Returns:
+        (texts of queries, the places of the relevant documents of each, texts of documents).
+    """
+    asked = data.asked("valid")
+    text = {
+        judgement.query: text for judgement, text in zip(asked.judgements, asked.texts, strict=True)
+    }
+    chosen = spread(asked.judgements, schedule.valid_queries)
+    needed = {row for judgement in chosen for row in judgement.relevant.tolist()}
+    others = np.random.default_rng(schedule.seed).permutation(len(data.documents)).tolist()
+    extra = [row for row in others if row not in needed]
+    rows = sorted(needed | {*extra[: max(0, schedule.valid_documents - len(needed))]})
+    place = {row: i for i, row in enumerate(rows)}
+    relevant = [
+        np.array([place[row] for row in judgement.relevant.tolist()], np.int64)
+        for judgement in chosen
+    ]
+    return [text[j.query] for j in chosen], relevant, [data.documents[row] for row in rows]
+
+
+def validate(model: Any, sample: tuple[list[str], list[Int64], list[str]]) -> float:
+    """Return the MRR of the sample."""
+    queries, relevant, documents = sample
+    encode = encoder(model)
+    cosines = encode(queries) @ encode(documents).T
+    found = []
+    for line, rows in zip(cosines, relevant, strict=True):
+        order = np.argsort(-line, kind="stable")
+        found.append(reciprocal_rank(np.isin(order, rows).astype(np.int64)))
+    return float(np.mean(found))
+
+
+def fine_tune(model: Any, data: PeerData, schedule: Schedule, folder: Path) -> Progress:
+    """Train ``model`` in place; it ends with the weights of the best validation.
+
+    Returns:
+        The progress of all runs of the folder.
+    """
+    torch = import_module("torch")
+    losses = import_module("sentence_transformers.sentence_transformer.losses")
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / CHECKPOINT
+    loss = losses.MultipleNegativesRankingLoss(model)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=schedule.rate, weight_decay=0.01)
+    progress, sample = Progress(), validator(data, schedule)
+    best = _weights(model)
+    if file.exists():
+        kept = torch.load(file, weights_only=True)
+        progress, best = Progress(**kept["progress"]), kept["best"]
+        model.load_state_dict(kept["model"])
+        optimiser.load_state_dict(kept["optimiser"])
+    else:
+        progress.best = validate(model, sample)
+        progress.validations.append({"minutes": 0.0, "mrr": round(progress.best, 4)})
+
+    checked = progress.seconds
+    for batch in batches(data, schedule.batch, schedule.seed, progress.steps):
+        if progress.converged or progress.seconds >= 3600 * schedule.hours:
+            break
+        began = time.perf_counter()
+        for group in optimiser.param_groups:
+            group["lr"] = rate_at(schedule, progress)
+        model.train()
+        texts = [query for query, _ in batch], [data.documents[row] for _, row in batch]
+        with arithmetic():
+            value = loss([model.preprocess(part) for part in texts], None)
+        optimiser.zero_grad()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        model.eval()
+        progress.steps += 1
+        progress.pairs += len(batch)
+        progress.seconds += time.perf_counter() - began
+        over = progress.seconds >= 3600 * schedule.hours
+        if over or progress.seconds - checked >= 60 * schedule.valid_minutes:
+            checked = progress.seconds
+            mrr = validate(model, sample)
+            progress.since_best += 1
+            if mrr > progress.best:
+                progress.best, progress.since_best, best = mrr, 0, _weights(model)
+            progress.converged = progress.since_best >= schedule.patience
+            line = {"minutes": round(progress.seconds / 60, 1), "mrr": round(mrr, 4)}
+            progress.validations.append(line)
+            print(line, progress.steps, f"loss {value.item():.3f}", file=sys.stderr, flush=True)
+            state = {
+                "progress": asdict(progress),
+                "model": model.state_dict(),
+                "optimiser": optimiser.state_dict(),
+                "best": best,
+            }
+            unfinished = file.with_suffix(".unfinished")
+            torch.save(state, unfinished)
+            os.replace(unfinished, file)
+    model.load_state_dict(best)
+    return progress
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """Copy the weights, because training changes them in place."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
