@@ -12,6 +12,8 @@ import numpy as np
 from fullrank.bundle import write_bundle
 from fullrank.models.contract import Model
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.stage import SecondStage
 from fullrank.storage.documents import Document
 from fullrank.text.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
 from fullrank.text.phrases import Phrases
@@ -81,11 +83,14 @@ def make_bundle(
     created: datetime | None = None,
     sample_queries: Sequence[str] = (),
     wrap: Callable[[LinearModel], Model] = lambda model: model,
+    second_stage: tuple[SecondStage, *tuple[DocumentFacts, ...]] | None = None,
 ) -> str:
     """Write a bundle and return its version; with sample queries it has a fast mode.
 
     wrap  what the bundle's model makes of the linear one
+    second_stage  a second stage and the facts about the documents, in one piece or several
     """
+    stage, *facts = second_stage or (None,)
     documents = sorted(documents, key=lambda document: document.id)
     model = wrap(linear_model(documents, n_dense=n_dense, seed=seed))
     encoded = model.encode_documents([d.texts(FIELDS) for d in documents])
@@ -99,6 +104,8 @@ def make_bundle(
         card={"metrics": {"mrr": 0.5}},
         created=created,
         sample_queries=sample_queries,
+        second_stage=stage,
+        facts=facts,
     )
     return path.name
 

@@ -70,6 +70,19 @@ def walked(trees: Trees, row: Float32) -> tuple[float, list[float]]:
     return total, changes
 
 
+def clicks_first(settings: FactSettings) -> Trees:
+    """Trees that put documents with more clicks first: more than 1, and more than 5."""
+    column = names(settings.names).index("clicks")
+    return Trees(
+        np.full((2, 1), column, np.int16),
+        np.log1p(np.array([[1], [5]])).astype(np.float32),
+        np.full((2, 1), -1, np.int16),
+        np.full((2, 1), -2, np.int16),
+        np.full((2, 1), 0.5),
+        np.array([[0.0, 1.0], [0.0, 1.0]]),
+    )
+
+
 def stage_of(
     documents: Sequence[Document],
     *,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 
@@ -25,6 +25,9 @@ from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
 from trainer.training.validation import ResultRow, Validation, validation
+
+if TYPE_CHECKING:
+    from trainer.rerank.decide import Decision
 
 _GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
 _TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
@@ -78,6 +81,7 @@ def train(
     threads: int | None = None,
     resume: bool = False,
     strict: bool = False,
+    rerank: bool = False,
     exported_from: Path | None = None,
     fields: Sequence[str] | None = None,
     reporter: Reporter | None = None,
@@ -95,6 +99,7 @@ def train(
             reproduce the same bits.
         resume: continue an interrupted run of the same name, recipe, seed and collection.
         strict: refuse judgements of unknown queries or documents; by default they are skipped and counted.
+        rerank: also train a second stage (trainer.rerank), and keep it if it gains enough in little time.
         exported_from: the bundle that the corpus was exported from, if it was.
         fields: the text fields to read, in this order; by default the collection's schema.json and the
             rule of ``trainer.collection.schema`` decide.
@@ -125,10 +130,15 @@ def train(
         reporter.log("fields", **field_uses(source.fields))
         if (skipped := source.report.unknown_remark()) is not None:
             reporter.log("warning", reason=skipped)
+        if rerank:
+            from trainer.rerank.decide import require_queries
+
+            require_queries(source)
         trainer = Trainer(source, reporter, Path(out), name, seed, threads, resume)
         best = trainer.search(chosen)
         table = trainer.compare(best)
-        path = trainer.write(best, table, began, log_position)
+        second = trainer.second_stage(best) if rerank else None
+        path = trainer.write(best, table, began, log_position, second)
         trainer.remove_checkpoints()
         reporter.log("written", version=path.name, seconds=time.monotonic() - began)
     return TrainResult(path, table, time.monotonic() - began, best.recipe)
@@ -264,12 +274,24 @@ class Trainer:
                 )
         return table
 
+    def second_stage(self, best: Candidate) -> Decision:
+        """Train a second stage over the best model, and log whether the bundle gets it."""
+        # Imported here: LightGBM is an extra of its own.
+        from trainer.rerank.decide import second_stage
+
+        found = second_stage(
+            self.corpus, best.fitted, self.reporter, seed=self.seed, threads=self.threads
+        )
+        self.reporter.log("second stage", decision=found.reason)
+        return found
+
     def write(
         self,
         best: Candidate,
         table: Sequence[ResultRow],
         began: float,
         log_position: LogPosition | None,
+        second: Decision | None = None,
     ) -> Path:
         """Write the bundle and its model card.
 
@@ -278,8 +300,9 @@ class Trainer:
             table: its comparison with the baselines.
             began: start of the training, by the monotonic clock.
             log_position: which live documents the collection contains.
+            second: the second stage; the bundle gets it if it is on.
         """
-        card = {
+        card: dict[str, Any] = {
             "recipe": best.recipe.as_dict(),
             "seed": self.seed,
             "threads": self.threads,
@@ -294,6 +317,9 @@ class Trainer:
             "seconds": round(time.monotonic() - began, 1),
             "parent": self._parent(),
         }
+        if second is not None:
+            card["second_stage"] = second.card
+        kept = second if second is not None and second.on else None
         with self.reporter.callback() as progress:
             return write_bundle(
                 self.out,
@@ -305,6 +331,8 @@ class Trainer:
                 sample_queries=self._sample_queries(best),
                 card=card,
                 log_position=log_position,
+                second_stage=None if kept is None else kept.stage,
+                facts=[] if kept is None else [kept.facts],
                 progress=progress,
             )
 

@@ -18,7 +18,9 @@ from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
 from fullrank.models.contract import Model
 from fullrank.models.unseen import OpenModel, live_model
-from fullrank.retrieval import Mask, Retriever
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, first_of
+from fullrank.retrieval import Mask, Ranking, Retriever
 from fullrank.retrieval.explain import Explanation, explain
 from fullrank.scoring import WordScore
 from fullrank.storage.documents import DocumentStore
@@ -34,6 +36,7 @@ class Hit:
     Attributes:
         fields: The stored fields.
         words: With explain=True, the words of the query that contributed most.
+        second_stage: With explain=True, the score that the hit was reordered by; None if it was not.
     """
 
     id: str
@@ -43,6 +46,7 @@ class Hit:
     bias: float
     fields: dict[str, Any]
     words: list[WordScore] | None = None
+    second_stage: SecondScore | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,15 @@ class SearchResult(Sequence[Hit]):
     """Hits, best first, ties by id.
 
     Attributes:
-        certified: The hits are proven to be the top of the full ranking.
+        certified: The hits are proven to be the top of the full ranking, before a second stage reordered it.
         total: How many documents the search could have returned.
+        reordered: How many of the first documents a second stage reordered; their scores do not descend.
     """
 
     hits: list[Hit]
     certified: bool
     total: int
+    reordered: int = 0
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -86,7 +92,9 @@ class Bundle:
     """An opened bundle: the model, the encoded documents (mapped), their stored fields, and retrieval.
 
     Attributes:
-        sections: "index" and "columns", where the bundle has them.
+        sections: "index", "columns" and "rerank", where the bundle has them.
+        second_stage: Reorders the first documents of a ranking; None: the bundle has no second stage.
+        facts: About the documents, for the second stage.
     """
 
     path: Path
@@ -96,6 +104,8 @@ class Bundle:
     documents: DocumentStore
     retriever: Retriever
     sections: Mapping[str, Section]
+    second_stage: SecondStage | None = None
+    facts: DocumentFacts | None = None
 
     @property
     def name(self) -> str:
@@ -163,7 +173,13 @@ class Bundle:
         """
         query = self.encode(text)
         deleted = self._deleted(filter, exclude)
-        [ranking] = self.retriever.search(query, limit, offset=offset, deleted=deleted, mode=mode)
+        is_reordered = self.second_stage is not None and offset < DEPTH
+        wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
+        [ranking] = self.retriever.search(query, wanted, offset=first, deleted=deleted, mode=mode)
+        reordered = self.reorder(text, ranking) if is_reordered else None
+        places = np.arange(len(ranking.rows))
+        if reordered is not None:
+            places = reordered.places(len(ranking.rows))[offset : offset + limit]
         terms = self.model.query_terms(text) if explain else None
         hits = [
             Hit(
@@ -174,10 +190,31 @@ class Bundle:
                 bias,
                 self.documents.fields(row),
                 None if terms is None else self._explain(terms, query, row).words,
+                self._second_score(reordered, place) if explain else None,
             )
-            for row, score, dense, lexical, bias in ranking.places()
+            for place, (row, score, dense, lexical, bias) in zip(
+                places.tolist(), ranking.take(places).places(), strict=True
+            )
         ]
-        return SearchResult(hits, ranking.certified, ranking.total)
+        count = 0 if reordered is None else len(reordered.order)
+        return SearchResult(hits, ranking.certified, ranking.total, count)
+
+    def reorder(self, text: str, ranking: Ranking) -> Reordered | None:
+        """Order the first documents of a ranking by the second stage; None without one.
+
+        Args:
+            text: The query.
+            ranking: Of all documents for this query, from the first place on.
+        """
+        if self.second_stage is None or self.facts is None:
+            return None
+        facts = self.facts.take(ranking.rows[:DEPTH])
+        return self.second_stage.order(text, first_of(ranking), facts)
+
+    def _second_score(self, reordered: Reordered | None, place: int) -> SecondScore | None:
+        if self.second_stage is None or reordered is None or place >= len(reordered.order):
+            return None
+        return self.second_stage.explain(reordered.features[place])
 
     def explain(self, text: str, id: str, limit: int = 8) -> Explanation:
         """Split the score of one document for a query by part and by word.
@@ -247,6 +284,9 @@ class Bundle:
         values: dict[str, list[float]] = {name: [] for name in RANKING_MEASURES}
         for query, ranking in zip(judged, rankings, strict=True):
             grades = relevant[query]
+            reordered = self.reorder(queries[query], ranking)
+            if reordered is not None:
+                ranking = ranking.take(reordered.places(len(ranking.rows)))
             found = np.array([grades.get(row, 0) for row in ranking.rows.tolist()], np.int64)
             measured = ranking_measures(found, np.array(list(grades.values()), np.int64))
             for name, value in measured.items():

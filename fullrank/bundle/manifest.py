@@ -23,7 +23,7 @@ FAISS_INDEX = "index.faiss"
 IDS = "documents/ids"
 FIELDS = "documents/fields"
 # Optional parts of a bundle: each has its own folder and its own field of the manifest.
-SECTIONS = ("index", "columns")
+SECTIONS = ("index", "columns", "rerank")
 # The arrays of an Encoded and their dtypes.
 ENCODED = {
     "dense": "<f4",
@@ -102,6 +102,7 @@ class Manifest:
     Attributes:
         index: Facts about the files of index/; None: the bundle has no index.
         columns: Facts about the files of columns/; None: the bundle has no columns.
+        rerank: Facts about the files of rerank/; None: the bundle has no second stage.
         log_position: Which live documents the bundle contains; None: no live documents.
     """
 
@@ -114,6 +115,7 @@ class Manifest:
     files: Mapping[str, FileEntry]
     index: Mapping[str, Any] | None = None
     columns: Mapping[str, Any] | None = None
+    rerank: Mapping[str, Any] | None = None
     log_position: LogPosition | None = None
     format_version: int = FORMAT_VERSION
 
@@ -137,7 +139,7 @@ class Manifest:
 
     def sections(self) -> dict[str, Mapping[str, Any] | None]:
         """Return the optional sections by name; None for a missing one."""
-        return {"index": self.index, "columns": self.columns}
+        return {name: getattr(self, name) for name in SECTIONS}
 
     @property
     def total_bytes(self) -> int:
@@ -230,6 +232,7 @@ def parse_manifest(text: str) -> Manifest:
         files=files,
         index=value.get("index"),
         columns=value.get("columns"),
+        rerank=value.get("rerank"),
         log_position=_position(value["log_position"]) if "log_position" in value else None,
         format_version=format_version,
     )

@@ -23,6 +23,8 @@ from fullrank.bundle.manifest import (
     Manifest,
     parse_manifest,
 )
+from fullrank.bundle.second_stage import SECTION as RERANK
+from fullrank.bundle.second_stage import open_second_stage
 from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
@@ -178,9 +180,13 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
         index = open_index(sections["index"].arrays, sections["index"].facts, encoded, cells)
         if verify:
             check_index(index, encoded)
+    stage, facts = None, None
+    if RERANK in sections:
+        section = sections[RERANK]
+        stage, facts = open_second_stage(section.facts, section.arrays, len(ids), verify=verify)
     retriever = Retriever(encoded, model.scorer(encoded), index)
     store = DocumentStore(ids, lines)
-    bundle = Bundle(path, manifest, model, encoded, store, retriever, sections)
+    bundle = Bundle(path, manifest, model, encoded, store, retriever, sections, stage, facts)
     # Searches read single rows; reading ahead would load neighbours that no search needs.
     advise(lines.blob, mmap.MADV_RANDOM)
     if index is not None:

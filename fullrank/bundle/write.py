@@ -36,12 +36,16 @@ from fullrank.bundle.manifest import (
     version_of,
 )
 from fullrank.bundle.open import open_bundle, replay
+from fullrank.bundle.second_stage import SECTION as RERANK
+from fullrank.bundle.second_stage import write_second_stage
 from fullrank.bundle.staging import StagingFolder
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.filters.columns import build_columns
 from fullrank.models.contract import Model, Parts
 from fullrank.progress import Progress, silent
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.build import CELL_OF, INDEXED_FROM, build_index
@@ -66,6 +70,8 @@ def write_bundle(
     sample_queries: Sequence[str] = (),
     created: datetime | None = None,
     log_position: LogPosition | None = None,
+    second_stage: SecondStage | None = None,
+    facts: Iterable[DocumentFacts] = (),
     progress: Progress = silent,
 ) -> Path:
     """Write a bundle from documents in memory: ``stream_bundle`` with one batch.
@@ -97,6 +103,8 @@ def write_bundle(
         sample_queries=sample_queries,
         created=created,
         log_position=log_position,
+        second_stage=second_stage,
+        facts=facts,
         progress=progress,
     )
 
@@ -112,6 +120,8 @@ def stream_bundle(
     sample_queries: Sequence[str] = (),
     created: datetime | None = None,
     log_position: LogPosition | None = None,
+    second_stage: SecondStage | None = None,
+    facts: Iterable[DocumentFacts] = (),
     progress: Progress = silent,
 ) -> Path:
     """Write a bundle from batches of documents.
@@ -128,6 +138,8 @@ def stream_bundle(
         sample_queries: Queries that tune the fast mode; they should not have been trained on.
         created: UTC time of creation; default: now.
         log_position: The position in the log of live documents that the batches contain; None: no live documents.
+        second_stage: Reorders the first documents of each ranking; None: the bundle has no second stage.
+        facts: About the documents, for the second stage; batches in the order of the documents.
         progress: Called at the start of each part, and during long parts.
 
     Returns:
@@ -152,6 +164,8 @@ def stream_bundle(
             encoded, ids, lines = _write_documents(folder, model, batches)
             progress("columns", 0, 0)
             sections = {"columns": _write_columns(folder, lines)}
+            if second_stage is not None:
+                sections[RERANK] = write_second_stage(folder, second_stage, facts, len(ids))
             scorer = model.scorer(encoded)
             retriever = Retriever(encoded, scorer)
             if scorer is None and len(encoded) >= INDEXED_FROM:
@@ -286,6 +300,7 @@ def _finish(
         files=dict(folder.files),
         index=sections.get("index"),
         columns=sections.get("columns"),
+        rerank=sections.get(RERANK),
         log_position=log_position,
     )
     folder.write_text(MANIFEST, manifest.dump())

@@ -47,6 +47,7 @@ def search(
         "query": text,
         "certified": found.certified,
         "total": found.total,
+        "reordered": found.reordered,
         "hits": [_hit(hit) for hit in found],
         "took_ms": round(1000 * (time.perf_counter() - started), 3),
     }
@@ -54,6 +55,8 @@ def search(
         print_json(answer)
         return
     _print_hits(answer["hits"], explain)
+    if found.reordered:
+        Console().print(f"A second stage reordered the first {found.reordered} by other features.")
 
 
 def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
@@ -92,10 +95,19 @@ def _filter(text: str) -> Any:
 
 
 def _hit(hit: Hit) -> dict[str, Any]:
-    """Return a hit as JSON values; "words" only if requested."""
+    """Return a hit as JSON values; "words" and "second_stage" only if requested."""
     found = {field.name: getattr(hit, field.name) for field in fields(hit)}
     if hit.words is None:
         del found["words"]
     else:
         found["words"] = [word._asdict() for word in hit.words]
+    if hit.second_stage is None:
+        del found["second_stage"]
+    else:
+        features = [feature._asdict() for feature in hit.second_stage.features]
+        found["second_stage"] = {
+            "score": hit.second_stage.score,
+            "base": hit.second_stage.base,
+            "features": features,
+        }
     return found

@@ -12,6 +12,7 @@ from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded, Int32, Rows
 from fullrank.filters.columns import Columns
 from fullrank.models.unseen import without_unseen
+from fullrank.rerank.facts import DocumentFacts
 from fullrank.retrieval import Mask, Ranking, Retriever
 from fullrank.retrieval.explain import Explanation, explain
 from fullrank.scoring import TermShare
@@ -33,6 +34,7 @@ class Part:
         features: int32, ascending: the model's feature of each sparse column, so that a small segment is not as wide as
             the model. None if the columns are the model's.
         removed: bool (n,), True for documents replaced or deleted later; None if there are no such documents.
+        facts: About the documents, for the second stage; None: the bundle has no second stage.
     """
 
     key: str
@@ -41,11 +43,13 @@ class Part:
     fields: Columns | Bundle
     features: Int32 | None = None
     removed: Mask | None = None
+    facts: DocumentFacts | None = None
 
     @classmethod
     def of(cls, bundle: Bundle) -> Part:
         """Return a part with all documents of a bundle."""
-        return cls(bundle.bundle_id, bundle.documents, bundle.retriever, bundle)
+        documents, retriever = bundle.documents, bundle.retriever
+        return cls(bundle.bundle_id, documents, retriever, bundle, facts=bundle.facts)
 
     def __len__(self) -> int:
         """Number of documents, with those removed."""
@@ -103,15 +107,7 @@ class Part:
             return found
         [found] = self.retriever.search(query, offset + limit + self.n_removed, mode=mode)
         kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
-        return Ranking(
-            found.rows[kept],
-            found.scores[kept],
-            found.dense[kept],
-            found.lexical[kept],
-            found.bias[kept],
-            found.certified,
-            found.total - self.n_removed,
-        )
+        return replace(found.take(kept), total=found.total - self.n_removed)
 
     def project(self, query: Encoded) -> Encoded:
         """Return a query in the sparse columns of these documents."""

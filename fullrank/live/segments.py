@@ -19,6 +19,8 @@ from fullrank.encoding import Encoded, concatenate
 from fullrank.filters.columns import columns_of
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.documents import Document, DocumentStore, fields_line
@@ -35,7 +37,10 @@ _segment_numbers = count(1)
 
 
 def build_segment(
-    model: Model, documents: Mapping[str, Mapping[str, Any]], earlier: Sequence[Part]
+    model: Model,
+    documents: Mapping[str, Mapping[str, Any]],
+    earlier: Sequence[Part],
+    stage: SecondStage | None = None,
 ) -> Part:
     """Encode new documents as a segment.
 
@@ -43,14 +48,16 @@ def build_segment(
         model: Encodes the documents.
         documents: Fields by id.
         earlier: The other parts of the view.
+        stage: The second stage of the bundle.
 
     Returns:
         The segment.
     """
     ids = sorted(documents)
+    facts = None if stage is None else stage.facts([documents[id] for id in ids])
     encoded = model.encode_documents([documents[id] for id in ids])
     lines = [fields_line(Document(id, documents[id])) for id in ids]
-    return _make_part(model, ids, lines, encoded, earlier)
+    return _make_part(model, ids, lines, encoded, earlier, facts)
 
 
 def merge_due_segments(model: Model, segments: Sequence[Part]) -> tuple[Part, ...]:
@@ -89,7 +96,8 @@ def _merge(model: Model, segments: Sequence[Part]) -> Part:
     rows = list(live_rows(segments))
     encoded = gather([in_model_features(part, model.n_sparse) for part in segments], rows)
     lines = [segments[number].store.line(row) for _, number, row in rows]
-    return _make_part(model, [id for id, _, _ in rows], lines, encoded, segments)
+    facts = gather_facts(segments, [(number, row) for _, number, row in rows])
+    return _make_part(model, [id for id, _, _ in rows], lines, encoded, segments, facts)
 
 
 def live_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
@@ -102,6 +110,32 @@ def live_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
                 yield id, number, row
 
     return merge(*(rows_of(number, part) for number, part in enumerate(parts)))
+
+
+def gather_facts(parts: Sequence[Part], rows: Sequence[tuple[int, int]]) -> DocumentFacts | None:
+    """Copy facts about documents from several parts.
+
+    Args:
+        parts: The parts.
+        rows: (index of the part, row) of each document.
+
+    Returns:
+        The facts in the order of rows; None if a part has no facts.
+    """
+    pieces, order = [], np.empty(len(rows), np.int64)
+    number, row = np.array(rows, np.int64).reshape(-1, 2).T
+    done = 0
+    for i in np.unique(number).tolist():
+        facts = parts[i].facts
+        if facts is None:
+            return None
+        here = np.flatnonzero(number == i)
+        order[here] = np.arange(done, done + len(here))
+        pieces.append(facts.take(row[here]))
+        done += len(here)
+    if not pieces:
+        return None
+    return pieces[0] if len(pieces) == 1 else DocumentFacts.concatenate(pieces).take(order)
 
 
 def gather(parts: Sequence[Encoded], rows: Sequence[tuple[str, int, int]]) -> Encoded:
@@ -141,6 +175,7 @@ def _make_part(
     lines: Sequence[str],
     encoded: Encoded,
     earlier: Sequence[Part],
+    facts: DocumentFacts | None,
 ) -> Part:
     """Build the columns, the index and the caches of a segment."""
     store, key = DocumentStore(ids, lines), f"live-{next(_segment_numbers)}"
@@ -153,13 +188,13 @@ def _make_part(
     scorer = model.scorer(encoded)
     if scorer is not None:
         # A scorer needs the model's own feature numbers.
-        part = Part(key, store, Retriever(encoded, scorer), columns)
+        part = Part(key, store, Retriever(encoded, scorer), columns, facts=facts)
     else:
         features, columns_used = np.unique(encoded.sparse.indices, return_inverse=True)
         local = replace(encoded.sparse, indices=columns_used.astype(np.int32), width=len(features))
         own = replace(encoded, sparse=local)
         index = index_in_memory(own) if len(own) >= _MIN_INDEXED_DOCUMENTS else None
-        part = Part(key, store, Retriever(own, None, index), columns, features)
+        part = Part(key, store, Retriever(own, None, index), columns, features, facts=facts)
     # Builds caches now, so that the first request does not wait for them.
     part.retriever.warm()
     return part

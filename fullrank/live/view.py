@@ -13,7 +13,7 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Float32
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns, aligned
 from fullrank.filters.columns.build import ColumnsBuilder
@@ -22,11 +22,15 @@ from fullrank.live.part import Part
 from fullrank.live.segments import (
     build_segment,
     gather,
+    gather_facts,
     in_model_features,
     live_rows,
     merge_due_segments,
 )
 from fullrank.models.contract import Model
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.features import FirstStage
+from fullrank.rerank.stage import DEPTH, SecondStage
 from fullrank.retrieval import Mask
 from fullrank.storage.documents import Document, fields_line, has_text
 
@@ -35,7 +39,11 @@ _MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
 
 @dataclass(frozen=True, slots=True)
 class LiveHit:
-    """One document of an answer: its part and row, and its score = dense + lexical + bias."""
+    """One document of an answer: its part and row, and its score = dense + lexical + bias.
+
+    Attributes:
+        features: float32 (K,), what the second stage ordered it by; None if it did not.
+    """
 
     part: Part
     row: int
@@ -44,6 +52,7 @@ class LiveHit:
     dense: float
     lexical: float
     bias: float
+    features: Float32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +61,15 @@ class Hits:
 
     Attributes:
         hits: Best first, ties by id.
-        certified: Whether the hits are provably the top of the full ranking.
+        certified: Whether the hits are provably the top of the full ranking, before a second stage reordered it.
         total: Number of documents that match.
+        reordered: Number of the first documents that a second stage reordered.
     """
 
     hits: list[LiveHit]
     certified: bool
     total: int
+    reordered: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +225,8 @@ class View:
         if new:
             if self.bundle.live_model is None:
                 self.check("", {})
-            added.append(build_segment(self.encoder, new, [base, *added]))
+            stage = self.bundle.second_stage
+            added.append(build_segment(self.encoder, new, [base, *added], stage))
         return replace(self, seq=seq, base=base, added=merge_due_segments(self.encoder, added))
 
     def find(self, id: str) -> tuple[Part, int]:
@@ -254,6 +266,14 @@ class View:
                 Document(id, self.parts[number].store.fields(row)) for id, number, row in rows
             ]
             yield documents, gather(encoded, rows)
+
+    def facts(self, size: int = 4096) -> Iterator[DocumentFacts]:
+        """Yield the facts about all documents in ascending id order, as ``stream_bundle`` takes them."""
+        remaining = live_rows(self.parts)
+        while rows := list(islice(remaining, size)):
+            found = gather_facts(self.parts, [(number, row) for _, number, row in rows])
+            if found is not None:
+                yield found
 
     def deleted(
         self, matching: Sequence[Mask] | None = None, exclude: Collection[str] = ()
@@ -295,6 +315,7 @@ class View:
         offset: int = 0,
         deleted: Sequence[Mask | None] | None = None,
         mode: str = "exact",
+        text: str | None = None,
     ) -> Hits:
         """Return the places offset..offset + limit of the ranking of all documents for one query.
 
@@ -304,10 +325,43 @@ class View:
             offset: First place to return.
             deleted: As ``self.deleted`` returned it; default: removed documents only.
             mode: "exact" or "fast". Added documents are always searched exactly.
+            text: The query's text, which the second stage of the bundle reads; None leaves that stage out.
 
         Returns:
             The hits, best first.
         """
+        stage = self.bundle.second_stage
+        if stage is None or text is None or offset >= DEPTH:
+            return self._first(query, limit, offset, deleted, mode)
+        found = self._first(query, max(DEPTH, offset + limit), 0, deleted, mode)
+        return self._reordered(stage, text, found, slice(offset, offset + limit))
+
+    def _reordered(self, stage: SecondStage, text: str, found: Hits, page: slice) -> Hits:
+        """Return a page of a ranking that starts at its first place, after the second stage."""
+        hits = found.hits[:DEPTH]
+        parts = self.parts
+        number = {id(part): i for i, part in enumerate(parts)}
+        facts = gather_facts(parts, [(number[id(hit.part)], hit.row) for hit in hits])
+        if facts is None:
+            return replace(found, hits=[])
+        columns = zip(*((hit.score, hit.dense, hit.lexical, hit.bias) for hit in hits), strict=True)
+        first = FirstStage(*(np.array(column) for column in columns))
+        order = stage.order(text, first, facts)
+        best = [
+            replace(found.hits[i], features=order.features[i]) if i < len(hits) else found.hits[i]
+            for i in order.places(len(found.hits))[page].tolist()
+        ]
+        return replace(found, hits=best, reordered=len(hits))
+
+    def _first(
+        self,
+        query: Encoded,
+        limit: int,
+        offset: int,
+        deleted: Sequence[Mask | None] | None,
+        mode: str,
+    ) -> Hits:
+        """Return the places offset..offset + limit of the ranking by score."""
         deleted = self.deleted() if deleted is None else deleted
         if not self.added:
             wanted, first = limit, offset
@@ -319,7 +373,10 @@ class View:
             found = part.search(query, wanted, offset=first, deleted=mask, mode=mode)
             certified, total = certified and found.certified, total + found.total
             ids = part.store.ids
-            hits += [LiveHit(part, row, ids[row], *scores) for row, *scores in found.places()]
+            hits += [
+                LiveHit(part, row, ids[row], score, dense, lexical, bias)
+                for row, score, dense, lexical, bias in found.places()
+            ]
         if self.added:
             hits.sort(key=lambda hit: (-hit.score, hit.id))
             hits = hits[offset : offset + limit]

@@ -20,7 +20,7 @@ from fullrank.retrieval.ranking import Ranking
 
 # Documents that the second stage reorders.
 DEPTH = 100
-_TREES, _FACTS, _STATISTICS = "trees.", "documents.", "words."
+_TREES, _STATISTICS = "trees.", "words."
 
 
 class FeatureScore(NamedTuple):
@@ -59,6 +59,10 @@ class Reordered:
     order: Int64
     scores: Float64
     features: Float32
+
+    def places(self, total: int) -> Int64:
+        """Return the first-stage place of each of `total` documents, best first, int64 (total,)."""
+        return np.concatenate([self.order, np.arange(len(self.order), total)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,11 +173,6 @@ class SecondStage:
             raise ValueError(f"{len(lengths)} mean lengths of {len(fields)} fields")
         found.trees.check(len(found.names))
         return found
-
-
-def facts_arrays(facts: DocumentFacts) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of a bundle that are about its documents."""
-    return {_FACTS + name: array for name, array in facts.arrays().items()}
 
 
 def first_of(ranking: Ranking, depth: int = DEPTH) -> FirstStage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,17 @@ class Ranking:
     bias: Float64
     certified: bool
     total: int
+
+    def take(self, places: Int64) -> Ranking:
+        """Return the ranking of the documents at the given places, in the given order."""
+        return replace(
+            self,
+            rows=self.rows[places],
+            scores=self.scores[places],
+            dense=self.dense[places],
+            lexical=self.lexical[places],
+            bias=self.bias[places],
+        )
 
     def places(self) -> Iterator[tuple[int, float, float, float, float]]:
         """Yield (row, score, dense, lexical, bias) of each document."""

@@ -98,6 +98,8 @@ def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compac
         },
         sample_queries=_sample(view),
         log_position=position,
+        second_stage=parent.second_stage,
+        facts=view.facts(),
         progress=progress,
     )
     return Compacted(path, parent.version, len(view), len(parent.documents), position.seq)

@@ -198,6 +198,20 @@ class WordScore(Reply):
     lexical: float
 
 
+class FeatureScore(Reply):
+    feature: str
+    value: float
+    contribution: float
+
+
+class SecondScore(Reply):
+    """score = base + the contributions of all features"""
+
+    score: float = Field(description="the first hits are in the order of this score")
+    base: float
+    features: list[FeatureScore] = Field(description="the largest contribution first")
+
+
 class Explanation(Reply):
     """score = dense + lexical + bias"""
 
@@ -205,6 +219,9 @@ class Explanation(Reply):
     lexical: float
     bias: float
     words: list[WordScore] = Field(description="the words that moved the score most")
+    second_stage: SecondScore | None = Field(
+        description="what a second stage ordered the hit by; null if it did not"
+    )
 
 
 class Hit(Reply):
@@ -219,7 +236,14 @@ class RankingReply(Reply):
     model: str = Field(description="version that answered, also in X-Model-Version")
     generation: int
     took_ms: float
-    certified: bool = Field(description="whether the hits are provably the top of the full ranking")
+    certified: bool = Field(
+        description="whether the hits are provably the top of the full ranking, before a second "
+        "stage reordered it"
+    )
+    reordered: int = Field(
+        description="how many of the first documents a second stage reordered, so that their "
+        "scores need not descend; 0 if the model has none, or the page begins below them"
+    )
 
 
 class FacetValue(Reply):

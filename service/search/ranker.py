@@ -22,6 +22,7 @@ from fullrank.encoding import Encoded
 from fullrank.filters.facets import facet_over
 from fullrank.live import View
 from fullrank.live.view import LiveHit
+from fullrank.rerank.stage import SecondStage
 from fullrank.scoring import TermShare
 from service.search.caching.bitmaps import Bitmaps, Mask
 from service.search.caching.cache import EmbeddingCache, Key
@@ -41,6 +42,7 @@ class RankRequest:
     exclude      ids of documents that must not be returned; unknown ids are ignored
     filter       JSON of fullrank.filters.query; filter_path is its name in errors
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
+    is_document  the text is a document or a page, not something that a person typed
     facets       fields whose values are counted in the documents that pass the filter, facet_limit values of each
     """
 
@@ -53,6 +55,7 @@ class RankRequest:
     filter: Mapping[str, Any] | None = None
     filter_path: str = "filter"
     mode: str = "auto"
+    is_document: bool = False
     facets: Sequence[str] = ()
     facet_limit: int = 10
 
@@ -68,9 +71,10 @@ class RankRequest:
 class Ranked:
     """The answer: hits in order and facets by field, ready for JSON.
 
-    certified  the hits are provably the top of the full ranking
+    certified  the hits are provably the top of the full ranking, before a second stage reordered it
     total      number of documents that pass the filter
     mode       "exact" or "fast"
+    reordered  number of the first documents that a second stage reordered
     """
 
     hits: list[dict[str, Any]]
@@ -78,6 +82,7 @@ class Ranked:
     total: int
     facets: dict[str, Any]
     mode: str
+    reordered: int
 
 
 class Ranker:
@@ -173,14 +178,24 @@ def rank_view(
         stages.done("encode")
     # Once for all hits.
     terms = view.model.query_terms(request.text) if request.explain else None
-    found = view.search(encoded, request.limit, offset=request.offset, deleted=deleted, mode=mode)
+    stage = view.bundle.second_stage
+    # Trees that were trained on short queries have seen nothing like a document as a query.
+    fits = stage is not None and (stage.of_documents or not request.is_document)
+    found = view.search(
+        encoded,
+        request.limit,
+        offset=request.offset,
+        deleted=deleted,
+        mode=mode,
+        text=request.text if fits else None,
+    )
     ranking_s = stages.done("rank")
     hits = [
         {
             "id": hit.id,
             "score": hit.score,
             "fields": _fields(hit, request.fields),
-            "explanation": None if terms is None else _explained(terms, encoded, hit),
+            "explanation": None if terms is None else _explained(terms, encoded, hit, stage),
         }
         for hit in found.hits
     ]
@@ -189,7 +204,7 @@ def rank_view(
         policy.observe_exact(view.bundle, ranking_s)
     if request.is_plain:
         policy.observe_plain(view.bundle, mode, thread_time() - began)
-    return encoded, Ranked(hits, found.certified, found.total, facets, mode)
+    return encoded, Ranked(hits, found.certified, found.total, facets, mode, found.reordered)
 
 
 def _facets(view: View, request: RankRequest, deleted: Sequence[Mask | None]) -> dict[str, Any]:
@@ -218,7 +233,9 @@ def _fields(hit: LiveHit, names: Collection[str] | None) -> dict[str, Any] | orj
     return {name: value for name, value in fields.items() if name in names}
 
 
-def _explained(terms: Sequence[TermShare], query: Encoded, hit: LiveHit) -> dict[str, Any]:
+def _explained(
+    terms: Sequence[TermShare], query: Encoded, hit: LiveHit, stage: SecondStage | None
+) -> dict[str, Any]:
     found = hit.part.explain(terms, query, hit.row)
     return {
         # The parts of the ranking itself: they add up to the score to the last digit.
@@ -229,4 +246,14 @@ def _explained(terms: Sequence[TermShare], query: Encoded, hit: LiveHit) -> dict
             {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
             for word in found.words
         ],
+        "second_stage": _second_score(hit, stage),
     }
+
+
+def _second_score(hit: LiveHit, stage: SecondStage | None) -> dict[str, Any] | None:
+    """Split the score that reordered a hit; None if it was not reordered."""
+    if stage is None or hit.features is None:
+        return None
+    found = stage.explain(hit.features)
+    features = [feature._asdict() for feature in found.features]
+    return {"score": found.score, "base": found.base, "features": features}

@@ -413,6 +413,20 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(
     assert "pip install 'fullrank[service]'" in got.err
 
 
+def test_a_second_stage_without_lightgbm_names_the_extra_before_any_training(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("trained")
+
+    stub_training(monkeypatch, fail)
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    monkeypatch.delitem(sys.modules, "trainer.rerank.boosting", raising=False)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine", "--rerank")
+    assert got.code == 1
+    assert got.err == "fullrank: needs lightgbm; install it with: pip install 'fullrank[rerank]'\n"
+
+
 def test_an_interrupt_ends_with_130(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -56,6 +56,12 @@ def train(
             help="Text fields to search, in this order; the others are only stored.",
         ),
     ] = None,
+    rerank: Annotated[
+        bool,
+        typer.Option(
+            "--rerank", help="Also train a second stage that reorders the first 100 hits."
+        ),
+    ] = False,
     exported_from: ExportedFrom = None,
     strict: Strict = False,
     json: Json = False,
@@ -63,6 +69,9 @@ def train(
     """Train a model on a collection and write it as a bundle."""
     with needs("trainer"):
         from trainer.train import train as train_model
+    if rerank:
+        with needs("rerank"):
+            import trainer.rerank.boosting  # noqa: F401
 
     result = train_model(
         collection,
@@ -73,6 +82,7 @@ def train(
         seed=seed,
         threads=threads,
         resume=resume,
+        rerank=rerank,
         exported_from=None if exported_from is None else resolve(exported_from),
         strict=strict,
         fields=None if fields is None else split_names(fields),

@@ -199,6 +199,7 @@ def measure_rankings(
     documents: int,
     depth: int = DEPTH,
     with_rank_loss: bool = True,
+    reorder: Callable[[int, Ranking], Ranking] | None = None,
     on_ranking: Callable[[Judgement, Ranking], None] | None = None,
 ) -> dict[str, Float64]:
     """Rank documents for queries and measure each ranking.
@@ -210,6 +211,8 @@ def measure_rankings(
         documents: number of documents that the retriever ranks.
         depth: documents ranked per query.
         with_rank_loss: False leaves out rank_loss, the only measure that needs every score.
+        reorder: the second stage, called with the place of a query and its ranking. It changes no score, so rank_loss
+            stays that of the first stage.
         on_ranking: called with each judgement and ranking, in order.
 
     Returns:
@@ -230,6 +233,8 @@ def measure_rankings(
         scores = retriever.scores(encoded)
         rankings = retriever.search(encoded, depth, deleted=deleted, scanned=scores)
         for i, (judgement, ranking) in enumerate(zip(batch, rankings, strict=True)):
+            if reorder is not None:
+                ranking = reorder(start + i, ranking)
             grades = ranked_grades(ranking.rows[:depth], judgement)
             for name, value in ranking_measures(grades, judgement.grades).items():
                 values[name][start + i] = value
@@ -296,6 +301,7 @@ def evaluate(
     texts = query_texts(collection, bundle.model, [judgement.query for judgement in judgements])
     parts: list[dict[str, Float64]] = []
     reporter = progress or Reporter(quiet=True)
+    is_plain = bundle.second_stage is None
     with (
         RunWriter(run, bundle.version) if run is not None else nullcontext() as writer,
         reporter.stage("evaluate", len(judgements)) as stage,
@@ -304,10 +310,17 @@ def evaluate(
         def write(judgement: Judgement, ranking: Ranking) -> None:
             if writer is not None:
                 documents = [ids[row] for row in ranking.rows]
-                writer.write(judgement.query, documents, ranking.scores)
+                # Programs that read a run sort it by score, which a second stage does not follow.
+                scores = ranking.scores if is_plain else np.arange(len(documents), 0.0, -1.0)
+                writer.write(judgement.query, documents, scores)
 
         for start in range(0, len(judgements), _ENCODE_QUERIES):
             stop = min(start + _ENCODE_QUERIES, len(judgements))
+
+            def reorder(i: int, ranking: Ranking, first: int = start) -> Ranking:
+                found = bundle.reorder(texts[first + i], ranking)
+                return ranking if found is None else ranking.take(found.places(len(ranking.rows)))
+
             parts.append(
                 measure_rankings(
                     bundle.retriever,
@@ -315,6 +328,7 @@ def evaluate(
                     judgements[start:stop],
                     documents=len(ids),
                     depth=depth,
+                    reorder=None if is_plain else reorder,
                     on_ranking=write,
                 )
             )

@@ -25,7 +25,7 @@ _SETTINGS: dict[str, Any] = {
     "eval_at": [100],
     "learning_rate": 0.08,
     "num_leaves": LEAVES,
-    "min_data_in_leaf": 50,
+    "min_data_in_leaf": 20,
     "lambdarank_truncation_level": 30,
     # Features are finite, so a tree needs no branch for missing values.
     "use_missing": False,

@@ -59,6 +59,7 @@ def _ranking_reply(
         "generation": serving.generation,
         "took_ms": round((time.perf_counter() - started) * 1000, 3),
         "certified": ranked.certified,
+        "reordered": ranked.reordered,
         **content,
     }
 
@@ -154,6 +155,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         exclude=body.blocked_ids,
         filter=body.targeting,
         filter_path="targeting",
+        is_document=True,
     )
     ranked = await services.ranker.rank(view, request)
     hits = iter(ranked.hits)
@@ -193,6 +195,7 @@ async def similar_documents(
         exclude=[id],
         filter=None if asked.filter is None else parse_text(asked.filter, "filter"),
         mode=asked.mode,
+        is_document=True,
     )
     ranked = await services.ranker.rank(view, request)
     return JsonResponse(_search_reply(serving, view, ranked, started))

@@ -1,0 +1,84 @@
+"""Searches of a model with a second stage: pages, explanations, and which routes use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.bundle import open_bundle
+from tests.api.support import CORPUS, make_bundle, running
+from tests.reranking import stage_of
+
+pytestmark = pytest.mark.anyio
+DOCUMENTS = sorted(CORPUS, key=lambda document: document.id)
+
+
+def write(root: Path, *, of_documents: bool = False) -> Path:
+    stage = stage_of(DOCUMENTS, of_documents=of_documents, seed=2)
+    return root / "staged" / make_bundle(root, "staged", n_dense=4, second_stage=stage)
+
+
+async def search(client: httpx.AsyncClient, query: str, **body: Any) -> dict[str, Any]:
+    response = await client.post("/v1/search", json={"query": query, **body})
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def ids(hits: list[dict[str, Any]]) -> list[str]:
+    return [hit["id"] for hit in hits]
+
+
+async def test_a_search_says_how_many_hits_were_reordered(tmp_path: Path) -> None:
+    bundle = open_bundle(write(tmp_path))
+    async with running(tmp_path) as client:
+        found = await search(client, "copy files")
+        assert found["reordered"] == len(CORPUS)
+        assert ids(found["hits"]) == [hit.id for hit in bundle.search("copy files")]
+        scores = [hit["score"] for hit in found["hits"]]
+        assert scores != sorted(scores, reverse=True)
+        page = await search(client, "copy files", limit=3, offset=2)
+        assert ids(page["hits"]) == ids(found["hits"])[2:5]
+
+
+async def test_an_explanation_splits_the_second_score_by_feature(tmp_path: Path) -> None:
+    write(tmp_path)
+    async with running(tmp_path) as client:
+        found = await search(client, "copy files", explain=True)
+    seconds = [hit["explanation"]["second_stage"] for hit in found["hits"]]
+    for why in seconds:
+        total = why["base"] + sum(feature["contribution"] for feature in why["features"])
+        assert total == pytest.approx(why["score"])
+    assert [w["score"] for w in seconds] == sorted((w["score"] for w in seconds), reverse=True)
+
+
+async def test_a_live_document_is_reordered_too(tmp_path: Path) -> None:
+    write(tmp_path)
+    async with running(tmp_path) as client:
+        response = await client.put("/v1/documents/new", json={"title": "copy", "text": "files"})
+        seq = response.json()["seq"]
+        found = await search(client, "copy files", min_seq=seq, explain=True)
+        assert found["reordered"] == len(CORPUS) + 1
+        [new] = [hit for hit in found["hits"] if hit["id"] == "new"]
+        assert new["explanation"]["second_stage"] is not None
+
+
+async def test_documents_as_queries_use_a_stage_that_was_trained_on_them(tmp_path: Path) -> None:
+    for of_documents in (False, True):
+        root = tmp_path / str(of_documents)
+        write(root, of_documents=of_documents)
+        async with running(root) as client:
+            similar = (await client.get("/v1/documents/ls/similar")).json()
+            page = {"page": {"text": "copy files"}, "placements": [{"id": "a", "count": 3}]}
+            matched = (await client.post("/v1/match", json=page)).json()
+        assert similar["reordered"] == (len(CORPUS) - 1 if of_documents else 0)
+        assert matched["reordered"] == (len(CORPUS) if of_documents else 0)
+
+
+async def test_a_model_without_a_second_stage_reorders_nothing(client: httpx.AsyncClient) -> None:
+    found = await search(client, "copy files", explain=True)
+    assert found["reordered"] == 0
+    assert all(hit["explanation"]["second_stage"] is None for hit in found["hits"])
