@@ -53,6 +53,8 @@ class Decision:
         gain: of MAP, on queries that the judged trees did not see.
         ms: more time of the calling thread per query than a plain search, the median.
         card: the figures, for the model card.
+        queries: ids of the validation queries.
+        first, second: measure → float64 (queries,), of the first stage, and of trees that did not see the query.
     """
 
     stage: SecondStage
@@ -62,6 +64,9 @@ class Decision:
     gain: Estimate
     ms: float
     card: dict[str, Any]
+    queries: list[str]
+    first: dict[str, Float64]
+    second: dict[str, Float64]
 
 
 def require_queries(collection: Collection) -> None:
@@ -117,12 +122,13 @@ def second_stage(
     crossed = cross_fit(candidates, ids, seed=seed, threads=threads)
     stage = replace(stage, trees=crossed.trees)
     ms = _added_ms(retriever, encoded, texts, stage, facts)
-    return _decide(stage, facts, candidates, crossed, ms)
+    return _decide(stage, facts, ids, candidates, crossed, ms)
 
 
 def _decide(
     stage: SecondStage,
     facts: DocumentFacts,
+    queries: list[str],
     candidates: Candidates,
     crossed: CrossFit,
     ms: float,
@@ -144,7 +150,7 @@ def _decide(
         "second": {name: float(second[name].mean()) for name in _SHOWN},
         "features": importance(stage, candidates),
     }
-    return Decision(stage, facts, on, reason, gain, ms, card)
+    return Decision(stage, facts, on, reason, gain, ms, card, queries, first, second)
 
 
 def verdict(gain: float, ms: float) -> tuple[bool, str]:
