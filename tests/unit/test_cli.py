@@ -382,6 +382,7 @@ def test_train_passes_every_option_on(
         "threads": 2,
         "resume": True,
         "strict": True,
+        "rerank": False,
         "exported_from": None,
         "fields": ["title", "brand"],
     }
