@@ -5,6 +5,7 @@ The corpus is linked, not copied. The same source and seed give the same files.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -176,3 +177,22 @@ def write_keywords(
         ]
         (folders[size] / "queries.jsonl").write_bytes(b"\n".join(lines) + b"\n")
     return folders
+
+
+def is_cold(document: str, share: float = 0.1) -> bool:
+    """Return whether a document's id falls into the cold share, by a hash that never changes."""
+    digest = hashlib.blake2b(document.encode(), digest_size=8, person=b"cold").digest()
+    return int.from_bytes(digest) < share * 2**64
+
+
+def cold_splits(collection: Collection, share: float = 0.1) -> dict[str, list[Link]]:
+    """Split the links so that only the test judges the cold documents, and it judges no others.
+
+    Every document stays a candidate. Training and validation keep their links to the others.
+    """
+    links = links_of(collection, collection.splits)
+    kept = {
+        name: [link for link in links_of(collection, [name]) if not is_cold(link[1], share)]
+        for name in ("train", "valid")
+    }
+    return {**kept, "test": [link for link in links if is_cold(link[1], share)]}

@@ -11,6 +11,10 @@ P_ml is the share of a word in the document, P(q|C) its share in the collection,
 The score is log P(Q|D) minus its value for a document that shares nothing with the query, Σ n(q) log(λ₁ P(q|C)). That
 is a constant of the query, so the order is that of P(Q|D), and a query without known words scores 0 everywhere. Words
 outside the vocabulary are ignored. This is no inner product: a `LanguageScorer` computes it.
+
+Expanded documents make it one. The score is Σ_q n(q) t_q(D) with t_q(D) = log(1 + (1 − λ₁) P'(q|D) / (λ₁ P(q|C))), where
+P' is the bracket above and t_q does not depend on the query. A document then stores its `expanded` heaviest t_q: the
+words that people are likely to ask for it with. Queries are as cheap as with BM25.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ LATENT = ("none", "topics", "translation")
 _BLOCK_ROWS = 1024
 # Words of a query per block.
 _BLOCK_WORDS = 16
+# Documents that are expanded at once; each may have thousands of words before the heaviest are kept.
+_BLOCK_DOCUMENTS = 256
 
 
 def fold_in(counts: Rows, table: Float32, *, iterations: int, prior: float) -> Float32:
@@ -78,7 +84,8 @@ class LanguageModel:
 
     Attributes:
         settings: JSON. `latent` says what P_x is: "none", "topics" or "translation"; `lambda1` is λ₁, above 0 and at
-            most 1; `lambda2` is λ₂, from 0 to 1; `iterations` of EM and `prior`, α − 1, fold a document in; `fields`
+            most 1; `lambda2` is λ₂, from 0 to 1; `expanded` is the number of t_q that a document stores, 0 or absent
+            if a scorer computes them; `iterations` of EM and `prior`, α − 1, fold a document in; `fields`
             are the source fields of a document, `query_fields` those of a document used as a query.
         words: One vocabulary for queries and documents.
         background: float32 (W,), P(w|C).
@@ -103,6 +110,11 @@ class LanguageModel:
     def n_sparse(self) -> int:
         """W."""
         return len(self.words)
+
+    @property
+    def expanded(self) -> int:
+        """Number of t_q that a document stores; 0 if a scorer computes them."""
+        return int(self.settings.get("expanded", 0))
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -129,6 +141,9 @@ class LanguageModel:
         """Encode documents from their counts, all fields together."""
         found = counts.remap_columns(self.words.rows(words), len(self.words))
         length = np.repeat(counts.sums(), np.diff(found.indptr))
+        if self.expanded:
+            shares = found.with_values(found.values / length)
+            return Encoded.from_rows(self.expand(shares), np.zeros((len(counts), 0), np.float32))
         theta = fold_in(
             found,
             self.document,
@@ -136,6 +151,28 @@ class LanguageModel:
             prior=self.settings["prior"],
         )
         return Encoded.from_rows(found.with_values(found.values / length), theta)
+
+    def expand(self, shares: Rows) -> Rows:
+        """Compute the heaviest t_q of each document, float32 (B, W).
+
+        Args:
+            shares: P_ml of B documents, (B, W).
+        """
+        lambda1, lambda2 = self.settings["lambda1"], self.settings["lambda2"]
+        c, background = (1 - lambda1) / lambda1, self.background.astype(np.float64)
+        parts = []
+        for start in range(0, len(shares), _BLOCK_DOCUMENTS):
+            own = shares.slice(start, min(start + _BLOCK_DOCUMENTS, len(shares))).csr()
+            both = sp.csr_array(lambda2 * own + (1 - lambda2) * (own @ self._by_document_word))
+            both.sort_indices()
+            both.data = np.log(1 + c * both.data / background[both.indices]).astype(np.float32)
+            parts.append(Rows.from_csr(both).top_entries(self.expanded))
+        return Rows.vstack(parts) if parts else Rows.empty(0, len(self.words))
+
+    @cached_property
+    def _by_document_word(self) -> sp.csr_array[np.float32]:
+        """P(q|w), a row a word of documents."""
+        return sp.csr_array(self.translation.T.tocsr())
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
         """Return the text of a document used as a query."""
@@ -153,9 +190,9 @@ class LanguageModel:
             for word, row, n in zip(counts.words, rows, counts.columns[0].values, strict=True)
         ]
 
-    def scorer(self, documents: Encoded) -> LanguageScorer:
-        """Return the scorer of the query likelihood under these documents."""
-        return LanguageScorer(self, documents)
+    def scorer(self, documents: Encoded) -> LanguageScorer | None:
+        """Return the scorer of the query likelihood; None if documents are expanded: then it is the inner product."""
+        return None if self.expanded else LanguageScorer(self, documents)
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Int64, Rows
@@ -52,11 +53,21 @@ class Clicks:
         )
         return Clicks(texts, judged, Rows.from_csr(sp.csr_array(judged @ texts.csr())))
 
-    def without(self, queries: Int64, documents: Int64) -> Rows:
-        """Return the field of some documents without the texts of some queries."""
+    def without(
+        self, queries: Int64, documents: Int64, cold: npt.NDArray[np.bool_] | None = None
+    ) -> Rows:
+        """Return the field of some documents without the texts of some queries.
+
+        Args:
+            queries: rows of the queries to leave out.
+            documents: rows of the documents.
+            cold: bool (documents,), which of them have an empty field.
+        """
         own = sp.csr_array(self.judged[documents])
         own.data = np.where(np.isin(own.indices, queries), own.data, 0).astype(np.float32)
         own.eliminate_zeros()
         rest = sp.csr_array(self.counts.csr()[documents] - own @ self.texts.csr())
+        if cold is not None:
+            rest.data[np.repeat(cold, np.diff(rest.indptr))] = 0
         rest.eliminate_zeros()
         return Rows.from_csr(rest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,11 @@ class Pairs:
 
     def __len__(self) -> int:
         return sum(map(len, self.relevant.values()))
+
+    @cached_property
+    def documents(self) -> Int64:
+        """The rows of the judged documents, int64, ascending."""
+        return np.unique(np.concatenate([np.zeros(0, np.int64), *self.relevant.values()]))
 
     def require(self) -> None:
         """Raise TrainingError if there is no pair."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int64, Rows
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
@@ -64,15 +65,20 @@ class Features:
         """Number of documents."""
         return len(self.document_phrases)
 
-    def fields_for_step(self, documents: Int64, queries: Int64) -> list[Rows]:
+    def fields_for_step(
+        self, documents: Int64, queries: Int64, cold: npt.NDArray[np.bool_] | None = None
+    ) -> list[Rows]:
         """Return z of some documents as a training step on some queries may see them.
 
-        The queries' own texts are left out of clicked text.
+        Args:
+            documents: rows of the documents.
+            queries: rows of the queries, whose own texts are left out of clicked text.
+            cold: bool (documents,), which of them have no clicked text in this step.
         """
         found = [rows.take(documents) for rows in self.z]
         if self.clicks is not None:
             f, side = len(self.field_counts) - 1, self.model.sparse
-            rest = self.clicks.without(queries, documents)
+            rest = self.clicks.without(queries, documents, cold)
             found[f] = _widen(side.field(self.words, rest, f), side.width, 0)
         return found
 

@@ -137,6 +137,11 @@ class TrainSettings:
     candidates: int = setting(2500, low=2, high=10_000_000)
     # softmax: draw this many unjudged candidates for each query; 0: use all
     negatives: int = setting(0, high=_SIZE)
+    # softmax: sample candidates among "all" documents, or only "judged" ones. A document that is drawn
+    # but never judged is a negative of every query, so it would rank last however well it matches
+    sampled_from: str = setting("all", choices=("all", "judged"))
+    # softmax: share of documents that a step treats as never clicked: no clicked text, the median bias
+    cold_dropout: float = setting(0.0, high=0.95)
     # softmax: share of words that a step leaves out of queries, and of documents (dense part only)
     word_dropout: float = setting(0.33, high=0.95)
     document_dropout: float = setting(0.0, high=0.95)

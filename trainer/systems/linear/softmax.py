@@ -146,6 +146,17 @@ def epoch(
         factor = 1 - 0.9 * min(1.0, done + share * k / steps)
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
         yield len(queries), _step(features, train, state, rng, queries, factor)
+        if train.sampled_from == "judged" and features.settings.bias:
+            _level_biases(features, state.parameters)
+
+
+def _level_biases(features: Features, parameters: Parameters) -> None:
+    """Give documents without a judgement the median bias of the judged ones."""
+    judged = features.pairs.documents
+    level = np.median(parameters.bias[judged])
+    unjudged = np.ones(features.documents, np.bool_)
+    unjudged[judged] = False
+    parameters.bias[unjudged] = level
 
 
 def _step(
@@ -164,10 +175,13 @@ def _step(
         for k in known
     ]
     candidates = np.unique(np.concatenate(positives))
-    missing = min(train.candidates, n_documents) - len(candidates)
+    pool = features.pairs.documents if train.sampled_from == "judged" else np.arange(n_documents)
+    missing = min(train.candidates, len(pool)) - len(candidates)
     if missing > 0:
-        sampled = rng.choice(n_documents, min(missing, n_documents), replace=False)
-        candidates = np.union1d(candidates, sampled)
+        candidates = np.union1d(candidates, rng.choice(pool, missing, replace=False))
+    cold = None
+    if train.cold_dropout:
+        cold = rng.random(len(candidates), np.float32) < train.cold_dropout
     place = np.full(n_documents, -1, np.int64)
     place[candidates] = np.arange(len(candidates))
     masked = [
@@ -184,11 +198,14 @@ def _step(
         query_tape = state.query.forward(xq, gamma)
         document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
         np.matmul(query_tape.u, document_tape.u.T, out=S)
-    postings = [_postings(z) for z in features.fields_for_step(candidates, queries)]
+    postings = [_postings(z) for z in features.fields_for_step(candidates, queries, cold)]
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
     if features.settings.bias:
-        S += p.bias[candidates]
+        bias = p.bias[candidates]
+        if cold is not None:
+            bias[cold] = np.median(p.bias)
+        S += bias
 
     if train.negatives:
         _sample_negatives(S, train.negatives, masked, rng)
@@ -204,6 +221,8 @@ def _step(
             _step_diagonal(state, f, by_query_word, by_word, G, train.diagonal_rate)
     if features.settings.bias:
         g = G.sum(axis=0)
+        if cold is not None:
+            g[cold] = 0
         state.squares_bias[candidates] += g * g
         scale = np.sqrt(state.squares_bias[candidates] + np.float32(1e-12))
         p.bias[candidates] -= np.float32(train.bias_rate) * g / scale
