@@ -24,7 +24,8 @@ from trainer.systems.registry import fit, validate
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
-from trainer.training.validation import ResultRow, Validation, validation
+from trainer.training.result import ResultRow
+from trainer.training.validation import Validation, validation
 
 if TYPE_CHECKING:
     from trainer.rerank.decide import Decision
@@ -243,6 +244,8 @@ class Trainer:
             label,
         )
         fitted = fit(self.context, recipe, run)
+        if fitted.comparison:
+            return Candidate(recipe, fitted, fitted.comparison[0])
         return Candidate(recipe, fitted, self._row(recipe, fitted))
 
     def _row(self, recipe: Recipe, fitted: FittedModel) -> ResultRow | None:
@@ -256,6 +259,10 @@ class Trainer:
         """Return the table: the model, tf-idf and BM25 on the same queries. Warn if a baseline is better."""
         if best.row is None:
             return []
+        if best.fitted.comparison:
+            for row in best.fitted.comparison:
+                self.reporter.log("measured", **row.as_dict())
+            return list(best.fitted.comparison)
         table = [best.row]
         for baseline in BASELINES:
             if baseline == best.recipe.name:

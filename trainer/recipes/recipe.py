@@ -17,6 +17,7 @@ from typing import Any, get_args, get_type_hints
 from fullrank.errors import RecipeError
 from trainer.recipes.settings import (
     AutoSettings,
+    BlendSettings,
     ExpansionSettings,
     HtrSettings,
     LanguageSettings,
@@ -54,6 +55,7 @@ class Recipe:
     expansion: ExpansionSettings = field(default_factory=ExpansionSettings)
     translation: TranslationSettings = field(default_factory=TranslationSettings)
     mixed: MixedSettings = field(default_factory=MixedSettings)
+    blend: BlendSettings = field(default_factory=BlendSettings)
     auto: AutoSettings = field(default_factory=AutoSettings)
 
     def as_dict(self) -> dict[str, Any]:

@@ -209,6 +209,9 @@ class LanguageSettings:
     lambda2: tuple[float, ...] = setting((0.5,), high=1)
     # most validation queries to pick them; 0: all
     mix_queries: int = setting(200, high=_SIZE)
+    # words that each document stores as what people are likely to ask for it with, so that the score is an
+    # inner product; 0: a scorer computes the likelihood of each query. Not for topics
+    expanded: int = setting(0, high=_SIZE)
 
 
 @dataclass(frozen=True)
@@ -260,11 +263,21 @@ class MixedSettings:
 
 
 @dataclass(frozen=True)
-class AutoSettings:
-    """A search over overrides of a recipe."""
+class BlendSettings:
+    """A sum of several recipes; validation on clicked and on never clicked documents chooses the weights."""
 
-    # time for all trials together, seconds
+    # recipes; overrides of each follow its name after spaces. The first is served if the sum is no better
+    recipes: tuple[str, ...] = setting(("bm25", "clicked"))
+
+
+@dataclass(frozen=True)
+class AutoSettings:
+    """A search over overrides of a recipe, or over weights of a blend."""
+
+    # time for all fits together, seconds; 0: no limit
     seconds: float = setting(0.0)
+    # a blend: share of documents that nobody clicked yet in the quality that chooses
+    cold: float = setting(0.3, high=1)
     # each is a comma-separated list of overrides; with --set, a semicolon separates trials; empty: no search
     trials: tuple[str, ...] = setting(())
 

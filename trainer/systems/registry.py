@@ -10,6 +10,7 @@ from typing import Any
 from fullrank.errors import RecipeError
 from trainer.recipes.recipe import Recipe, load_recipe, recipe_names
 from trainer.systems import expansion, mixed
+from trainer.systems.blend import system as blend
 from trainer.systems.language import system as language
 from trainer.systems.language import translation
 from trainer.systems.linear import rules as linear_rules
@@ -65,6 +66,7 @@ SYSTEMS: dict[str, System] = {
     "htr-graph": System(graph.fit),
     "projection": System(projection.fit),
     "mixed": System(partial(mixed.fit, fit), partial(mixed.validate, validate)),
+    "blend": System(partial(blend.fit, fit), partial(blend.validate, validate)),
     "translation": System(translation.fit, translation.validate),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
+from copy import copy
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
@@ -35,6 +36,12 @@ class TrainingContext:
         words = len(self.corpus.counts.words)
         reporter.log("counted", words=words, seconds=time.monotonic() - began)
         self._cache: dict[Hashable, Any] = {}
+
+    def with_corpus(self, corpus: Corpus) -> TrainingContext:
+        """Return a context of another corpus with a cache of its own."""
+        other = copy(self)
+        other.corpus, other._cache = corpus, {}
+        return other
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return ``make()``, which is called for the first use of a key only.

@@ -10,6 +10,8 @@ from fullrank.encoding import Encoded, Int64
 from fullrank.models.contract import Model
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
+from trainer.recipes.recipe import Recipe
+from trainer.training.result import ResultRow
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +23,18 @@ class FittedModel:
         documents: the corpus as the bundle stores it, with learned biases and document vectors.
         encode: encodes queries of the collection, given by row.
         facts: for the model card: best_epoch, history, chosen values.
+        settled: the recipe with what validation chose, so that a fit without validation repeats it; None if
+            validation chose nothing.
+        comparison: the model beside baselines, measured before all judgements went into it; empty if the
+            finished model can be measured.
     """
 
     model: Model
     documents: Encoded
     encode: Callable[[Int64], Encoded]
     facts: dict[str, Any] = field(default_factory=dict)
+    settled: Recipe | None = None
+    comparison: tuple[ResultRow, ...] = ()
 
 
 def text_encoder(corpus: Corpus, model: Model) -> Callable[[Int64], Encoded]:

@@ -143,7 +143,9 @@ def identity_of(recipe: Recipe, seed: int, fingerprint: str) -> str:
     facts = asdict(recipe)
     for name in ("name", "about", "paper", "auto"):
         del facts[name]
-    facts["train"].pop("seconds")
+    # A member of an average is the same fit however many there are.
+    for name in ("seconds", "members"):
+        facts["train"].pop(name)
     text = json.dumps([facts, seed, fingerprint], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

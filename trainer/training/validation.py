@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,6 +28,15 @@ class Validation:
     split: str
     rows: Int64
     judgements: list[Judgement]
+
+    def spread(self, limit: int) -> Validation:
+        """Return at most ``limit`` of the queries, evenly spread; 0 keeps all."""
+        count = len(self.judgements)
+        if not limit or count <= limit:
+            return self
+        chosen = np.linspace(0, count - 1, limit).round().astype(np.int64)
+        judgements = [self.judgements[i] for i in chosen.tolist()]
+        return Validation(self.split, self.rows[chosen], judgements)
 
     def measure(
         self, documents: Encoded, queries: Encoded, *, depth: int = DEPTH
@@ -79,36 +86,11 @@ def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation |
         return None
     exclude = [name for name in ("train",) if name in collection.splits]
     judgements, _ = judge(collection, split, exclude)
-    if limit and len(judgements) > limit:
-        chosen = np.linspace(0, len(judgements) - 1, limit).round().astype(int)
-        judgements = [judgements[i] for i in chosen.tolist()]
+    return validation_of(corpus, split, judgements).spread(limit)
+
+
+def validation_of(corpus: Corpus, split: str, judgements: list[Judgement]) -> Validation:
+    """Return the validation of some judgements."""
     place = {query: row for row, query in enumerate(corpus.query_ids)}
     rows = np.array([place[judgement.query] for judgement in judgements], np.int64)
     return Validation(split, rows, judgements)
-
-
-@dataclass(frozen=True)
-class ResultRow:
-    """One line of the table that every training prints and stores.
-
-    Attributes:
-        system: the recipe.
-        split: on which it was measured.
-        queries: their number.
-        measures: mean and standard error of each measure.
-    """
-
-    system: str
-    split: str
-    queries: int
-    measures: Mapping[str, Estimate]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form: system, split, queries, each measure, and ``<measure>_se``."""
-        line: dict[str, Any] = {
-            "system": self.system, "split": self.split, "queries": self.queries
-        }  # fmt: skip
-        for name, estimate in self.measures.items():
-            line[name] = estimate.mean
-            line[f"{name}_se"] = estimate.standard_error
-        return line

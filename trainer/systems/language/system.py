@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.measures import average_precision
-from fullrank.models.language import LanguageModel, no_translation
+from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary
 from trainer.evaluation.evaluate import Judgement
 from trainer.features.corpus import Corpus, document_frequency
@@ -48,7 +48,13 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         model = with_weights(model, best["lambda1"], best["lambda2"])
         facts = {**facts, "weights": tried}
         run.reporter.log(f"{run.label}weights", **best)
-    return FittedModel(model, documents, encode, facts)
+    chosen = replace(
+        settings, lambda1=(model.settings["lambda1"],), lambda2=(model.settings["lambda2"],)
+    )
+    if settings.expanded:
+        model = expanded(model, settings.expanded)
+        documents = model.encode_document_counts(corpus.counts.words, corpus.documents)
+    return FittedModel(model, documents, encode, facts, replace(recipe, language=chosen))
 
 
 def _learn(
@@ -196,6 +202,11 @@ def with_weights(model: LanguageModel, lambda1: float, lambda2: float) -> Langua
     return replace(model, settings={**model.settings, "lambda1": lambda1, "lambda2": lambda2})
 
 
+def expanded(model: LanguageModel, words: int) -> LanguageModel:
+    """Return the model with documents that store so many words."""
+    return replace(model, settings={**model.settings, "expanded": words})
+
+
 def try_weights(
     model: LanguageModel,
     documents: Encoded,
@@ -231,7 +242,7 @@ def mixed_scores(
     model: LanguageModel, documents: Encoded, query: Encoded, grid: Sequence[tuple[float, float]]
 ) -> Float64:
     """Score one query under each (λ₁, λ₂), float64 (grid, documents); it looks up words once."""
-    scorer, rows = model.scorer(documents), np.arange(len(documents))
+    scorer, rows = LanguageScorer(model, documents), np.arange(len(documents))
     _, words, counts, _ = query.row(0)
     scores = np.zeros((len(grid), len(documents)))
     for n, (matched, smoothed) in zip(counts.tolist(), scorer.ratios(words, rows), strict=True):

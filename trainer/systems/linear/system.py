@@ -63,7 +63,15 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     else:
         model = compile_model(features, parameters)
     documents = encode_corpus(features, model, parameters)
-    return FittedModel(model, documents, partial(encode_judged, features, model), facts)
+    settled = _settled(recipe, facts) if facts else None
+    return FittedModel(model, documents, partial(encode_judged, features, model), facts, settled)
+
+
+def _settled(recipe: Recipe, facts: dict[str, Any]) -> Recipe:
+    """Return the recipe with the number of epochs that was best on validation."""
+    members = facts.get("members", [facts])
+    epochs = max(1, round(float(np.median([member["best_epoch"] for member in members]))))
+    return replace(recipe, train=replace(recipe.train, epochs=epochs))
 
 
 def _read_vectors(context: TrainingContext, path: Path) -> WordVectors:

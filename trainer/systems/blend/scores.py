@@ -1,0 +1,102 @@
+"""The scores of all parts of a blend for validation queries, so that weights are tried without ranking again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.encoding import Float32
+from fullrank.measures import Estimate, Float64, estimates, ranking_measures
+from fullrank.retrieval import Retriever
+from trainer.evaluation.evaluate import DEPTH, Judgement
+from trainer.training.fitted import FittedModel
+from trainer.training.validation import Validation
+
+CELLS = 1 << 26  # scores of one part in memory: 256 MiB
+_BATCH = 128  # queries that are scored at once
+
+
+@dataclass(frozen=True, eq=False)
+class PartScores:
+    """What each part of a blend gives every document for some queries.
+
+    Attributes:
+        valid: the queries.
+        parts: float32 (queries, documents), one a part; -inf for a document that is no candidate.
+    """
+
+    valid: Validation
+    parts: list[Float32]
+
+    @staticmethod
+    def of(valid: Validation, fitted: Sequence[FittedModel]) -> PartScores:
+        """Score all documents for evenly spread queries, as many as fit into memory."""
+        documents = len(fitted[0].documents)
+        valid = valid.spread(max(1, CELLS // max(1, documents)))
+        return PartScores(valid, [_scores(part, valid) for part in fitted])
+
+    def with_parts(self, fitted: Sequence[FittedModel]) -> PartScores:
+        """Return the scores of other models for the same queries."""
+        return PartScores(self.valid, [_scores(part, self.valid) for part in fitted])
+
+    @property
+    def judgements(self) -> list[Judgement]:
+        """The judgements of the queries."""
+        return self.valid.judgements
+
+    def spreads(self) -> Float64:
+        """Return the mean standard deviation of each part's scores over the documents, float64 (parts,)."""
+        return np.array([_spread(scores) for scores in self.parts])
+
+    def total(self, query: int, weights: Float64) -> Float32:
+        """Return the blended scores of one query, float32 (documents,)."""
+        found = np.zeros(self.parts[0].shape[1], np.float32)
+        # A part without weight is left out: 0 · -inf is no number.
+        for weight, scores in zip(weights.tolist(), self.parts, strict=True):
+            if weight:
+                found += np.float32(weight) * scores[query]
+        return found
+
+    def average_precision(self, weights: Float64) -> Float64:
+        """Return the average precision of each query, float64 (queries,). Equal scores rank a document last."""
+        found = np.empty(len(self.judgements))
+        for query, judgement in enumerate(self.judgements):
+            scores = self.total(query, weights)
+            relevant = scores[judgement.relevant]
+            ranks = np.sort([np.count_nonzero(scores >= score) for score in relevant])
+            found[query] = np.mean(np.arange(1, len(ranks) + 1) / ranks)
+        return found
+
+    def measures(self, weights: Float64) -> Mapping[str, Estimate]:
+        """Return all measures of the rankings, with standard errors."""
+        values: dict[str, list[float]] = {}
+        for query, judgement in enumerate(self.judgements):
+            scores = self.total(query, weights)
+            order = np.argsort(-scores, kind="stable")[:DEPTH]
+            order = order[np.isfinite(scores[order])]
+            place = np.minimum(
+                np.searchsorted(judgement.relevant, order), len(judgement.relevant) - 1
+            )
+            found = judgement.relevant[place] == order
+            grades = np.where(found, judgement.grades[place], 0)
+            for name, value in ranking_measures(grades, judgement.grades).items():
+                values.setdefault(name, []).append(value)
+        return estimates({name: np.array(line) for name, line in values.items()})
+
+
+def _scores(part: FittedModel, valid: Validation) -> Float32:
+    retriever = Retriever(part.documents, part.model.scorer(part.documents))
+    found = np.empty((len(valid.rows), len(part.documents)), np.float32)
+    for start in range(0, len(valid.rows), _BATCH):
+        rows = valid.rows[start : start + _BATCH]
+        found[start : start + len(rows)] = retriever.scores(part.encode(rows))
+    for line, judgement in zip(found, valid.judgements, strict=True):
+        line[judgement.excluded] = -np.inf
+    return found
+
+
+def _spread(scores: Float32) -> float:
+    lines = [float(np.std(line[np.isfinite(line)])) for line in scores]
+    return float(np.mean(lines)) or 1.0

@@ -1,0 +1,109 @@
+"""Choose the weights of a blend on validation: every ratio of a coarse grid, then finer steps around the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from fullrank.measures import Float64
+from trainer.systems.blend.scores import PartScores
+
+_COARSE = (0.0, 0.1, 0.25, 0.5, 1.0)
+_FINE = (0.7, 1.0, 1.4)
+
+
+@dataclass(frozen=True, eq=False)
+class Quality:
+    """The quality of one choice of weights.
+
+    Attributes:
+        warm, cold: float64 (queries,), average precision; empty without such queries.
+        share: of cold queries in the value.
+    """
+
+    warm: Float64
+    cold: Float64
+    share: float
+
+    @property
+    def value(self) -> float:
+        """The mean average precision, warm and cold queries weighted."""
+        return sum(weight * float(values.mean()) for weight, values in self._parts())
+
+    def gain(self, other: Quality) -> tuple[float, float]:
+        """Return by how much this is better than another on the same queries, and its standard error."""
+        gain = variance = 0.0
+        for (weight, mine), (_, others) in zip(self._parts(), other._parts(), strict=True):
+            difference = mine - others
+            gain += weight * float(difference.mean())
+            variance += weight**2 * float(difference.var()) / len(difference)
+        return gain, variance**0.5
+
+    def _parts(self) -> list[tuple[float, Float64]]:
+        if not len(self.cold):
+            return [(1.0, self.warm)]
+        if not len(self.warm):
+            return [(1.0, self.cold)]
+        return [(1 - self.share, self.warm), (self.share, self.cold)]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The parts of a blend, scored.
+
+    Attributes:
+        warm, cold: their scores for queries whose answers training judged, and did not; None without any.
+        share: of cold queries in the quality.
+    """
+
+    warm: PartScores | None
+    cold: PartScores | None
+    share: float
+
+    def quality(self, weights: Float64) -> Quality:
+        """Measure some weights."""
+        warm, cold = (
+            np.zeros(0) if scores is None else scores.average_precision(weights)
+            for scores in (self.warm, self.cold)
+        )
+        return Quality(warm, cold, self.share)
+
+    def spreads(self) -> Float64:
+        """Return how far the scores of each part spread, float64 (parts,)."""
+        scores = self.warm or self.cold
+        assert scores is not None
+        return scores.spreads()
+
+
+def choose(scored: Scored) -> Float64:
+    """Choose the weights with the best quality.
+
+    Returns:
+        float64 (parts,), not all zero, that add up to 1. The first part alone, unless the best is better by more
+        than a standard error.
+    """
+    spreads = scored.spreads()
+    parts = len(spreads)
+    tried: dict[tuple[float, ...], Quality] = {}
+
+    def measure(ratios: tuple[float, ...]) -> float:
+        weights = np.array(ratios) / spreads
+        key = tuple((weights / weights.sum()).round(6).tolist())
+        if key not in tried:
+            tried[key] = scored.quality(np.array(key))
+        return tried[key].value
+
+    coarse = [ratios for ratios in product(_COARSE, repeat=parts) if max(ratios) == 1.0]
+    best = max(coarse, key=measure)
+    fine = [
+        tuple(a * b for a, b in zip(best, steps, strict=True))
+        for steps in product(_FINE, repeat=parts)
+    ]
+    best = max([best, *fine], key=measure)
+    weights = np.array(best) / spreads
+    weights /= weights.sum()
+    first = np.eye(parts)[0]
+    gain, error = scored.quality(weights).gain(scored.quality(first))
+    return weights if gain > error else first
