@@ -260,8 +260,8 @@ class Trainer:
         if best.row is None:
             return []
         if best.fitted.comparison:
-            for row in best.fitted.comparison:
-                self.reporter.log("measured", **row.as_dict())
+            for line in best.fitted.comparison:
+                self.reporter.log("measured", **line.as_dict())
             return list(best.fitted.comparison)
         table = [best.row]
         for baseline in BASELINES:
