@@ -12,9 +12,9 @@ The score is log P(Q|D) minus its value for a document that shares nothing with 
 is a constant of the query, so the order is that of P(Q|D), and a query without known words scores 0 everywhere. Words
 outside the vocabulary are ignored. This is no inner product: a `LanguageScorer` computes it.
 
-Expanded documents make it one. The score is Σ_q n(q) t_q(D) with t_q(D) = log(1 + (1 − λ₁) P'(q|D) / (λ₁ P(q|C))), where
-P' is the bracket above and t_q does not depend on the query. A document then stores its `expanded` heaviest t_q: the
-words that people are likely to ask for it with. Queries are as cheap as with BM25.
+Expanded documents make it one. The score is Σ_q n(q) t_q(D) with t_q(D) = log(1 + (1 − λ₁) P'(q|D) / (λ₁ P(q|C))),
+where P' is the bracket above and t_q does not depend on the query. A document then stores its `expanded` heaviest t_q:
+the words that people are likely to ask for it with. Queries are as cheap as with BM25.
 """
 
 from __future__ import annotations
@@ -219,6 +219,8 @@ class LanguageModel:
             raise ValueError("query.topics and document.topics differ in width")
         if settings["latent"] not in LATENT:
             raise ValueError(f"latent is {settings['latent']!r}")
+        if settings.get("expanded", 0) and settings["latent"] == "topics":
+            raise ValueError("expanded documents have no topics")
         if not 0 < settings["lambda1"] <= 1 or not 0 <= settings["lambda2"] <= 1:
             raise ValueError("lambda1 and lambda2 must be between 0 and 1")
         triple = [arrays[f"translation.{name}"] for name in ("values", "indices", "indptr")]

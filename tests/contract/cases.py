@@ -41,10 +41,12 @@ SMALL: dict[str, tuple[str, ...]] = {
     "unigram": ("lambda1=0.3",),
     "dssm": ("dimension=16", "layers=16,8", "phi=counts", "init=0", "epochs=20", "layer_rate=0.02"),
     "dssm-batch": ("dimension=16", "layers=16,8", "epochs=20", "layer_rate=0.02"),
-    "best": (
-        "mixed.recipes=fielded clicked=on dimension=8 epochs=10 batch=32 candidates=30 train.rate=0.1;"
-        "word-translation lambda1=0.3 lambda2=0.5",
-        "trials=alpha=0.2;alpha=0.5",
+    **dict.fromkeys(
+        ("auto", "best"),
+        (
+            "blend.recipes=bm25;word-translation expanded=400 lambda1=0.3 lambda2=0.5;"
+            "clicked dimension=8 epochs=10 batch=32 candidates=30 train.rate=0.1",
+        ),
     ),
     "cross-language-mixed": (
         "mixed.recipes=cross-language dimension=8 epochs=8 rates=0.1;translation-tfidf",
@@ -103,6 +105,7 @@ CASES = [
     Case("clicked links", "fielded", ("dimension=8", *_SOFTMAX, "clicked=on"), links=True),
     Case("members", "fielded", ("dimension=8", *_FIELDED, "members=2")),
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "model.cosine=5")),
+    Case("expanded documents", "word-translation", ("expanded=400", "lambda1=0.3", "lambda2=0.5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("spelling", "fielded", ("dimension=8", *_FIELDED, "trigrams=on", "spelling=0.7")),
     Case("spelling tfidf", "cfh", ("dimension=8", *_CFH, "spelling=1", "words=60")),

@@ -57,7 +57,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 SYSTEMS: dict[str, System] = {
     "expansion": System(expansion.fit, expansion.validate),
-    "language": System(language.fit),
+    "language": System(language.fit, language.validate),
     "linear": System(linear.fit, linear_rules.validate),
     "pairs": System(pairs.fit, pairs.validate),
     "eigenmaps": System(eigenmaps.fit),

@@ -78,6 +78,8 @@ class Twin:
             for i, query in enumerate(queries):
                 for word, n in Counter(words(query)).items():
                     if word in self.row:
-                        lexical[i, j] += n * kept[self.row[word]]
-                        dense[i, j] += n * (whole - kept)[self.row[word]]
+                        # Documents that store all their words by likelihood have one part.
+                        first = whole if self.config.get("expanded") else kept
+                        lexical[i, j] += n * first[self.row[word]]
+                        dense[i, j] += n * (whole - first)[self.row[word]]
         return dense, lexical

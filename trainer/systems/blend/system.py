@@ -68,6 +68,9 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     began = time.monotonic()
     context.corpus.pairs.require()
     parts = [part_of(text) for text in recipe.blend.recipes]
+    if context.corpus.collection.documents_are_queries:
+        # A whole document as a query has so many words that their translations say nothing.
+        parts = [part for part in parts if part.system != "language"]
     held = hold_out(context.corpus, recipe.train.valid_queries)
     trial_context = context.with_corpus(held.corpus)
     trials, spent = [], []

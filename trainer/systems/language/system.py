@@ -20,10 +20,20 @@ from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import LanguageSettings, ModelSettings
 from trainer.systems.language.ibm1 import translation_table
 from trainer.systems.language.topics import TopicLearner
+from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
 from trainer.training.validation import Validation
+
+
+def validate(recipe: Recipe) -> None:
+    """Check the settings of a language recipe. Raises RecipeError."""
+    validate_without_hashing(recipe)
+    require(
+        not recipe.language.expanded or recipe.language.smoothing != "topics",
+        "language.expanded: topics score all words of a document; use smoothing none or translation",
+    )
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:

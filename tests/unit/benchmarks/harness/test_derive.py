@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.derive import (
+    cold_splits,
+    is_cold,
     keep_share,
     links_of,
     mate_splits,
@@ -122,3 +124,13 @@ def test_only_known_words_are_drawn(linked: Collection, tmp_path: Path) -> None:
     drawn = read_collection(folders[20]).queries
     assert drawn is not None
     assert len({word for query in drawn for word in query.text.split()}) == 5
+
+
+def test_only_the_test_judges_cold_documents(linked: Collection) -> None:
+    found = cold_splits(linked, 0.3)
+    everything = set(links_of(linked, linked.splits))
+    for name in ("train", "valid"):
+        assert not any(is_cold(document, 0.3) for _, document in found[name])
+        assert set(found[name]) <= set(links_of(linked, [name]))
+    assert found["test"]
+    assert set(found["test"]) == {link for link in everything if is_cold(link[1], 0.3)}

@@ -177,3 +177,43 @@ def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
 def test_the_model_returns_its_own_scorer() -> None:
     found = model("none")
     assert isinstance(found.scorer(found.encode_documents([])), LanguageScorer)
+
+
+@pytest.mark.parametrize("latent", ["none", "translation"])
+def test_expanded_documents_score_like_the_likelihood(latent: str) -> None:
+    """Stored without a limit, Σ n(q) t_q is the score of the scorer; it is an inner product."""
+    plain, stored = model(latent), model(latent, expanded=1000)
+    corpus, queries = documents(30), texts(12, seed=5)
+    encoded, expanded = plain.encode_documents(corpus), stored.encode_documents(corpus)
+    scorer = plain.scorer(encoded)
+    assert scorer is not None
+    assert stored.scorer(expanded) is None
+    products = stored.encode_queries(queries).sparse.csr() @ expanded.sparse.csr().T
+    for i, line in enumerate(products.toarray()):
+        one = plain.encode_queries(queries[i : i + 1])
+        np.testing.assert_allclose(
+            line, np.sum(scorer.score(one, np.arange(30)), axis=0), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_expanded_documents_keep_their_heaviest_words() -> None:
+    everything = model("translation", expanded=1000).encode_documents(documents(20)).sparse
+    kept = model("translation", expanded=7).encode_documents(documents(20)).sparse
+    assert any(len(everything.row(i)[1]) > 7 for i in range(20))
+    for i in range(20):
+        heaviest = np.sort(everything.row(i)[1])[::-1][:7]
+        np.testing.assert_array_equal(np.sort(kept.row(i)[1])[::-1], heaviest)
+
+
+def test_expanded_documents_without_words_or_known_words_are_empty() -> None:
+    stored = model("translation", expanded=5)
+    assert len(stored.encode_documents([]).sparse) == 0
+    encoded = stored.encode_documents([{}, {"text": "unknown unknown"}])
+    assert len(encoded.sparse.values) == 0
+
+
+def test_topics_cannot_be_expanded() -> None:
+    parts = model("topics").parts()
+    broken = Parts({**parts.config, "expanded": 5}, parts.arrays, parts.strings)
+    with pytest.raises(ValueError, match="expanded documents have no topics"):
+        LanguageModel.from_parts(broken)

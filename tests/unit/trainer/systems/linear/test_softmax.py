@@ -7,6 +7,7 @@ gradient itself, to six figures: the change of a parameter is the code's âˆ‚L/âˆ
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from fullrank.encoding import Rows
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.corpus import count_collection
+from trainer.features.corpus import Pairs, count_collection
 from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear import kernels, softmax
@@ -272,3 +273,67 @@ def test_candidates_are_all_judged_documents_and_a_sample(
         assert np.isfinite(loss)
     assert shapes[0] == (2, judged)
     assert judged < shapes[1][1] <= judged + 5
+
+
+def clicked_features(folder: Path) -> Features:
+    """Features with clicked text, where training judges none of the documents of two topics."""
+    corpus = count_collection(read_collection(write_planted(folder)), processes=1)
+    names = [document.id for document in corpus.collection.documents]
+    cold = {i for i, name in enumerate(names) if name.startswith(("d0-", "d1-"))}
+    kept = {q: d for q, d in corpus.pairs.relevant.items() if cold.isdisjoint(d.tolist())}
+    pairs = Pairs(np.array(sorted(kept), np.int64), kept)
+    assert 0 < len(pairs.documents) < len(names)
+    return build_features(replace(corpus, pairs=pairs), replace(SETTINGS, clicked="on"))
+
+
+def test_unjudged_documents_are_no_negatives_and_get_the_median_bias(tmp_path: Path) -> None:
+    """Sampled among judged documents, no step touches the others; they end with the median bias."""
+    features = clicked_features(tmp_path)
+    judged = features.pairs.documents
+    others = np.setdiff1d(np.arange(features.documents), judged)
+    seen: list[np.ndarray] = []
+    plain = Features.fields_for_step
+
+    def record(self: Features, documents: np.ndarray, *more: Any) -> list[Rows]:
+        seen.append(documents)
+        return plain(self, documents, *more)
+
+    train = replace(TRAIN, sampled_from="judged", bias_rate=0.3, candidates=30)
+    learner = softmax.SoftmaxLearner(features, train, np.random.default_rng(1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Features, "fields_for_step", record)
+        list(learner.steps(0.0, 1.0))
+    assert np.isin(np.concatenate(seen), judged).all()
+    bias = learner.values.bias
+    assert len(np.unique(bias[judged])) > 1
+    np.testing.assert_array_equal(bias[others], np.median(bias[judged]))
+    everything = softmax.SoftmaxLearner(
+        features, replace(train, sampled_from="all"), np.random.default_rng(1)
+    )
+    list(everything.steps(0.0, 1.0))
+    assert everything.values.bias[others].max() < 0
+
+
+def test_a_cold_document_of_a_step_has_no_clicked_text_and_the_median_bias(tmp_path: Path) -> None:
+    features = clicked_features(tmp_path)
+    assert features.clicks is not None
+    documents, queries = features.pairs.documents[:6], features.pairs.queries[:1]
+    cold = np.array([True, False] * 3)
+    whole = features.fields_for_step(documents, queries)
+    found = features.fields_for_step(documents, queries, cold)
+    clicked = len(features.field_counts) - 1
+    for f, (one, other) in enumerate(zip(found, whole, strict=True)):
+        wanted = other.csr().toarray()
+        if f == clicked:
+            assert wanted[cold].any()
+            wanted[cold] = 0
+        np.testing.assert_array_equal(one.csr().toarray(), wanted)
+    # A step in which nearly every document is cold hardly moves a bias.
+    moved = []
+    for share in (0.0, 0.95):
+        state = state_of(features)
+        train = replace(TRAIN, bias_rate=RATE, cold_dropout=share)
+        before = state.parameters.bias.copy()
+        softmax._step(features, train, state, np.random.default_rng(0), queries, 0.0)
+        moved.append(np.count_nonzero(state.parameters.bias != before))
+    assert moved[1] < 0.3 * moved[0]

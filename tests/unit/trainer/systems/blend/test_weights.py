@@ -1,0 +1,111 @@
+"""The weights of a blend: average precision by brute force, planted optima, and the fallback."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fullrank.encoding import Float32
+from fullrank.measures import average_precision
+from trainer.evaluation.evaluate import Judgement
+from trainer.systems.blend.scores import PartScores
+from trainer.systems.blend.weights import Quality, Scored, choose
+from trainer.training.validation import Validation
+
+DOCUMENTS = 60
+
+
+def judged(rng: np.random.Generator, queries: int) -> Validation:
+    judgements = []
+    for query in range(queries):
+        rows = rng.permutation(DOCUMENTS)
+        relevant, excluded = np.sort(rows[: 1 + query % 3]), np.sort(rows[5 : 5 + query % 4])
+        ones = np.ones(len(relevant), np.int64)
+        judgements.append(Judgement(f"q{query}", relevant, ones, excluded))
+    return Validation("valid", np.arange(queries), judgements)
+
+
+def scores_of(rng: np.random.Generator, valid: Validation, strength: float) -> Float32:
+    """Random scores; relevant documents have ``strength`` more on average."""
+    found = rng.standard_normal((len(valid.judgements), DOCUMENTS)).astype(np.float32)
+    for line, judgement in zip(found, valid.judgements, strict=True):
+        line[judgement.relevant] += strength
+        line[judgement.excluded] = -np.inf
+    return found
+
+
+def scored(seed: int, strengths: list[float], queries: int = 150) -> Scored:
+    rng = np.random.default_rng(seed)
+    parts = []
+    for _ in range(2):
+        valid = judged(rng, queries)
+        parts.append(PartScores(valid, [scores_of(rng, valid, s) for s in strengths]))
+    return Scored(parts[0], parts[1], 0.3)
+
+
+def test_average_precision_equals_that_of_the_ranking() -> None:
+    part = scored(1, [1.0, 0.5]).warm
+    assert part is not None
+    weights = np.array([0.7, 0.3])
+    found = part.average_precision(weights)
+    for i, judgement in enumerate(part.judgements):
+        total = 0.7 * part.parts[0][i].astype(np.float64) + 0.3 * part.parts[1][i]
+        order = np.argsort(-total, kind="stable")[: DOCUMENTS - len(judgement.excluded)]
+        grades = np.isin(order, judgement.relevant).astype(np.int64)
+        assert found[i] == pytest.approx(average_precision(grades, len(judgement.relevant)))
+    assert part.measures(weights)["map"].mean == pytest.approx(found.mean())
+
+
+def test_equal_scores_rank_a_document_last() -> None:
+    valid = judged(np.random.default_rng(2), 9)
+    flat = PartScores(valid, [np.zeros((9, DOCUMENTS), np.float32)])
+    found = flat.average_precision(np.ones(1))
+    for value, judgement in zip(found, valid.judgements, strict=True):
+        count = len(judgement.relevant)
+        assert value == pytest.approx(np.mean(np.arange(1, count + 1) / DOCUMENTS))
+
+
+def test_two_parts_that_know_different_things_are_added() -> None:
+    found = scored(3, [1.5, 1.5])
+    weights = choose(found)
+    assert weights.sum() == pytest.approx(1)
+    assert (weights > 0.2).all()
+    value = found.quality(weights).value
+    assert value > found.quality(np.array([1.0, 0.0])).value
+    assert value > found.quality(np.array([0.0, 1.0])).value
+
+
+def test_a_part_of_noise_gets_little_weight() -> None:
+    weights = choose(scored(4, [2.0, 0.0]))
+    assert weights[1] < 0.2
+    other = choose(scored(5, [0.0, 2.0]))
+    assert other[0] < 0.2
+
+
+def test_the_first_part_serves_alone_unless_another_is_better_by_a_standard_error() -> None:
+    np.testing.assert_array_equal(choose(scored(6, [2.0, 0.0, 0.0], queries=25)), [1, 0, 0])
+    assert choose(scored(6, [0.0, 2.0, 0.0], queries=25))[1] > 0.5
+
+
+def test_scales_of_the_parts_do_not_matter() -> None:
+    plain = scored(7, [1.5, 1.0])
+    assert plain.warm is not None
+    assert plain.cold is not None
+    larger = Scored(
+        *(PartScores(p.valid, [p.parts[0] * 1000, p.parts[1]]) for p in (plain.warm, plain.cold)),
+        share=0.3,
+    )
+    found, wanted = choose(larger), choose(plain)
+    assert found[0] * 1000 / found[1] == pytest.approx(wanted[0] / wanted[1], rel=1e-3)
+
+
+def test_quality_weighs_cold_queries_by_their_share() -> None:
+    one = Quality(np.array([0.5, 0.7]), np.array([0.1, 0.3]), 0.25)
+    assert one.value == pytest.approx(0.75 * 0.6 + 0.25 * 0.2)
+    assert Quality(np.array([0.5, 0.7]), np.zeros(0), 0.25).value == pytest.approx(0.6)
+    assert Quality(np.zeros(0), np.array([0.1, 0.3]), 0.25).value == pytest.approx(0.2)
+    other = Quality(np.array([0.4, 0.4]), np.array([0.1, 0.1]), 0.25)
+    gain, error = one.gain(other)
+    assert gain == pytest.approx(one.value - other.value)
+    variances = 0.75**2 * np.var([0.1, 0.3]) / 2 + 0.25**2 * np.var([0.0, 0.2]) / 2
+    assert error == pytest.approx(variances**0.5)
