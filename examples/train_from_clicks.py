@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
     """Train in a folder and search for a word that no product contains."""
     write_click_log(folder / "clicks.csv")
     write_collection(folder / "clicks.csv", folder / "collection")
-    short = ["auto.seconds=5", "auto.trials=", "epochs=4", "dimension=16"]
+    short = ["auto.seconds=5"]
     result = train(
         folder / "collection", folder / "bundles", "shop", overrides=short, reporter=QUIET
     )

@@ -29,7 +29,7 @@ def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
     )
     for part in parts:
         require(
-            part.system != "mixed" and not part.auto.trials,
+            part.system not in ("mixed", "blend") and not part.auto.trials,
             f"mixed.recipes: {part.name} is a mix or a search itself",
         )
         require(

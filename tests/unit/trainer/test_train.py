@@ -22,6 +22,10 @@ from trainer.train import TrainResult, train
 from trainer.training.loop import Interrupted
 
 TINY = ("dimension=8", "epochs=6", "patience=6", "batch=32", "candidates=30", "rate=0.1")
+BLEND = (
+    "blend.recipes=bm25;word-translation expanded=50;clicked members=1 "
+    "dimension=8 epochs=3 batch=32 candidates=30 train.rate=0.1"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -107,10 +111,11 @@ def test_the_table_equals_an_evaluation_of_the_bundle(planted: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("trials", [("rate=0", "rate=0.1"), ("rate=0.1", "rate=0")])
-def test_auto_keeps_the_best_trial(trials: tuple[str, str], planted: Path, tmp_path: Path) -> None:
-    # At rate 0, clicked text alone already ranks the planted queries correctly.
-    settings = (*TINY, "clicked=off", "auto.seconds=100", f"trials={';'.join(trials)}")
-    result, lines = trained(planted, tmp_path, "auto", *settings)
+def test_a_search_keeps_the_best_trial(
+    trials: tuple[str, str], planted: Path, tmp_path: Path
+) -> None:
+    settings = (*TINY, "auto.seconds=100", f"trials={';'.join(trials)}")
+    result, lines = trained(planted, tmp_path, "fielded", *settings)
     found = {line["overrides"]: line["map"] for line in lines if line["event"] == "trial"}
     assert list(found) == list(trials)
     assert found["rate=0.1"] > found["rate=0"]
@@ -118,6 +123,23 @@ def test_auto_keeps_the_best_trial(trials: tuple[str, str], planted: Path, tmp_p
     assert card["recipe"]["train"]["rate"] == 0.1
     assert result.table[0].measures["map"].mean == pytest.approx(found["rate=0.1"], abs=1e-5)
     assert [trial["overrides"] for trial in card["training"]["trials"]] == list(trials)
+    assert not (tmp_path / ".training").exists()
+
+
+def test_the_default_writes_a_blend_with_a_warm_and_a_cold_table(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.training.holdout._FEWEST_QUERIES", 1)
+    result, lines = trained(planted, tmp_path, "auto", BLEND, "auto.seconds=60")
+    assert {(row.system, row.split) for row in result.table} == {
+        (system, split) for split in ("valid", "cold") for system in ("auto", "bm25", "tfidf")
+    }
+    bundle = open_bundle(result.path)
+    assert bundle.card["table"] == [row.as_dict() for row in result.table]
+    assert bundle.card["training"]["validation"] == bundle.card["table"]
+    assert sum(bundle.card["training"]["weights"].values()) == pytest.approx(1)
+    (chosen,) = (line for line in lines if line["event"] == "blend")
+    assert {name for name, weight in chosen.items() if weight} >= {"event"}
     assert not (tmp_path / ".training").exists()
 
 
@@ -132,7 +154,7 @@ def test_alpha_is_chosen_on_validation(planted: Path, tmp_path: Path) -> None:
 
 def test_training_works_without_a_validation_split(tmp_path: Path) -> None:
     folder = write_planted(tmp_path / "c", splits=["train"])
-    result, lines = trained(folder, tmp_path, "auto", *TINY, "trials=rate=0.1;rate=0")
+    result, lines = trained(folder, tmp_path, "fielded", *TINY, "trials=rate=0.1;rate=0")
     assert result.table == []
     assert result.recipe.train.rate == 0.1
     assert warnings_in(lines) == ["no split 'valid', so only the first trial is run"]

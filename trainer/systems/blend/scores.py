@@ -14,7 +14,7 @@ from trainer.evaluation.evaluate import DEPTH, Judgement
 from trainer.training.fitted import FittedModel
 from trainer.training.validation import Validation
 
-CELLS = 1 << 26  # scores of one part in memory: 256 MiB
+CELLS = 1 << 24  # scores of one part in memory: 64 MiB
 _BATCH = 128  # queries that are scored at once
 
 

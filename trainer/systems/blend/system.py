@@ -31,7 +31,7 @@ from trainer.training.result import ResultRow
 Fit = Callable[[TrainingContext, Recipe, TrainingRun], FittedModel]
 
 BASELINES = ("bm25", "tfidf")
-_TRIAL_SHARE = 0.35  # of the time limit, for the first fit of a part that learns in epochs
+_TRIAL_SHARE = 0.4  # of the time limit, for the first fits of the parts that learn in epochs
 
 
 def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
@@ -69,13 +69,15 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     context.corpus.pairs.require()
     parts = [part_of(text) for text in recipe.blend.recipes]
     if context.corpus.collection.documents_are_queries:
-        # A whole document as a query has so many words that their translations say nothing.
-        parts = [part for part in parts if part.system != "language"]
+        # A whole document as a query has so many words that their translations say nothing, and
+        # titles of linking documents as clicked text lower the quality, see docs/math.md.
+        parts = [p for p in parts if p.system != "language" and p.model.clicked != "on"]
     held = hold_out(context.corpus, recipe.train.valid_queries)
     trial_context = context.with_corpus(held.corpus)
     trials, spent = [], []
+    count = sum(map(_learns, parts))
     for i, part in enumerate(parts):
-        seconds = _TRIAL_SHARE * recipe.auto.seconds if _learns(part) else 0.0
+        seconds = _TRIAL_SHARE * recipe.auto.seconds / count if _learns(part) else 0.0
         part_run = _part_run(run, _limited(part, seconds, 1), f"trial-{i}")
         started = time.monotonic()
         trials.append(fit_part(trial_context, part_run.recipe, replace(part_run, valid=held.warm)))
@@ -89,10 +91,13 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     trial_context.clear_cache()
     used = np.flatnonzero(weights)
     finals = []
+    learning = [i for i in used.tolist() if _learns(parts[i])]
     for i in used.tolist():
         settled = trials[i].settled or parts[i]
-        left = recipe.auto.seconds - (time.monotonic() - began)
-        settled = _final(parts[i], settled, left if recipe.auto.seconds else 0.0, spent[i])
+        if i in learning:
+            left = recipe.auto.seconds - (time.monotonic() - began)
+            share = left / len(learning[learning.index(i) :])
+            settled = _final(parts[i], settled, share if recipe.auto.seconds else 0.0, spent[i])
         part_run = _part_run(run, settled, f"final-{i}")
         finals.append(fit_part(context, settled, replace(part_run, valid=None)))
     facts = {
@@ -120,8 +125,6 @@ def _limited(part: Recipe, seconds: float, members: int) -> Recipe:
 
 def _final(part: Recipe, settled: Recipe, left: float, trial_seconds: float) -> Recipe:
     """Return the recipe of the last fit: as many members as its time allows, by the time of the trial."""
-    if not _learns(part):
-        return settled
     members = part.train.members
     if left:
         members = max(1, min(members, int(left / max(trial_seconds, 1e-3))))

@@ -1,17 +1,27 @@
-"""Choose the weights of a blend on validation: every ratio of a coarse grid, then finer steps around the best."""
+"""Choose the weights of a blend on validation, one weight after another, from the best part alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
 from fullrank.measures import Float64
 from trainer.systems.blend.scores import PartScores
 
-_COARSE = (0.0, 0.1, 0.25, 0.5, 1.0)
-_FINE = (0.7, 1.0, 1.4)
+_RATIOS = (
+    0.0,
+    0.1,
+    0.2,
+    0.35,
+    0.5,
+    0.7,
+    1.0,
+    1.4,
+    2.0,
+    2.8,
+)  # of a part to the best one, in their spreads
+_ROUNDS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +105,19 @@ def choose(scored: Scored) -> Float64:
             tried[key] = scored.quality(np.array(key))
         return tried[key].value
 
-    coarse = [ratios for ratios in product(_COARSE, repeat=parts) if max(ratios) == 1.0]
-    best = max(coarse, key=measure)
-    fine = [
-        tuple(a * b for a, b in zip(best, steps, strict=True))
-        for steps in product(_FINE, repeat=parts)
-    ]
-    best = max([best, *fine], key=measure)
+    alone = [tuple(float(i == part) for i in range(parts)) for part in range(parts)]
+    best = max(alone, key=measure)
+    fixed = best.index(1.0)
+    for _ in range(_ROUNDS):
+        before = best
+        for part in range(parts):
+            if part != fixed:
+                best = max(
+                    [best, *((*best[:part], ratio, *best[part + 1 :]) for ratio in _RATIOS)],
+                    key=measure,
+                )
+        if best == before:
+            break
     weights = np.array(best) / spreads
     weights /= weights.sum()
     first = np.eye(parts)[0]

@@ -89,7 +89,7 @@ def test_the_score_of_a_row_does_not_depend_on_other_rows(latent: str) -> None:
     """Bit for bit, over more rows than one block, and for long queries."""
     found = model(latent)
     encoded = found.encode_documents(documents(1100))
-    scorer = found.scorer(encoded)
+    scorer = LanguageScorer(found, encoded)
     for text in ("", "w1", "w0 w0 w38 w39 unknown", " ".join([*WORDS, *WORDS[:7]])):
         query = found.encode_queries([text])
         everything = np.arange(len(encoded))
@@ -108,11 +108,11 @@ def test_the_score_of_a_row_does_not_depend_on_other_rows(latent: str) -> None:
 def test_an_empty_document_scores_by_its_topics_alone() -> None:
     for latent in ("none", "translation"):
         found = model(latent)
-        scorer = found.scorer(found.encode_documents([{}]))
+        scorer = LanguageScorer(found, found.encode_documents([{}]))
         dense, lexical = scorer.score(found.encode_queries(["w1 w2"]), np.array([0]))
         assert dense.tolist() == lexical.tolist() == [0.0]
     found = model("topics")
-    dense, lexical = found.scorer(found.encode_documents([{}])).score(
+    dense, lexical = LanguageScorer(found, found.encode_documents([{}])).score(
         found.encode_queries(["w1"]), np.array([0])
     )
     assert dense[0] > 0
@@ -127,7 +127,7 @@ def test_lambda_1_and_lambda_2_switch_the_parts_off() -> None:
         ({"lambda1": 1.0}, False, False),
     ):
         found = model("topics", **settings)
-        scorer = found.scorer(found.encode_documents(documents(20)))
+        scorer = LanguageScorer(found, found.encode_documents(documents(20)))
         dense, lexical = scorer.score(found.encode_queries(["w1 w2 w2"]), rows)
         assert (bool(dense.any()), bool(lexical.any())) == (learns, matches)
 
@@ -185,7 +185,7 @@ def test_expanded_documents_score_like_the_likelihood(latent: str) -> None:
     plain, stored = model(latent), model(latent, expanded=1000)
     corpus, queries = documents(30), texts(12, seed=5)
     encoded, expanded = plain.encode_documents(corpus), stored.encode_documents(corpus)
-    scorer = plain.scorer(encoded)
+    scorer = LanguageScorer(plain, encoded)
     assert scorer is not None
     assert stored.scorer(expanded) is None
     products = stored.encode_queries(queries).sparse.csr() @ expanded.sparse.csr().T

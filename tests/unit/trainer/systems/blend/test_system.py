@@ -18,6 +18,7 @@ from trainer.systems.registry import validate
 from trainer.train import Trainer
 
 QUIET = Reporter(quiet=True)
+FIELDED = "fielded sampled_from=judged dimension=4 epochs=2 batch=32 candidates=30"
 CLICKED = "clicked dimension=4 members=2 epochs=2 batch=32 candidates=30"
 TRANSLATION = "word-translation expanded=50 lambda1=0.3 lambda2=0.5"
 
@@ -91,10 +92,13 @@ def test_a_part_that_is_no_better_than_the_first_is_left_out(trainer: Trainer) -
     assert not isinstance(found.model, MixedModel)
 
 
-def test_word_translation_is_left_out_where_documents_are_the_queries(tmp_path: Path) -> None:
+def test_parts_for_short_queries_are_left_out_where_documents_are_the_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.systems.blend.system.choose", lambda _: np.array([0.5, 0.5]))
     trainer = trainer_of(write_planted_links(tmp_path / "links"), tmp_path)
-    found = trainer.search(blend("bm25", TRANSLATION, CLICKED)).fitted
-    assert "word-translation" not in found.facts["weights"]
+    found = trainer.search(blend("bm25", TRANSLATION, FIELDED, CLICKED)).fitted
+    assert list(found.facts["weights"]) == ["bm25", "fielded"]
 
 
 def test_a_blend_needs_judgements(tmp_path: Path) -> None:

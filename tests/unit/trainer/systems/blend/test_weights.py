@@ -91,11 +91,10 @@ def test_scales_of_the_parts_do_not_matter() -> None:
     plain = scored(7, [1.5, 1.0])
     assert plain.warm is not None
     assert plain.cold is not None
-    larger = Scored(
-        *(PartScores(p.valid, [p.parts[0] * 1000, p.parts[1]]) for p in (plain.warm, plain.cold)),
-        share=0.3,
+    warm, cold = (
+        PartScores(p.valid, [p.parts[0] * 1000, p.parts[1]]) for p in (plain.warm, plain.cold)
     )
-    found, wanted = choose(larger), choose(plain)
+    found, wanted = choose(Scored(warm, cold, 0.3)), choose(plain)
     assert found[0] * 1000 / found[1] == pytest.approx(wanted[0] / wanted[1], rel=1e-3)
 
 

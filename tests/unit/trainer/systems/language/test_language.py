@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
-from fullrank.models.language import LanguageModel
+from fullrank.models.language import LanguageModel, LanguageScorer
 from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.collection import read_collection
@@ -96,7 +96,7 @@ def test_mixed_scores_equal_the_scorers(tmp_path: Path) -> None:
     query, rows = fitted.encode(np.array([3])), np.arange(len(fitted.documents))
     grid = [(0.1, 0.0), (0.5, 0.5), (0.9, 1.0)]
     for line, weights in zip(mixed_scores(model, fitted.documents, query, grid), grid, strict=True):
-        scorer = with_weights(model, *weights).scorer(fitted.documents)
+        scorer = LanguageScorer(with_weights(model, *weights), fitted.documents)
         np.testing.assert_allclose(line, sum(scorer.score(query, rows)), rtol=1e-12, atol=1e-12)
 
 
