@@ -13,7 +13,7 @@ from trainer.features.corpus import Corpus, Pairs
 from trainer.training.validation import Validation, validation, validation_of
 
 SHARE = 0.1
-_FEWEST_QUERIES = 20  # fewer say nothing
+_FEWEST_QUERIES = 5  # fewer say nothing
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
     kept = {q: rows for q, rows in kept.items() if len(rows)}
     valid = validation(corpus, 0)
     if valid is not None:
-        warm = [j for j in valid.judgements if not held[j.relevant].any()]
+        warm = [w for j in valid.judgements if (w := _without(j, held)) is not None]
     else:
         asked = {q: rows for q, rows in kept.items() if is_held_out(corpus.query_ids[q])}
         warm = _judgements(corpus, asked, np.ones_like(held))
@@ -60,6 +60,19 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
         replace(corpus, pairs=pairs, cache={}),
         _validation(corpus, "valid", warm, limit),
         _validation(corpus, "cold", cold, limit),
+    )
+
+
+def _without(judgement: Judgement, held: npt.NDArray[np.bool_]) -> Judgement | None:
+    """Take the documents set aside out of a judgement and its candidates; None if no answer is left."""
+    aside = held[judgement.relevant]
+    if aside.all():
+        return None
+    return replace(
+        judgement,
+        relevant=judgement.relevant[~aside],
+        grades=judgement.grades[~aside],
+        excluded=np.union1d(judgement.excluded, judgement.relevant[aside]),
     )
 
 

@@ -12,6 +12,7 @@ from trainer.collection import read_collection
 from trainer.features.corpus import Corpus, count_collection
 from trainer.training import holdout
 from trainer.training.holdout import hold_out, is_held_out
+from trainer.training.validation import validation
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +65,15 @@ def test_known_answers_and_mates_are_no_candidates(corpus: Corpus) -> None:
 def test_warm_queries_ask_for_nothing_set_aside(corpus: Corpus) -> None:
     held, found = held_rows(corpus), hold_out(corpus, 0)
     assert found.warm is not None
+    valid = validation(corpus, 0)
+    assert valid is not None
+    whole = {judgement.query: judgement for judgement in valid.judgements}
+    assert len(found.warm.judgements) > 0
     for judgement in found.warm.judgements:
-        assert held.isdisjoint(judgement.relevant.tolist())
+        relevant, excluded = set(judgement.relevant.tolist()), set(judgement.excluded.tolist())
+        before = whole[judgement.query]
+        assert relevant == set(before.relevant.tolist()) - held
+        assert excluded == set(before.excluded.tolist()) | (set(before.relevant.tolist()) & held)
 
 
 def test_without_a_validation_split_a_tenth_of_the_queries_is_set_aside(tmp_path: Path) -> None:
