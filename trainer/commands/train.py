@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from fullrank.cli.arguments import CollectionPath, ExportedFrom, Json, Strict, resolve
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.errors import RecipeError
 from fullrank.progress import Reporter
 
 if TYPE_CHECKING:
@@ -33,6 +35,12 @@ def train(
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe."),
+    ] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Time limit of the training: 30s, 2m, 10m; the default takes 150s."
+        ),
     ] = None,
     init: Annotated[
         Path | None,
@@ -78,7 +86,11 @@ def train(
         out,
         name,
         recipe=recipe,
-        overrides=[*(set_ or []), *([] if init is None else [f"train.vectors={init}"])],
+        overrides=[
+            *(set_ or []),
+            *([] if time is None else time_limits(time)),
+            *([] if init is None else [f"train.vectors={init}"]),
+        ],
         seed=seed,
         threads=threads,
         resume=resume,
@@ -102,19 +114,39 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
+def time_limits(text: str) -> list[str]:
+    """Return the overrides of a time limit such as 30s, 2m or 1h: of a search, and of a fit without one.
+
+    Raises:
+        RecipeError: the text is no time above zero.
+
+    Example:
+        >>> time_limits("2m")
+        ['auto.seconds=120', 'train.seconds=120']
+    """
+    found = re.fullmatch(r"([0-9]{1,6})([smh]?)", text.strip())
+    if found is None or not int(found[1]):
+        raise RecipeError(f"--time {text!r} is no time; write 30s, 2m or 1h")
+    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600, "": 1}[found[2]]
+    return [f"auto.seconds={seconds}", f"train.seconds={seconds}"]
+
+
 def print_comparison(result: TrainResult) -> None:
     """Print the measures of the model and the baselines on the split that chose the model."""
     if not result.table:
         return
-    first = result.table[0]
-    title = f"{result.path.name} on {first.queries:,} queries of {first.split}"
-    table = Table(title=escape(title), title_style="")
+    counts = {row.split: row.queries for row in result.table}
+    splits = ", ".join(f"{count:,} queries of {split}" for split, count in counts.items())
+    table = Table(title=escape(f"{result.path.name} on {splits}"), title_style="")
     table.add_column("system")
+    table.add_column("split")
     for measure in COMPARED:
         table.add_column(measure, justify="right")
     for row in result.table:
         found = (row.measures[measure] for measure in COMPARED)
         table.add_row(
-            escape(row.system), *(f"{item.mean:.3f} ± {item.standard_error:.3f}" for item in found)
+            escape(row.system),
+            escape(row.split),
+            *(f"{item.mean:.3f} ± {item.standard_error:.3f}" for item in found),
         )
     Console().print(table)

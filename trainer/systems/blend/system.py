@@ -67,7 +67,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     """
     began = time.monotonic()
     context.corpus.pairs.require()
-    parts = [part_of(text) for text in recipe.blend.recipes]
+    parts = [_with_vectors(part_of(text), recipe) for text in recipe.blend.recipes]
     if context.corpus.collection.documents_are_queries:
         # A whole document as a query has so many words that their translations say nothing, and
         # titles of linking documents as clicked text lower the quality, see docs/math.md.
@@ -112,6 +112,13 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     documents = model.documents([final.documents for final in finals])
     encode = partial(_encode, model, finals)
     return FittedModel(model, documents, encode, facts, comparison=comparison)
+
+
+def _with_vectors(part: Recipe, recipe: Recipe) -> Recipe:
+    """Let a part that learns start at the word vectors that were given for the blend."""
+    if not recipe.train.vectors or not _learns(part):
+        return part
+    return replace(part, train=replace(part.train, vectors=recipe.train.vectors))
 
 
 def _learns(part: Recipe) -> bool:
