@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainer.train import TrainResult
 
 
-COMPARED = ("map", "mrr", "ndcg@10", "recall@100")
+COMPARED = ("map", "mrr", "ndcg@10")
 """Measures of the table that train prints; --json and the model card have all."""
 
 

@@ -93,6 +93,15 @@ def start(features: Features, train: TrainSettings, rng: np.random.Generator) ->
     return Parameters(U, V, D, bias, *towers)
 
 
+def level_biases(features: Features, parameters: Parameters) -> None:
+    """Give documents without a judgement the median bias of the judged ones, as documents added later get."""
+    judged = features.pairs.documents
+    level = np.median(parameters.bias[judged])
+    unjudged = np.ones(features.documents, np.bool_)
+    unjudged[judged] = False
+    parameters.bias[unjudged] = level
+
+
 def compile_model(features: Features, parameters: Parameters) -> LinearModel:
     """Make the model: trained rows are folded into words, diagonals into document weights."""
     model = features.model

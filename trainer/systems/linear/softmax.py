@@ -23,7 +23,7 @@ from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
-from trainer.systems.linear.parameters import Parameters
+from trainer.systems.linear.parameters import Parameters, level_biases
 from trainer.systems.linear.towers import Encoder, transpose
 from trainer.training.loop import Arrays
 
@@ -147,16 +147,7 @@ def epoch(
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
         yield len(queries), _step(features, train, state, rng, queries, factor)
         if train.sampled_from == "judged" and features.settings.bias:
-            _level_biases(features, state.parameters)
-
-
-def _level_biases(features: Features, parameters: Parameters) -> None:
-    """Give documents without a judgement the median bias of the judged ones."""
-    judged = features.pairs.documents
-    level = np.median(parameters.bias[judged])
-    unjudged = np.ones(features.documents, np.bool_)
-    unjudged[judged] = False
-    parameters.bias[unjudged] = level
+            level_biases(features, state.parameters)
 
 
 def _step(

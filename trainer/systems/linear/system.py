@@ -22,6 +22,7 @@ from trainer.systems.linear.parameters import (
     compile_model,
     encode_corpus,
     encode_judged,
+    level_biases,
     start,
 )
 from trainer.systems.linear.pretrained import start_rows
@@ -103,7 +104,11 @@ def _learn(
             facts[-1]["mixing"] = mix(learner, run.valid)
         found.append(learner.values)
     learned = facts[0] if len(facts) == 1 else {"members": facts}
-    return average(found), learned | started
+    parameters = average(found)
+    if recipe.train.sampled_from == "judged" and recipe.model.bias:
+        # The mean of the members' medians is not the median of their mean.
+        level_biases(features, parameters)
+    return parameters, learned | started
 
 
 def learner_of(

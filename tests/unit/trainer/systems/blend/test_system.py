@@ -108,6 +108,34 @@ def test_a_blend_needs_judgements(tmp_path: Path) -> None:
         trainer_of(folder, tmp_path).search(load_recipe("auto"))
 
 
+def test_a_cold_document_is_encoded_like_one_that_is_added_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document that nobody clicked ranks the same in the bundle and sent to the service afterwards."""
+    monkeypatch.setattr(
+        "trainer.systems.blend.system.choose", lambda _: np.array([0.1, 0.3, 0.2, 0.4])
+    )
+    folder = write_planted(tmp_path / "c")
+    for split in ("train", "valid"):
+        lines = (folder / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
+        pairs = [(query, document) for query, document, _ in (line.split("\t") for line in lines)]
+        write_qrels(folder / "qrels" / f"{split}.tsv", [p for p in pairs if p[1][:2] != "d0"])
+    trainer = trainer_of(folder, tmp_path)
+    found = trainer.search(blend("bm25", TRANSLATION, FIELDED, CLICKED)).fitted
+    documents = trainer.collection.documents
+    cold = np.array([i for i, document in enumerate(documents) if document.id.startswith("d0")])
+    assert len(cold) == 6
+    sources = trainer.corpus.sources
+    later = found.model.encode_documents([documents[i].texts(sources) for i in cold.tolist()])
+    stored = found.documents.take(cold)
+    np.testing.assert_allclose(later.dense, stored.dense, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        later.sparse.csr().toarray(), stored.sparse.csr().toarray(), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(later.bias, stored.bias, rtol=1e-5)
+    assert stored.bias.any()
+
+
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
