@@ -87,6 +87,14 @@ def test_the_first_part_serves_alone_unless_another_is_better_by_a_standard_erro
     assert choose(scored(6, [0.0, 2.0, 0.0], queries=25))[1] > 0.5
 
 
+def test_a_part_that_repeats_another_is_left_out() -> None:
+    plain = scored(8, [0.0, 1.5])
+    assert plain.warm is not None
+    assert plain.cold is not None
+    warm, cold = (PartScores(p.valid, [*p.parts, p.parts[1]]) for p in (plain.warm, plain.cold))
+    assert np.count_nonzero(choose(Scored(warm, cold, 0.3))[1:]) == 1
+
+
 def test_scales_of_the_parts_do_not_matter() -> None:
     plain = scored(7, [1.5, 1.0])
     assert plain.warm is not None
