@@ -73,8 +73,8 @@ class TranslationModel:
         """Encode queries: u and s of their translation."""
         counts = count_corpus([texts])
         translated = self.translate(counts.words, counts.columns[0])
-        phrases = self.model.sparse.phrases.rows(texts)
-        return self.model.encode_query_counts(translated.words, translated.columns[0], phrases)
+        sequences = self.model.sparse.sequences(texts)
+        return self.model.encode_query_counts(translated.words, translated.columns[0], sequences)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents as g does."""
@@ -88,7 +88,7 @@ class TranslationModel:
         """Split a query by word, each with its share of its translations; then the phrases."""
         counts = count_corpus([[text]])
         translated = self.translate(counts.words, counts.columns[0])
-        terms = self.model.count_terms(translated, self.model.sparse.phrases.rows([text]))
+        terms = self.model.count_terms(translated, self.model.sparse.sequences([text]))
         of_target, phrases = terms[: len(translated.words)], terms[len(translated.words) :]
         expected = translated.columns[0]
         total = np.zeros(len(of_target))

@@ -15,6 +15,9 @@ import numpy as np
 
 from fullrank.encoding import Rows
 
+# Longer queries are documents: they have enough words of their own, and more of them only add noise and time.
+MAX_WORDS = 64
+
 
 class Variants(Protocol):
     """Finds the variants of a word among known words."""
@@ -30,6 +33,18 @@ def variants_of(word: str, sources: Sequence[Variants]) -> Sequence[tuple[int, f
         if found:
             return found
     return ()
+
+
+def short_queries(counts: Rows) -> Rows:
+    """Empty the rows of queries of more than MAX_WORDS distinct words, which get no variants."""
+    sizes = np.diff(counts.indptr)
+    if (sizes <= MAX_WORDS).all():
+        return counts
+    is_short = np.repeat(sizes <= MAX_WORDS, sizes)
+    indptr = np.concatenate([[0], np.cumsum(np.where(sizes <= MAX_WORDS, sizes, 0))])
+    return Rows(
+        indptr.astype(np.int64), counts.indices[is_short], counts.values[is_short], counts.width
+    )
 
 
 def share_table(

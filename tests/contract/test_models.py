@@ -56,6 +56,7 @@ NASTY = [
     "decoyx decoyx decoy3 askoa tellia shard askoa",
     "日本語 decoy1 ภาษาไทย",
     "\x00 \ufffd 🙂 ‘decoy2’",
+    "Décoy1 tell0ä tell 0 a askedzero ask-0b decoy-1s",
 ]
 
 

@@ -35,7 +35,7 @@ class Features:
         words: the word of each column of the counts.
         field_counts: word counts per field, (documents, words); clicked text comes last.
         query_counts: word counts of queries, (queries, words).
-        query_phrases: phrases in queries, (queries, phrases).
+        query_sequences: joined words and phrases of queries, (queries, F).
         phrase_idf: float32 (phrases,).
         pairs: judged pairs of the training split.
         mates: int64 (queries,): the document that each query is or describes; -1 if it has none.
@@ -54,7 +54,7 @@ class Features:
     words: list[str]
     field_counts: list[Rows]
     query_counts: Rows
-    query_phrases: Rows
+    query_sequences: Rows
     phrase_idf: Float32
     pairs: Pairs
     mates: Int64
@@ -104,7 +104,8 @@ def build_features(
     fields = cut_fields(corpus, settings, queries, len(documents))
     query, document = dense_sides(corpus, settings, documents, trigrams)
     sparse, document_phrases = sparse_side(corpus, settings, documents, fields)
-    phrases = sparse.phrases.rows(corpus.query_texts(corpus.sources), processes=corpus.processes)
+    sequences = sparse.sequences(corpus.query_texts(corpus.sources), processes=corpus.processes)
+    phrases = sequences.columns(len(sparse.words), sparse.width)
     phrase_idf = bm25_idf(document_frequency(phrases), len(phrases))
     query_composition = composition(corpus, settings, list(query.words.words), reporter)
     document_composition = composition(corpus, settings, list(document.words.words), reporter)
@@ -126,13 +127,13 @@ def build_features(
         document_composition,
         xq,
         xd,
-        sparse.query(*asked, phrases),
+        sparse.query(*asked, sequences),
         _field_matrices(sparse, words, fields.counts, document_phrases, phrase_idf),
         document_phrases,
         words,
         fields.counts,
         queries,
-        phrases,
+        sequences,
         phrase_idf,
         corpus.pairs,
         corpus.mates,

@@ -13,7 +13,8 @@ from fullrank.encoding import Float32, Int64, Rows
 from fullrank.models.contract import field_text
 from fullrank.models.linear import DenseSide, SparseSide
 from fullrank.text.bigrams import is_bigram
-from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf
+from fullrank.text.compounds import count_compounds, parts_of
+from fullrank.text.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
 from fullrank.text.phrases import Phrases, phrase_of
 from fullrank.text.words import trigrams
 from trainer.features.corpus import Corpus, document_frequency, sum_counts
@@ -126,8 +127,22 @@ def sparse_side(
         k3=settings.k3,
         terms=settings.match_terms,
         mean_lengths=tuple(_mean_length(counts, words) for counts in fields.counts),
+        folded=settings.folded,
+        plurals=settings.plurals,
+        compounds=known_compounds(corpus, vocabulary) if settings.folded else [],
     )
     return side, phrases.own(titles)
+
+
+def known_compounds(corpus: Corpus, vocabulary: Vocabulary) -> list[str]:
+    """Return the compounds of the documents whose parts are all known, ascending."""
+    key = ("compounds", *corpus.sources)
+    if key not in corpus.cache:
+        columns = corpus.columns()[: len(corpus.sources)]
+        counts = count_corpus(columns, processes=corpus.processes, counter=count_compounds)
+        corpus.cache[key] = counts.words
+    known = vocabulary.index
+    return [c for c in corpus.cache[key] if all(part in known for part in parts_of(c))]
 
 
 def kept_words(df: Int64, settings: ModelSettings) -> Int64:

@@ -81,6 +81,11 @@ class ModelSettings:
     # lexical part: the training queries that led to a document are one more field of it;
     # "auto": if the documents are not the queries
     clicked: str = setting("off", choices=("on", "off", "auto"))
+    # lexical part: discount of a document's word that equals one of the query but for accents and other optional marks,
+    # the spelling of letters, or how its parts are joined; 0: no such match
+    folded: float = setting(0.0, high=1)
+    # lexical part: discount of one that equals it but for its number, by the rules of English; 0: no such match
+    plurals: float = setting(0.0, high=1)
     # lexical part: a document's whole title is a feature
     phrases: bool = setting(False)
     # discount of known words that replace an unknown word of a query, one typing error away; 0: no correction

@@ -74,7 +74,9 @@ class LinearModel:
             "buckets": self.sparse.words.buckets,
         }
         dense = {"query_terms": self.query.terms, "document_terms": self.document.terms}
-        # Written only if set, so that the settings of bundles from before the towers do not change.
+        # Written only if set, so that the settings of older bundles do not change.
+        if self.sparse.forms is not None:
+            sparse |= {"folded": self.sparse.folded, "plurals": self.sparse.plurals}
         if self.query.counted:
             dense["counted"] = True
         if self.query.tower.skip:
@@ -96,7 +98,7 @@ class LinearModel:
             return None
         sides = (self.query, self.sparse)
         known = [(side.words, side.idf[: len(side.words.words)]) for side in sides]
-        return Corrector(known, discount, self.sparse.variants)
+        return Corrector(known, discount, self.sparse.sources)
 
     def corrected(self, words: Sequence[str], counts: Rows) -> Corrected | None:
         """Correct the unknown words of counted queries; None if there is nothing to correct."""
@@ -121,15 +123,15 @@ class LinearModel:
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: u and s."""
         counts = self._count([texts])
-        phrases = self.sparse.phrases.rows(texts)
-        return self.encode_query_counts(counts.words, counts.columns[0], phrases)
+        sequences = self.sparse.sequences(texts)
+        return self.encode_query_counts(counts.words, counts.columns[0], sequences)
 
-    def encode_query_counts(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Encoded:
-        """Encode queries from their counts."""
-        return self._encode(self.corrected(words, counts), words, counts, phrases)
+    def encode_query_counts(self, words: Sequence[str], counts: Rows, sequences: Rows) -> Encoded:
+        """Encode queries from their counts and from what SparseSide.sequences returned."""
+        return self._encode(self.corrected(words, counts), words, counts, sequences)
 
     def _encode(
-        self, corrected: Corrected | None, words: Sequence[str], counts: Rows, phrases: Rows
+        self, corrected: Corrected | None, words: Sequence[str], counts: Rows, sequences: Rows
     ) -> Encoded:
         """Encode queries from their counts, or from the corrected ones."""
         of_dense = counts
@@ -138,7 +140,7 @@ class LinearModel:
         dense = None
         if self.n_dense:
             dense = self._scaled(self.query.embed(words, [of_dense], [1.0]))
-        return Encoded.from_rows(self.sparse.query(words, counts, phrases), dense)
+        return Encoded.from_rows(self.sparse.query(words, counts, sequences), dense)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: v, t and the default bias."""
@@ -167,17 +169,18 @@ class LinearModel:
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query: each word with its share of u and its sparse weight; then the phrases."""
-        return self.count_terms(self._count([[text]]), self.sparse.phrases.rows([text]))
+        return self.count_terms(self._count([[text]]), self.sparse.sequences([text]))
 
-    def count_terms(self, counts: Counts, phrases: Rows) -> list[TermShare]:
+    def count_terms(self, counts: Counts, sequences: Rows) -> list[TermShare]:
         """Split a query that is already counted."""
         [typed] = counts.columns
         corrected = self.corrected(counts.words, typed)
-        encoded = self._encode(corrected, counts.words, typed, phrases)
+        encoded = self._encode(corrected, counts.words, typed, sequences)
+        side, scaled = self.sparse, self._scaled
         if corrected is None:
-            return terms(self.query, self.sparse, self._scaled, counts, typed, encoded)
+            return terms(self.query, side, scaled, counts, typed, sequences, encoded)
         known = Counts(corrected.words, [corrected.lexical])
-        found = terms(self.query, self.sparse, self._scaled, known, corrected.dense, encoded)
+        found = terms(self.query, side, scaled, known, corrected.dense, sequences, encoded)
         return split_terms(found, counts, corrected)
 
     def _scaled(self, dense: Float32) -> Float32:
@@ -206,6 +209,8 @@ class LinearModel:
             "sparse.words": self.sparse.words.words,
             "phrases": self.sparse.phrases.phrases,
         }
+        if self.sparse.forms is not None:
+            strings["compounds"] = self.sparse.compounds
         for name, side in (("query", self.query), ("document", self.document)):
             arrays[f"{name}.idf"] = side.idf
             arrays[f"{name}.table"] = side.table
@@ -252,6 +257,7 @@ class LinearModel:
             sparse.pop("scheme"),
             k3=np.inf if k3 is None else k3,
             mean_lengths=tuple(sparse.pop("mean_lengths")),
+            compounds=list(parts.strings.get("compounds", [])),
             **sparse,
         )
         _check(side_s.idf, len(words), "sparse.idf")

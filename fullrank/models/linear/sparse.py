@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Rows
-from fullrank.text.features import Vocabulary, bm25, saturate, tfidf
+from fullrank.text.features import Vocabulary, bm25, count_corpus, saturate, tfidf
+from fullrank.text.forms import Forms
 from fullrank.text.phrases import Phrases
-from fullrank.text.variants import Variants, share_table, spread
+from fullrank.text.variants import Variants, share_table, short_queries, spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +27,10 @@ class SparseSide:
         P: float32 (phrases,), their weights: idf times diagonal.
         scheme: "bm25", "tfidf" or "none".
         terms: The number of words to keep of a query, those of the largest weight times idf; 0 keeps all.
-        variants: Sources of the known words that a query's word may stand for, the first one first.
+        folded: Discount of a word of the documents that equals one of the query after folding; 0: no such match.
+        plurals: Discount of one that equals it in the singular; 0: no such match.
+        compounds: Those of the documents, each in parts; only read if folded is above 0.
+        variants: More sources of the known words that a query's word may stand for, the first one first.
     """
 
     words: Vocabulary
@@ -39,6 +44,9 @@ class SparseSide:
     k3: float = 1.0
     terms: int = 0
     mean_lengths: tuple[float, ...] = ()
+    folded: float = 0.0
+    plurals: float = 0.0
+    compounds: Sequence[str] = ()
     variants: Sequence[Variants] = ()
 
     @property
@@ -46,23 +54,54 @@ class SparseSide:
         """F, the number of sparse features."""
         return len(self.words) + len(self.phrases)
 
-    def query(self, words: Sequence[str], counts: Rows, phrases: Rows) -> Rows:
-        """Compute s of queries from counts over `words` and counts of the known phrases."""
+    @cached_property
+    def forms(self) -> Forms | None:
+        """Other forms of words; None if the model does not fold."""
+        if self.scheme == "none" or not (self.folded or self.plurals):
+            return None
+        # The idf is in the documents' weights; under tf-idf it is in the queries' too.
+        strength = self.idf if self.scheme == "bm25" else np.square(self.idf)
+        return Forms(self.words, strength, self.folded, self.plurals, self.compounds)
+
+    @cached_property
+    def sources(self) -> Sequence[Variants]:
+        """All sources of variants."""
+        return self.variants if self.forms is None else (self.forms, *self.variants)
+
+    def sequences(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
+        """Return what the order of the words of queries adds, (B, F): joined words, then counts of known phrases."""
+        phrases = self.phrases.rows(texts, processes=processes)
+        joined = Rows.empty(len(texts), len(self.words))
+        if self.forms is not None:
+            counts = count_corpus([texts], counter=self.forms.count)
+            [column] = counts.columns
+            shares = share_table(counts.words, column, [self.forms], len(self.words))
+            if shares is not None:
+                joined = spread(column, shares)
+        return Rows.hstack(joined, phrases)
+
+    def query(self, words: Sequence[str], counts: Rows, sequences: Rows) -> Rows:
+        """Compute s of queries from counts over `words` and what `sequences` returned."""
         target = self.words.rows(words)
         found = counts.remap_columns(target, len(self.words))
         if self.scheme == "none":
-            return Rows.empty(len(found), found.width + phrases.width)
-        shares = share_table(words, counts, self.variants, len(self.words))
+            return Rows.empty(len(found), self.width)
+        joined = sequences.columns(0, len(self.words))
+        phrases = sequences.columns(len(self.words), self.width)
+        asked = short_queries(counts) if self.sources else counts
+        shares = share_table(words, asked, self.sources, len(self.words))
+        added = [joined] if len(joined.indices) else []
         if self.scheme == "bm25":
             rows = self._top(saturate(found, self.k3))
             if shares is not None:
                 # A variant gets its share of the weight that the word itself has, or would have.
-                weights = self._kept(saturate(counts, self.k3), target, rows)
-                rows = Rows.add([rows, spread(weights, shares)])
+                weights = self._kept(saturate(asked, self.k3), target, rows)
+                added.append(spread(weights, shares))
+            rows = Rows.add([rows, *added])
         else:
             if shares is not None:
-                found = Rows.add([found, spread(counts, shares)])
-            rows = self._top(tfidf(found, self.idf))
+                added.append(spread(asked, shares))
+            rows = self._top(tfidf(Rows.add([found, *added]), self.idf))
         return Rows.hstack(rows, saturate(phrases, self.k3))
 
     def _top(self, rows: Rows) -> Rows:

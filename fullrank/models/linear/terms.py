@@ -11,7 +11,7 @@ from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.sparse import SparseSide
 from fullrank.scoring import TermShare
 from fullrank.text.features import Counts
-from fullrank.text.variants import variants_of
+from fullrank.text.variants import MAX_WORDS, variants_of
 
 Finish = Callable[[Float32], Float32]
 
@@ -22,6 +22,7 @@ def terms(
     finish: Finish,
     counts: Counts,
     dense_counts: Rows,
+    sequences: Rows,
     encoded: Encoded,
 ) -> list[TermShare]:
     """Return each word with its share of u and its sparse weight; then the phrases.
@@ -32,6 +33,7 @@ def terms(
         finish: Scales rows of the dense side as the model does.
         counts: Of one text.
         dense_counts: Of the same words, for the dense side.
+        sequences: What SparseSide.sequences returned for it.
         encoded: That text, encoded.
     """
     weight = dict(zip(encoded.sparse.indices.tolist(), encoded.sparse.values.tolist(), strict=True))
@@ -39,10 +41,11 @@ def terms(
     shares = np.zeros((len(counts.words), width), np.float32)
     if width:
         shares = _shares(dense, finish, counts.words, dense_counts, encoded.dense[0])
+    nothing = np.zeros(width, np.float32)
+    share_of = dict(zip(counts.words, shares, strict=True))
     found = []
-    for word, share, features in zip(
-        counts.words, shares, _features(sparse, counts, weight), strict=True
-    ):
+    for word, features in _features(sparse, counts, sequences, weight).items():
+        share = share_of.get(word, nothing)
         match features:
             case []:
                 found.append(TermShare(word, share, -1, 0.0))
@@ -50,13 +53,9 @@ def terms(
                 found.append(TermShare(word, share, feature, own))
             case _:
                 places, weights = zip(*features, strict=True)
-                found.append(
-                    TermShare(
-                        word, share, np.array(places, np.int32), np.array(weights, np.float32)
-                    )
-                )
+                parts = np.array(weights, np.float32)
+                found.append(TermShare(word, share, np.array(places, np.int32), parts))
     first = len(sparse.words)
-    nothing = np.zeros(width, np.float32)
     for feature in sorted(f for f in weight if f >= first):
         phrase = sparse.phrases.phrases[feature - first]
         found.append(TermShare(f"“{phrase}”", nothing, feature, weight[feature]))
@@ -64,31 +63,35 @@ def terms(
 
 
 def _features(
-    sparse: SparseSide, counts: Counts, weight: Mapping[int, float]
-) -> list[list[tuple[int, float]]]:
+    sparse: SparseSide, counts: Counts, sequences: Rows, weight: Mapping[int, float]
+) -> dict[str, list[tuple[int, float]]]:
     """Return (feature, weight) of each word: its own feature and those of its variants, ascending.
 
-    Words that have a feature in common, a bucket or a variant, share its weight in proportion to their counts there.
+    Words that have a feature in common, a bucket or a variant, share its weight in proportion to their counts there. A
+    word that the query has in parts comes after the words of the query.
     """
     [column] = counts.columns
-    tf_of = dict(zip(column.indices.tolist(), column.values.tolist(), strict=True))
-    amounts: list[dict[int, float]] = []
-    total: dict[int, float] = {}
-    for i, word in enumerate(counts.words):
-        amount = {row: tf_of.get(i, 0.0) * s for row, s in variants_of(word, sparse.variants)}
+    sources = sparse.sources if len(column.indices) <= MAX_WORDS else ()
+    amounts: dict[str, dict[int, float]] = {word: {} for word in counts.words}
+    for i, tf in zip(column.indices.tolist(), column.values.tolist(), strict=True):
+        word = counts.words[i]
         row = sparse.words.row(word)
         if row >= 0:
-            amount[row] = tf_of.get(i, 0.0)
+            amounts[word][row] = tf
+        for variant, share in variants_of(word, sources):
+            amounts[word][variant] = amounts[word].get(variant, 0.0) + tf * share
+    for row, share in zip(*(part.tolist() for part in sequences.row(0)), strict=True):
+        if row < len(sparse.words):
+            amount = amounts.setdefault(sparse.words.words[row], {})
+            amount[row] = amount.get(row, 0.0) + share
+    total: dict[int, float] = {}
+    for amount in amounts.values():
         for feature, value in amount.items():
             total[feature] = total.get(feature, 0.0) + value
-        amounts.append(amount)
-    return [
-        [
-            (f, weight.get(f, 0.0) * amount[f] / total[f] if amount[f] else 0.0)
-            for f in sorted(amount)
-        ]
-        for amount in amounts
-    ]
+    return {
+        word: [(f, weight.get(f, 0.0) * amount[f] / total[f]) for f in sorted(amount)]
+        for word, amount in amounts.items()
+    }
 
 
 def _shares(

@@ -20,6 +20,8 @@ import numpy.typing as npt
 from fullrank.encoding import Encoded
 from fullrank.models.contract import Parts
 from fullrank.models.linear.corrections import KEPT, MAX_WORDS
+from fullrank.text.compounds import split_digits
+from fullrank.text.folding import fold, singular, spellings
 from fullrank.text.words import trigrams as trigrams_of
 from fullrank.text.words import words
 from tests.contract.twins.spelling import corrected
@@ -184,7 +186,12 @@ class Twin:
             known = self.strings[f"{name}.words"]
             idf = self.arrays[f"{name}.idf"][: len(known)]
             frequencies |= dict(zip(known, np.exp(idf.max(initial=0) - idf).tolist(), strict=True))
-        return corrected(occurring, frequencies, discount, kept)
+        # A word that has another form among known words is no typing error.
+        forms = {word: n for word, n in occurring.items() if self.forms(word)}
+        rest = {word: n for word, n in occurring.items() if word not in forms}
+        found = Counter(corrected(rest, frequencies, discount, kept))
+        found.update(forms)
+        return found
 
     def _tfidf(self, counts: Mapping[int, float]) -> dict[int, float]:
         idf = self.arrays["sparse.idf"]
@@ -195,8 +202,12 @@ class Twin:
     def query_weights(self, text: str) -> dict[int, float]:
         """s over words."""
         sparse, size = self.config["sparse"], len(self._phi_counts(text))
-        counts = self.counts(self.corrected(Counter(words(text)), size, 1.0))
+        typed = self.corrected(Counter(words(text)), size, 1.0)
+        counts, asked = self.counts(typed), typed if len(typed) <= 64 else {}
         if sparse["scheme"] == "tfidf":
+            for word, n in asked.items():
+                _add(counts, self.forms(word), n)
+            _add(counts, self.joined(text), 1.0)
             weights = self._tfidf(counts)
         else:
             weights = {w: self._saturated(n) for w, n in counts.items()}
@@ -205,7 +216,56 @@ class Twin:
             strength = {w: (-float(np.float32(x * idf[w])), w) for w, x in weights.items()}
             kept = sorted(weights, key=strength.__getitem__)[: sparse["terms"]]
             weights = {w: weights[w] for w in kept}
+        if sparse["scheme"] != "tfidf":
+            kept_features = set(weights)
+            for word, n in asked.items():
+                if self.feature(word) is None or self.feature(word) in kept_features:
+                    _add(weights, self.forms(word), self._saturated(n))
+            _add(weights, self.joined(text), 1.0)
         return weights
+
+    def forms(self, word: str, parts: Sequence[str] = ()) -> dict[int, float]:
+        """The other forms of a word, or of parts that are joined to it, and their shares, by a look at every word."""
+        sparse = self.config["sparse"]
+        folded, plurals = sparse.get("folded", 0.0), sparse.get("plurals", 0.0)
+        strength = self.arrays["sparse.idf"] ** (2 if sparse["scheme"] == "tfidf" else 1)
+        place, number = self.place["sparse.words"], singular(fold(word))
+        names: list[tuple[str, ...]] = [(other,) for other in place]
+        if not parts:
+            names += [tuple(c.split(" ")) for c in self.strings.get("compounds", [])]
+        discount: dict[tuple[int, ...], float] = {}
+        for name in names:
+            keys = spellings(name[0]) if len(name) == 1 else (fold("".join(name)),)
+            rows = tuple(place[part] for part in name)
+            if folded and set(keys) & set(spellings(word)):
+                discount[rows] = folded
+            elif plurals and (number in keys or singular(keys[0]) == number):
+                discount[rows] = plurals
+        split = tuple(place.get(part, -1) for part in split_digits(word))
+        if folded and not parts and split and min(split) >= 0:
+            discount.setdefault(split, folded)
+        own = place.get(word, -1) if not parts else -1
+        discount.pop((own,), None)
+        total = {rows: sum(strength[row] for row in rows) for rows in discount}
+        sources = [place.get(part, -1) for part in parts or [word]]
+        limit = min(total.values(), default=0.0)
+        if min(sources) >= 0:
+            limit = sum(strength[row] for row in sources)
+        found: dict[int, float] = {}
+        for rows in sorted(total, key=lambda rows: (-discount[rows], total[rows], rows))[:8]:
+            for row in set(rows) - {own}:
+                share = discount[rows] * min(1.0, limit / total[rows])
+                found[row] = max(found.get(row, 0.0), share)
+        return found
+
+    def joined(self, text: str) -> dict[int, float]:
+        """Words of the documents that a query has in two to four parts."""
+        sequence, found = words(text), dict[int, float]()
+        for size in (2, 3, 4) if len(sequence) <= 64 else ():
+            for k in range(len(sequence) - size + 1):
+                parts = sequence[k : k + size]
+                _add(found, self.forms("".join(parts), parts), 1.0)
+        return found
 
     def _saturated(self, tf: float) -> float:
         k3 = self.config["sparse"]["k3"]
@@ -276,6 +336,11 @@ class TransductiveTwin(Twin):
             norm = np.linalg.norm(u, axis=1, keepdims=True)
             u = u / np.where(norm == 0, 1, norm)
         return np.asarray(u @ self.items.T)
+
+
+def _add(weights: dict[int, float], shares: Mapping[int, float], weight: float) -> None:
+    for feature, share in shares.items():
+        weights[feature] = weights.get(feature, 0.0) + weight * share
 
 
 def _dense(rows: Sequence[Mapping[int, float]], width: int) -> Float64:

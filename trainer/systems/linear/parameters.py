@@ -134,5 +134,5 @@ def encode_corpus(features: Features, model: LinearModel, parameters: Parameters
 def encode_judged(features: Features, model: LinearModel, rows: np.ndarray) -> Encoded:
     """Encode queries of the collection, given by row, by the model."""
     return model.encode_query_counts(
-        features.words, features.query_counts.take(rows), features.query_phrases.take(rows)
+        features.words, features.query_counts.take(rows), features.query_sequences.take(rows)
     )

@@ -87,3 +87,15 @@ def test_shares_of_words_add_up_to_the_weights_of_the_query(text: str) -> None:
         assert features.tolist() == sorted(features.tolist())
         total[features[features >= 0]] += parts[features >= 0]
     np.testing.assert_allclose(total, weights(found.encode_queries([text]))[0], rtol=1e-6)
+
+
+def test_a_query_of_many_words_has_no_variants() -> None:
+    found = model(variants=[A_IS_B])
+    filler = " ".join(f"f{i}" for i in range(63))
+    assert weights(found.encode_queries([f"a {filler}", f"a {filler} g", "a"])) == [
+        [1, 0.5, 0, 0],
+        [1, 0, 0, 0],
+        [1, 0.5, 0, 0],
+    ]
+    terms = {term.term: term.feature for term in found.query_terms(f"a {filler} g")}
+    assert terms["a"] == 0

@@ -181,7 +181,8 @@ def test_matrices_have_matching_shapes(fields: str, corpus: Corpus) -> None:
     # Each document has its own title once; the empty title is no phrase.
     assert np.diff(features.document_phrases.indptr).tolist() == [1, 1, 0, 1, 1, 1]
     # "rename copy files" contains the phrase "copy files".
-    assert features.query_phrases.csr().toarray().tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
+    phrases = features.query_sequences.columns(len(features.model.sparse.words), features.s.width)
+    assert phrases.csr().toarray().tolist() == [[0] * 4, [1, 0, 0, 0], [0] * 4]
 
 
 def test_counting_does_not_depend_on_processes(folder: Path) -> None:

@@ -1,0 +1,67 @@
+"""Compounds: words that some writers join and others part, wi-fi and wifi, 500 ml and 500ml.
+
+The segmentation parts words at every character that is no letter or digit, so a compound is written as its parts and
+spaces, like a 2-gram.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import pairwise
+
+from fullrank.text.words import words
+
+MAX_PARTS = 4
+_MAX_LETTERS = 40
+
+# What joins the parts: hyphens, apostrophes, full stops, low lines, middle dots, ampersands, quotation marks (Hebrew
+# acronyms), soft hyphens and non-joiners (Persian).
+_JOINS = "-\u2010\u2011'\u2019._\u00b7&\"\u05f4\u00ad\u200c\u200d"
+_JOIN = re.compile(f"[{_JOINS}]")
+_CHAIN = re.compile(rf"[^\W_]+(?:[{_JOINS}][^\W_]+)+")
+# The genitive is no compound: reader's.
+_GENITIVE = re.compile("['\u2019]s$")
+# Separators become spaces; letters, digits, joins and all characters beyond ASCII stay.
+_SPACED = bytes(c if c > 127 or chr(c).isalnum() or _JOIN.match(chr(c)) else 32 for c in range(256))
+_ALTERNATION = re.compile(r"[0-9]+|[^\W\d_]+")
+
+
+def parts_of(compound: str) -> list[str]:
+    """Return the parts of a compound."""
+    return compound.split(" ")
+
+
+def count_compounds(text: str) -> dict[str, int]:
+    """Count the compounds of a text that are joined by a character: whole ones and their neighbouring parts.
+
+    Example:
+        >>> count_compounds("A wi-fi-only e-book")
+        {'wi fi': 1, 'fi only': 1, 'wi fi only': 1, 'e book': 1}
+    """
+    raw = text.encode("utf-8", "surrogatepass").translate(_SPACED)
+    tokens = Counter(raw.decode("utf-8", "surrogatepass").split())
+    counts: dict[str, int] = {}
+    for token, count in tokens.items():
+        if _JOIN.search(token, 1):
+            for chain in _CHAIN.findall(token):
+                for compound in _in_chain(chain):
+                    counts[compound] = counts.get(compound, 0) + count
+    return counts
+
+
+def _in_chain(chain: str) -> list[str]:
+    parts = words(_GENITIVE.sub("", chain))
+    found = [" ".join(pair) for pair in pairwise(parts)]
+    if 2 < len(parts) <= MAX_PARTS:
+        found.append(" ".join(parts))
+    # Digits with digits are dates and versions.
+    return [c for c in found if len(c) <= _MAX_LETTERS and not c.replace(" ", "").isdigit()]
+
+
+def split_digits(word: str) -> list[str]:
+    """Split a word between digits and letters: 500ml into 500, ml; [] if it has no such place or many."""
+    if word.isalpha() or word.isdigit():
+        return []
+    parts = _ALTERNATION.findall(word)
+    return parts if 2 <= len(parts) <= 3 and sum(map(len, parts)) == len(word) else []

@@ -1,0 +1,62 @@
+"""Compounds of texts."""
+
+from __future__ import annotations
+
+import pytest
+
+from fullrank.text.compounds import count_compounds, parts_of, split_digits
+from fullrank.text.words import words
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Wi-Fi, WI-FI and wi-fi", {"wi fi": 3}),
+        ("a T-shirt", {"t shirt": 1}),
+        ("rock'n'roll", {"rock n": 1, "n roll": 1, "rock n roll": 1}),
+        ("don’t can't", {"don t": 1, "can t": 1}),
+        ("read_line", {"read line": 1}),
+        ("Node.js", {"node js": 1}),
+        ("AT&T", {"at t": 1}),
+        ("UTF-8", {"utf 8": 1}),
+        ('צה"ל', {"צה ל": 1}),
+        ("می‌خواهم", {"می خواهم": 1}),
+        ("Wörter­buch", {"wörter buch": 1}),
+        ("col·legi", {"col legi": 1}),
+        ("м'ята", {"м ята": 1}),
+        ("a-b-c-d-e", {"a b": 1, "b c": 1, "c d": 1, "d e": 1}),
+        ("the reader's well-known book", {"well known": 1}),
+        ("2026-11-22 3.11", {}),
+        ("- -- a - b 'quoted' end. Next", {}),
+        ("(wi-fi)-", {"wi fi": 1}),
+        ("", {}),
+    ],
+)
+def test_words_joined_by_a_character_are_compounds(text: str, wanted: dict[str, int]) -> None:
+    assert count_compounds(text) == wanted
+
+
+def test_the_parts_of_a_compound_are_words_of_the_text() -> None:
+    text = "The wi-fi router's e-mail, rock'n'roll: don't U.S.A. Wörter­buch x-1-2"
+    known = set(words(text))
+    found = count_compounds(text)
+    assert found
+    assert all(set(parts_of(compound)) <= known for compound in found)
+
+
+@pytest.mark.parametrize(
+    ("word", "parts"),
+    [
+        ("500ml", ["500", "ml"]),
+        ("mp3", ["mp", "3"]),
+        ("covid19", ["covid", "19"]),
+        ("a1b", ["a", "1", "b"]),
+        ("2кг", ["2", "кг"]),
+        ("a1b2", []),
+        ("500", []),
+        ("ml", []),
+        ("", []),
+    ],
+)
+def test_a_word_is_split_between_digits_and_letters(word: str, parts: list[str]) -> None:
+    assert split_digits(word) == parts
