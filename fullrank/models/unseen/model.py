@@ -11,6 +11,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.models.contract import Model, Parts, field_text
+from fullrank.models.unseen.keys import Keys
 from fullrank.models.unseen.rules import Rule, rule_of
 from fullrank.models.unseen.terms import features_of, with_feature, within
 from fullrank.scoring import TermShare, WordScore
@@ -52,6 +53,8 @@ class OpenModel:
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: u and [s | s′]."""
         encoded = self.model.encode_queries(texts)
+        if self._keys is not None:
+            return _with_unseen(encoded, self._keys.queries(texts))
         if not any(map(self._unseen, texts)):
             return replace(encoded, sparse=replace(encoded.sparse, width=self.n_sparse))
         [counts] = self._count([texts])
@@ -60,7 +63,10 @@ class OpenModel:
     def encode_documents(self, documents: Sequence[Mapping[str, Any]]) -> Encoded:
         """Encode documents: v, [t | t′] and the default bias."""
         columns = [[field_text(d, sources) for d in documents] for sources in self.rule.columns]
-        found = self._buckets(self.rule.document(self._count(columns)))
+        if self._keys is not None:
+            found = self._keys.documents(columns)
+        else:
+            found = self._buckets(self.rule.document(self._count(columns)))
         return _with_unseen(self.model.encode_documents(documents), found)
 
     def _count(self, columns: Sequence[Sequence[str]]) -> list[Rows]:
@@ -68,6 +74,13 @@ class OpenModel:
         counts, words = count_corpus(columns), self._vocabulary
         target, width = words.rows(counts.words), len(self.rule.words) + self.rows
         return [column.remap_columns(target, width) for column in counts.columns]
+
+    @cached_property
+    def _keys(self) -> Keys | None:
+        """The keys of unknown words; None for a model that does not fold, or knows every word."""
+        if self.rule.forms is None or self.rule.words.buckets:
+            return None
+        return Keys(self.rule, self.rule.forms, self._vocabulary, self.rows)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
@@ -95,6 +108,14 @@ class OpenModel:
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query as the model does, and add its bucket to each unknown word."""
         terms = {term.term: term for term in self.model.query_terms(text)}
+        nothing = np.zeros(self.n_dense, np.float32)
+        if self._keys is not None:
+            for word, features in self._keys.terms(text).items():
+                term = terms.get(word, TermShare(word, nothing, -1, 0.0))
+                for bucket, weight in sorted(features.items()):
+                    term = with_feature(term, self.model.n_sparse + bucket, weight)
+                terms[word] = term
+            return list(terms.values())
         unseen = self._unseen(text)
         if unseen:
             [counts] = self._count([[text]])
@@ -104,7 +125,6 @@ class OpenModel:
             totals: dict[int, int] = {}
             for word, tf in unseen.items():
                 totals[self.row(word)] = totals.get(self.row(word), 0) + tf
-            nothing = np.zeros(self.n_dense, np.float32)
             for word, tf in unseen.items():
                 row = self.row(word)
                 term = terms.get(word, TermShare(word, nothing, -1, 0.0))

@@ -21,6 +21,7 @@ from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.translation import TranslationModel
 from fullrank.text.features import Vocabulary, bm25, saturate, tfidf
+from fullrank.text.forms import Forms
 
 
 class Rule(Protocol):
@@ -36,6 +37,14 @@ class Rule(Protocol):
     @property
     def columns(self) -> Sequence[Sequence[str]]:
         """The source fields of each column of a document's texts."""
+
+    @property
+    def forms(self) -> Forms | None:
+        """Other forms of the known words; None for a model that does not fold."""
+
+    @property
+    def idf(self) -> Float32:
+        """float32 (W,), read only where there are forms."""
 
     def query(self, counts: Rows) -> Rows:
         """Weigh queries."""
@@ -84,6 +93,7 @@ def _linear(model: LinearModel) -> Rule:
         side.b,
         side.k3,
         side.mean_lengths,
+        side.forms,
     )
 
 
@@ -107,6 +117,7 @@ class LexicalRule:
         columns: The source fields of each column.
         diagonal: Of each column, for a word without a trained weight.
         scheme: "bm25" or "tfidf".
+        forms: Of the known words, if the model folds.
     """
 
     words: Vocabulary
@@ -118,6 +129,7 @@ class LexicalRule:
     b: float = 0.75
     k3: float = 1.0
     mean_lengths: Sequence[float] = ()
+    forms: Forms | None = None
 
     @cached_property
     def _idf(self) -> Float32:
@@ -153,6 +165,11 @@ class LikelihoodRule:
     """Unknown words of a language model: log(1 + c λ₂ P_ml / P_C) as in its scorer, with P_C of the rarest word."""
 
     model: LanguageModel
+    forms: None = None
+
+    @property
+    def idf(self) -> Float32:
+        return -np.log(self.model.background)
 
     @property
     def words(self) -> Vocabulary:
@@ -188,6 +205,14 @@ class ScaledRule:
 
     rule: Rule
     weight: float
+
+    @property
+    def forms(self) -> Forms | None:
+        return self.rule.forms
+
+    @property
+    def idf(self) -> Float32:
+        return self.rule.idf
 
     @property
     def words(self) -> Vocabulary:
