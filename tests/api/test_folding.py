@@ -1,0 +1,61 @@
+"""Text folding over HTTP: a bundle of the recipe bm25, its documents and live ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from benchmarks.experiments.folding import FOLDER
+from fullrank import open_bundle
+from fullrank.progress import Reporter
+from tests.api.support import running
+from trainer.train import train
+
+pytestmark = pytest.mark.anyio
+
+
+async def search(client: httpx.AsyncClient, query: str, **body: Any) -> list[dict[str, Any]]:
+    response = await client.post("/v1/search", json={"query": query, "limit": 5, **body})
+    assert response.status_code == 200, response.text
+    hits: list[dict[str, Any]] = response.json()["hits"]
+    return [hit for hit in hits if hit["score"] > 0]
+
+
+async def test_other_forms_of_words_are_found(tmp_path: Path) -> None:
+    bundle = train(FOLDER, tmp_path, "forms", recipe="bm25", reporter=Reporter(quiet=True)).path
+    async with running(tmp_path) as client:
+        for query, id in (
+            ("cafe boisson", "fr/cafe"),
+            ("STRASSE", "de/strasse"),
+            ("tshirts", "en/tshirt"),
+            ("مدرسه", "ar/madrasa"),
+        ):
+            hits = await search(client, query)
+            assert hits[0]["id"] == id
+        # A word counts for more than another form of it.
+        assert [hit["id"] for hit in await search(client, "far")] == ["sv/far", "sv/faar"]
+
+        written = await client.put("/v1/documents/new", json={"title": "Zürich", "text": "wi-po"})
+        seq = written.json()["seq"]
+        for query in ("zurich", "Zürich", "zuerich wipo", "wi po", "WIPO"):
+            assert (await search(client, query, min_seq=seq))[0]["id"] == "new"
+        whole, part = [
+            (await search(client, query, min_seq=seq))[0]["score"] for query in ("zürich", "zurich")
+        ]
+        assert part == pytest.approx(0.7 * whole, rel=1e-5)
+        # The rankings of the bundle stay as they are.
+        [hit, *_] = await search(client, "cafe boisson", min_seq=seq)
+        local = open_bundle(bundle).search("cafe boisson", 1)[0]
+        assert (hit["id"], hit["score"]) == (local.id, pytest.approx(local.score, rel=1e-6))
+
+
+async def test_an_explanation_names_the_word_of_the_query(tmp_path: Path) -> None:
+    path = train(FOLDER, tmp_path, "forms", recipe="bm25", reporter=Reporter(quiet=True)).path
+    bundle = open_bundle(path)
+    [hit] = bundle.search("wifi laptop", 1, explain=True)
+    assert hit.words is not None
+    assert sum(word.lexical for word in hit.words) == pytest.approx(hit.score, rel=1e-5)
+    assert {word.word for word in hit.words} == {"wifi", "laptop"}
