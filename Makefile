@@ -76,7 +76,7 @@ format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 # Benchmarks run one at a time because each measures the whole machine. Finished experiments are kept
 # in out/, so an interrupted run continues where it stopped.
 EXPERIMENTS := $(addprefix experiments.,documents studies keywords cross_language content_matching \
-	clickthrough half_transductive rerank findings)
+	clickthrough half_transductive rerank typing_errors findings)
 PERFORMANCE := $(addprefix performance.,features quality swap retrieval http live caching writes soak)
 .NOTPARALLEL:
 
