@@ -428,6 +428,23 @@ def test_a_second_stage_without_lightgbm_names_the_extra_before_any_training(
     assert got.err == "fullrank: needs lightgbm; install it with: pip install 'fullrank[rerank]'\n"
 
 
+def test_a_second_stage_without_openmp_names_the_package_of_the_system(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lightgbm"
+    folder.mkdir()
+    reason = "libgomp.so.1: cannot open shared object file"
+    (folder / "__init__.py").write_text(f"raise OSError({reason!r})")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("lightgbm", "trainer.rerank.boosting"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine", "--rerank")
+    assert got.code == 1
+    assert got.err == (
+        f"fullrank: LightGBM cannot be loaded: {reason}; on Debian: apt-get install libgomp1\n"
+    )
+
+
 def test_an_interrupt_ends_with_130(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import lightgbm
 import numpy as np
 
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import TrainingError
 from fullrank.rerank.trees import DTYPES, Trees
 from trainer.rerank.candidates import Candidates
+
+try:
+    import lightgbm
+except OSError as error:  # its wheel needs a library that slim images lack
+    raise TrainingError(
+        f"LightGBM cannot be loaded: {error}; on Debian: apt-get install libgomp1"
+    ) from error
 
 LEAVES = 8
 # More trees would not be evaluated in the time that a query may take.
