@@ -109,6 +109,8 @@ function summaryOf(replies) {
     `${whole.format(first.total)} ${first.total === 1 ? "document" : "documents"} ranked`,
   ];
   if (replies.every((reply) => reply.certified)) parts.push("exact");
+  const reordered = Math.max(...replies.map((reply) => reply.reordered));
+  if (reordered > 0) parts.push(`first ${whole.format(reordered)} reordered`);
   if (replies.length === 1) parts.push(first.model);
   return parts.join(" · ");
 }

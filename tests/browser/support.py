@@ -65,6 +65,7 @@ def answer_searches(page: Page, hits: Mapping[str, Sequence[dict[str, Any]]]) ->
                 "generation": 1,
                 "took_ms": 1.0,
                 "certified": True,
+                "reordered": 0,
                 "total": len(found),
                 "hits": found,
                 "facets": {},
