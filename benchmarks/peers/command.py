@@ -2,7 +2,7 @@
 
     python -m benchmarks.peers.<peer> [--collection tldr/en] [--systems NAME,...] [--set KEY=VALUE]
 
-system, collection, split, queries, documents
+system, collection, cold, split, queries, documents
 mrr, map, ndcg@10 and their _error    mean over queries and its standard error
 train_seconds       wall time from texts to a model that answers, of the chosen settings
 train_cpu_seconds   processor time of the same, on all threads and in child processes
@@ -12,7 +12,9 @@ query_cpu_ms        median processor time of the same
 peak_memory_mb      largest resident memory so far, of the process or of a child process
 settings, trials    the chosen settings; validation MRR of all
 
-The settings are chosen by MRR on valid. Each system runs in a process of its own, so that memory is its own.
+With --cold, a tenth of the documents is judged by the test alone, and the test judges no others
+(benchmarks.harness.derive.cold_splits). The settings are chosen by MRR on valid.
+Each system runs in a process of its own, so that memory is its own.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,10 +33,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.lab import collection_folder
 from benchmarks.peers.data import PeerData, read_peer_data
 from benchmarks.peers.ranking import Trained, measure, query_time
 from fullrank.measures import estimate
+from trainer.collection import read_collection
 
 Settings = Mapping[str, Any]
 Fit = Callable[[PeerData, Settings], Trained]
@@ -64,6 +69,9 @@ def parser(doc: str) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=doc.splitlines()[0])
     found.add_argument(
         "--collection", default="tldr/en", help="name under FULLRANK_DATA, or folder"
+    )
+    found.add_argument(
+        "--cold", action="store_true", help="train without the documents of the test"
     )
     found.add_argument("--systems", help="comma-separated; default all")
     found.add_argument("--splits", default="valid,test", help="comma-separated; default valid,test")
@@ -123,9 +131,8 @@ def run(
             if code:
                 sys.exit(code)
         return
-    named = Path(given.collection)
-    folder = named if named.is_dir() else collection_folder(given.collection)
-    data = read_peer_data(folder)
+    with tempfile.TemporaryDirectory(prefix="fullrank-peer-") as scratch:
+        data = read_peer_data(measured_folder(given.collection, given.cold, Path(scratch)))
     changed = overrides(given.set)
     for name in names:
         if known[name].needs_queries and data.collection.queries is None:
@@ -136,6 +143,13 @@ def run(
         for line in measure_system(known[name], data, given, changed):
             versions = {package: version(package) for package in packages}
             print(json.dumps(line | {"versions": versions}, ensure_ascii=False), flush=True)
+
+
+def measured_folder(name: str, cold: bool, scratch: Path) -> Path:
+    """Return the folder of a collection, or of its cold splits, which are written to ``scratch``."""
+    named = Path(name)
+    folder = named if named.is_dir() else collection_folder(name)
+    return write_splits(folder, scratch, cold_splits(read_collection(folder))) if cold else folder
 
 
 def measure_system(
@@ -165,12 +179,14 @@ def measure_system(
     lines = []
     for split in given.splits.split(","):
         asked = data.asked(split)
-        path = _run_path(given.runs, system.name, given.collection, split)
+        label = f"{given.collection}-cold" if given.cold else given.collection
+        path = _run_path(given.runs, system.name, label, split)
         found = measure(trained.score, data, asked, path)
         timed = query_time(trained.score, asked.texts, given.timed)
         line: dict[str, Any] = {
             "system": system.name,
             "collection": given.collection,
+            "cold": given.cold,
             "split": split,
             "queries": len(asked.judgements),
             "documents": len(data.documents),

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from ir_measures import MAP, MRR, nDCG
 
+from benchmarks.harness.derive import is_cold
 from benchmarks.peers import bm25
-from benchmarks.peers.command import overrides
+from benchmarks.peers.command import measured_folder, overrides
 from benchmarks.peers.data import EXCLUDED, read_peer_data
 from benchmarks.peers.ranking import measure, query_time, top_rows
 from fullrank.errors import CollectionError
@@ -154,6 +155,18 @@ def test_the_command_prints_a_line_for_each_system_and_split(
     # Synonyms that only queries use are found through the clicked text.
     assert lines[3]["mrr"] > lines[1]["mrr"]
     assert len([*runs.iterdir()]) == 4
+
+
+def test_cold_documents_are_in_no_training_pair_and_alone_in_the_test(
+    folder: Path, tmp_path: Path
+) -> None:
+    data = read_peer_data(measured_folder(str(folder), True, tmp_path / "scratch"))
+    ids = [document.id for document in data.collection.documents]
+    learned = {ids[row] for _, row in data.train}
+    tested = {ids[row] for j in data.asked("test").judgements for row in j.relevant.tolist()}
+    assert tested == {id for id in ids if is_cold(id)}
+    assert tested
+    assert learned == {*ids} - tested
 
 
 def test_settings_from_the_command_line_replace_those_of_every_trial(
