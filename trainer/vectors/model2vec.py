@@ -41,8 +41,11 @@ def read_model2vec(path: Path, collector: Collector) -> str:
     tensors, tokenizer = read_tensors(path), path.with_name("tokenizer.json")
     name = next((name for name in _NAMES if name in tensors), None)
     if name is None:
-        known = ", ".join(tensors)
-        raise _refused(path, f"has no tensor 'embeddings'; is it a model2vec model? It has {known}")
+        raise _refused(
+            path,
+            f"has no tensor 'embeddings', so it is no model2vec model; its first of {len(tensors)} "
+            f"is {next(iter(tensors), '')!r}",
+        )
     table = tensors[name]
     if table.ndim != 2:
         raise _refused(path, f"tensor {name!r} has {table.ndim} dimensions, expected 2")

@@ -153,7 +153,7 @@ FAULTS = {
     ),
     "other tensors": (
         safetensors({"weight": entry("F32", [7, 3], 0, 84)}, DATA),
-        "has no tensor 'embeddings'; is it a model2vec model. It has weight",
+        "has no tensor 'embeddings', so it is no model2vec model; its first of 1 is 'weight'",
     ),
     "one dimension": (
         safetensors({"embeddings": entry("F32", [21], 0, 84)}, DATA),
