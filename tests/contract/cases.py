@@ -46,6 +46,7 @@ SMALL: dict[str, tuple[str, ...]] = {
         (
             "blend.recipes=bm25;word-translation expanded=400 lambda1=0.3 lambda2=0.5;"
             "clicked dimension=8 epochs=10 batch=32 candidates=30 train.rate=0.1",
+            "blend.linked=bm25;fielded dimension=8 epochs=10 batch=32 candidates=30 train.rate=0.1",
         ),
     ),
     "cross-language-mixed": (

@@ -273,6 +273,9 @@ class BlendSettings:
 
     # recipes; overrides of each follow its name after spaces. The first is served if the sum is no better
     recipes: tuple[str, ...] = setting(("bm25", "clicked"))
+    # the same where the documents are the queries: whole documents have too many words for word translation,
+    # and titles of linking documents as clicked text lower the quality
+    linked: tuple[str, ...] = setting(("bm25", "fielded"))
 
 
 @dataclass(frozen=True)

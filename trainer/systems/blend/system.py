@@ -37,14 +37,16 @@ _TRIAL_SHARE = 0.4  # of the time limit, for the first fits of the parts that le
 def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
     """Check the settings of a blend and of its parts. Raises RecipeError."""
     validate_without_hashing(recipe)
-    require(len(recipe.blend.recipes) >= 2, "blend.recipes: name two recipes or more")
-    for text in recipe.blend.recipes:
-        part = part_of(text)
-        require(
-            part.system not in ("blend", "mixed", "expansion") and not part.auto.trials,
-            f"blend.recipes: {part.name} is a mix or a search itself, or not linear in the query",
-        )
-        validate_part(part)
+    for key in ("recipes", "linked"):
+        names: tuple[str, ...] = getattr(recipe.blend, key)
+        require(len(names) >= 2, f"blend.{key}: name two recipes or more")
+        for text in names:
+            part = part_of(text)
+            require(
+                part.system not in ("blend", "mixed", "expansion") and not part.auto.trials,
+                f"blend.{key}: {part.name} is a mix or a search itself, or not linear in the query",
+            )
+            validate_part(part)
 
 
 def part_of(text: str) -> Recipe:
@@ -67,11 +69,9 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     """
     began = time.monotonic()
     context.corpus.pairs.require()
-    parts = [_with_vectors(part_of(text), recipe) for text in recipe.blend.recipes]
-    if context.corpus.collection.documents_are_queries:
-        # A whole document as a query has so many words that their translations say nothing, and
-        # titles of linking documents as clicked text lower the quality, see docs/math.md.
-        parts = [p for p in parts if p.system != "language" and p.model.clicked != "on"]
+    linked = context.corpus.collection.documents_are_queries
+    names = recipe.blend.linked if linked else recipe.blend.recipes
+    parts = [_with_vectors(part_of(text), recipe) for text in names]
     held = hold_out(context.corpus, recipe.train.valid_queries)
     trial_context = context.with_corpus(held.corpus)
     trials, spent = [], []

@@ -92,13 +92,14 @@ def test_a_part_that_is_no_better_than_the_first_is_left_out(trainer: Trainer) -
     assert not isinstance(found.model, MixedModel)
 
 
-def test_parts_for_short_queries_are_left_out_where_documents_are_the_queries(
+def test_documents_that_are_the_queries_have_a_list_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("trainer.systems.blend.system.choose", lambda _: np.array([0.5, 0.5]))
     trainer = trainer_of(write_planted_links(tmp_path / "links"), tmp_path)
-    found = trainer.search(blend("bm25", TRANSLATION, FIELDED, CLICKED)).fitted
-    assert list(found.facts["weights"]) == ["bm25", "fielded"]
+    linked = f"blend.linked=tfidf;{FIELDED}"
+    found = trainer.search(blend("bm25", TRANSLATION, more=(linked,))).fitted
+    assert list(found.facts["weights"]) == ["tfidf", "fielded"]
 
 
 def test_a_blend_needs_judgements(tmp_path: Path) -> None:
