@@ -97,6 +97,7 @@ def bundle_of(planted: Collection) -> Bundle:
             encoded=encoded,
             documents=DocumentStore.of(planted.documents),
             retriever=Retriever(encoded),
+            second_stage=None,
         ),
     )
 
