@@ -139,9 +139,12 @@ def singular(key: str) -> str:
         >>> singular("cities"), singular("city"), singular("glass")
         ('city', 'city', 'glass')
     """
+    stem = _IRREGULAR.get(key, "")
+    # Most words end in neither letter; this runs for every pair of neighbours in a long query.
+    if not stem and key[-1:] not in ("s", "e"):
+        return key
     if len(key) < 4 or not (key.isascii() and key.isalpha()):
         return key
-    stem = _IRREGULAR.get(key, "")
     if not stem:
         has_ending = key.endswith("s") and not key.endswith(("ss", "us", "is"))
         stem = key[:-1] if has_ending else key

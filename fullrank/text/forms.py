@@ -109,22 +109,20 @@ class Forms:
         if not 1 < len(found) <= MAX_WORDS:
             return counts
         for size in range(2, MAX_PARTS + 1):
-            for start in range(len(found) - size + 1):
-                parts = found[start : start + size]
-                compound = " ".join(parts)
-                if self._has_key("".join(parts)) and self.of(compound):
+            for parts in zip(*(found[start:] for start in range(size)), strict=False):
+                if self._has_key("".join(parts)) and self.of(compound := " ".join(parts)):
                     counts[compound] = counts.get(compound, 0) + 1
         return counts
 
     def _has_key(self, word: str) -> bool:
         """Tell whether a word may have a form; quick, because most joined words have none."""
-        keys = spellings(word)
-        number = singular(keys[0])
         index, folded = self.words.index, self._folded
-        return (
-            any(key in index or key in folded for key in (*keys, number))
-            or number in self._singulars
-        )
+        keys = spellings(word)
+        for key in keys:
+            if key in index or key in folded:
+                return True
+        number = singular(keys[0])
+        return number in self._singulars or number in index or number in folded
 
     def _strength_of(self, parts: Sequence[str]) -> float | None:
         """Add up the strengths of words; None if one is unknown."""

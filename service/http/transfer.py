@@ -43,22 +43,6 @@ class Transfer:
         is_body_complete: the whole body has arrived, or no body is announced.
     """
 
-    __slots__ = (
-        "_deadline",
-        "_is_lost",
-        "_is_small",
-        "_length",
-        "_limits",
-        "_max_bytes",
-        "_receive",
-        "_received",
-        "_send",
-        "_start",
-        "_upgrades",
-        "has_body",
-        "is_body_complete",
-    )
-
     def __init__(
         self,
         receive: Receive,

@@ -22,9 +22,8 @@ from fullrank.text.spelling import Correction, Spelling
 from fullrank.text.variants import Variants, variants_of
 
 KEPT = 0.25
-MAX_WORDS = (
-    32  # distinct words of a query; longer ones have enough words, and their unknown ones cost time
-)
+MAX_CORRECTED = 32
+"""Most distinct words of a query that is corrected; unknown words of longer ones would cost time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +97,10 @@ class Corrector:
 
         Args:
             words: The words of the columns.
-            counts: Of B queries. Those of more than `MAX_WORDS` words stay as they are.
+            counts: Of B queries. Those of more than `MAX_CORRECTED` words stay as they are.
         """
         sizes = np.diff(counts.indptr)
-        is_short = np.repeat(sizes <= MAX_WORDS, sizes)
+        is_short = np.repeat(sizes <= MAX_CORRECTED, sizes)
         columns = np.unique(counts.indices[is_short]).tolist()
         found = {i: near for i in columns if (near := self.corrections(words[i]))}
         if not found:

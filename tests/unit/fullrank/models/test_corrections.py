@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.models.linear import DenseSide, LinearModel
-from fullrank.models.linear.corrections import KEPT, MAX_WORDS
+from fullrank.models.linear.corrections import KEPT, MAX_CORRECTED
 from fullrank.models.registry import load_model
 from fullrank.models.unseen import live_model
 from fullrank.text.features import Vocabulary, trigram_rows
@@ -89,7 +89,7 @@ def test_the_likeliest_correction_of_each_word_is_named() -> None:
 
 
 def test_long_queries_are_not_corrected() -> None:
-    long = " ".join(f"w{i}" for i in range(MAX_WORDS))
+    long = " ".join(f"w{i}" for i in range(MAX_CORRECTED))
     found = fruit().encode_queries([f"aple {long}", "aple"])
     expected = np.array([[0, 0, 0], [2 / 3, 0, 0]])
     np.testing.assert_allclose(np.array(weights(found)), expected, rtol=1e-6)
