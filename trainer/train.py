@@ -24,7 +24,7 @@ from trainer.systems.registry import fit, validate
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
-from trainer.training.result import ResultRow
+from trainer.training.result import BASELINES, ResultRow
 from trainer.training.validation import Validation, validation
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
 _TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
 _MAX_QUERY_CHARACTERS = 400
-BASELINES = ("tfidf", "bm25")
 
 
 @dataclass(frozen=True, eq=False)

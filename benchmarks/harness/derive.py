@@ -5,7 +5,6 @@ The corpus is linked, not copied. The same source and seed give the same files.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from fullrank.models.contract import field_text
 from fullrank.text.words import words
 from trainer.collection import QRELS_HEADER, Collection, relevant
 from trainer.features.corpus import text_fields
+from trainer.training.holdout import falls_into
 
 Link = tuple[str, str]
 """Query id, id of a relevant document."""
@@ -180,9 +180,8 @@ def write_keywords(
 
 
 def is_cold(document: str, share: float = 0.1) -> bool:
-    """Return whether a document's id falls into the cold share, by a hash that never changes."""
-    digest = hashlib.blake2b(document.encode(), digest_size=8, person=b"cold").digest()
-    return int.from_bytes(digest) < share * 2**64
+    """Return whether a document's id falls into the cold share."""
+    return falls_into(document, share, b"cold")
 
 
 def cold_splits(collection: Collection, share: float = 0.1) -> dict[str, list[Link]]:

@@ -14,7 +14,7 @@ import numpy as np
 from fullrank.encoding import Encoded
 from fullrank.measures import Float64
 from fullrank.retrieval import Retriever
-from trainer.evaluation.evaluate import Judgement, measure_rankings
+from trainer.evaluation.evaluate import Judgement, evenly_spread, measure_rankings
 from trainer.recipes.recipe import Recipe
 from trainer.train import Trainer
 from trainer.training.fitted import FittedModel
@@ -50,10 +50,7 @@ def retriever_of(found: FittedModel) -> Retriever:
 
 def spread(judgements: Sequence[Judgement], limit: int) -> list[Judgement]:
     """Return at most ``limit`` judgements (0: all), evenly spread."""
-    if not limit or len(judgements) <= limit:
-        return list(judgements)
-    chosen = np.linspace(0, len(judgements) - 1, limit).round().astype(int)
-    return [judgements[i] for i in chosen.tolist()]
+    return [judgements[i] for i in evenly_spread(len(judgements), limit).tolist()]
 
 
 def limited(recipe: Recipe, seconds: float) -> Recipe:
@@ -64,6 +61,8 @@ def limited(recipe: Recipe, seconds: float) -> Recipe:
     train = replace(train, seconds=min(train.seconds or seconds, seconds))
     if auto.trials:
         auto = replace(auto, seconds=min(auto.seconds, seconds * len(auto.trials)))
+    elif recipe.system == "blend":
+        auto = replace(auto, seconds=min(auto.seconds or seconds, seconds))
     return replace(recipe, train=train, auto=auto)
 
 

@@ -20,13 +20,15 @@ from trainer.evaluation.evaluate import DEPTH, Judgement
 from trainer.features.corpus import text_fields
 
 _BATCH = 512  # queries ranked at once
+# Fewer queries do not repay the 20 s in which bm25s compiles itself.
+_COMPILED_QUERIES = 1000
 
 
 def bm25s_settings() -> dict[str, Any]:
     """Return the settings of the peer."""
     import bm25s
 
-    model = bm25s.BM25(backend="numba")
+    model = bm25s.BM25()
     return {
         "version": bm25s.__version__,
         "method": model.method,
@@ -56,7 +58,8 @@ def bm25s_measures(
         [number.setdefault(word, len(number)) for word in words(field_text(d.fields, sources))]
         for d in collection.documents
     ]
-    peer = bm25s.BM25(backend="numba")
+    backend = "numba" if len(judgements) >= _COMPILED_QUERIES else "numpy"
+    peer = bm25s.BM25(backend=backend)
     peer.index(bm25s.tokenization.Tokenized(documents, number), show_progress=False)
     queries = _queries(collection, judgements, documents, number)
     deepest = depth + max((len(j.excluded) for j in judgements), default=0)
@@ -69,7 +72,7 @@ def bm25s_measures(
             [queries[i] for i in batch],
             k=min(deepest, len(documents)),
             n_threads=threads or len(os.sched_getaffinity(0)),
-            backend_selection="numba",
+            backend_selection=backend,
             show_progress=False,
         )
         for line, i in enumerate(batch):

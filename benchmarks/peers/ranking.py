@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from benchmarks.peers.data import Asked, PeerData
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
-from trainer.evaluation.evaluate import DEPTH, Judgement
+from trainer.evaluation.evaluate import DEPTH, Judgement, evenly_spread
 from trainer.evaluation.trec import RunWriter
 
 Float32 = npt.NDArray[np.float32]
@@ -109,7 +109,7 @@ class QueryTime:
 
 def query_time(score: Scores, texts: Sequence[str], count: int) -> QueryTime:
     """Time ``count`` queries, evenly spread, one after another."""
-    chosen = np.linspace(0, len(texts) - 1, min(count, len(texts))).round().astype(int).tolist()
+    chosen = evenly_spread(len(texts), count).tolist()
     for i in chosen[:_WARM_UP]:
         top_rows(score([texts[i]])[0], TOP)
     wall, cpu = [], []

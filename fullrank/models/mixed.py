@@ -2,6 +2,8 @@
 
     u = [w_1 u_1; w_2 u_2; …]        v = [v_1; v_2; …]        s and t likewise        b = Σ_m w_m b_m
 
+plus a constant in b for documents that training did not judge.
+
 The sum of inner products is one inner product, so a mix is served like any other model. A language model is no inner
 product, but its score too is linear in the weights of the query's words: in a mix with one, a `MixedScorer` adds up the
 scores of the models.
@@ -25,10 +27,17 @@ KIND = "mixed"
 
 @dataclass(frozen=True, eq=False)
 class MixedModel:
-    """Models and their weights w_m. The score of each model must be linear in its encoded query."""
+    """Models and their weights w_m. The score of each model must be linear in its encoded query.
+
+    Attributes:
+        models: the models.
+        weights: w_m.
+        raised: what is added to the bias of documents that training did not judge, such as those added later.
+    """
 
     models: Sequence[Model]
     weights: Sequence[float]
+    raised: float = 0.0
 
     @property
     def n_dense(self) -> int:
@@ -44,7 +53,8 @@ class MixedModel:
     def config(self) -> dict[str, Any]:
         """JSON settings; those of each model are under `models`."""
         models = [dict(model.config) for model in self.models]
-        return {"kind": KIND, "weights": list(self.weights), "models": models}
+        config = {"kind": KIND, "weights": list(self.weights), "models": models}
+        return config | ({"raised": self.raised} if self.raised else {})
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weighted u and s."""
@@ -55,8 +65,9 @@ class MixedModel:
         return _weighted(encoded, self.weights)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
-        """Encode documents: v, t and the default bias."""
-        return self.documents([model.encode_documents(documents) for model in self.models])
+        """Encode documents that training did not judge: v, t and the default bias."""
+        found = self.documents([model.encode_documents(documents) for model in self.models])
+        return replace(found, bias=found.bias + np.float32(self.raised))
 
     def documents(self, encoded: Sequence[Encoded]) -> Encoded:
         """Join the encoded documents of the models."""
@@ -131,7 +142,7 @@ class MixedModel:
         weights = [float(weight) for weight in parts.config["weights"]]
         if len(weights) != len(models) or not models:
             raise ValueError(f"{len(models)} models, {len(weights)} weights")
-        return cls(models, weights)
+        return cls(models, weights, float(parts.config.get("raised", 0.0)))
 
 
 class ModelColumns(NamedTuple):

@@ -258,6 +258,13 @@ def _mask(batch: Sequence[Judgement], documents: int) -> npt.NDArray[np.bool_] |
     return mask
 
 
+def evenly_spread(count: int, limit: int) -> Int64:
+    """Choose at most ``limit`` of ``count`` places, evenly spread; 0 chooses all."""
+    if not limit or count <= limit:
+        return np.arange(count)
+    return np.linspace(0, count - 1, limit).round().astype(np.int64)
+
+
 def ranked_grades(rows: Int64, judgement: Judgement) -> Int64:
     """Return the grade at every rank; zero if not relevant."""
     place = np.searchsorted(judgement.relevant, rows)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Int64, Rows
@@ -87,6 +88,13 @@ class Corpus:
     def documents(self) -> Rows:
         """Word counts of the documents, (documents, words), all fields together."""
         return sum_counts(self.counts.columns[: len(self.sources)])
+
+    @property
+    def unjudged(self) -> npt.NDArray[np.bool_]:
+        """Which documents no training pair judges, bool (documents,)."""
+        found = np.ones(len(self.collection.documents), np.bool_)
+        found[self.pairs.documents] = False
+        return found
 
     def query_texts(self, query_fields: Sequence[str]) -> list[str]:
         """Return the queries' texts; of documents that are queries, the given fields."""

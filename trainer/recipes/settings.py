@@ -286,6 +286,8 @@ class AutoSettings:
     seconds: float = setting(0.0)
     # a blend: share of documents that nobody clicked yet in the quality that chooses
     cold: float = setting(0.3, high=1)
+    # a blend: share of the quality of warm queries that raising documents without a judgement may cost
+    most_lost: float = setting(0.015, high=1)
     # each is a comma-separated list of overrides; with --set, a semicolon separates trials; empty: no search
     trials: tuple[str, ...] = setting(())
 

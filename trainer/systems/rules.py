@@ -7,6 +7,9 @@ from pathlib import Path
 from fullrank.errors import RecipeError
 from trainer.recipes.recipe import Recipe
 
+SUMS = ("mixed", "blend")
+"""Systems whose recipes add up other recipes."""
+
 
 def require(condition: bool, message: str) -> None:
     """Raise RecipeError with the message unless the condition holds."""
@@ -30,7 +33,7 @@ def validate_common(recipe: Recipe) -> None:
         "train.hardest_of needs a linear recipe with train.loss = margin",
     )
     require(
-        not train.vectors or recipe.system == "mixed" or starts_at_vectors(recipe),
+        not train.vectors or recipe.system in SUMS or starts_at_vectors(recipe),
         "train.vectors needs a linear recipe with model.latent = learned and words: "
         "model.trigrams = only has none",
     )

@@ -36,11 +36,15 @@ class TrainingContext:
         words = len(self.corpus.counts.words)
         reporter.log("counted", words=words, seconds=time.monotonic() - began)
         self._cache: dict[Hashable, Any] = {}
+        self._parent: TrainingContext | None = None
 
     def with_corpus(self, corpus: Corpus) -> TrainingContext:
-        """Return a context of another corpus with a cache of its own."""
+        """Return a context of the same texts with other judgements.
+
+        It has a cache of its own, but takes matrices that read no judgement from this context.
+        """
         other = copy(self)
-        other.corpus, other._cache = corpus, {}
+        other.corpus, other._cache, other._parent = corpus, {}, self
         return other
 
     def cached(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -58,8 +62,15 @@ class TrainingContext:
 
     def features(self, settings: ModelSettings) -> Features:
         """Return the matrices of a model's settings; they are built once."""
+        if self._parent is not None and self.reads_no_judgement(settings):
+            return replace(self._parent.features(settings), pairs=self.corpus.pairs)
         key = replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)
         return replace(self.cached(key, lambda: self._build(key)), settings=settings)
+
+    def reads_no_judgement(self, settings: ModelSettings) -> bool:
+        """Tell whether the matrices depend on texts alone: else judged queries count as texts, or as clicked text."""
+        is_plain = settings.clicked == "off" and settings.hashing == "none"
+        return self.collection.documents_are_queries and is_plain
 
     def _build(self, settings: ModelSettings) -> Features:
         began = time.monotonic()

@@ -11,6 +11,7 @@ from fullrank.models.contract import Model
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
 from trainer.recipes.recipe import Recipe
+from trainer.training.learned import Learned
 from trainer.training.result import ResultRow
 
 
@@ -27,6 +28,7 @@ class FittedModel:
             validation chose nothing.
         comparison: the model beside baselines, measured before all judgements went into it; empty if the
             finished model can be measured.
+        learned: where the fit ended; None unless the run keeps its state and has a single member.
     """
 
     model: Model
@@ -35,6 +37,7 @@ class FittedModel:
     facts: dict[str, Any] = field(default_factory=dict)
     settled: Recipe | None = None
     comparison: tuple[ResultRow, ...] = ()
+    learned: Learned | None = None
 
 
 def text_encoder(corpus: Corpus, model: Model) -> Callable[[Int64], Encoded]:

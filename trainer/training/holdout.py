@@ -12,7 +12,7 @@ from trainer.evaluation.evaluate import Judgement
 from trainer.features.corpus import Corpus, Pairs
 from trainer.training.validation import Validation, validation, validation_of
 
-SHARE = 0.1
+_SHARE = 0.1
 _FEWEST_QUERIES = 5  # fewer say nothing
 
 
@@ -30,11 +30,29 @@ class HoldOut:
     warm: Validation | None
     cold: Validation | None
 
+    @property
+    def is_measurable(self) -> bool:
+        """Whether training keeps judgements and validation has queries."""
+        return bool(len(self.corpus.pairs.queries)) and not (
+            self.warm is None and self.cold is None
+        )
 
-def is_held_out(id: str, share: float = SHARE) -> bool:
-    """Return whether a document or query is set aside: a hash of its id decides, so every run agrees."""
-    digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8, person=b"held-out")
+
+def falls_into(id: str, share: float, salt: bytes) -> bool:
+    """Return whether an id falls into a share of all ids by a hash that never changes.
+
+    Args:
+        id: of a document or query.
+        share: from 0 to 1.
+        salt: at most 16 bytes; shares of two salts are independent.
+    """
+    digest = hashlib.blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8, person=salt)
     return int.from_bytes(digest.digest()) < share * 2**64
+
+
+def is_held_out(id: str) -> bool:
+    """Return whether a document or query is set aside; every run agrees."""
+    return falls_into(id, _SHARE, b"held-out")
 
 
 def hold_out(corpus: Corpus, limit: int) -> HoldOut:

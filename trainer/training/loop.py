@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
@@ -23,11 +22,10 @@ from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import TrainSettings
 from trainer.training import checkpoint as checkpoints
 from trainer.training.checkpoint import Checkpoint
+from trainer.training.learned import Arrays, Learned
 from trainer.training.validation import Validation
 
 _CHECKPOINT_EVERY_S = 15.0
-
-Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Interrupted(TrainingError):
@@ -103,6 +101,8 @@ class TrainingRun:
         path: of the checkpoint; the caller removes it after a bundle is written.
         resume: continue from the checkpoint if it exists.
         label: prefix of progress messages.
+        start: where an earlier fit ended, to go on from there; None to start anew.
+        keeps_state: the fitted model has the state at the end, so that a later fit can go on from there.
     """
 
     recipe: Recipe
@@ -113,6 +113,8 @@ class TrainingRun:
     path: Path
     resume: bool
     label: str = ""
+    start: Learned | None = None
+    keeps_state: bool = False
 
     def learn(self, learner: Learner) -> dict[str, Any]:
         """Train to the end; the learner then has the parameters of the best epoch.
@@ -132,6 +134,8 @@ class TrainingRun:
             self.reporter.log("resumed", after_epoch=progress.epoch, finished=progress.finished)
         else:
             learner.prepare()
+            if self.start is not None:
+                learner.restore(self.start.parameters, self.start.state)
         with _interruptible() as interrupted:
             best = _epochs(self, learner, progress, best, identity, interrupted)
         learner.restore(best, {})

@@ -8,6 +8,9 @@ from typing import Any
 
 from fullrank.measures import Estimate
 
+BASELINES = ("tfidf", "bm25")
+"""Recipes that the table shows beside the model."""
+
 
 @dataclass(frozen=True)
 class ResultRow:
@@ -32,5 +35,5 @@ class ResultRow:
         }  # fmt: skip
         for name, estimate in self.measures.items():
             line[name] = estimate.mean
-            line[f"{name}_se"] = estimate.standard_error
+            line[f"{name}_se"] = estimate.as_dict()["standard_error"]
         return line

@@ -10,7 +10,7 @@ from fullrank.encoding import Encoded, Int64
 from fullrank.measures import Estimate, estimates
 from fullrank.retrieval import Retriever
 from trainer.collection import Collection
-from trainer.evaluation.evaluate import DEPTH, Judgement, judge, measure_rankings
+from trainer.evaluation.evaluate import DEPTH, Judgement, evenly_spread, judge, measure_rankings
 from trainer.features.corpus import Corpus
 from trainer.training.fitted import FittedModel
 
@@ -31,10 +31,7 @@ class Validation:
 
     def spread(self, limit: int) -> Validation:
         """Return at most ``limit`` of the queries, evenly spread; 0 keeps all."""
-        count = len(self.judgements)
-        if not limit or count <= limit:
-            return self
-        chosen = np.linspace(0, count - 1, limit).round().astype(np.int64)
+        chosen = evenly_spread(len(self.judgements), limit)
         judgements = [self.judgements[i] for i in chosen.tolist()]
         return Validation(self.split, self.rows[chosen], judgements)
 

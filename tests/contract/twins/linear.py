@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.models.contract import Parts
-from fullrank.models.linear.corrections import KEPT, MAX_WORDS
+from fullrank.models.linear.corrections import KEPT, MAX_CORRECTED
 from fullrank.text.compounds import split_digits
 from fullrank.text.folding import fold, singular, spellings
 from fullrank.text.words import trigrams as trigrams_of
@@ -179,7 +179,7 @@ class Twin:
     ) -> Mapping[str, float]:
         """tf of a query of `size` words, with known words in the place of unknown ones."""
         discount = self.config.get("spelling", 0.0)
-        if not discount or size > MAX_WORDS:
+        if not discount or size > MAX_CORRECTED:
             return occurring
         frequencies: dict[str, float] = {}
         for name in ("sparse", "query"):

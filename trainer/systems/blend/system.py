@@ -2,7 +2,7 @@
 
 1. Set a tenth of the judged documents aside, and fit every part without their judgements.
 2. Choose the weights: (1 − cold) · warm + cold · cold quality, where warm queries ask for documents that training
-   judged and cold ones for those set aside.
+   judged and cold ones for those set aside. Choose in the same way what documents without a judgement get on top.
 3. Put the judgements back and fit the parts that have a weight once more, with what validation chose.
 """
 
@@ -11,26 +11,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Int64
 from fullrank.measures import Float64
-from fullrank.models.mixed import MixedModel
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
-from trainer.systems.blend.weights import Scored, choose
+from trainer.systems.blend.weights import Scored, choose, raise_unjudged
+from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.holdout import hold_out
+from trainer.training.learned import Learned
 from trainer.training.loop import TrainingRun
-from trainer.training.result import ResultRow
+from trainer.training.result import BASELINES, ResultRow
 
-Fit = Callable[[TrainingContext, Recipe, TrainingRun], FittedModel]
-
-BASELINES = ("bm25", "tfidf")
 _TRIAL_SHARE = 0.4  # of the time limit, for the first fits of the parts that learn in epochs
 
 
@@ -38,21 +34,11 @@ def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
     """Check the settings of a blend and of its parts. Raises RecipeError."""
     validate_without_hashing(recipe)
     for key in ("recipes", "linked"):
-        names: tuple[str, ...] = getattr(recipe.blend, key)
-        require(len(names) >= 2, f"blend.{key}: name two recipes or more")
-        for text in names:
-            part = part_of(text)
-            require(
-                part.system not in ("blend", "mixed", "expansion") and not part.auto.trials,
-                f"blend.{key}: {part.name} is a mix or a search itself, or not linear in the query",
-            )
-            validate_part(part)
-
-
-def part_of(text: str) -> Recipe:
-    """Load the recipe that a setting names, with its overrides."""
-    name, *overrides = text.split()
-    return load_recipe(name).override(overrides)
+        texts: tuple[str, ...] = getattr(recipe.blend, key)
+        names = {text.split()[0] for text in texts if text.strip()}
+        require(len(texts) >= 2, f"blend.{key}: name two recipes or more")
+        require(len(names) == len(texts), f"blend.{key}: name every recipe once")
+        validate_parts(validate_part, recipe, f"blend.{key}", texts)
 
 
 def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
@@ -70,9 +56,11 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     began = time.monotonic()
     context.corpus.pairs.require()
     linked = context.corpus.collection.documents_are_queries
-    names = recipe.blend.linked if linked else recipe.blend.recipes
-    parts = [_with_vectors(part_of(text), recipe) for text in names]
+    texts = recipe.blend.linked if linked else recipe.blend.recipes
+    parts = [load_part(text, recipe) for text in texts]
     held = hold_out(context.corpus, recipe.train.valid_queries)
+    if not held.is_measurable:
+        return _first_alone(fit_part, context, parts[0], run)
     trial_context = context.with_corpus(held.corpus)
     trials, spent = [], []
     count = sum(map(_learns, parts))
@@ -80,45 +68,59 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         seconds = _TRIAL_SHARE * recipe.auto.seconds / count if _learns(part) else 0.0
         part_run = _part_run(run, _limited(part, seconds, 1), f"trial-{i}")
         started = time.monotonic()
-        trials.append(fit_part(trial_context, part_run.recipe, replace(part_run, valid=held.warm)))
+        part_run = replace(
+            part_run, valid=held.warm, keeps_state=context.reads_no_judgement(part.model)
+        )
+        trials.append(fit_part(trial_context, part_run.recipe, part_run))
         spent.append(time.monotonic() - started)
-    warm = None if held.warm is None else PartScores.of(held.warm, trials)
-    cold = None if held.cold is None else PartScores.of(held.cold, trials)
+    # The last fit judges the documents set aside again, so warm queries will meet them as judged documents.
+    warm = None if held.warm is None else PartScores.of(held.warm, trials, context.corpus.unjudged)
+    cold = None if held.cold is None else PartScores.of(held.cold, trials, held.corpus.unjudged)
     scored = Scored(warm, cold, recipe.auto.cold)
     weights = choose(scored)
-    _log(run, parts, weights)
-    comparison = _comparison(fit_part, trial_context, recipe, run, trials, scored, weights)
+    # A first part that serves alone learned nothing that documents without a judgement lack.
+    raised = 0.0 if weights[0] == 1 else raise_unjudged(scored, weights, recipe.auto.most_lost)
+    _log(run, parts, weights, raised)
+    comparison = _compare(fit_part, trial_context, recipe, run, parts, scored, weights, raised)
     trial_context.clear_cache()
     used = np.flatnonzero(weights)
     finals = []
     learning = [i for i in used.tolist() if _learns(parts[i])]
     for i in used.tolist():
-        settled = trials[i].settled or parts[i]
+        settled, start = trials[i].settled or parts[i], None
         if i in learning:
             left = recipe.auto.seconds - (time.monotonic() - began)
             share = left / len(learning[learning.index(i) :])
             settled = _final(parts[i], settled, share if recipe.auto.seconds else 0.0, spent[i])
+            start = _unfinished(parts[i], trials[i])
+            if start is not None:
+                settled = _with_epochs(settled, parts[i].train.epochs - start.epochs)
         part_run = _part_run(run, settled, f"final-{i}")
-        finals.append(fit_part(context, settled, replace(part_run, valid=None)))
+        finals.append(fit_part(context, settled, replace(part_run, valid=None, start=start)))
     facts = {
         "weights": {parts[i].name: float(weights[i]) for i in used.tolist()},
+        "raised": raised,
         "parts": [final.facts for final in finals],
         "trials": [trial.facts for trial in trials],
         "validation": [row.as_dict() for row in comparison],
     }
-    if len(finals) == 1:
+    if len(finals) == 1 and not raised:
         return replace(finals[0], facts=facts, settled=None, comparison=comparison)
-    model = MixedModel([final.model for final in finals], weights[used].tolist())
-    documents = model.documents([final.documents for final in finals])
-    encode = partial(_encode, model, finals)
-    return FittedModel(model, documents, encode, facts, comparison=comparison)
+    fitted = add_up(finals, weights[used].tolist(), facts, raised, context.corpus.unjudged)
+    return replace(fitted, comparison=comparison)
 
 
-def _with_vectors(part: Recipe, recipe: Recipe) -> Recipe:
-    """Let a part that learns start at the word vectors that were given for the blend."""
-    if not recipe.train.vectors or not _learns(part):
-        return part
-    return replace(part, train=replace(part.train, vectors=recipe.train.vectors))
+def _first_alone(
+    fit_part: Fit, context: TrainingContext, part: Recipe, run: TrainingRun
+) -> FittedModel:
+    """Fit the first part when too few queries are judged to compare it with a blend."""
+    run.reporter.log(
+        "warning",
+        reason=f"too few queries are judged to measure a blend, so {part.name} serves alone",
+    )
+    fitted = fit_part(context, part, replace(_part_run(run, part, "final-0"), valid=None))
+    facts = {"weights": {part.name: 1.0}, "parts": [fitted.facts], "trials": [], "validation": []}
+    return replace(fitted, facts=facts, settled=None)
 
 
 def _learns(part: Recipe) -> bool:
@@ -138,6 +140,20 @@ def _final(part: Recipe, settled: Recipe, left: float, trial_seconds: float) -> 
     return _limited(settled, max(1.0, left) if left else 0.0, members)
 
 
+def _unfinished(part: Recipe, trial: FittedModel) -> Learned | None:
+    """Return where a trial ended that time cut short, if the last fit can go on from there."""
+    learned = trial.learned
+    if learned is None:
+        return None
+    stopped_early = learned.epochs - trial.facts["best_epoch"] >= part.train.patience
+    return learned if learned.epochs < part.train.epochs and not stopped_early else None
+
+
+def _with_epochs(part: Recipe, epochs: int) -> Recipe:
+    """Set the epochs of a fit that goes on from a trial; members would all go on from the same one."""
+    return replace(part, train=replace(part.train, epochs=epochs, members=1))
+
+
 def _part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:
     path = run.path.with_name(f"{run.path.stem}-{name}.npz")
     fingerprint = f"{run.fingerprint} {name}"
@@ -146,11 +162,11 @@ def _part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:
     )
 
 
-def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64) -> None:
+def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64, raised: float) -> None:
     found = {
         part.name: round(float(weight), 4) for part, weight in zip(parts, weights, strict=True)
     }
-    run.reporter.log("blend", **found)
+    run.reporter.log("blend", **found, raised=round(raised, 4))
     if weights[0] == 1:
         run.reporter.log(
             "warning",
@@ -158,32 +174,32 @@ def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64) -> None:
         )
 
 
-def _comparison(
+def _compare(
     fit_part: Fit,
     context: TrainingContext,
     recipe: Recipe,
     run: TrainingRun,
-    trials: Sequence[FittedModel],
+    parts: Sequence[Recipe],
     scored: Scored,
     weights: Float64,
+    raised: float,
 ) -> tuple[ResultRow, ...]:
     """Measure the blend and the baselines, warm and cold, before the judgements set aside are put back."""
-    rows: list[ResultRow] = []
-    baselines = [(name, load_recipe(name)) for name in BASELINES]
-    fitted = [
-        fit_part(context, part, _part_run(run, part, f"baseline-{name}"))
-        for name, part in baselines
-    ]
-    for scores in (scored.warm, scored.cold):
-        if scores is None:
-            continue
-        count = len(scores.judgements)
-        rows.append(ResultRow(recipe.name, scores.valid.split, count, scores.measures(weights)))
-        for (name, _), one in zip(baselines, fitted, strict=True):
-            alone = scores.with_parts([one])
-            rows.append(ResultRow(name, scores.valid.split, count, alone.measures(np.ones(1))))
-    return tuple(rows)
-
-
-def _encode(model: MixedModel, parts: Sequence[FittedModel], rows: Int64) -> Encoded:
-    return model.queries([part.encode(rows) for part in parts])
+    measured = [scores for scores in (scored.warm, scored.cold) if scores is not None]
+    tables = [[(recipe.name, scores.measures(weights, raised))] for scores in measured]
+    for baseline in map(load_recipe, BASELINES):
+        if baseline in parts:  # its scores are there
+            alone = np.eye(len(parts))[parts.index(baseline)]
+            lines = [scores.measures(alone) for scores in measured]
+        else:
+            fitted = fit_part(
+                context, baseline, _part_run(run, baseline, f"baseline-{baseline.name}")
+            )
+            lines = [scores.with_parts([fitted]).measures(np.ones(1)) for scores in measured]
+        for table, measures in zip(tables, lines, strict=True):
+            table.append((baseline.name, measures))
+    return tuple(
+        ResultRow(system, scores.valid.split, len(scores.judgements), measures)
+        for scores, table in zip(measured, tables, strict=True)
+        for system, measures in table
+    )

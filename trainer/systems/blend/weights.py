@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fullrank.measures import Float64
 from trainer.systems.blend.scores import PartScores
 
-_RATIOS = (
-    0.0,
-    0.1,
-    0.2,
-    0.35,
-    0.5,
-    0.7,
-    1.0,
-    1.4,
-    2.0,
-    2.8,
-)  # of a part to the best one, in their spreads
+# Of a part to the best one, in their spreads.
+_RATIOS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
+# What is added to unjudged documents, in standard deviations of the blended scores.
+_RAISES = tuple(step / 20 for step in range(31))
 _ROUNDS = 4
 _LEAST_GAIN = 0.25  # of a part, in standard errors
 
@@ -72,14 +64,24 @@ class Scored:
     warm: PartScores | None
     cold: PartScores | None
     share: float
+    _measured: dict[tuple[float, ...], Quality] = field(default_factory=dict)
 
-    def quality(self, weights: Float64) -> Quality:
-        """Measure some weights."""
-        warm, cold = (
-            np.zeros(0) if scores is None else scores.average_precision(weights)
-            for scores in (self.warm, self.cold)
-        )
-        return Quality(warm, cold, self.share)
+    def quality(self, weights: Float64, raised: float = 0.0) -> Quality:
+        """Measure some weights, the same ones only once.
+
+        Args:
+            weights: float64 (parts,); they count up to a factor.
+            raised: what is added to the score of unjudged documents when the weights add up to 1.
+        """
+        found = (weights / weights.sum()).round(6)
+        key = (*found.tolist(), raised)
+        if key not in self._measured:
+            warm, cold = (
+                np.zeros(0) if scores is None else scores.average_precision(found, raised)
+                for scores in (self.warm, self.cold)
+            )
+            self._measured[key] = Quality(warm, cold, self.share)
+        return self._measured[key]
 
     def spreads(self) -> Float64:
         """Return how far the scores of each part spread, float64 (parts,)."""
@@ -97,14 +99,9 @@ def choose(scored: Scored) -> Float64:
     """
     spreads = scored.spreads()
     parts = len(spreads)
-    tried: dict[tuple[float, ...], Quality] = {}
 
     def measure(ratios: tuple[float, ...]) -> float:
-        weights = np.array(ratios) / spreads
-        key = tuple((weights / weights.sum()).round(6).tolist())
-        if key not in tried:
-            tried[key] = scored.quality(np.array(key))
-        return tried[key].value
+        return scored.quality(np.array(ratios) / spreads).value
 
     alone = [tuple(float(i == part) for i in range(parts)) for part in range(parts)]
     best = max(alone, key=measure)
@@ -123,6 +120,29 @@ def choose(scored: Scored) -> Float64:
     first = np.eye(parts)[0]
     gain, error = scored.quality(weights).gain(scored.quality(first))
     return weights if gain > error else first
+
+
+def raise_unjudged(scored: Scored, weights: Float64, most_lost: float) -> float:
+    """Choose what to add to the score of every document without a judgement.
+
+    Training only ever raised the scores of judged documents, so an unjudged one that answers a query just as well ranks
+    below them.
+
+    Args:
+        scored: the scores of the parts.
+        weights: float64 (parts,), of the parts; they add up to 1.
+        most_lost: the largest share of their mean average precision that warm queries may lose.
+
+    Returns:
+        The value with the best quality; 0 unless there are both warm and cold queries.
+    """
+    if scored.warm is None or scored.cold is None:
+        return 0.0
+    spread = scored.warm.spread(weights)
+    least = (1 - most_lost) * float(scored.quality(weights).warm.mean())
+    tried = [ratio * spread for ratio in _RAISES]
+    allowed = [raised for raised in tried if scored.quality(weights, raised).warm.mean() >= least]
+    return max(allowed, key=lambda raised: scored.quality(weights, raised).value)
 
 
 def _prune(scored: Scored, weights: Float64) -> Float64:

@@ -13,7 +13,7 @@ from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary
-from trainer.evaluation.evaluate import Judgement
+from trainer.evaluation.evaluate import Judgement, evenly_spread
 from trainer.features.corpus import Corpus, document_frequency
 from trainer.features.sides import kept_words
 from trainer.recipes.recipe import Recipe
@@ -237,14 +237,12 @@ def try_weights(
         One {"lambda1", "lambda2", "map"} for each pair of weights.
     """
     grid = list(product(settings.lambda1, settings.lambda2))
-    count = len(valid.judgements)
-    wanted = min(count, settings.mix_queries or count)
-    chosen = np.linspace(0, count - 1, wanted).round().astype(int).tolist()
+    chosen = evenly_spread(len(valid.judgements), settings.mix_queries).tolist()
     total = np.zeros(len(grid))
     for i in chosen:
         scores = mixed_scores(model, documents, queries.slice(i, i + 1), grid)
         total += [_average_precision(line, valid.judgements[i]) for line in scores]
-    found = zip(grid, total / wanted, strict=True)
+    found = zip(grid, total / len(chosen), strict=True)
     return [{"lambda1": l1, "lambda2": l2, "map": float(ap)} for (l1, l2), ap in found]
 
 

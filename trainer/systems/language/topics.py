@@ -22,7 +22,8 @@ import numpy as np
 from fullrank.encoding import Float64, Int32, Int64, Rows
 from trainer.recipes.settings import LanguageSettings
 from trainer.systems.language import em
-from trainer.training.loop import Arrays, RestoresInPlace
+from trainer.training.learned import Arrays
+from trainer.training.loop import RestoresInPlace
 from trainer.training.validation import Validation
 
 _STEP = 4096  # pairs between two checks for Ctrl-C

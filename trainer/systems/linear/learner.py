@@ -11,7 +11,8 @@ from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.parameters import start
 from trainer.systems.linear.scan import scan_documents, scan_queries
-from trainer.training.loop import Arrays, RestoresInPlace
+from trainer.training.learned import Arrays
+from trainer.training.loop import RestoresInPlace
 from trainer.training.validation import Validation
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads

@@ -25,7 +25,7 @@ from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters
-from trainer.training.loop import Arrays
+from trainer.training.learned import Arrays
 
 _STEP = 5_000  # triples between two progress updates
 

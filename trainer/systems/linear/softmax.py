@@ -25,7 +25,7 @@ from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters, level_biases
 from trainer.systems.linear.towers import Encoder, transpose
-from trainer.training.loop import Arrays
+from trainer.training.learned import Arrays
 
 Float64 = npt.NDArray[np.float64]
 

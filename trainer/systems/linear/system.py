@@ -29,6 +29,7 @@ from trainer.systems.linear.pretrained import start_rows
 from trainer.systems.linear.softmax import SoftmaxLearner
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
+from trainer.training.learned import Learned
 from trainer.training.loop import TrainingRun
 from trainer.vectors.collector import WordVectors
 from trainer.vectors.reader import read_vectors
@@ -44,6 +45,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     """
     features = context.features(recipe.model)
     facts: dict[str, Any] = {}
+    learned: Learned | None = None
     if recipe.train.loss == "none":
         parameters = start(features, recipe.train, np.random.default_rng(context.seed))
     else:
@@ -55,7 +57,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         if recipe.train.vectors:
             vectors = _read_vectors(context, Path(recipe.train.vectors))
             run = replace(run, fingerprint=run.fingerprint + vectors.fingerprint)
-        parameters, facts = _learn(features, recipe, run, second, vectors)
+        parameters, facts, learned = _learn(features, recipe, run, second, vectors)
     if recipe.model.latent == "lsi":
         key = ("lsi", replace(recipe.model, alpha=1.0))
         model = lsi.compile_model(
@@ -65,7 +67,8 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         model = compile_model(features, parameters)
     documents = encode_corpus(features, model, parameters)
     settled = _settled(recipe, facts) if facts else None
-    return FittedModel(model, documents, partial(encode_judged, features, model), facts, settled)
+    encode = partial(encode_judged, features, model)
+    return FittedModel(model, documents, encode, facts, settled, learned=learned)
 
 
 def _settled(recipe: Recipe, facts: dict[str, Any]) -> Recipe:
@@ -87,8 +90,12 @@ def _learn(
     run: TrainingRun,
     second: Task | None,
     vectors: WordVectors | None,
-) -> tuple[Parameters, dict[str, Any]]:
-    """Fit every member; return the average of their best epochs, and facts for the model card."""
+) -> tuple[Parameters, dict[str, Any], Learned | None]:
+    """Fit every member.
+
+    Returns:
+        The average of the members' best epochs, facts for the model card, and where a single member ended.
+    """
     found, facts = [], []
     started: dict[str, Any] = {}
     for i in range(recipe.train.members):
@@ -103,12 +110,16 @@ def _learn(
         if recipe.model.hashing == "rare":
             facts[-1]["mixing"] = mix(learner, run.valid)
         found.append(learner.values)
-    learned = facts[0] if len(facts) == 1 else {"members": facts}
+    learned = None
+    if run.keeps_state and len(facts) == 1:
+        epochs = len(facts[0]["history"])
+        learned = Learned(learner.parameters(), learner.state(), epochs)
+    card = facts[0] if len(facts) == 1 else {"members": facts}
     parameters = average(found)
     if recipe.train.sampled_from == "judged" and recipe.model.bias:
         # The mean of the members' medians is not the median of their mean.
         level_biases(features, parameters)
-    return parameters, learned | started
+    return parameters, card | started, learned
 
 
 def learner_of(

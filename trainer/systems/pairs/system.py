@@ -39,7 +39,8 @@ from trainer.systems.pairs import kernels
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
-from trainer.training.loop import Arrays, TrainingRun
+from trainer.training.learned import Arrays
+from trainer.training.loop import TrainingRun
 from trainer.training.validation import Validation
 
 MAX_WEIGHTS = 1 << 30

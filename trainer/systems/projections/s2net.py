@@ -28,7 +28,8 @@ from trainer.systems.linear import kernels
 from trainer.systems.linear.towers import transpose
 from trainer.systems.projections import components
 from trainer.systems.projections.components import Space
-from trainer.training.loop import Arrays, RestoresInPlace
+from trainer.training.learned import Arrays
+from trainer.training.loop import RestoresInPlace
 from trainer.training.validation import Validation
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads

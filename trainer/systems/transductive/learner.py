@@ -29,7 +29,8 @@ from trainer.systems.linear.parameters import (
 )
 from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.training.fitted import FittedModel
-from trainer.training.loop import Arrays, RestoresInPlace, TrainingRun
+from trainer.training.learned import Arrays
+from trainer.training.loop import RestoresInPlace, TrainingRun
 from trainer.training.validation import Validation
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads

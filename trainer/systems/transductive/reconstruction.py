@@ -28,7 +28,8 @@ from trainer.systems.transductive.factored import (
 from trainer.systems.transductive.learner import STEP, HalfTransductiveLearner
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
-from trainer.training.loop import Arrays, TrainingRun
+from trainer.training.learned import Arrays
+from trainer.training.loop import TrainingRun
 
 
 @njit(nogil=True, cache=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.planted import write_planted
 
-pytest.importorskip("lightgbm", reason="needs the extra 'rerank'")
+pytest.importorskip("tests.openmp", exc_type=ImportError)
 
 from benchmarks.experiments import rerank
 

@@ -380,6 +380,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 IDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), min_size=1, max_size=6)
 
 
+@pytest.mark.sweep
 @settings(max_examples=40, deadline=None)
 @given(
     documents=st.dictionaries(

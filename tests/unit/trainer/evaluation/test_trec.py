@@ -82,6 +82,7 @@ WORDS = st.text(st.characters(blacklist_categories=["Cs", "Cc", "Z"]), min_size=
 GRADES = st.dictionaries(WORDS, st.integers(-2, 5), min_size=1, max_size=5)
 
 
+@pytest.mark.sweep
 @given(qrels=st.dictionaries(WORDS, GRADES, max_size=5))
 def test_qrels_round_trip(
     tmp_path_factory: pytest.TempPathFactory, qrels: dict[str, dict[str, int]]

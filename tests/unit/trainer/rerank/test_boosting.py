@@ -8,7 +8,7 @@ import pytest
 from fullrank.encoding import Float32, Int64
 from trainer.rerank.candidates import Candidates
 
-pytest.importorskip("lightgbm", reason="needs the extra 'rerank'")
+pytest.importorskip("tests.openmp", exc_type=ImportError)
 
 from trainer.rerank.boosting import LEAVES, MAX_TREES, fit_booster, float32_below, trees_of
 

@@ -11,7 +11,7 @@ import pytest
 from fullrank.rerank.trees import Trees
 from trainer.rerank.candidates import Candidates
 
-pytest.importorskip("lightgbm", reason="needs the extra 'rerank'")
+pytest.importorskip("tests.openmp", exc_type=ImportError)
 
 from trainer.rerank import crossfit
 from trainer.rerank.boosting import fit_booster

@@ -13,7 +13,7 @@ from tests.planted import write_lines, write_planted, write_qrels
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import evaluate
 
-pytest.importorskip("lightgbm", reason="needs the extra 'rerank'")
+pytest.importorskip("tests.openmp", exc_type=ImportError)
 
 from trainer.rerank import decide
 from trainer.rerank.decide import MIN_QUERIES, require_queries, verdict

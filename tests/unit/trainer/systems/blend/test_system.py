@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +15,13 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from tests.planted import write_planted, write_planted_links, write_qrels
 from trainer.collection import read_collection
+from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe, load_recipe
+from trainer.recipes.settings import ModelSettings
+from trainer.systems.parts import load_part
 from trainer.systems.registry import validate
 from trainer.train import Trainer
+from trainer.training.context import TrainingContext
 
 QUIET = Reporter(quiet=True)
 FIELDED = "fielded sampled_from=judged dimension=4 epochs=2 batch=32 candidates=30"
@@ -66,7 +72,7 @@ def test_the_table_has_warm_and_cold_lines_of_the_blend_and_the_baselines(
     best = trainer.search(blend("bm25", CLICKED))
     table = trainer.compare(best)
     assert [(row.system, row.split) for row in table] == [
-        (system, split) for split in ("valid", "cold") for system in ("auto", "bm25", "tfidf")
+        (system, split) for split in ("valid", "cold") for system in ("auto", "tfidf", "bm25")
     ]
     value = {(row.system, row.split): row.measures["map"].mean for row in table}
     assert value["auto", "valid"] >= value["bm25", "valid"]
@@ -92,14 +98,46 @@ def test_a_part_that_is_no_better_than_the_first_is_left_out(trainer: Trainer) -
     assert not isinstance(found.model, MixedModel)
 
 
-def test_documents_that_are_the_queries_have_a_list_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trainer:
+    """A trainer whose queries are documents, and which gives both parts of a blend the same weight."""
     monkeypatch.setattr("trainer.systems.blend.system.choose", lambda _: np.array([0.5, 0.5]))
-    trainer = trainer_of(write_planted_links(tmp_path / "links"), tmp_path)
-    linked = f"blend.linked=tfidf;{FIELDED}"
-    found = trainer.search(blend("bm25", TRANSLATION, more=(linked,))).fitted
+    return trainer_of(write_planted_links(tmp_path / "links"), tmp_path)
+
+
+def test_documents_that_are_the_queries_have_a_list_of_their_own(linked: Trainer) -> None:
+    parts = f"blend.linked=tfidf;{FIELDED}"
+    found = linked.search(blend("bm25", TRANSLATION, more=(parts,))).fitted
     assert list(found.facts["weights"]) == ["tfidf", "fielded"]
+
+
+def test_a_trial_that_time_cut_short_is_continued_with_all_judgements(linked: Trainer) -> None:
+    parts = f"blend.linked=tfidf;{FIELDED} epochs=4 patience=9 rate=0.3"
+    found = linked.search(blend("bm25", CLICKED, more=(parts, "auto.seconds=0.001"))).fitted
+    trial, final = found.facts["trials"][-1]["history"], found.facts["parts"][-1]["history"]
+    assert len(trial) == 1
+    assert 1 <= len(final) <= 3
+    assert final[0]["loss"] < 0.9 * trial[0]["loss"]
+
+
+def test_matrices_of_texts_alone_are_built_once_for_both_fits(
+    linked: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+    plain = TrainingContext._build
+
+    def counting(context: TrainingContext, settings: ModelSettings) -> Features:
+        built.append(settings.match)
+        return plain(context, settings)
+
+    monkeypatch.setattr(TrainingContext, "_build", counting)
+    parts = f"blend.linked=bm25;{FIELDED}"
+    linked.search(blend("bm25", CLICKED, more=(parts,)))
+    # BM25, the fielded model and the baseline tf-idf; the last fits build nothing.
+    assert sorted(built) == ["bm25", "bm25", "tfidf"]
+    linked.context.clear_cache()
+    linked.context.features(load_recipe("bm25").model)
+    assert len(built) == 4
 
 
 def test_a_blend_needs_judgements(tmp_path: Path) -> None:
@@ -109,6 +147,31 @@ def test_a_blend_needs_judgements(tmp_path: Path) -> None:
         trainer_of(folder, tmp_path).search(load_recipe("auto"))
 
 
+def test_too_few_judgements_serve_the_first_part(tmp_path: Path) -> None:
+    folder = write_planted(tmp_path / "c", splits=["train"])
+    lines = (folder / "qrels" / "train.tsv").read_text().splitlines()[1:4]
+    pairs = [(query, document) for query, document, _ in (line.split("\t") for line in lines)]
+    write_qrels(folder / "qrels" / "train.tsv", pairs)
+    log = StringIO()
+    trainer = Trainer(read_collection(folder), Reporter(log), tmp_path, "blend", 1, 1, resume=False)
+    best = trainer.search(load_recipe("auto"))
+    table = trainer.compare(best)
+    assert best.fitted.facts["weights"] == {"bm25": 1.0}
+    assert table == []
+    assert "too few queries are judged" in log.getvalue()
+
+
+def test_vectors_are_given_to_the_parts_that_can_start_at_them(tmp_path: Path) -> None:
+    vectors = tmp_path / "words.vec"
+    vectors.write_text("1 2\nword 0.5 0.5\n")
+    recipe = blend("bm25", CLICKED, more=(f"train.vectors={vectors}",))
+    parts = [load_part(text, recipe) for text in recipe.blend.recipes]
+    assert [part.train.vectors for part in parts] == ["", str(vectors)]
+    validate(recipe)
+    with pytest.raises(RecipeError, match=r"no part of blend\.recipes can start at word vectors"):
+        validate(blend("bm25", "tfidf", more=(f"train.vectors={vectors}",)))
+
+
 def test_a_cold_document_is_encoded_like_one_that_is_added_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +179,7 @@ def test_a_cold_document_is_encoded_like_one_that_is_added_later(
     monkeypatch.setattr(
         "trainer.systems.blend.system.choose", lambda _: np.array([0.1, 0.3, 0.2, 0.4])
     )
+    monkeypatch.setattr("trainer.systems.blend.system.raise_unjudged", lambda *_: 0.75)
     folder = write_planted(tmp_path / "c")
     for split in ("train", "valid"):
         lines = (folder / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
@@ -134,13 +198,18 @@ def test_a_cold_document_is_encoded_like_one_that_is_added_later(
         later.sparse.csr().toarray(), stored.sparse.csr().toarray(), rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(later.bias, stored.bias, rtol=1e-5)
-    assert stored.bias.any()
+    assert isinstance(found.model, MixedModel)
+    level = replace(found.model, raised=0.0)
+    plain = level.encode_documents([documents[i].texts(sources) for i in cold.tolist()])
+    np.testing.assert_allclose(stored.bias - plain.bias, 0.75, rtol=1e-5)
+    assert plain.bias.any()
 
 
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
         (("bm25",), "name two recipes or more"),
+        (("bm25", "clicked", "clicked rate=0.1"), "name every recipe once"),
         (("bm25", "auto"), "auto is a mix or a search itself"),
         (("bm25", "query-expansion trials="), "not linear in the query"),
         (("bm25", "absent"), "no recipe 'absent'"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,10 +11,11 @@ from fullrank.encoding import Float32
 from fullrank.measures import average_precision
 from trainer.evaluation.evaluate import Judgement
 from trainer.systems.blend.scores import PartScores
-from trainer.systems.blend.weights import Quality, Scored, choose
+from trainer.systems.blend.weights import Quality, Scored, choose, raise_unjudged
 from trainer.training.validation import Validation
 
 DOCUMENTS = 60
+UNJUDGED = np.arange(DOCUMENTS) % 4 == 0
 
 
 def judged(rng: np.random.Generator, queries: int) -> Validation:
@@ -39,7 +42,7 @@ def scored(seed: int, strengths: list[float], queries: int = 150) -> Scored:
     parts = []
     for _ in range(2):
         valid = judged(rng, queries)
-        parts.append(PartScores(valid, [scores_of(rng, valid, s) for s in strengths]))
+        parts.append(PartScores(valid, [scores_of(rng, valid, s) for s in strengths], UNJUDGED))
     return Scored(parts[0], parts[1], 0.3)
 
 
@@ -58,7 +61,7 @@ def test_average_precision_equals_that_of_the_ranking() -> None:
 
 def test_equal_scores_rank_a_document_last() -> None:
     valid = judged(np.random.default_rng(2), 9)
-    flat = PartScores(valid, [np.zeros((9, DOCUMENTS), np.float32)])
+    flat = PartScores(valid, [np.zeros((9, DOCUMENTS), np.float32)], UNJUDGED)
     found = flat.average_precision(np.ones(1))
     for value, judgement in zip(found, valid.judgements, strict=True):
         count = len(judgement.relevant)
@@ -91,7 +94,7 @@ def test_a_part_that_repeats_another_is_left_out() -> None:
     plain = scored(8, [0.0, 1.5])
     assert plain.warm is not None
     assert plain.cold is not None
-    warm, cold = (PartScores(p.valid, [*p.parts, p.parts[1]]) for p in (plain.warm, plain.cold))
+    warm, cold = (replace(p, parts=[*p.parts, p.parts[1]]) for p in (plain.warm, plain.cold))
     assert np.count_nonzero(choose(Scored(warm, cold, 0.3))[1:]) == 1
 
 
@@ -100,7 +103,7 @@ def test_scales_of_the_parts_do_not_matter() -> None:
     assert plain.warm is not None
     assert plain.cold is not None
     warm, cold = (
-        PartScores(p.valid, [p.parts[0] * 1000, p.parts[1]]) for p in (plain.warm, plain.cold)
+        replace(p, parts=[p.parts[0] * 1000, p.parts[1]]) for p in (plain.warm, plain.cold)
     )
     found, wanted = choose(Scored(warm, cold, 0.3)), choose(plain)
     assert found[0] * 1000 / found[1] == pytest.approx(wanted[0] / wanted[1], rel=1e-3)
@@ -116,3 +119,44 @@ def test_quality_weighs_cold_queries_by_their_share() -> None:
     assert gain == pytest.approx(one.value - other.value)
     variances = 0.75**2 * np.var([0.1, 0.3]) / 2 + 0.25**2 * np.var([0.0, 0.2]) / 2
     assert error == pytest.approx(variances**0.5)
+
+
+def two_kinds(lowered: float) -> Scored:
+    """Warm queries ask for judged documents, cold ones for the others, whose scores are lower."""
+    rng = np.random.default_rng(11)
+    found = []
+    for asked in (~UNJUDGED, UNJUDGED):
+        rows = rng.choice(np.flatnonzero(asked), 200)
+        ones = np.ones(1, np.int64)
+        nothing = np.zeros(0, np.int64)
+        judgements = [Judgement(f"q{i}", rows[i : i + 1], ones, nothing) for i in range(len(rows))]
+        valid = Validation("valid", np.arange(len(rows)), judgements)
+        scores = scores_of(rng, valid, 2.5)
+        scores[:, UNJUDGED] -= np.float32(lowered)
+        found.append(PartScores(valid, [scores], UNJUDGED))
+    return Scored(found[0], found[1], 0.3)
+
+
+@pytest.mark.parametrize("most_lost", [0.01, 0.05])
+def test_unjudged_documents_are_raised_within_what_warm_queries_may_lose(most_lost: float) -> None:
+    one = np.ones(1)
+    scored = two_kinds(1.0)
+    raised = raise_unjudged(scored, one, most_lost)
+    before, after = scored.quality(one), scored.quality(one, raised)
+    assert after.cold.mean() > before.cold.mean() + 0.05
+    assert after.warm.mean() >= (1 - most_lost) * before.warm.mean()
+    assert 0.2 < raised <= 1.6
+
+
+def test_documents_that_are_ranked_fairly_are_not_raised_at_all() -> None:
+    scored = two_kinds(-3.0)
+    assert raise_unjudged(scored, np.ones(1), 0.01) == 0
+    assert raise_unjudged(Scored(scored.warm, None, 0.3), np.ones(1), 0.5) == 0
+    assert raise_unjudged(Scored(None, scored.cold, 0.3), np.ones(1), 0.5) == 0
+
+
+def test_what_is_raised_is_added_to_unjudged_documents_only() -> None:
+    scores = two_kinds(0.0).warm
+    assert scores is not None
+    plain, raised = scores.total(3, np.ones(1)), scores.total(3, np.ones(1), 0.75)
+    np.testing.assert_allclose(raised - plain, np.where(UNJUDGED, 0.75, 0.0), atol=1e-6)

@@ -276,7 +276,7 @@ def test_recipes_without_rows_of_words_are_refused(recipe: str, override: str, f
 
 def test_a_mix_without_rows_of_words_is_refused(file: Path) -> None:
     overrides = ["mixed.recipes=tfidf;bm25", f"train.vectors={file}"]
-    with pytest.raises(RecipeError, match="no part of the mix can start at word vectors"):
+    with pytest.raises(RecipeError, match=r"no part of mixed\.recipes can start at word vectors"):
         registry.validate(load_recipe("cross-language-mixed").override(overrides))
 
 
