@@ -10,7 +10,8 @@ PORT_OPTION = $(if $(PORT),--port $(PORT))
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PYTEST := $(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal
 CODE := $(wildcard fullrank trainer service tests benchmarks examples)
-# Units that compile no kernel, train no model, start no server and read no shared collection.
+# Units that compile no kernel, train no model, start no server, read no shared collection and are
+# no sweep over hundreds of cases.
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
 	$(filter-out %/features %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
@@ -48,8 +49,8 @@ test: $(VENV)/.dev-installed ## every test that takes seconds, on both cores
 	$(PYTEST) -m "not slow and not browser"
 
 test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you edit
-	$(PYTEST) -q -m "not slow and not browser and not data" $(filter-out %/__pycache__,$(FAST_TESTS)) \
-		--ignore tests/unit/fullrank/bundle/test_decoders.py
+	$(PYTEST) -q -m "not slow and not browser and not data and not sweep" \
+		$(filter-out %/__pycache__,$(FAST_TESTS))
 
 coverage: $(VENV)/.dev-installed ## `make test` with the lines that no test runs
 	$(PYTEST) -q -m "not slow and not browser" --cov --cov-report=term

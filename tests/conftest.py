@@ -11,9 +11,12 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 
-# What a shell runs in the background ignores Ctrl-C, and so would every process that the tests start and interrupt.
+# What a shell runs in the background ignores Ctrl-C, and nohup makes programs ignore a closed terminal. The processes
+# that the tests start would inherit that and wait for a signal that never arrives.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def shared_data() -> Path:

@@ -31,6 +31,8 @@ KEY = f"fr_test_{'k' * 43}"
 AUTH = {"Authorization": f"Bearer {KEY}"}
 # What tests may do without a key, so that few of them need to know of keys.
 ANONYMOUS = "search,ingest,events"
+# A busy machine makes requests slow, and a service refuses what it expects to miss the deadline.
+DEADLINE_MS = 60_000
 
 
 def keys_beside(root: Path) -> Path:
@@ -54,6 +56,7 @@ def settings_for(root: Path, **changes: Any) -> Settings:
             "bundles": root,
             "keys": keys_beside(root),
             "anonymous": ANONYMOUS,
+            "deadline_ms": DEADLINE_MS,
             **changes,
         }
     )
@@ -67,6 +70,7 @@ def environment_for(root: Path, port: int, **changes: str) -> dict[str, str]:
         "FULLRANK_PORT": str(port),
         "FULLRANK_KEYS": str(keys_beside(root)),
         "FULLRANK_ANONYMOUS": ANONYMOUS,
+        "FULLRANK_DEADLINE_MS": str(DEADLINE_MS),
         "FULLRANK_LOG_LEVEL": "warning",
         **changes,
     }

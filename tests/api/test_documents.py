@@ -324,7 +324,7 @@ async def test_a_sequence_number_that_was_never_assigned_is_refused_at_once(
 async def test_a_write_that_is_not_visible_in_time_is_a_503(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running(root.path, min_seq_wait_ms=60_000, deadline_ms=60_000) as client:
+    async with running(root.path, min_seq_wait_ms=60_000) as client:
         await put(client, "a")
         assert await ids(client, "copy", min_seq=1)
         app = client._transport.app  # type: ignore[attr-defined]

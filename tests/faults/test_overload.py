@@ -119,7 +119,12 @@ def test_overload_is_refused_and_other_requests_are_answered(tmp_path: Path) -> 
     with ExitStack() as stack:
         with on_core(0):
             url = stack.enter_context(
-                served(tmp_path, FULLRANK_MAX_QUEUE="16", FULLRANK_INLINE_MS="0")
+                served(
+                    tmp_path,
+                    FULLRANK_MAX_QUEUE="16",
+                    FULLRANK_INLINE_MS="0",
+                    FULLRANK_DEADLINE_MS="2000",
+                )
             )
         peak = load(url, 0, 1, 8)["ok_per_second"]
         found, health = overload(url, peak, 2)
@@ -149,7 +154,7 @@ def test_ten_times_overload_leaves_four_fifths_of_the_peak(tmp_path: Path) -> No
     kept, clock, refusals_ms, report = [], [], [], []
     with ExitStack() as stack:
         with on_core(0):
-            pid, port = stack.enter_context(service(tmp_path, 1))
+            pid, port = stack.enter_context(service(tmp_path, 1, FULLRANK_DEADLINE_MS="2000"))
         url = f"http://127.0.0.1:{port}"
 
         def peak() -> tuple[float, float]:

@@ -25,6 +25,8 @@ from fullrank.storage.strings import StringTable
 from tests import damage
 from tests.bundles import CORPUS, make_bundle
 
+pytestmark = pytest.mark.sweep
+
 many = settings(
     max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

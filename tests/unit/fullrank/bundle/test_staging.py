@@ -56,6 +56,7 @@ def test_arrays_have_the_bytes_that_numpy_writes(array: np.ndarray, tmp_path: Pa
             np.testing.assert_array_equal(folder.map_array(name), array)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("strings", [[], [""], ["a", "", "é", "日本" * 3000, "🙂"] * 2000])
 def test_written_strings_equal_a_table_in_memory(strings: list[str], tmp_path: Path) -> None:
     expected = StringTable.of(strings)

@@ -105,6 +105,7 @@ def test_a_model_that_loads_as_another_is_not_published(root: Path) -> None:
     assert not list(root.rglob("*"))
 
 
+@pytest.mark.sweep
 def test_the_same_bundle_published_twice_at_once_is_kept_twice(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

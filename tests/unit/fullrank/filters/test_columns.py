@@ -66,6 +66,7 @@ def order(kind: str) -> int:
     return ("boolean", "number", "keyword").index(kind)
 
 
+@pytest.mark.sweep
 @given(documents)
 @settings(deadline=None)
 def test_columns_have_the_values_of_the_stored_fields(given: list[dict[str, Any]]) -> None:

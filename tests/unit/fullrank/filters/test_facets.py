@@ -18,6 +18,7 @@ from tests.stored_fields import FIELDS, documents, kind_of, values_of
 KINDS = ("boolean", "number", "keyword")
 
 
+@pytest.mark.sweep
 @given(documents, st.sampled_from(sorted(FIELDS)), st.integers(1, 6), st.data())
 @settings(deadline=None, max_examples=400)
 def test_a_facet_counts_the_same_as_a_counter(

@@ -83,6 +83,7 @@ filters = st.recursive(
 EVERY_KIND: list[dict[str, Any]] = [dict.fromkeys(FIELDS, value) for value in (True, 2.5, "net")]
 
 
+@pytest.mark.sweep
 @given(documents, filters)
 @settings(deadline=None, max_examples=500)
 def test_a_filter_matches_the_same_documents_as_plain_python(

@@ -105,6 +105,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(part_module, "_MAX_EXTRA_HITS", 1)
 
 
+@pytest.mark.sweep
 @given(
     operations=writes,
     cuts=st.sets(st.integers(1, 30)),
@@ -159,6 +160,7 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
         assert hit.part.store.fields(hit.row) == everything[hit.id] == view.fields(hit.id)
 
 
+@pytest.mark.sweep
 @given(
     operations=writes,
     cuts=st.sets(st.integers(1, 30)),
@@ -207,6 +209,7 @@ def test_a_deleted_document_is_not_found() -> None:
             view.fields(id)
 
 
+@pytest.mark.sweep
 def test_six_hundred_single_writes_make_at_most_five_segments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -321,6 +324,7 @@ def test_a_document_accepted_under_another_model_is_applied() -> None:
         matching(parse_filter({"section": 1}), later.columns[0])
 
 
+@pytest.mark.sweep
 @given(operations=writes, cuts=st.sets(st.integers(1, 30)), size=st.integers(1, 9))
 @settings(deadline=None, max_examples=50)
 def test_batches_of_a_view_join_to_the_encoding_of_its_documents(

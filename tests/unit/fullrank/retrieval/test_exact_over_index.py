@@ -21,6 +21,7 @@ from tests.unit.fullrank.retrieval.data import (
 SIZES = (0.0, 1e-42, 1e-30, 1e-14, 1.0, 1e10, 1e25, 1e37)
 
 
+@pytest.mark.sweep
 @settings(deadline=None, max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -64,6 +65,7 @@ def test_exact_search_over_an_index_equals_search_without_one(
         np.testing.assert_allclose(ranking.scores, best, rtol=1e-9, atol=1e-9 * bias + 1e-300)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("indexed", [False, True])
 @settings(deadline=None, max_examples=60)
 @given(

@@ -108,6 +108,7 @@ def test_fast_search_with_too_many_candidates_turns_exact(tmp_path: Path) -> Non
         assert [ranking.certified for ranking in found[1::2]] == [proven] * 7, (words, wanted)
 
 
+@pytest.mark.sweep
 def test_the_chosen_effort_is_the_least_that_keeps_its_recall_on_other_queries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -314,6 +314,7 @@ _ENTRIES = st.lists(
 )
 
 
+@pytest.mark.sweep
 @settings(deadline=None)
 @given(_ENTRIES)
 def test_rows_of_lists_add_up_equal_indices(entries: list[list[tuple[int, int]]]) -> None:

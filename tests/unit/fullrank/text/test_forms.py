@@ -79,6 +79,7 @@ def test_texts_are_searched_for_joined_words() -> None:
     assert found.count("wi fi " * 40) == {}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", range(20))
 def test_forms_equal_those_of_a_search_over_all_words(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -45,6 +45,7 @@ def test_neighbours_are_the_known_words_at_distance_one(words: set[str], typed: 
     assert sorted(found) == sorted(word for word in words if distance(word, typed) == 1)
 
 
+@pytest.mark.sweep
 def test_neighbours_are_complete_over_many_chunks_of_words() -> None:
     # More words than are read at a time; each neighbour is in another part of the list.
     words = [f"{i:05}x" for i in range(70_000)]

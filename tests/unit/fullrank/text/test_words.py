@@ -84,6 +84,7 @@ _ALPHABET = (
 _TEXTS = st.one_of(st.text(st.sampled_from(_ALPHABET), max_size=30), st.text(max_size=30))
 
 
+@pytest.mark.sweep
 @settings(deadline=None, max_examples=400)
 @given(_TEXTS)
 @example("ΟΔΟΣ ΣΑΣ’Σ")
@@ -94,6 +95,7 @@ def test_words_equal_a_slow_reference(text: str) -> None:
     assert words(text) == reference(text)
 
 
+@pytest.mark.sweep
 def test_every_character_has_the_kind_of_its_unicode_name() -> None:
     characters = map(chr, range(0x110000))
     spelled = [c for c in characters if unicodedata.category(c)[0] in "LMN"]
@@ -104,6 +106,7 @@ def test_every_character_has_the_kind_of_its_unicode_name() -> None:
     assert [f"U+{ord(c):04X} {unicodedata.name(c, '')}" for c in differ] == []
 
 
+@pytest.mark.sweep
 @settings(deadline=None, max_examples=400)
 @given(_TEXTS)
 def test_counts_equal_a_counter_of_the_words(text: str) -> None:

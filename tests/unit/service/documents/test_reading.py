@@ -113,6 +113,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.sweep
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), VALUES, max_size=4))
 def test_an_accepted_document_is_stored_unchanged(fields: dict[str, object]) -> None:
     try:

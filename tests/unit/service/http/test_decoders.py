@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,6 +27,8 @@ from service.models.state import (
 from service.models.workers import FOLDER, Report, reports
 from service.search.caching.cache import Key, unpack
 from tests import damage
+
+pytestmark = pytest.mark.sweep
 
 many = settings(max_examples=150, deadline=None)
 

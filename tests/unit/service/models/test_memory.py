@@ -24,6 +24,7 @@ def words(number: int) -> list[Document]:
     ]
 
 
+@pytest.mark.sweep
 def test_the_estimate_is_not_below_what_a_worker_allocates(tmp_path: Path) -> None:
     version = make_bundle(tmp_path, "many", words(24_000), n_dense=16)
     path = tmp_path / "many" / version
