@@ -12,6 +12,8 @@ from fullrank.encoding import Float32
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
 from fullrank.retrieval import Retriever
 from trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades
+from trainer.systems.blend import kernels
+from trainer.systems.ragged import ragged
 from trainer.training.fitted import FittedModel
 from trainer.training.validation import Validation
 
@@ -25,12 +27,12 @@ class PartScores:
 
     Attributes:
         valid: the queries.
-        parts: float32 (queries, documents), one a part; -inf for a document that is no candidate.
+        parts: float32 (parts, queries, documents); -inf for a document that is no candidate.
         unjudged: bool (documents,), those without a judgement in training.
     """
 
     valid: Validation
-    parts: list[Float32]
+    parts: Float32
     unjudged: npt.NDArray[np.bool_]
 
     @staticmethod
@@ -39,11 +41,11 @@ class PartScores:
     ) -> PartScores:
         """Score all documents for evenly spread queries, as many as fit into memory."""
         valid = valid.spread(max(1, CELLS // max(1, len(unjudged))))
-        return PartScores(valid, [_scores(part, valid) for part in fitted], unjudged)
+        return PartScores(valid, _scores(fitted, valid), unjudged)
 
     def with_parts(self, fitted: Sequence[FittedModel]) -> PartScores:
         """Return the scores of other models for the same queries."""
-        return replace(self, parts=[_scores(part, self.valid) for part in fitted])
+        return replace(self, parts=_scores(fitted, self.valid))
 
     @property
     def judgements(self) -> list[Judgement]:
@@ -60,7 +62,7 @@ class PartScores:
 
     def total(self, query: int, weights: Float64, raised: float = 0.0) -> Float32:
         """Return the blended scores of one query, float32 (documents,); ``raised`` is added to unjudged documents."""
-        found = np.zeros(self.parts[0].shape[1], np.float32)
+        found = np.zeros(self.parts.shape[2], np.float32)
         # A part without weight is left out: 0 · -inf is no number.
         for weight, scores in zip(weights.tolist(), self.parts, strict=True):
             if weight:
@@ -71,12 +73,13 @@ class PartScores:
 
     def average_precision(self, weights: Float64, raised: float = 0.0) -> Float64:
         """Return the average precision of each query, float64 (queries,). Equal scores rank a document last."""
-        found = np.empty(len(self.judgements))
-        for query, judgement in enumerate(self.judgements):
-            scores = self.total(query, weights, raised)
-            relevant = scores[judgement.relevant]
-            ranks = np.sort([np.count_nonzero(scores >= score) for score in relevant])
-            found[query] = np.mean(np.arange(1, len(ranks) + 1) / ranks)
+        relevant = [judgement.relevant for judgement in self.judgements]
+        found = np.empty(len(relevant))
+        used = np.flatnonzero(weights)
+        w = weights[used].astype(np.float32)
+        kernels.average_precision(
+            self.parts, used, w, np.float32(raised), self.unjudged, *ragged(relevant), found
+        )
         return found
 
     def measures(self, weights: Float64, raised: float = 0.0) -> Mapping[str, Estimate]:
@@ -92,14 +95,16 @@ class PartScores:
         return estimates({name: np.array(line) for name, line in values.items()})
 
 
-def _scores(part: FittedModel, valid: Validation) -> Float32:
-    retriever = Retriever(part.documents, part.model.scorer(part.documents))
-    found = np.empty((len(valid.rows), len(part.documents)), np.float32)
-    for start in range(0, len(valid.rows), _BATCH):
-        rows = valid.rows[start : start + _BATCH]
-        found[start : start + len(rows)] = retriever.scores(part.encode(rows))
-    for line, judgement in zip(found, valid.judgements, strict=True):
-        line[judgement.excluded] = -np.inf
+def _scores(fitted: Sequence[FittedModel], valid: Validation) -> Float32:
+    """Score all documents by every model, float32 (models, queries, documents)."""
+    found = np.empty((len(fitted), len(valid.rows), len(fitted[0].documents)), np.float32)
+    for part, scores in zip(fitted, found, strict=True):
+        retriever = Retriever(part.documents, part.model.scorer(part.documents))
+        for start in range(0, len(valid.rows), _BATCH):
+            rows = valid.rows[start : start + _BATCH]
+            scores[start : start + len(rows)] = retriever.scores(part.encode(rows))
+        for line, judgement in zip(scores, valid.judgements, strict=True):
+            line[judgement.excluded] = -np.inf
     return found
 
 

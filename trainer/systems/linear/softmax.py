@@ -25,6 +25,7 @@ from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters, level_biases
 from trainer.systems.linear.towers import Encoder, transpose
+from trainer.systems.ragged import ragged
 from trainer.training.learned import Arrays
 
 Float64 = npt.NDArray[np.float64]
@@ -202,7 +203,7 @@ def _step(
         _sample_negatives(S, train.negatives, masked, rng)
 
     losses = np.empty(len(queries), np.float32)
-    kernels.softmax_gradient(S, *_ragged([place[x] for x in positives]), *_ragged(masked), losses)
+    kernels.softmax_gradient(S, *ragged([place[x] for x in positives]), *ragged(masked), losses)
     G = S  # the kernel has turned scores into ∂L/∂f
     G /= len(queries)
 
@@ -279,9 +280,3 @@ def _postings(z: Rows) -> tuple[Int64, Int32, Float32]:
         by_word.indices.astype(np.int32),
         by_word.data.astype(np.float32),
     )
-
-
-def _ragged(lists: list[Int64]) -> tuple[Int64, Int64]:
-    indptr = np.zeros(len(lists) + 1, np.int64)
-    np.cumsum([len(x) for x in lists], out=indptr[1:])
-    return indptr, np.concatenate(lists).astype(np.int64)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from fullrank.encoding import Float32
-from fullrank.measures import average_precision
+from fullrank.measures import Float64, average_precision
 from trainer.evaluation.evaluate import Judgement
 from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.weights import Quality, Scored, choose, raise_unjudged
@@ -37,12 +35,16 @@ def scores_of(rng: np.random.Generator, valid: Validation, strength: float) -> F
     return found
 
 
+def of_parts(valid: Validation, parts: list[Float32]) -> PartScores:
+    return PartScores(valid, np.stack(parts), UNJUDGED)
+
+
 def scored(seed: int, strengths: list[float], queries: int = 150) -> Scored:
     rng = np.random.default_rng(seed)
     parts = []
     for _ in range(2):
         valid = judged(rng, queries)
-        parts.append(PartScores(valid, [scores_of(rng, valid, s) for s in strengths], UNJUDGED))
+        parts.append(of_parts(valid, [scores_of(rng, valid, s) for s in strengths]))
     return Scored(parts[0], parts[1], 0.3)
 
 
@@ -59,9 +61,31 @@ def test_average_precision_equals_that_of_the_ranking() -> None:
     assert part.measures(weights)["map"].mean == pytest.approx(found.mean())
 
 
+def average_precision_twin(part: PartScores, weights: Float64, raised: float) -> Float64:
+    """The kernel in numpy: the rank of a document is the number of scores at least as high."""
+    found = []
+    for query, judgement in enumerate(part.judgements):
+        scores = part.total(query, weights, raised)
+        ranks = np.sort([np.count_nonzero(scores >= scores[d]) for d in judgement.relevant])
+        found.append(np.mean(np.arange(1, len(ranks) + 1) / ranks))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("raised", [0.0, 0.4])
+@pytest.mark.parametrize("weights", [[0.7, 0.3, 0.2], [0.7, 0.0, 0.2], [0.0, 1.0, 0.0]])
+def test_average_precision_equals_its_numpy_twin(weights: list[float], raised: float) -> None:
+    part = scored(9, [1.0, 0.5, 0.2]).cold
+    assert part is not None
+    part.parts[0, 4] = part.parts[0, 4].round(1)  # equal scores
+    found = part.average_precision(np.array(weights), raised)
+    np.testing.assert_allclose(
+        found, average_precision_twin(part, np.array(weights), raised), rtol=1e-12
+    )
+
+
 def test_equal_scores_rank_a_document_last() -> None:
     valid = judged(np.random.default_rng(2), 9)
-    flat = PartScores(valid, [np.zeros((9, DOCUMENTS), np.float32)], UNJUDGED)
+    flat = of_parts(valid, [np.zeros((9, DOCUMENTS), np.float32)])
     found = flat.average_precision(np.ones(1))
     for value, judgement in zip(found, valid.judgements, strict=True):
         count = len(judgement.relevant)
@@ -94,7 +118,7 @@ def test_a_part_that_repeats_another_is_left_out() -> None:
     plain = scored(8, [0.0, 1.5])
     assert plain.warm is not None
     assert plain.cold is not None
-    warm, cold = (replace(p, parts=[*p.parts, p.parts[1]]) for p in (plain.warm, plain.cold))
+    warm, cold = (of_parts(p.valid, [*p.parts, p.parts[1]]) for p in (plain.warm, plain.cold))
     assert np.count_nonzero(choose(Scored(warm, cold, 0.3))[1:]) == 1
 
 
@@ -103,7 +127,7 @@ def test_scales_of_the_parts_do_not_matter() -> None:
     assert plain.warm is not None
     assert plain.cold is not None
     warm, cold = (
-        replace(p, parts=[p.parts[0] * 1000, p.parts[1]]) for p in (plain.warm, plain.cold)
+        of_parts(p.valid, [p.parts[0] * 1000, p.parts[1]]) for p in (plain.warm, plain.cold)
     )
     found, wanted = choose(Scored(warm, cold, 0.3)), choose(plain)
     assert found[0] * 1000 / found[1] == pytest.approx(wanted[0] / wanted[1], rel=1e-3)
@@ -133,7 +157,7 @@ def two_kinds(lowered: float) -> Scored:
         valid = Validation("valid", np.arange(len(rows)), judgements)
         scores = scores_of(rng, valid, 2.5)
         scores[:, UNJUDGED] -= np.float32(lowered)
-        found.append(PartScores(valid, [scores], UNJUDGED))
+        found.append(of_parts(valid, [scores]))
     return Scored(found[0], found[1], 0.3)
 
 
