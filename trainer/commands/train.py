@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,6 +76,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a model on a collection and write it as a bundle."""
+    _let_threads_sleep()
     with needs("trainer"):
         from trainer.train import train as train_model
     if rerank:
@@ -107,6 +109,15 @@ def train(
     Console(highlight=False).print(
         f"{escape(str(result.path))} in {result.seconds:.0f} s", soft_wrap=True
     )
+
+
+def _let_threads_sleep() -> None:
+    """Let waiting threads of OpenMP and OpenBLAS sleep; must run before numpy and numba are imported.
+
+    By default they spin, so the threads of one library take the cores from those of the other, and from other programs.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2⁴ cycles
 
 
 def split_names(text: str) -> list[str]:
