@@ -20,11 +20,14 @@ from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import MAX_PARTS, parts_of, split_digits
 from fullrank.text.features import Vocabulary
 from fullrank.text.folding import fold, singular, spellings
-from fullrank.text.variants import MAX_WORDS
 from fullrank.text.words import words
 
 # The strongest forms of a word; some short words have dozens.
 _MAX_FORMS = 8
+
+# Longer queries are sentences or documents, whose writers do not join words that documents part: joining all their
+# neighbours takes most of the time to read them and finds next to nothing.
+_MAX_JOINED = 16
 
 # Words of queries whose forms are remembered.
 _CACHED = 1 << 14
@@ -103,10 +106,10 @@ class Forms:
         return self._shares("".join(parts), None, self._strength_of(parts), False)
 
     def count(self, text: str) -> dict[str, int]:
-        """Count the neighbouring words of a query that, joined, are a form of a word of the documents."""
+        """Count the neighbouring words of a short query that, joined, are a form of a word of the documents."""
         found = words(text)
         counts: dict[str, int] = {}
-        if not 1 < len(found) <= MAX_WORDS:
+        if not 1 < len(found) <= _MAX_JOINED:
             return counts
         for size in range(2, MAX_PARTS + 1):
             for parts in zip(*(found[start:] for start in range(size)), strict=False):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
+import numba
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32
+from fullrank.encoding import Float32, Int64
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
 from fullrank.retrieval import Retriever
 from trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades
@@ -87,8 +89,7 @@ class PartScores:
         values: dict[str, list[float]] = {}
         for query, judgement in enumerate(self.judgements):
             scores = self.total(query, weights, raised)
-            order = np.argsort(-scores, kind="stable")[:DEPTH]
-            order = order[np.isfinite(scores[order])]
+            order = _top(scores, DEPTH)
             grades = ranked_grades(order, judgement)
             for name, value in ranking_measures(grades, judgement.grades).items():
                 values.setdefault(name, []).append(value)
@@ -100,12 +101,22 @@ def _scores(fitted: Sequence[FittedModel], valid: Validation) -> Float32:
     found = np.empty((len(fitted), len(valid.rows), len(fitted[0].documents)), np.float32)
     for part, scores in zip(fitted, found, strict=True):
         retriever = Retriever(part.documents, part.model.scorer(part.documents))
-        for start in range(0, len(valid.rows), _BATCH):
-            rows = valid.rows[start : start + _BATCH]
-            scores[start : start + len(rows)] = retriever.scores(part.encode(rows))
+        starts = range(0, len(valid.rows), _BATCH)
+        encoded = [part.encode(valid.rows[start : start + _BATCH]) for start in starts]
+        with ThreadPoolExecutor(numba.get_num_threads()) as pool:
+            for start, batch in zip(starts, pool.map(retriever.scores, encoded), strict=True):
+                scores[start : start + len(batch)] = batch
         for line, judgement in zip(scores, valid.judgements, strict=True):
             line[judgement.excluded] = -np.inf
     return found
+
+
+def _top(scores: Float32, count: int) -> Int64:
+    """Return the candidates of the ``count`` highest scores, best first; of equal scores the first document."""
+    rows = np.flatnonzero(np.isfinite(scores))
+    if len(rows) > count:
+        rows = rows[scores[rows] >= np.partition(scores[rows], -count)[-count]]
+    return rows[np.argsort(-scores[rows], kind="stable")[:count]]
 
 
 def _spread(scores: Iterable[Float32]) -> float:
