@@ -1,6 +1,7 @@
 """From text to weighted features, the same for training and serving.
 
 words.py      split a text into words; letter trigrams
+korean.py     Korean words without particles
 counting.py   count words with several processes
 features.py   Vocabulary, count_corpus, tf-idf and BM25 weights
 bigrams.py    known 2-grams as features

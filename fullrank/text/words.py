@@ -2,8 +2,9 @@
 
 A text is normalised (NFKC), lowercased and cut into words. A word is a maximal run of letters, marks and digits that
 are not all marks. This simplifies UAX #29: apostrophes, hyphens and underscores separate words, so `apt_get` matches
-`apt-get`, and variation selectors are dropped. Runs of scripts without spaces between words or before endings (Han,
-Kana, Hangul, Thai, Lao, Khmer, Myanmar) become overlapping character bigrams; a single character stays one word.
+`apt-get`, and variation selectors are dropped. Runs of scripts without spaces between words (Han, Kana, Thai, Lao,
+Khmer, Myanmar) become overlapping character bigrams; a single character stays one word. Hangul words lose their
+particles (`fullrank.text.korean`).
 
 ASCII text is handled by three C functions: translate, split, count. Only distinct words with other characters are split
 character by character in Python, and cached.
@@ -17,6 +18,8 @@ from collections import Counter
 from functools import lru_cache
 from itertools import groupby
 
+from fullrank.text.korean import stem
+
 _ASCII = bytes(ord(chr(c).lower()) if chr(c).isalnum() else 32 for c in range(128))
 _TABLE = _ASCII + bytes(range(128, 256))
 
@@ -24,39 +27,44 @@ _TABLE = _ASCII + bytes(range(128, 256))
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Myanmar
-    (0x1100, 0x11FF),  # Hangul jamo
     (0x1780, 0x17FF),  # Khmer
     (0x3005, 0x3007),  # Han iteration mark, closing mark, zero
-    (0x302E, 0x302F),  # Hangul tone marks
     (0x3040, 0x312F),  # Hiragana, Katakana, Bopomofo
     (0x31A0, 0x31FF),  # Bopomofo and Katakana extensions
     (0x3400, 0x4DBF),  # Han extension A
     (0x4E00, 0x9FFF),  # Han
-    (0xA960, 0xA97F),  # Hangul jamo extended
     (0xA9E0, 0xA9FF),  # Myanmar extended B
     (0xAA60, 0xAA7F),  # Myanmar extended A
-    (0xAC00, 0xD7FF),  # Hangul syllables
     (0xF900, 0xFAFF),  # Han compatibility
     (0x1AFF0, 0x1B16F),  # Kana extended B, supplement, extended A, small
     (0x20000, 0x3FFFF),  # Han extensions B and on
 )
 
+_HANGUL_BLOCKS = (
+    (0x1100, 0x11FF),  # jamo
+    (0x302E, 0x302F),  # tone marks
+    (0xA960, 0xA97F),  # jamo extended A
+    (0xAC00, 0xD7FF),  # syllables, jamo extended B
+)
+
 # Variation selectors choose the glyph of an emoji or a Han character and carry no meaning.
 _VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 
-_BREAK, _SPACED, _BIGRAMS = range(3)
+_BREAK, _SPACED, _BIGRAMS, _HANGUL = range(4)
 # Cached words, at most 1 KB each: a cache without a limit would grow with every new word that a service sees.
 _CACHED = 1 << 14
 
 
 @lru_cache(maxsize=1 << 16)
 def _kind(character: str) -> int:
-    """Tell whether a character separates words, or is part of a word, or of a run of bigrams."""
+    """Tell whether a character separates words, or is part of a word, of a run of bigrams or of a Korean word."""
     if unicodedata.category(character)[0] not in "LMN":
         return _BREAK
     code = ord(character)
-    if code >= 0x0E00 and any(first <= code <= last for first, last in _UNSPACED):
-        return _BIGRAMS
+    if code >= 0x0E00:
+        for blocks, kind in ((_UNSPACED, _BIGRAMS), (_HANGUL_BLOCKS, _HANGUL)):
+            if any(first <= code <= last for first, last in blocks):
+                return kind
     return _SPACED
 
 
@@ -73,6 +81,8 @@ def _segment(token: str) -> tuple[str, ...]:
         if kind == _SPACED:
             if not all(unicodedata.category(character)[0] == "M" for character in run):
                 found.append(run)
+        elif kind == _HANGUL:
+            found.append(stem(run))
         elif kind == _BIGRAMS:
             found.extend([run[i : i + 2] for i in range(len(run) - 1)] or [run])
     return tuple(found)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fullrank.text.korean import stem
 from fullrank.text.words import count_words, trigrams, words
 
 # Scripts whose words are cut into bigrams, by the name Unicode gives their characters.
@@ -19,7 +20,6 @@ _BIGRAM_SCRIPTS = (
     "CJK COMPATIBILITY IDEOGRAPH",
     "CJK UNIFIED IDEOGRAPH",
     "COMBINING KATAKANA-HIRAGANA",
-    "HANGUL",
     "HENTAIGANA",
     "HIRAGANA",
     "IDEOGRAPHIC CLOSING MARK",
@@ -38,7 +38,7 @@ def reference(text: str) -> list[str]:
     normalised, lowercased, and walked through one character at a time."""
     found: list[str] = []
     for piece in "".join(c if not c.isascii() or c.isalnum() else " " for c in text).split():
-        word, run = "", ""
+        word, run, hangul = "", "", ""
 
         def end_of_word() -> None:
             nonlocal word
@@ -54,6 +54,12 @@ def reference(text: str) -> list[str]:
                 found.append(a + b)
             run = ""
 
+        def end_of_hangul() -> None:
+            nonlocal hangul
+            if hangul:
+                found.append(stem(hangul))
+            hangul = ""
+
         folded = "".join(c.lower() if c.isascii() else c for c in piece)
         # A variation selector carries no meaning, so it does not separate its neighbours.
         spoken = "".join(c for c in folded if "VARIATION SELECTOR" not in unicodedata.name(c, ""))
@@ -62,14 +68,22 @@ def reference(text: str) -> list[str]:
             if unicodedata.category(character)[0] not in "LMN":
                 end_of_word()
                 end_of_run()
+                end_of_hangul()
             elif unicodedata.name(character, "").startswith(_BIGRAM_SCRIPTS):
                 end_of_word()
+                end_of_hangul()
                 run += character
+            elif unicodedata.name(character, "").startswith("HANGUL"):
+                end_of_word()
+                end_of_run()
+                hangul += character
             else:
                 end_of_run()
+                end_of_hangul()
                 word += character
         end_of_word()
         end_of_run()
+        end_of_hangul()
     return found
 
 
@@ -150,7 +164,7 @@ def test_splitting_a_word_again_gives_the_same_word(text: str) -> None:
         ("コーヒー", ["コー", "ーヒ", "ヒー"]),
         ("ｶﾞｽ", ["ガス"]),
         ("APIを使う", ["api", "を使", "使う"]),
-        ("한국어 배우기", ["한국", "국어", "배우", "우기"]),
+        ("한국어를 배우기", ["한국어", "배우기"]),
         ("กินข้าว", ["กิ", "ิน", "นข", "ข้", "้า", "าว"]),
         ("हिन्दी", ["हिन्दी"]),
         ("русский ЯЗЫК", ["русский", "язык"]),
