@@ -21,6 +21,22 @@ def add_row(out: Float32, row: Float32, weight: np.float32) -> None:
         out[n] += weight * row[n]
 
 
+@njit(nogil=True, fastmath=True, inline="always")
+def _add_rows(
+    out: Float32, table: Float32, rows: Int32, weights: Float32, first: int, last: int
+) -> None:
+    """Update out += Σ_p weights[p] · table[rows[p]] for p in first..last; four rows at once, as loads take longest."""
+    rest = first + (last - first) // 4 * 4
+    for p in range(first, rest, 4):
+        r0, r1, r2, r3 = rows[p], rows[p + 1], rows[p + 2], rows[p + 3]
+        w0, w1, w2, w3 = weights[p], weights[p + 1], weights[p + 2], weights[p + 3]
+        for n in range(out.shape[0]):
+            out[n] += w0 * table[r0, n] + w1 * table[r1, n] + w2 * table[r2, n] + w3 * table[r3, n]
+    for p in range(rest, last):
+        for n in range(out.shape[0]):
+            out[n] += weights[p] * table[rows[p], n]
+
+
 @njit(nogil=True, fastmath=True, cache=True)
 def _dot(a: Float32, b: Float32) -> np.float32:
     """Return a · b."""
@@ -34,9 +50,9 @@ def _dot(a: Float32, b: Float32) -> np.float32:
 def embed(indptr: Int64, indices: Int32, values: Float32, table: Float32, out: Float32) -> None:
     """Compute the dense vector of every row x: out[i] = Σ_j x_ij · table[j]; table (F, N), out (B, N)."""
     for i in prange(len(indptr) - 1):
-        out[i, :] = 0
-        for p in range(indptr[i], indptr[i + 1]):
-            add_row(out[i], table[indices[p]], values[p])
+        a = np.zeros(table.shape[1], np.float32)
+        _add_rows(a, table, indices, values, indptr[i], indptr[i + 1])
+        out[i, :] = a
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -66,14 +82,13 @@ def adagrad_table(
     for t in prange(len(features)):
         f = features[t]
         g = np.zeros(gradient.shape[1], np.float32)
-        for p in range(indptr[t], indptr[t + 1]):
-            add_row(g, gradient[rows[p]], values[p])
-        total = np.float32(0)
-        for n in range(g.shape[0]):
-            total += g[n] * g[n]
-        squares[f] += total / np.float32(g.shape[0])
+        _add_rows(g, gradient, rows, values, indptr[t], indptr[t + 1])
+        squares[f] += _dot(g, g) / np.float32(g.shape[0])
         if squares[f] > 0:
-            add_row(table[f], g, np.float32(-rate / np.sqrt(squares[f])))
+            step = np.float32(rate / np.sqrt(squares[f]))
+            # A view of the row costs more than the update.
+            for n in range(g.shape[0]):
+                table[f, n] -= step * g[n]
 
 
 @njit(nogil=True, fastmath=True, cache=True)
@@ -83,12 +98,17 @@ def _match_row(
     starts: Int64,
     postings: Int32,
     weights: Float32,
+    row: Int32,
+    table: Float32,
     diagonal: Float32,
     out: Float32,
 ) -> None:
     for p in range(len(indices)):
         w = indices[p]
         s = values[p] * diagonal[w]
+        if row[w] >= 0:
+            add_row(out, table[row[w]], s)
+            continue
         for e in range(starts[w], starts[w + 1]):
             out[postings[e]] += s * weights[e]
 
@@ -101,16 +121,20 @@ def match(
     starts: Int64,
     postings: Int32,
     weights: Float32,
+    row: Int32,
+    table: Float32,
     diagonal: Float32,
     out: Float32,
 ) -> None:
     """Add lexical scores: out[i, c] += Σ_w s_iw · D_w · z_cw.
 
-    (starts, postings, weights) are the candidates' posting lists by word.
+    (starts, postings, weights, row, table) are the candidates by word (``postings_of``).
     """
     for i in prange(len(indptr) - 1):
         a, b = indptr[i], indptr[i + 1]
-        _match_row(indices[a:b], values[a:b], starts, postings, weights, diagonal, out[i])
+        _match_row(
+            indices[a:b], values[a:b], starts, postings, weights, row, table, diagonal, out[i]
+        )
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -122,21 +146,26 @@ def match_gradient(
     starts: Int64,
     postings: Int32,
     weights: Float32,
+    row: Int32,
+    table: Float32,
     gradient: Float32,
     out: Float32,
 ) -> None:
     """Compute out[t] = ∂L/∂D_w = Σ_ic G_ic · s_iw · z_cw of touched words w.
 
-    (indptr, rows, values) are the queries by word.
+    (indptr, rows, values) are the queries by word, the others the candidates by word (``postings_of``).
     """
     for t in prange(len(touched)):
         w = touched[t]
         total = 0.0
         for p in range(indptr[t], indptr[t + 1]):
-            row = gradient[rows[p]]
+            g = gradient[rows[p]]
             inner = 0.0
-            for e in range(starts[w], starts[w + 1]):
-                inner += row[postings[e]] * weights[e]
+            if row[w] >= 0:
+                inner = float(_dot(g, table[row[w]]))
+            else:
+                for e in range(starts[w], starts[w + 1]):
+                    inner += g[postings[e]] * weights[e]
             total += values[p] * inner
         out[t] = total
 

@@ -24,6 +24,7 @@ from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters, level_biases
+from trainer.systems.linear.postings import Postings, postings_of
 from trainer.systems.linear.towers import Encoder, transpose
 from trainer.systems.ragged import ragged
 from trainer.training.learned import Arrays
@@ -190,7 +191,7 @@ def _step(
         query_tape = state.query.forward(xq, gamma)
         document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
         np.matmul(query_tape.u, document_tape.u.T, out=S)
-    postings = [_postings(z) for z in features.fields_for_step(candidates, queries, cold)]
+    postings = [postings_of(z) for z in features.fields_for_step(candidates, queries, cold)]
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
     if features.settings.bias:
@@ -246,15 +247,15 @@ def _step_diagonal(
     state: State,
     f: int,
     by_query_word: tuple[Int32, Int64, Int32, Float32],
-    by_word: tuple[Int64, Int32, Float32],
+    by_word: Postings,
     G: Float32,
     rate: float,
 ) -> None:
     """Take an AdaGrad step on D_f = e^{a_f} M_f: on the log factor a_f and on each touched entry of M_f."""
     D = state.parameters.D[f]
-    touched = by_query_word[0]
+    touched, indptr, rows, values = by_query_word
     g = np.empty(len(touched), np.float32)
-    kernels.match_gradient(*by_query_word, *by_word, G, g)
+    kernels.match_gradient(touched, indptr, rows, values, *by_word, G, g)
     factor = np.exp(state.scale[f])
     # ∂L/∂a = Σ_w ∂L/∂D_w D_w;  ∂L/∂M_w = ∂L/∂D_w e^a
     shared = float(np.dot(g.astype(np.float64), D[touched]))
@@ -267,16 +268,6 @@ def _step_diagonal(
     squares = state.squares_D[f]
     squares[touched] += g * g
     moved = squares[touched] > 0
-    rows = touched[moved]
+    words = touched[moved]
     factor = np.exp(state.scale[f])
-    D[rows] -= np.float32(rate * state.start[f] * factor) * g[moved] / np.sqrt(squares[rows])
-
-
-def _postings(z: Rows) -> tuple[Int64, Int32, Float32]:
-    """Return posting lists by word: (starts, candidate places, weights)."""
-    by_word = z.csr().tocsc()
-    return (
-        by_word.indptr.astype(np.int64),
-        by_word.indices.astype(np.int32),
-        by_word.data.astype(np.float32),
-    )
+    D[words] -= np.float32(rate * state.start[f] * factor) * g[moved] / np.sqrt(squares[words])

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from trainer.systems.linear import kernels
+from trainer.systems.linear.postings import postings_of
 from trainer.systems.linear.towers import transpose
 
 FEATURES, WIDTH = 30, 8
@@ -114,28 +115,28 @@ def test_adagrad_changes_nothing_without_a_gradient() -> None:
     np.testing.assert_array_equal(sums, 0)
 
 
-def by_word(z: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return posting lists of all words, absent ones included."""
-    m = z.csr().tocsc()
-    return m.indptr.astype(np.int64), m.indices.astype(np.int32), m.data.astype(np.float32)
-
-
-def test_match_equals_its_numpy_twin() -> None:
+@pytest.mark.parametrize("common", [0.0, 0.3, 1.0])
+def test_match_equals_its_numpy_twin(common: float) -> None:
     s, z = nasty_rows(), nasty_rows(5)
     D = np.random.default_rng(3).random(FEATURES, np.float32)
     before = np.random.default_rng(4).random((len(s), len(z)), np.float32)
-    found = check_threads(kernels.match, s.indptr, s.indices, s.values, *by_word(z), D, before)[-1]
+    found = check_threads(
+        kernels.match, s.indptr, s.indices, s.values, *postings_of(z, common), D, before
+    )[-1]
     wanted = before + s.csr().toarray() @ np.diag(D) @ z.csr().toarray().T
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(found[0], before[0])
 
 
-def test_match_gradient_equals_its_numpy_twin() -> None:
+@pytest.mark.parametrize("common", [0.0, 0.3, 1.0])
+def test_match_gradient_equals_its_numpy_twin(common: float) -> None:
     s, z = nasty_rows(), nasty_rows(5)
     G = np.random.default_rng(3).standard_normal((len(s), len(z))).astype(np.float32)
     touched, *rest = transpose(s)
     out = np.full(len(touched), np.nan, np.float32)
-    found = check_threads(kernels.match_gradient, touched, *rest, *by_word(z), G, out)[-1]
+    found = check_threads(kernels.match_gradient, touched, *rest, *postings_of(z, common), G, out)[
+        -1
+    ]
     full = np.einsum("ic,iw,cw->w", G, s.csr().toarray(), z.csr().toarray())
     np.testing.assert_allclose(found, full[touched], rtol=1e-4, atol=1e-5)
 
