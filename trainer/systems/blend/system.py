@@ -3,7 +3,8 @@
 1. Set a tenth of the judged documents aside, and fit every part without their judgements.
 2. Choose the weights: (1 − cold) · warm + cold · cold quality, where warm queries ask for documents that training
    judged and cold ones for those set aside. Choose in the same way what documents without a judgement get on top.
-3. Put the judgements back and fit the parts that have a weight once more, with what validation chose.
+3. Put the judgements back and fit the parts that have a weight once more, with what validation chose. A part whose
+   matrices read no judgement goes on from its first fit if there is no time to start anew.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ from trainer.training.learned import Learned
 from trainer.training.loop import TrainingRun
 from trainer.training.result import BASELINES, ResultRow
 
-_TRIAL_SHARE = 0.4  # of the time limit, for the first fits of the parts that learn in epochs
+# Of the time limit, for the first fits of the parts that learn in epochs. A last fit that goes on needs less.
+_TRIAL_SHARE = 0.4
+_CONTINUED_SHARE = 0.6
+# Of a last fit that goes on from a trial: enough to learn the judgements that are put back.
+_LAST_EPOCHS = 2
 
 
 def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
@@ -65,12 +70,13 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     trials, spent = [], []
     count = sum(map(_learns, parts))
     for i, part in enumerate(parts):
-        seconds = _TRIAL_SHARE * recipe.auto.seconds / count if _learns(part) else 0.0
+        # Members of an average would all go on from the same fit.
+        keeps_state = part.train.members == 1 and context.reads_no_judgement(part.model)
+        trial_share = _CONTINUED_SHARE if keeps_state else _TRIAL_SHARE
+        seconds = trial_share * recipe.auto.seconds / count if _learns(part) else 0.0
         part_run = _part_run(run, _limited(part, seconds, 1), f"trial-{i}")
         started = time.monotonic()
-        part_run = replace(
-            part_run, valid=held.warm, keeps_state=context.reads_no_judgement(part.model)
-        )
+        part_run = replace(part_run, valid=held.warm, keeps_state=keeps_state)
         trials.append(fit_part(trial_context, part_run.recipe, part_run))
         spent.append(time.monotonic() - started)
     # The last fit judges the documents set aside again, so warm queries will meet them as judged documents.
@@ -91,10 +97,12 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         if i in learning:
             left = recipe.auto.seconds - (time.monotonic() - began)
             share = left / len(learning[learning.index(i) :])
-            settled = _final(parts[i], settled, share if recipe.auto.seconds else 0.0, spent[i])
-            start = _unfinished(parts[i], trials[i])
+            limit = share if recipe.auto.seconds else 0.0
+            settled = _final(parts[i], settled, limit, spent[i])
+            start = _continued(parts[i], trials[i], limit, spent[i])
             if start is not None:
-                settled = _with_epochs(settled, parts[i].train.epochs - start.epochs)
+                untaken = parts[i].train.epochs - start.epochs
+                settled = _with_epochs(settled, max(_LAST_EPOCHS, untaken))
         part_run = _part_run(run, settled, f"final-{i}")
         finals.append(fit_part(context, settled, replace(part_run, valid=None, start=start)))
     facts = {
@@ -140,18 +148,21 @@ def _final(part: Recipe, settled: Recipe, left: float, trial_seconds: float) -> 
     return _limited(settled, max(1.0, left) if left else 0.0, members)
 
 
-def _unfinished(part: Recipe, trial: FittedModel) -> Learned | None:
-    """Return where a trial ended that time cut short, if the last fit can go on from there."""
+def _continued(
+    part: Recipe, trial: FittedModel, left: float, trial_seconds: float
+) -> Learned | None:
+    """Return where a trial ended, if time cut it short or does not suffice for a new fit; else None."""
     learned = trial.learned
     if learned is None:
         return None
-    stopped_early = learned.epochs - trial.facts["best_epoch"] >= part.train.patience
-    return learned if learned.epochs < part.train.epochs and not stopped_early else None
+    best: int = trial.facts["best_epoch"]
+    cut_short = learned.epochs < part.train.epochs and learned.epochs - best < part.train.patience
+    anew = trial_seconds * best / learned.epochs
+    return learned if cut_short or (left and anew > left) else None
 
 
 def _with_epochs(part: Recipe, epochs: int) -> Recipe:
-    """Set the epochs of a fit that goes on from a trial; members would all go on from the same one."""
-    return replace(part, train=replace(part.train, epochs=epochs, members=1))
+    return replace(part, train=replace(part.train, epochs=epochs))
 
 
 def _part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:

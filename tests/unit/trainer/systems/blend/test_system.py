@@ -120,6 +120,20 @@ def test_a_trial_that_time_cut_short_is_continued_with_all_judgements(linked: Tr
     assert final[0]["loss"] < 0.9 * trial[0]["loss"]
 
 
+def test_a_finished_trial_is_continued_only_if_time_is_short(linked: Trainer) -> None:
+    """With time, the last fit starts anew and takes the best number of epochs."""
+    parts = f"blend.linked=tfidf;{FIELDED} epochs=1 rate=0.3"
+    losses = []
+    for seconds in (150, 0.001):
+        more = (parts, f"auto.seconds={seconds}")
+        found = linked.search(blend("bm25", CLICKED, more=more)).fitted
+        losses.append([line["loss"] for line in found.facts["parts"][-1]["history"]])
+    anew, further = losses
+    assert len(anew) == 1
+    assert 1 <= len(further) <= 2
+    assert further[0] < 0.9 * anew[0]
+
+
 def test_matrices_of_texts_alone_are_built_once_for_both_fits(
     linked: Trainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
