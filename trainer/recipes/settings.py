@@ -276,6 +276,9 @@ class BlendSettings:
     # the same where the documents are the queries: whole documents have too many words for word translation,
     # and titles of linking documents as clicked text lower the quality
     linked: tuple[str, ...] = setting(("bm25", "fielded"))
+    # learning rates of a part whose last fit can go on from the first: each is tried for an epoch, and the best
+    # one on validation goes on; empty: the part's own
+    linked_rates: tuple[float, ...] = setting((), high=1000)
 
 
 @dataclass(frozen=True)

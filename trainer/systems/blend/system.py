@@ -18,21 +18,15 @@ import numpy as np
 from fullrank.measures import Float64
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
+from trainer.systems.blend.trial import learns, try_part
 from trainer.systems.blend.weights import Scored, choose, raise_unjudged
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.holdout import hold_out
-from trainer.training.learned import Learned
 from trainer.training.loop import TrainingRun
 from trainer.training.result import BASELINES, ResultRow
-
-# Of the time limit, for the first fits of the parts that learn in epochs. A last fit that goes on needs less.
-_TRIAL_SHARE = 0.4
-_CONTINUED_SHARE = 0.6
-# Of a last fit that goes on from a trial: enough to learn the judgements that are put back.
-_LAST_EPOCHS = 2
 
 
 def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
@@ -67,21 +61,16 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     if not held.is_measurable:
         return _first_alone(fit_part, context, parts[0], run)
     trial_context = context.with_corpus(held.corpus)
-    trials, spent = [], []
-    count = sum(map(_learns, parts))
+    seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
+    trials = []
     for i, part in enumerate(parts):
-        # Members of an average would all go on from the same fit.
-        keeps_state = part.train.members == 1 and context.reads_no_judgement(part.model)
-        trial_share = _CONTINUED_SHARE if keeps_state else _TRIAL_SHARE
-        seconds = trial_share * recipe.auto.seconds / count if _learns(part) else 0.0
-        part_run = _part_run(run, _limited(part, seconds, 1), f"trial-{i}")
-        started = time.monotonic()
-        part_run = replace(part_run, valid=held.warm, keeps_state=keeps_state)
-        trials.append(fit_part(trial_context, part_run.recipe, part_run))
-        spent.append(time.monotonic() - started)
+        part_run = _part_run(run, part, f"trial-{i}")
+        rates = recipe.blend.linked_rates
+        trials.append(try_part(fit_part, trial_context, part_run, held.warm, rates, seconds))
+    fitted = [trial.fitted for trial in trials]
     # The last fit judges the documents set aside again, so warm queries will meet them as judged documents.
-    warm = None if held.warm is None else PartScores.of(held.warm, trials, context.corpus.unjudged)
-    cold = None if held.cold is None else PartScores.of(held.cold, trials, held.corpus.unjudged)
+    warm = None if held.warm is None else PartScores.of(held.warm, fitted, context.corpus.unjudged)
+    cold = None if held.cold is None else PartScores.of(held.cold, fitted, held.corpus.unjudged)
     scored = Scored(warm, cold, recipe.auto.cold)
     weights = choose(scored)
     # A first part that serves alone learned nothing that documents without a judgement lack.
@@ -91,31 +80,26 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     trial_context.clear_cache()
     used = np.flatnonzero(weights)
     finals = []
-    learning = [i for i in used.tolist() if _learns(parts[i])]
+    learning = [i for i in used.tolist() if learns(parts[i])]
     for i in used.tolist():
-        settled, start = trials[i].settled or parts[i], None
-        if i in learning:
+        left = None
+        if recipe.auto.seconds and i in learning:
             left = recipe.auto.seconds - (time.monotonic() - began)
-            share = left / len(learning[learning.index(i) :])
-            limit = share if recipe.auto.seconds else 0.0
-            settled = _final(parts[i], settled, limit, spent[i])
-            start = _continued(parts[i], trials[i], limit, spent[i])
-            if start is not None:
-                untaken = parts[i].train.epochs - start.epochs
-                settled = _with_epochs(settled, max(_LAST_EPOCHS, untaken))
+            left /= len(learning[learning.index(i) :])
+        settled, start = trials[i].last(left)
         part_run = _part_run(run, settled, f"final-{i}")
         finals.append(fit_part(context, settled, replace(part_run, valid=None, start=start)))
     facts = {
         "weights": {parts[i].name: float(weights[i]) for i in used.tolist()},
         "raised": raised,
         "parts": [final.facts for final in finals],
-        "trials": [trial.facts for trial in trials],
+        "trials": [trial.fitted.facts for trial in trials],
         "validation": [row.as_dict() for row in comparison],
     }
     if len(finals) == 1 and not raised:
         return replace(finals[0], facts=facts, settled=None, comparison=comparison)
-    fitted = add_up(finals, weights[used].tolist(), facts, raised, context.corpus.unjudged)
-    return replace(fitted, comparison=comparison)
+    total = add_up(finals, weights[used].tolist(), facts, raised, context.corpus.unjudged)
+    return replace(total, comparison=comparison)
 
 
 def _first_alone(
@@ -129,40 +113,6 @@ def _first_alone(
     fitted = fit_part(context, part, replace(_part_run(run, part, "final-0"), valid=None))
     facts = {"weights": {part.name: 1.0}, "parts": [fitted.facts], "trials": [], "validation": []}
     return replace(fitted, facts=facts, settled=None)
-
-
-def _learns(part: Recipe) -> bool:
-    """Return whether a part learns in epochs, so that a time limit holds."""
-    return part.system == "linear" and part.train.loss != "none"
-
-
-def _limited(part: Recipe, seconds: float, members: int) -> Recipe:
-    return replace(part, train=replace(part.train, seconds=seconds, members=members))
-
-
-def _final(part: Recipe, settled: Recipe, left: float, trial_seconds: float) -> Recipe:
-    """Return the recipe of the last fit: as many members as its time allows, by the time of the trial."""
-    members = part.train.members
-    if left:
-        members = max(1, min(members, int(left / max(trial_seconds, 1e-3))))
-    return _limited(settled, max(1.0, left) if left else 0.0, members)
-
-
-def _continued(
-    part: Recipe, trial: FittedModel, left: float, trial_seconds: float
-) -> Learned | None:
-    """Return where a trial ended, if time cut it short or does not suffice for a new fit; else None."""
-    learned = trial.learned
-    if learned is None:
-        return None
-    best: int = trial.facts["best_epoch"]
-    cut_short = learned.epochs < part.train.epochs and learned.epochs - best < part.train.patience
-    anew = trial_seconds * best / learned.epochs
-    return learned if cut_short or (left and anew > left) else None
-
-
-def _with_epochs(part: Recipe, epochs: int) -> Recipe:
-    return replace(part, train=replace(part.train, epochs=epochs))
 
 
 def _part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:

@@ -26,6 +26,7 @@ from trainer.training.context import TrainingContext
 QUIET = Reporter(quiet=True)
 FIELDED = "fielded sampled_from=judged dimension=4 epochs=2 batch=32 candidates=30"
 CLICKED = "clicked dimension=4 members=2 epochs=2 batch=32 candidates=30"
+ONE_RATE = "blend.linked_rates="
 TRANSLATION = "word-translation expanded=50 lambda1=0.3 lambda2=0.5"
 
 
@@ -113,7 +114,9 @@ def test_documents_that_are_the_queries_have_a_list_of_their_own(linked: Trainer
 
 def test_a_trial_that_time_cut_short_is_continued_with_all_judgements(linked: Trainer) -> None:
     parts = f"blend.linked=tfidf;{FIELDED} epochs=4 patience=9 rate=0.3"
-    found = linked.search(blend("bm25", CLICKED, more=(parts, "auto.seconds=0.001"))).fitted
+    found = linked.search(
+        blend("bm25", CLICKED, more=(parts, ONE_RATE, "auto.seconds=0.001"))
+    ).fitted
     trial, final = found.facts["trials"][-1]["history"], found.facts["parts"][-1]["history"]
     assert len(trial) == 1
     assert 1 <= len(final) <= 3
@@ -125,13 +128,25 @@ def test_a_finished_trial_is_continued_only_if_time_is_short(linked: Trainer) ->
     parts = f"blend.linked=tfidf;{FIELDED} epochs=1 rate=0.3"
     losses = []
     for seconds in (150, 0.001):
-        more = (parts, f"auto.seconds={seconds}")
+        more = (parts, ONE_RATE, f"auto.seconds={seconds}")
         found = linked.search(blend("bm25", CLICKED, more=more)).fitted
         losses.append([line["loss"] for line in found.facts["parts"][-1]["history"]])
     anew, further = losses
     assert len(anew) == 1
     assert 1 <= len(further) <= 2
     assert further[0] < 0.9 * anew[0]
+
+
+def test_the_rate_that_is_best_on_validation_goes_on(linked: Trainer) -> None:
+    """A rate of nearly zero learns nothing in its epoch; the other one takes the rest of the epochs."""
+    for rates in ("1e-9,0.3", "0.3,1e-9"):
+        parts = f"blend.linked=tfidf;{FIELDED} epochs=3 patience=3 rate=0.01"
+        more = (parts, f"blend.linked_rates={rates}", "auto.seconds=0")
+        found = linked.search(blend("bm25", CLICKED, more=more)).fitted
+        trial, final = found.facts["trials"][-1], found.facts["parts"][-1]
+        assert trial["rate"] == 0.3
+        assert len(trial["history"]) == 2
+        assert len(final["history"]) == 1 + trial["best_epoch"]
 
 
 def test_matrices_of_texts_alone_are_built_once_for_both_fits(

@@ -1,0 +1,140 @@
+"""The two fits of a part: a trial without the judgements set aside, and the last fit with all of them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from trainer.recipes.recipe import Recipe
+from trainer.systems.parts import Fit
+from trainer.training.context import TrainingContext
+from trainer.training.fitted import FittedModel
+from trainer.training.learned import Learned
+from trainer.training.loop import TrainingRun
+from trainer.training.validation import Validation
+
+# Of the time limit, for the trials of the parts that learn in epochs. A last fit that goes on needs less.
+_SHARE = 0.4
+_CONTINUED_SHARE = 0.6
+# Of a last fit that goes on from a trial: enough to learn the judgements that are put back.
+_LAST_EPOCHS = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """The first fit of a part.
+
+    Attributes:
+        part: as it is listed, with the learning rate that was chosen.
+        fitted: the model.
+        seconds: time of the trial.
+        earlier: epochs before those that the facts of ``fitted`` tell.
+    """
+
+    part: Recipe
+    fitted: FittedModel
+    seconds: float
+    earlier: int = 0
+
+    def last(self, left: float | None) -> tuple[Recipe, Learned | None]:
+        """Return the recipe of the last fit, and where it goes on from; None: it starts anew.
+
+        Args:
+            left: time for it, seconds, negative if the time is over; None: no limit.
+        """
+        if not learns(self.part):
+            return self.fitted.settled or self.part, None
+        seconds = 0.0 if left is None else max(1.0, left)
+        learned = self.fitted.learned
+        if learned is not None and self._goes_on(learned, left):
+            untaken = self.part.train.epochs - self.earlier - learned.epochs
+            part = _with_epochs(self.part, max(_LAST_EPOCHS, untaken))
+            return _limited(part, seconds, 1), learned
+        settled = self.fitted.settled or self.part
+        settled = _with_epochs(settled, settled.train.epochs + self.earlier)
+        members = self.part.train.members
+        if left is not None:
+            members = max(1, min(members, int(left / max(self.seconds, 1e-3))))
+        return _limited(settled, seconds, members), None
+
+    def _goes_on(self, learned: Learned, left: float | None) -> bool:
+        """Return whether time cut the trial short or does not suffice for a new fit."""
+        best: int = self.fitted.facts["best_epoch"]
+        is_stale = learned.epochs - best >= self.part.train.patience
+        cut_short = self.earlier + learned.epochs < self.part.train.epochs and not is_stale
+        anew = self.seconds * best / learned.epochs
+        return cut_short or (left is not None and anew > left)
+
+
+def try_part(
+    fit_part: Fit,
+    context: TrainingContext,
+    run: TrainingRun,
+    valid: Validation | None,
+    rates: Sequence[float],
+    seconds: float,
+) -> Trial:
+    """Fit a part for the first time.
+
+    Args:
+        fit_part: fits one recipe.
+        context: the collection without the judgements set aside.
+        run: of the part.
+        valid: decides when to stop.
+        rates: learning rates to choose from, if the last fit can go on from this one.
+        seconds: time limit of all parts together that learn in epochs, over their number; 0: no limit.
+    """
+    began = time.monotonic()
+    part = run.recipe
+    # Members of an average would all go on from the same fit.
+    keeps_state = part.train.members == 1 and context.reads_no_judgement(part.model)
+    run = replace(run, valid=valid, keeps_state=keeps_state)
+    if learns(part):
+        share = _CONTINUED_SHARE if keeps_state else _SHARE
+        run = replace(run, recipe=_limited(part, share * seconds, 1))
+        if keeps_state and valid is not None and len(rates) > 1 and part.train.epochs > 1:
+            run = _at_best_rate(fit_part, context, run, rates)
+    fitted = fit_part(context, run.recipe, run)
+    if run.start is not None:
+        rate = run.recipe.train.rate
+        part = replace(part, train=replace(part.train, rate=rate))
+        fitted = replace(fitted, facts={**fitted.facts, "rate": rate})
+    earlier = 0 if run.start is None else run.start.epochs
+    return Trial(part, fitted, time.monotonic() - began, earlier)
+
+
+def learns(part: Recipe) -> bool:
+    """Return whether a part learns in epochs, so that a time limit holds."""
+    return part.system == "linear" and part.train.loss != "none"
+
+
+def _at_best_rate(
+    fit_part: Fit, context: TrainingContext, run: TrainingRun, rates: Sequence[float]
+) -> TrainingRun:
+    """Fit one epoch at each rate; return the run that goes on from the one that is best on validation."""
+    began, highest, best = time.monotonic(), -math.inf, run
+    for rate in rates:
+        train = replace(run.recipe.train, rate=rate)
+        recipe = replace(run.recipe, train=replace(train, epochs=1))
+        path = run.path.with_stem(f"{run.path.stem}-rate-{rate:g}")
+        label = f"{run.label}rate {rate:g} "
+        fitted = fit_part(context, recipe, replace(run, recipe=recipe, path=path, label=label))
+        found: float = fitted.facts["history"][-1]["valid_map"]
+        if found > highest:
+            highest = found
+            rest = replace(train, epochs=train.epochs - 1)
+            best = replace(run, recipe=replace(run.recipe, train=rest), start=fitted.learned)
+    train = best.recipe.train
+    if train.seconds:
+        train = replace(train, seconds=max(1e-3, train.seconds - (time.monotonic() - began)))
+    return replace(best, recipe=replace(best.recipe, train=train))
+
+
+def _limited(part: Recipe, seconds: float, members: int) -> Recipe:
+    return replace(part, train=replace(part.train, seconds=seconds, members=members))
+
+
+def _with_epochs(part: Recipe, epochs: int) -> Recipe:
+    return replace(part, train=replace(part.train, epochs=epochs))
