@@ -102,6 +102,8 @@ class TrainingRun:
         resume: continue from the checkpoint if it exists.
         label: prefix of progress messages.
         start: where an earlier fit ended, to go on from there; None to start anew.
+        rates: learning rates to choose from on validation, if the learner's state fits every rate; fewer than two:
+            the recipe's own.
         keeps_state: the fitted model has the state at the end, so that a later fit can go on from there.
     """
 
@@ -114,6 +116,7 @@ class TrainingRun:
     resume: bool
     label: str = ""
     start: Learned | None = None
+    rates: tuple[float, ...] = ()
     keeps_state: bool = False
 
     def learn(self, learner: Learner) -> dict[str, Any]:

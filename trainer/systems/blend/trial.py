@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,13 +29,16 @@ class Trial:
         part: as it is listed, with the learning rate that was chosen.
         fitted: the model.
         seconds: time of the trial.
-        earlier: epochs before those that the facts of ``fitted`` tell.
     """
 
     part: Recipe
     fitted: FittedModel
     seconds: float
-    earlier: int = 0
+
+    @property
+    def earlier(self) -> int:
+        """The epochs that chose the rate, before those of the history."""
+        return int(self.fitted.facts.get("rate_epochs", 0))
 
     def last(self, left: float | None) -> tuple[Recipe, Learned | None]:
         """Return the recipe of the last fit, and where it goes on from; None: it starts anew.
@@ -94,42 +96,15 @@ def try_part(
     if learns(part):
         share = _CONTINUED_SHARE if keeps_state else _SHARE
         run = replace(run, recipe=_limited(part, share * seconds, 1))
-        if keeps_state and valid is not None and len(rates) > 1 and part.train.epochs > 1:
-            run = _at_best_rate(fit_part, context, run, rates)
+        run = replace(run, rates=tuple(rates) if keeps_state else ())
     fitted = fit_part(context, run.recipe, run)
-    if run.start is not None:
-        rate = run.recipe.train.rate
-        part = replace(part, train=replace(part.train, rate=rate))
-        fitted = replace(fitted, facts={**fitted.facts, "rate": rate})
-    earlier = 0 if run.start is None else run.start.epochs
-    return Trial(part, fitted, time.monotonic() - began, earlier)
+    part = replace(part, train=replace(part.train, rate=fitted.facts.get("rate", part.train.rate)))
+    return Trial(part, fitted, time.monotonic() - began)
 
 
 def learns(part: Recipe) -> bool:
     """Return whether a part learns in epochs, so that a time limit holds."""
     return part.system == "linear" and part.train.loss != "none"
-
-
-def _at_best_rate(
-    fit_part: Fit, context: TrainingContext, run: TrainingRun, rates: Sequence[float]
-) -> TrainingRun:
-    """Fit one epoch at each rate; return the run that goes on from the one that is best on validation."""
-    began, highest, best = time.monotonic(), -math.inf, run
-    for rate in rates:
-        train = replace(run.recipe.train, rate=rate)
-        recipe = replace(run.recipe, train=replace(train, epochs=1))
-        path = run.path.with_stem(f"{run.path.stem}-rate-{rate:g}")
-        label = f"{run.label}rate {rate:g} "
-        fitted = fit_part(context, recipe, replace(run, recipe=recipe, path=path, label=label))
-        found: float = fitted.facts["history"][-1]["valid_map"]
-        if found > highest:
-            highest = found
-            rest = replace(train, epochs=train.epochs - 1)
-            best = replace(run, recipe=replace(run.recipe, train=rest), start=fitted.learned)
-    train = best.recipe.train
-    if train.seconds:
-        train = replace(train, seconds=max(1e-3, train.seconds - (time.monotonic() - began)))
-    return replace(best, recipe=replace(best.recipe, train=train))
 
 
 def _limited(part: Recipe, seconds: float, members: int) -> Recipe:

@@ -27,6 +27,7 @@ from trainer.systems.linear.parameters import (
     start,
 )
 from trainer.systems.linear.pretrained import start_rows
+from trainer.systems.linear.rates import start_at_best_rate
 from trainer.systems.linear.softmax import SoftmaxLearner
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
@@ -73,10 +74,11 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
 
 
 def _settled(recipe: Recipe, facts: dict[str, Any]) -> Recipe:
-    """Return the recipe with the number of epochs that was best on validation."""
+    """Return the recipe with the number of epochs and the rate that were best on validation."""
     members = facts.get("members", [facts])
     epochs = max(1, round(float(np.median([member["best_epoch"] for member in members]))))
-    return replace(recipe, train=replace(recipe.train, epochs=epochs))
+    rate = facts.get("rate", recipe.train.rate)
+    return replace(recipe, train=replace(recipe.train, epochs=epochs, rate=rate))
 
 
 def _read_vectors(context: TrainingContext, path: Path) -> WordVectors:
@@ -99,14 +101,22 @@ def _learn(
     """
     found, facts = [], []
     started: dict[str, Any] = {}
+
+    def begin(run: TrainingRun) -> LinearLearner:
+        rng = np.random.default_rng(run.seed)
+        learner = learner_of(features, run.recipe, rng, second)
+        if vectors is not None:
+            counts = start_rows(vectors, features, learner.values, run.recipe.train.init, rng)
+            started["vectors"] = counts
+            run.reporter.log(f"{run.label}vectors", **counts)
+        return learner
+
+    if len(run.rates) > 1 and run.valid is not None and recipe.train.epochs > 1:
+        run = start_at_best_rate(run, begin)
+        started |= {"rate": run.recipe.train.rate, "rate_epochs": 1}
     for i in range(recipe.train.members):
         member = member_run(run, i, recipe.train.members)
-        rng = np.random.default_rng(member.seed)
-        learner = learner_of(features, recipe, rng, second)
-        if vectors is not None:
-            counts = start_rows(vectors, features, learner.values, recipe.train.init, rng)
-            started = {"vectors": counts}
-            member.reporter.log(f"{member.label}vectors", **counts)
+        learner = begin(member)
         facts.append(member.learn(learner))
         if recipe.model.hashing == "rare":
             facts[-1]["mixing"] = mix(learner, run.valid)
