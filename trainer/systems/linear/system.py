@@ -12,7 +12,6 @@ import numpy as np
 from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear import joint, lsi
-from trainer.systems.linear.compression import compress
 from trainer.systems.linear.ensemble import average, member_run
 from trainer.systems.linear.joint import Task
 from trainer.systems.linear.learner import LinearLearner
@@ -127,9 +126,6 @@ def _learn(
         learned = Learned(learner.parameters(), learner.state(), epochs)
     card = facts[0] if len(facts) == 1 else {"members": facts}
     parameters = average(found)
-    if len(found) > 1 and not parameters.tied:
-        parameters = compress(features, parameters)
-        card["dimensions"] = parameters.U.shape[1]
     if recipe.train.sampled_from == "judged" and recipe.model.bias:
         # The mean of the members' medians is not the median of their mean.
         level_biases(features, parameters)
