@@ -32,6 +32,10 @@ class Interrupted(TrainingError):
     """Ctrl-C stopped training between two steps; the message says from where it can resume."""
 
 
+class Diverged(TrainingError):
+    """Parameters are no longer finite."""
+
+
 class Learner(Protocol):
     """A model in training. The loop decides when it steps, when it is measured, and when to stop.
 
@@ -257,9 +261,9 @@ def _seconds_left(train: TrainSettings, began: float) -> float:
 
 
 def _measure(learner: Learner, valid: Validation | None) -> float | None:
-    """Measure the learner on validation. Raises TrainingError if its parameters are not finite."""
+    """Measure the learner on validation. Raises Diverged if its parameters are not finite."""
     if not all(np.isfinite(array).all() for array in learner.parameters().values()):
-        raise TrainingError(
+        raise Diverged(
             "training diverged: parameters are no longer finite; lower train.rate or train.rates"
         )
     return None if valid is None else learner.measure(valid)

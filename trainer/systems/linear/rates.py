@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from trainer.systems.linear.learner import LinearLearner
 from trainer.training.learned import Learned
-from trainer.training.loop import TrainingRun
+from trainer.training.loop import Diverged, TrainingRun
 
 
 def start_at_best_rate(
@@ -17,12 +17,14 @@ def start_at_best_rate(
 ) -> TrainingRun:
     """Take an epoch at each of ``run.rates``; return the run that goes on from the best one.
 
+    A rate at which training diverges is left out.
+
     Args:
         learner_of: makes the learner of a run, as it is before the first epoch.
         run: it has validation queries, two rates or more and two epochs or more.
 
     Returns:
-        The run with the best rate, an epoch less, and less of its time limit.
+        The run with the best rate, an epoch less, and less of its time limit; ``run`` itself if every rate diverges.
     """
     began, highest, best = time.monotonic(), -math.inf, run
     train = run.recipe.train
@@ -31,12 +33,18 @@ def start_at_best_rate(
         path = run.path.with_stem(f"{run.path.stem}-rate-{rate:g}")
         trial = replace(run, recipe=recipe, path=path, label=f"{run.label}rate {rate:g} ")
         learner = learner_of(trial)
-        found: float = trial.learn(learner)["history"][-1]["valid_map"]
+        try:
+            found: float = trial.learn(learner)["history"][-1]["valid_map"]
+        except Diverged as error:
+            run.reporter.log("warning", reason=f"rate {rate:g}: {error}")
+            continue
         if found > highest:
             highest = found
             rest = replace(train, rate=rate, epochs=train.epochs - 1)
             learned = Learned(learner.parameters(), learner.state(), epochs=1)
             best = replace(run, recipe=replace(run.recipe, train=rest), start=learned)
+    if best is run:
+        return run
     rest = best.recipe.train
     if rest.seconds:
         rest = replace(rest, seconds=max(1e-3, rest.seconds - (time.monotonic() - began)))

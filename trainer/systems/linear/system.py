@@ -111,8 +111,10 @@ def _learn(
         return learner
 
     if len(run.rates) > 1 and run.valid is not None and recipe.train.epochs > 1:
-        run = start_at_best_rate(run, begin)
-        started |= {"rate": run.recipe.train.rate, "rate_epochs": 1}
+        chosen = start_at_best_rate(run, begin)
+        if chosen is not run:
+            run = chosen
+            started |= {"rate": run.recipe.train.rate, "rate_epochs": 1}
     for i in range(recipe.train.members):
         member = member_run(run, i, recipe.train.members)
         learner = begin(member)

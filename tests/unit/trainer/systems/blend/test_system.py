@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from trainer.systems.parts import load_part
 from trainer.systems.registry import validate
 from trainer.train import Trainer
 from trainer.training.context import TrainingContext
+from trainer.training.loop import Diverged, Learner, TrainingRun
 
 QUIET = Reporter(quiet=True)
 FIELDED = "fielded sampled_from=judged dimension=4 epochs=2 batch=32 candidates=30"
@@ -147,6 +149,24 @@ def test_the_rate_that_is_best_on_validation_goes_on(linked: Trainer) -> None:
         assert trial["rate"] == 0.3
         assert len(trial["history"]) == 2
         assert len(final["history"]) == 1 + trial["best_epoch"]
+
+
+def test_a_rate_at_which_training_diverges_is_left_out(
+    linked: Trainer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learn = TrainingRun.learn
+
+    def diverge(run: TrainingRun, learner: Learner) -> dict[str, Any]:
+        if run.recipe.train.rate == 0.7:
+            raise Diverged("no longer finite")
+        return learn(run, learner)
+
+    monkeypatch.setattr(TrainingRun, "learn", diverge)
+    parts = f"blend.linked=tfidf;{FIELDED} epochs=3 rate=0.2"
+    for rates, wanted in (("0.7,0.3", 0.3), ("0.7,0.7", None)):
+        more = (parts, f"blend.linked_rates={rates}", "auto.seconds=0")
+        found = linked.search(blend("bm25", CLICKED, more=more)).fitted
+        assert found.facts["trials"][-1].get("rate") == wanted
 
 
 def test_matrices_of_texts_alone_are_built_once_for_both_fits(
