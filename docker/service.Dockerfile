@@ -1,4 +1,4 @@
-# The serving image: no numba, no training code. Build from the repository root:
+# The serving image: no training code. Build from the repository root:
 #   docker build -f docker/service.Dockerfile -t fullrank-service .
 FROM python:3.13-slim AS build
 WORKDIR /src
@@ -15,7 +15,7 @@ RUN /opt/fullrank/bin/pip install --no-cache-dir --no-deps --no-build-isolation 
 FROM python:3.13-slim
 # faiss-cpu includes OpenMP, so the image needs no system packages.
 RUN useradd --system --uid 10001 --user-group --home-dir /nonexistent --no-create-home fullrank \
-    && install --directory --owner=fullrank --group=fullrank /bundles
+    && install --directory --owner=fullrank --group=fullrank /bundles /var/cache/fullrank
 COPY --from=build /opt/fullrank /opt/fullrank
 ENV PATH=/opt/fullrank/bin:$PATH \
     PYTHONUNBUFFERED=1 \
@@ -25,8 +25,11 @@ ENV PATH=/opt/fullrank/bin:$PATH \
     NUMBA_NUM_THREADS=1 \
     FULLRANK_BUNDLES=/bundles \
     FULLRANK_HOST=0.0.0.0 \
-    FULLRANK_PORT=8000
+    FULLRANK_PORT=8000 \
+    NUMBA_CACHE_DIR=/var/cache/fullrank
 USER fullrank
+# Compile the kernels now. On another kind of processor the service compiles them when it starts.
+RUN python -c "import fullrank.retrieval"
 # The service listens on all addresses of the container, so it starts only with keys (`fullrank keys create`) or
 # FULLRANK_ANONYMOUS. It writes the active version next to the bundles, so the volume must be writable.
 VOLUME /bundles

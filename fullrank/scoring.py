@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-
-# Rows scored at a time: their dense parts stay below 32 MB.
-_ROWS = 1 << 14
+from fullrank.kernels.scoring import score_rows
 
 
 class TermShare(NamedTuple):
@@ -57,25 +55,15 @@ class Scorer(Protocol):
         """Return the contribution of each word to one document's score; they add up to dense and lexical."""
 
 
-class _QueryBuffers(threading.local):
-    """One query's sparse part as rows over all F features, zero between queries; each thread has its own.
-
-    `weights` holds s. `known` says which features the query has: the look-up for every feature of a document reads it
-    because it has an eighth of the bytes.
-    """
+class _QueryBuffer(threading.local):
+    """One query's sparse part over all F features, zero between queries; each thread has its own."""
 
     _weights: Float64 | None = None
-    _known: npt.NDArray[np.bool_] | None = None
 
     def weights(self, width: int) -> Float64:
         if self._weights is None:
             self._weights = np.zeros(width)
         return self._weights
-
-    def known(self, width: int) -> npt.NDArray[np.bool_]:
-        if self._known is None:
-            self._known = np.zeros(width, np.bool_)
-        return self._known
 
 
 class InnerProduct:
@@ -86,44 +74,29 @@ class InnerProduct:
 
     def __init__(self, documents: Encoded) -> None:
         self.documents = documents
-        self._buffers = _QueryBuffers()
+        self._buffer = _QueryBuffer()
+
+    @cached_property
+    def _arrays(self) -> tuple[Float32, Int64, Int32, Float32]:
+        """v and t of all documents, contiguous; those of a bundle are not copied."""
+        dense, sparse = self.documents.dense, self.documents.sparse
+        arrays = (dense, sparse.indptr, sparse.indices, sparse.values)
+        v, indptr, indices, values = map(np.ascontiguousarray, arrays)
+        return v, indptr, indices, values
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         u, indices, weights, _ = query.row(0)
-        s = self._buffers.weights(self.documents.sparse.width)
-        known = self._buffers.known(self.documents.sparse.width)
-        dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
+        s = self._buffer.weights(self.documents.sparse.width)
+        dense, lexical = np.empty(len(rows)), np.empty(len(rows))
         try:
-            s[indices], known[indices] = weights, True
-            for start in range(0, len(rows), _ROWS):
-                part = slice(start, start + _ROWS)
-                dense[part] = self._dense(u, rows[part])
-                lexical[part] = self._lexical(s, known, rows[part])
+            s[indices] = weights
+            score_rows(
+                u.astype(np.float64), self._arrays[0], s, *self._arrays[1:], rows, dense, lexical
+            )
         finally:
-            s[indices], known[indices] = 0, False
+            s[indices] = 0
         return dense, lexical
-
-    def _dense(self, u: Float32, rows: Int64) -> Float64:
-        products = self.documents.dense.take(rows, axis=0).astype(np.float64)
-        products *= u
-        found: Float64 = np.add.reduce(products, axis=1)
-        return found
-
-    def _lexical(self, s: Float64, known: npt.NDArray[np.bool_], rows: Int64) -> Float64:
-        """Add up each row in the order of its entries; features that the query lacks add nothing and are skipped."""
-        sparse = self.documents.sparse
-        begin = sparse.indptr.take(rows)
-        sizes = sparse.indptr.take(rows + 1) - begin
-        ends = np.cumsum(sizes)
-        place = np.repeat(begin - ends + sizes, sizes)
-        place += np.arange(len(place))
-        features = sparse.indices.take(place)
-        shared = np.flatnonzero(known.take(features))
-        products = s.take(features.take(shared)) * sparse.values.take(place.take(shared))
-        owner = ends.searchsorted(shared, side="right")
-        found: Float64 = np.bincount(owner, products, minlength=len(rows)).astype(np.float64)
-        return found
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Split u·v and s·t by word: (the word's share of u)·v and Σ_f s_wf t_f over its features f."""

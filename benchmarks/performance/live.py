@@ -39,7 +39,7 @@ from benchmarks.performance.http import trained
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.live import Operation, View
 
-_PACKAGES = ("numpy", "scipy", "simsimd")
+_PACKAGES = ("numpy", "scipy", "numba")
 _BATCH, _SINGLES, _QUERIES = 256, 300, 300
 
 

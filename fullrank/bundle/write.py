@@ -48,7 +48,7 @@ from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index import Index
-from fullrank.retrieval.index.build import CELL_OF, INDEXED_FROM, build_index
+from fullrank.retrieval.index.build import CELL_OF, FAST_FROM, INDEXED_FROM, build_index
 from fullrank.retrieval.tune import tune
 from fullrank.storage.checks import check_finite, check_ids, check_shapes, check_values
 from fullrank.storage.documents import Document, fields_line
@@ -171,7 +171,7 @@ def stream_bundle(
             if scorer is None and len(encoded) >= INDEXED_FROM:
                 retriever = Retriever(encoded, None, _write_index(folder, encoded, progress))
                 sections["index"] = {}
-                if sample_queries:
+                if sample_queries and len(encoded) >= FAST_FROM:
                     queries = model.encode_queries(sample_queries)
                     sections["index"]["fast"] = _tuned_effort(retriever, queries, progress)
             folder.finish_arrays()
@@ -262,7 +262,8 @@ def _write_index(folder: StagingFolder, documents: Encoded, progress: Progress) 
         return folder.create_array(f"index/{name}.npy", shape, dtype)
 
     index = build_index(documents, create, progress)
-    if documents.dense.shape[1] and index.codes.length < MAX_LENGTH:
+    is_large = len(documents) >= FAST_FROM
+    if is_large and documents.dense.shape[1] and index.codes.length < MAX_LENGTH:
         cell_of = create(CELL_OF, (len(documents),), np.uint16)
         folder.write_with(CELLS, lambda path: build_cells(documents.dense, path, cell_of, progress))
         index = replace(index, cells=open_cells(folder.path / CELLS, cell_of))

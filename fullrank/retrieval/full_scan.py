@@ -15,13 +15,12 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int64
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
+from fullrank.kernels.scan import add_weights
 from fullrank.scoring import InnerProduct, Scorer
 
 UNIT_ROUNDOFF = 2.0**-24
 _LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
-# A query with more than one in eight of the features is multiplied document by document, others through postings.
-_DENSE_SHARE = 8
 
 
 def rounding(steps: int, size: float) -> float:
@@ -53,14 +52,9 @@ class FullScan:
         self.is_inner_product = scorer is None
 
     @cached_property
-    def _rows(self) -> sp.csr_array[np.float32]:
-        """Document → features, (n, F)."""
-        return self.documents.sparse.csr()
-
-    @cached_property
-    def _postings(self) -> sp.csr_array[np.float32]:
-        """Feature → documents, (F, n)."""
-        return sp.csr_array(self._rows.T)
+    def _postings(self) -> Rows:
+        """Feature → documents, F rows of n columns."""
+        return Rows.from_csr(sp.csr_array(self.documents.sparse.csr().T))
 
     @cached_property
     def _largest_weight(self) -> Float64:
@@ -114,14 +108,11 @@ class FullScan:
             scanned = queries.dense @ self.documents.dense.T
         else:
             scanned = np.zeros((len(queries), len(self.documents)), np.float32)
-        if len(queries.sparse.indices) * _DENSE_SHARE > len(queries) * queries.sparse.width:
-            scanned += (self._rows @ queries.sparse.csr().toarray().T).T
-        else:
-            matched = sp.csr_array(queries.sparse.csr() @ self._postings)
-            for i in range(len(queries)):
-                start, stop = matched.indptr[i], matched.indptr[i + 1]
-                scanned[i, matched.indices[start:stop]] += matched.data[start:stop]
         scanned += self.documents.bias
+        postings = self._postings
+        for i, scores in enumerate(scanned):
+            words, weights = queries.sparse.row(i)
+            add_weights(postings.indptr, postings.indices, postings.values, words, weights, scores)
         return scanned
 
     def error(self, queries: Encoded, i: int, scanned: Float32) -> float:

@@ -63,6 +63,6 @@ class IndexScan:
         return True
 
     def _add(self, until: int) -> None:
-        for i in range(self._added, until):
-            self._postings.add(int(self._plan.words[i]), float(self._plan.weights[i]), self._scores)
+        added = slice(self._added, until)
+        self._postings.add(self._plan.words[added], self._plan.weights[added], self._scores)
         self._added = until

@@ -157,9 +157,9 @@ class Retriever:
         scratch = self._scratch
         try:
             scan = IndexScan(self.index, u, words, weights, scratch.scores)
-            rows = candidates(scan.scanned(), wanted, score_parts, deleted, scratch.work)
+            rows = candidates(scan.scanned(), wanted, score_parts, deleted)
             while len(rows) > max(_MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted) and scan.refine():
-                rows = candidates(scan.scanned(), wanted, score_parts, deleted, scratch.work)
+                rows = candidates(scan.scanned(), wanted, score_parts, deleted)
             return rows
         finally:
             scratch.scores.fill(0)

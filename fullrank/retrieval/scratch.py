@@ -14,13 +14,9 @@ class Scratch(threading.local):
 
     Attributes:
         scores: float32 (n,), zero between queries.
-        work: float32 (n,), with undefined content; `places` is the same memory as int32.
+        places: int32 (n,), with undefined content.
     """
 
     def __init__(self, count: int) -> None:
         self.scores: Float32 = np.zeros(count, np.float32)
-        self.work: Float32 = np.zeros(count, np.float32)
-
-    @property
-    def places(self) -> Int32:
-        return self.work.view(np.int32)
+        self.places: Int32 = np.zeros(count, np.int32)

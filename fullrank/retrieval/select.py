@@ -17,8 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64
+from fullrank.kernels.select import best_rows, rows_at_least
 from fullrank.retrieval.ranking import Mask, Ranking
 
+_NONE_DELETED: Mask = np.zeros(0, np.bool_)
 # (dense, lexical, bias) of the given rows, float64 each.
 ScoreParts = Callable[[Int64], tuple[Float64, Float64, Float64]]
 
@@ -35,11 +37,7 @@ class Scanned(NamedTuple):
 
 
 def candidates(
-    scanned: Scanned,
-    wanted: int,
-    score_parts: ScoreParts,
-    deleted: Mask | None,
-    work: Float32 | None = None,
+    scanned: Scanned, wanted: int, score_parts: ScoreParts, deleted: Mask | None
 ) -> Int64:
     """Return the rows that may be among the top `wanted`, ascending; no other row can be.
 
@@ -48,25 +46,16 @@ def candidates(
         wanted: k.
         score_parts: Scores given rows in float64.
         deleted: bool (n,), rows that must not be returned.
-        work: A buffer, float32 (n,), to use in place of a fresh one.
     """
-    scores, kept = scanned.scores, None
-    if deleted is not None:
-        # Remove deleted documents instead of lowering their scores: partition is slow among many equal numbers.
-        kept = np.flatnonzero(~deleted)
-        scores = scores[kept]
+    scores = scanned.scores
     if scanned.above == math.inf:
-        return np.arange(len(scores)) if kept is None else kept
-    # Partition needs a copy because it reorders in place.
-    work = np.empty_like(scores) if work is None else work[: len(scores)]
-    work[:] = scores
-    work.partition(len(work) - wanted)
-    best = np.flatnonzero(scores >= work[len(work) - wanted])[:wanted]
-    theta = float(np.sum(score_parts(best if kept is None else kept[best]), axis=0).min())
-    threshold = theta - scanned.above
+        return np.arange(len(scores)) if deleted is None else np.flatnonzero(~deleted)
+    mask = _NONE_DELETED if deleted is None else deleted
+    best = best_rows(scores, mask, wanted)
+    theta = float(np.sum(score_parts(best), axis=0).min())
     # float32() may round the threshold up, so compare with the next number below it.
-    rows = np.flatnonzero(scores >= np.nextafter(np.float32(threshold), np.float32(-np.inf)))
-    return rows if kept is None else kept[rows]
+    threshold = np.nextafter(np.float32(theta - scanned.above), np.float32(-np.inf))
+    return rows_at_least(scores, mask, threshold)
 
 
 def rank(

@@ -277,7 +277,8 @@ async def test_the_fast_mode_returns_only_what_matches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # So few documents have no index otherwise.
-    monkeypatch.setattr("fullrank.bundle.write.INDEXED_FROM", 1)
+    for name in ("INDEXED_FROM", "FAST_FROM"):
+        monkeypatch.setattr(f"fullrank.bundle.write.{name}", 1)
     many = [
         Document(f"d{i:04}", {"title": f"word{i % 50} word{i % 7}", "text": f"t{i}", "n": i})
         for i in range(2000)

@@ -45,7 +45,8 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     with pytest.MonkeyPatch.context() as patch:
         # So few documents have no index otherwise.
-        patch.setattr("fullrank.bundle.write.INDEXED_FROM", 1)
+        for name in ("INDEXED_FROM", "FAST_FROM"):
+            patch.setattr(f"fullrank.bundle.write.{name}", 1)
         queries = [f"word{i % 13} word{i % 7}" for i in range(40)]
         version = make_bundle(
             root, "whole", documents, n_dense=8, sample_queries=queries, created=at(1)

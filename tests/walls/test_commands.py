@@ -128,8 +128,7 @@ def test_the_files_agree_on_every_version() -> None:
         assert pins(file).items() <= everything.items()
 
 
-def test_the_service_has_no_numba_and_the_trainer_no_web_server() -> None:
-    assert "numba" not in pins(ROOT / "requirements" / "service.txt")
+def test_the_trainer_installs_no_web_server() -> None:
     assert not {"fastapi", "uvicorn", "redis"} & set(pins(ROOT / "requirements" / "trainer.txt"))
 
 

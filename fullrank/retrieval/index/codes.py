@@ -16,18 +16,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import simsimd
 
 from fullrank.encoding import Float32, Int64
+from fullrank.kernels.scan import Int8, code_products, scan_codes
 from fullrank.progress import Progress, silent
 
-Int8 = npt.NDArray[np.int8]
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
 _LEVELS = 127
 _CHUNK = 1 << 16
-# Documents scanned at a time: their products take 64 KB.
-_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,39 +46,23 @@ class Codes:
     def of(self, u: Float32, rows: Int64) -> Float32:
         """Return û·v̂ of the given documents, float32 (rows,)."""
         code, scale = _coded(u[None])
-        dots = self._dots(code, self.codes.take(rows, axis=0))
-        dots *= scale[0]
-        dots *= self.scales.take(rows)
-        return dots
+        products = np.empty(len(rows), np.float32)
+        code_products(code[0], scale[0], self.codes, self.scales, rows, products)
+        return products
 
     def scan(self, u: Float32, scores: Float32) -> float:
         """Write û·v̂_d of all documents into `scores`, float32 (n,).
-
-        The scan goes block by block so that products are still in the cache when they are scaled.
 
         Returns:
             The largest error against u·v_d; infinite where a product may overflow.
         """
         code, scale, error, _ = encode(u[None])
-        for start in range(0, len(scores), _BLOCK):
-            block = slice(start, start + _BLOCK)
-            dots = self._dots(code, self.codes[block])
-            dots *= scale[0]
-            np.multiply(dots, self.scales[block], out=scores[block])
+        scan_codes(code[0], scale[0], self.codes, self.scales, scores)
         size = float(np.linalg.norm(u.astype(np.float64)))
         # A product is scaled by the query first, and may overflow before the document's scale makes it small.
         if not float(scale[0]) * _LEVELS**2 * len(u) < float(np.finfo(np.float32).max):
             return np.inf
         return size * self.error + error * self.length
-
-    @staticmethod
-    def _dots(code: Int8, codes: Int8) -> Float32:
-        if not codes.size:
-            return np.zeros(len(codes), np.float32)
-        # simsimd 6.5 leaks a reference to None with out=, and Python aborts after some thousand calls.
-        found = simsimd.cdist(code, codes, "dot", out_dtype="float32")
-        dots: Float32 = np.asarray(found).reshape(-1)
-        return dots
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:

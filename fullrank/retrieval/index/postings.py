@@ -15,15 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
+from fullrank.kernels.scan import LEVELS, UInt8, add_impacts
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create
 
-UInt8 = npt.NDArray[np.uint8]
-
-_LEVELS = 255
 # Entries per chunk while building; each takes several times 12 bytes.
 _CHUNK = 1 << 22
 # Three roundings of the float32 look-up of an impact, and one to spare.
@@ -78,23 +75,12 @@ class Postings:
         """Return Σ |s_w| step_w / 2, the largest error of the contributions of these words."""
         limits = self.limits[words].astype(np.float64)
         size = np.abs(limits).max(axis=1, initial=0.0)
-        step = (limits[:, 1] - limits[:, 0]) / _LEVELS
+        step = (limits[:, 1] - limits[:, 0]) / LEVELS
         return float(np.sum(np.abs(weights) * (step / 2 + _ROUNDING * size)))
 
-    def add(self, word: int, weight: float, scores: Float32) -> None:
-        """Add s_w t̂_wd to scores[d] for the documents of a word."""
-        start, stop = self.indptr[word], self.indptr[word + 1]
-        values = self._table(word, weight)[self.impacts[start:stop]]
-        np.add.at(scores, self.rows[start:stop], values)
-
-    def _table(self, word: int, weight: float) -> Float32:
-        """Return s_w t̂ of each impact, float32 (256,)."""
-        low, high = self.limits[word].tolist()
-        values = (low + (high - low) / _LEVELS * _STEPS) * weight
-        return np.asarray(values, np.float32)
-
-
-_STEPS = np.arange(_LEVELS + 1, dtype=np.float64)
+    def add(self, words: Int32, weights: Float64, scores: Float32) -> None:
+        """Add s_w t̂_wd to scores[d] for the documents of each word."""
+        add_impacts(self.indptr, self.rows, self.impacts, self.limits, words, weights, scores)
 
 
 def _after(values: Float64) -> Float64:
@@ -127,7 +113,7 @@ def build_postings(documents: Rows, create: Create, progress: Progress = silent)
 
     rows = create("postings.rows", (entries,), np.int32)
     impacts = create("postings.impacts", (entries,), np.uint8)
-    step = np.maximum(limits[:, 1].astype(np.float64) - limits[:, 0], 0) / _LEVELS
+    step = np.maximum(limits[:, 1].astype(np.float64) - limits[:, 0], 0) / LEVELS
     following = np.array(indptr[:-1])
     for first, last in _chunks(documents.indptr):
         words, weights = np.asarray(documents.indices[first:last]), documents.values[first:last]
@@ -139,7 +125,7 @@ def build_postings(documents: Rows, create: Create, progress: Progress = silent)
         rows[place] = owner[order]
         above = weights[order].astype(np.float64) - limits[words, 0]
         share = np.divide(above, step[words], out=np.zeros(len(words)), where=step[words] > 0)
-        impacts[place] = np.clip(np.rint(share), 0, _LEVELS).astype(np.uint8)
+        impacts[place] = np.clip(np.rint(share), 0, LEVELS).astype(np.uint8)
         following[found] += many
         progress("postings", entries + last, 2 * entries)
     return Postings(indptr, rows, impacts, limits)

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32, Int64
+from fullrank.kernels.scan import UInt8
 from fullrank.retrieval.index.codes import Create
-from fullrank.retrieval.index.postings import Postings, UInt8
+from fullrank.retrieval.index.postings import Postings
 
 MAX_LIST_LENGTH = 8192
 MAX_SIGNED_WORDS = 512

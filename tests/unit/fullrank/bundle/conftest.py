@@ -19,6 +19,7 @@ from tests.words_bundle import CREATED, WordsModel, planted
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bundles whose kind is "words" load as WordsModel, and forty documents have an index."""
     monkeypatch.setattr(publish, "INDEXED_FROM", 40)
+    monkeypatch.setattr(publish, "FAST_FROM", 40)
 
     def load(parts: Parts) -> Model:
         if parts.config["kind"] != "words":

@@ -125,6 +125,7 @@ def test_sections_are_written_named_and_opened(
 ) -> None:
     """What is built over the documents on disk is what is built over them in memory."""
     monkeypatch.setattr(publish, "INDEXED_FROM", 53)
+    monkeypatch.setattr(publish, "FAST_FROM", 53)
     path = stream_bundle(tmp_path, "x", batches=batches(planted(), 53), **settings())
     opened = open_bundle(path)
     index = opened.retriever.index
@@ -214,6 +215,7 @@ def test_pages_that_only_the_check_read_are_unmapped(
 ) -> None:
     """Every mapped file, before the golden queries; the stored fields are mapped for random access."""
     monkeypatch.setattr(publish, "INDEXED_FROM", 20_000)
+    monkeypatch.setattr(publish, "FAST_FROM", 20_000)
     path = stream_bundle(tmp_path, "x", batches=batches(planted(), 53), **settings())
     steps: list[int | str] = []
     monkeypatch.setattr(loading, "advise", lambda array, advice: steps.append(advice))

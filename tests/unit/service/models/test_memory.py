@@ -31,7 +31,7 @@ def test_the_estimate_is_not_below_what_a_worker_allocates(tmp_path: Path) -> No
     code = f"""
 import ctypes, gc, re
 from pathlib import Path
-import faiss, numpy, scipy.sparse, simsimd
+import faiss, numpy, scipy.sparse, numba
 from fullrank.bundle import open_bundle
 def taken():
     return int(re.search(r"RssAnon:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10

@@ -128,6 +128,7 @@ def test_the_search_index_is_the_same_for_any_batch_size(
 ) -> None:
     """The index is built from the documents on disk, so batches do not matter."""
     monkeypatch.setattr(publish, "INDEXED_FROM", COUNT)
+    monkeypatch.setattr(publish, "FAST_FROM", COUNT)
     found = []
     for batch, processes in ((COUNT, 1), (9, 2)):
         path = corpus(tmp_path / str(batch), random.Random(batch).sample(lines(), COUNT))

@@ -1,0 +1,39 @@
+"""Compile kernels for given types, and keep the machine code on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit, types
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+INT64, FLOAT64, FLOAT32 = types.int64, types.float64, types.float32
+
+
+def array(dtype: str, dimensions: int = 1) -> Any:
+    """Return the type of an array that a kernel reads; memory maps are read-only."""
+    return types.Array(getattr(types, dtype), dimensions, "C", readonly=True)
+
+
+def output(dtype: str) -> Any:
+    """Return the type of an array of one dimension that a kernel writes."""
+    return types.Array(getattr(types, dtype), 1, "C")
+
+
+def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:
+    """Compile a function for these types now, without the interpreter lock.
+
+    The machine code is kept beside the source, or under NUMBA_CACHE_DIR. Where neither can be written, every process
+    compiles for itself.
+    """
+
+    def compile_now(function: Function) -> Function:
+        try:
+            compiled: Function = njit(returns(*arguments), nogil=True, cache=True)(function)
+        except RuntimeError:  # numba found no folder to write to
+            compiled = njit(returns(*arguments), nogil=True)(function)
+        return compiled
+
+    return compile_now

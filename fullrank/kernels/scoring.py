@@ -1,0 +1,68 @@
+"""Scores of given documents in float64: u·v and s·t."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import types
+
+from fullrank.encoding import Float32, Float64, Int32, Int64
+from fullrank.kernels.compiler import array, kernel, output
+
+# Partial sums of a dense product. Their number is fixed, and so is the order in which they are added up.
+_LANES = 32
+
+
+@kernel(
+    types.void,
+    array("float64"), array("float32", 2),
+    array("float64"), array("int64"), array("int32"), array("float32"),
+    array("int64"), output("float64"), output("float64"),
+)  # fmt: skip
+def score_rows(
+    u: Float64,
+    dense: Float32,
+    weights: Float64,
+    indptr: Int64,
+    indices: Int32,
+    values: Float32,
+    rows: Int64,
+    dense_scores: Float64,
+    sparse_scores: Float64,
+) -> None:
+    """Write u·v and s·t of each row.
+
+    A product of two float32 numbers is exact in float64, so only the additions round, in an order that depends on the
+    document's own row alone.
+
+    Args:
+        u: float64 (N,).
+        dense: v of all documents, float32 (n, N).
+        weights: s over all features, float64 (F,).
+        indptr, indices, values: t of all documents, as in Rows.
+        rows: int64 (k,).
+        dense_scores, sparse_scores: float64 (k,), written.
+    """
+    width = len(u)
+    whole = width - width % _LANES
+    sums = np.empty(_LANES)
+    for i in range(len(rows)):
+        row = rows[i]
+        v = dense[row]
+        for lane in range(_LANES):
+            sums[lane] = 0.0
+        for start in range(0, whole, _LANES):
+            for lane in range(_LANES):
+                sums[lane] += u[start + lane] * v[start + lane]
+        for j in range(whole, width):
+            sums[j - whole] += u[j] * v[j]
+        for lane in range(16):
+            sums[lane] += sums[lane + 16]
+        for lane in range(8):
+            sums[lane] += sums[lane + 8]
+        dense_scores[i] = ((sums[0] + sums[4]) + (sums[1] + sums[5])) + (
+            (sums[2] + sums[6]) + (sums[3] + sums[7])
+        )
+        total = 0.0
+        for p in range(indptr[row], indptr[row + 1]):
+            total += weights[indices[p]] * values[p]
+        sparse_scores[i] = total

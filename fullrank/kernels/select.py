@@ -1,0 +1,96 @@
+"""The rows of the best of many approximate scores.
+
+Both kernels first count, block by block, how many scores reach the threshold, which compares many at once. They look at
+single scores only in the few blocks that have one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Float32, Int64
+from fullrank.kernels.compiler import FLOAT32, INT64, array, kernel
+
+_BLOCK = 256
+
+
+@kernel(array("int64"), array("float32"), array("boolean"), INT64)
+def best_rows(scores: Float32, deleted: npt.NDArray[np.bool_], wanted: int) -> Int64:
+    """Return the rows of the largest scores, in no order.
+
+    Args:
+        scores: float32 (n,).
+        deleted: bool (n,), rows to leave out; empty for none.
+        wanted: How many rows; fewer where fewer remain.
+    """
+    # A heap: the root is the least of the best scores so far.
+    best = np.empty(wanted, np.float32)
+    rows = np.empty(wanted, np.int64)
+    size = 0
+    for start in range(0, len(scores), _BLOCK):
+        stop = min(start + _BLOCK, len(scores))
+        if size == wanted:
+            least = best[0]
+            above = 0
+            for row in range(start, stop):
+                above += scores[row] > least
+            if above == 0:
+                continue
+        for row in range(start, stop):
+            score = scores[row]
+            if len(deleted) and deleted[row]:
+                continue
+            if size < wanted:
+                place = size
+                size += 1
+                while place > 0:
+                    parent = (place - 1) // 2
+                    if best[parent] <= score:
+                        break
+                    best[place], rows[place] = best[parent], rows[parent]
+                    place = parent
+                best[place], rows[place] = score, row
+            elif score > best[0]:
+                place = 0
+                while True:
+                    child = 2 * place + 1
+                    if child >= wanted:
+                        break
+                    if child + 1 < wanted and best[child + 1] < best[child]:
+                        child += 1
+                    if best[child] >= score:
+                        break
+                    best[place], rows[place] = best[child], rows[child]
+                    place = child
+                best[place], rows[place] = score, row
+    return rows[:size]
+
+
+@kernel(array("int64"), array("float32"), array("boolean"), FLOAT32)
+def rows_at_least(scores: Float32, deleted: npt.NDArray[np.bool_], threshold: np.float32) -> Int64:
+    """Return the rows whose score is at least the threshold, ascending.
+
+    Args:
+        scores: float32 (n,).
+        deleted: bool (n,), rows to leave out; empty for none.
+        threshold: The least score.
+    """
+    blocks = (len(scores) + _BLOCK - 1) // _BLOCK
+    counts = np.empty(blocks, np.int64)
+    total = 0
+    for block in range(blocks):
+        above = 0
+        for row in range(block * _BLOCK, min((block + 1) * _BLOCK, len(scores))):
+            above += scores[row] >= threshold
+        counts[block] = above
+        total += above
+    rows = np.empty(total, np.int64)
+    size = 0
+    for block in range(blocks):
+        if counts[block]:
+            for row in range(block * _BLOCK, min((block + 1) * _BLOCK, len(scores))):
+                if scores[row] >= threshold and not (len(deleted) and deleted[row]):
+                    rows[size] = row
+                    size += 1
+    return rows[:size]

@@ -1,0 +1,146 @@
+"""Test the kernels against their numpy twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from numba.core.event import install_recorder
+
+from fullrank.encoding import Encoded, Rows
+from fullrank.kernels.scan import add_impacts, add_weights, code_products, scan_codes
+from fullrank.kernels.scoring import score_rows
+from fullrank.kernels.select import best_rows, rows_at_least
+from fullrank.retrieval import Retriever
+from fullrank.retrieval.index.build import index_in_memory
+
+NUMBERS = st.floats(-8, 8, width=32)
+ANY_NUMBERS = st.floats(width=32, allow_nan=False)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+def random_rows(rng: np.random.Generator, count: int, width: int) -> Rows:
+    """Draw sparse rows, some of them empty."""
+    taken = rng.random((count, width)) < rng.choice([0, 0.1, 0.9], size=(count, 1))
+    indptr = np.concatenate([[0], np.cumsum(taken.sum(axis=1))]).astype(np.int64)
+    indices = np.nonzero(taken)[1].astype(np.int32)
+    return Rows(indptr, indices, rng.normal(size=len(indices)).astype(np.float32), width)
+
+
+@given(SEEDS, st.integers(1, 20), st.integers(0, 100), st.integers(1, 30))
+def test_score_rows(seed: int, count: int, width: int, features: int) -> None:
+    rng = np.random.default_rng(seed)
+    u, v = rng.normal(size=width), rng.normal(size=(count, width)).astype(np.float32)
+    s, t = rng.normal(size=features), random_rows(rng, count, features)
+    rows = rng.integers(0, count, size=rng.integers(0, 40))
+    dense, lexical = np.empty(len(rows)), np.empty(len(rows))
+    score_rows(u, v, s, t.indptr, t.indices, t.values, rows, dense, lexical)
+    np.testing.assert_allclose(dense, v[rows].astype(np.float64) @ u, rtol=1e-12, atol=1e-12)
+    whole = t.csr().toarray().astype(np.float64)
+    np.testing.assert_allclose(lexical, whole[rows] @ s, rtol=1e-12, atol=1e-12)
+
+
+def test_score_rows_depends_on_the_row_alone() -> None:
+    rng = np.random.default_rng(3)
+    v = rng.normal(size=(2, 77)).astype(np.float32).repeat(20, axis=0)
+    t = random_rows(rng, 40, 5)
+    found, nothing = np.empty(40), np.empty(40)
+    score_rows(rng.normal(size=77), v, np.zeros(5), t.indptr, t.indices, t.values,
+               np.arange(40), found, nothing)  # fmt: skip
+    assert len(np.unique(found)) == 2
+
+
+@given(SEEDS, st.integers(0, 600), st.integers(0, 300))
+def test_scans_of_codes(seed: int, count: int, width: int) -> None:
+    rng = np.random.default_rng(seed)
+    code = rng.integers(-127, 128, width).astype(np.int8)
+    codes = rng.integers(-127, 128, (count, width)).astype(np.int8)
+    scale, scales = np.float32(rng.random()), rng.random(count).astype(np.float32)
+    whole = (codes.astype(np.int64) @ code.astype(np.int64)).astype(np.float32) * scale * scales
+    scores = np.empty(count, np.float32)
+    scan_codes(code, scale, codes, scales, scores)
+    np.testing.assert_array_equal(scores, whole)
+    rows = rng.integers(0, max(1, count), size=min(count, 7))
+    some = np.empty(len(rows), np.float32)
+    code_products(code, scale, codes, scales, rows, some)
+    np.testing.assert_array_equal(some, whole[rows])
+
+
+def test_the_largest_products_do_not_overflow() -> None:
+    code = np.full(130_000, 127, np.int8)
+    scores = np.empty(1, np.float32)
+    scan_codes(code, np.float32(1), -code[None], np.ones(1, np.float32), scores)
+    assert scores[0] == np.float32(-(127**2) * 130_000)
+
+
+@given(SEEDS, st.integers(1, 30), st.integers(1, 12))
+def test_additions_of_postings(seed: int, count: int, features: int) -> None:
+    rng = np.random.default_rng(seed)
+    lists = random_rows(rng, features, count)  # a row a word
+    impacts = rng.integers(0, 256, len(lists.indices)).astype(np.uint8)
+    limits = np.sort(rng.normal(size=(features, 2)).astype(np.float32), axis=1)
+    words = rng.permutation(features)[: rng.integers(0, features + 1)].astype(np.int32)
+    weights = rng.normal(size=len(words))
+    start = rng.normal(size=count).astype(np.float32)
+
+    by_impact, by_weight = start.copy(), start.copy()
+    add_impacts(lists.indptr, lists.indices, impacts, limits, words, weights, by_impact)
+    add_weights(
+        lists.indptr, lists.indices, lists.values, words, weights.astype(np.float32), by_weight
+    )
+    expected = start.astype(np.float64), start.astype(np.float64)
+    for word, weight in zip(words.tolist(), weights, strict=True):
+        entries = slice(lists.indptr[word], lists.indptr[word + 1])
+        low, high = limits[word].astype(np.float64)
+        stored = low + (high - low) / 255 * impacts[entries]
+        np.add.at(expected[0], lists.indices[entries], weight * stored)
+        np.add.at(expected[1], lists.indices[entries], weight * lists.values[entries])
+    np.testing.assert_allclose(by_impact, expected[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(by_weight, expected[1], rtol=1e-5, atol=1e-5)
+
+
+@given(
+    arrays(np.float32, array_shapes(max_dims=1, max_side=700), elements=ANY_NUMBERS),
+    st.integers(1, 50),
+    st.floats(0, 1),
+    SEEDS,
+)
+def test_selections(scores: np.ndarray, wanted: int, share: float, seed: int) -> None:
+    deleted = np.random.default_rng(seed).random(len(scores)) < share
+    for mask in (deleted, np.zeros(0, np.bool_)):
+        kept = ~mask if len(mask) else np.ones(len(scores), np.bool_)
+        found = best_rows(scores, mask, wanted)
+        assert len(set(found.tolist())) == len(found) == min(wanted, kept.sum())
+        assert kept[found].all()
+        np.testing.assert_array_equal(
+            np.sort(scores[found]), np.sort(scores[kept])[max(0, kept.sum() - wanted) :]
+        )
+        least = scores[0]
+        above = rows_at_least(scores, mask, least)
+        np.testing.assert_array_equal(above, np.flatnonzero((scores >= least) & kept))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_selections_among_many_blocks(order: int) -> None:
+    scores = np.arange(5000, dtype=np.float32)[::order].copy()
+    found = best_rows(scores, np.zeros(0, np.bool_), 3)
+    assert sorted(scores[found]) == [4997, 4998, 4999]
+
+
+def test_all_scores_are_equal() -> None:
+    scores = np.zeros(1000, np.float32)
+    assert len(best_rows(scores, np.zeros(0, np.bool_), 10)) == 10
+    assert len(rows_at_least(scores, np.zeros(0, np.bool_), np.float32(0))) == 1000
+
+
+def test_a_search_compiles_nothing() -> None:
+    rng = np.random.default_rng(5)
+    documents = Encoded.from_rows(
+        random_rows(rng, 200, 20), rng.normal(size=(200, 8)).astype(np.float32)
+    )
+    for index in (None, index_in_memory(documents)):
+        with install_recorder("numba:compile") as recorder:
+            Retriever(documents, None, index).search(documents.slice(0, 3), 10)
+        assert recorder.buffer == []
