@@ -110,7 +110,8 @@ def _learn(
             run.reporter.log(f"{run.label}vectors", **counts)
         return learner
 
-    if len(run.rates) > 1 and run.valid is not None and recipe.train.epochs > 1:
+    may_try = recipe.train.loss == "softmax" and recipe.train.epochs > 1
+    if may_try and len(run.rates) > 1 and run.valid is not None:
         chosen = start_at_best_rate(run, begin)
         if chosen is not run:
             run = chosen

@@ -40,14 +40,18 @@ def test_quality_trains_and_measures_through_the_command(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "bundles"
+    asked = ["--only", "tldr/en", "--recipe", "tfidf", "--seeds", "1,2", "--cost"]
     with pytest.raises(SystemExit) as stopped:
-        quality.main(["--json", "--only", "tldr/en", "--out", str(out), "--recipe", "tfidf"])
+        quality.main(["--json", "--out", str(out), *asked])
     result = printed(capsys)
     line = result["collections"]["tldr/en"]
     assert stopped.value.code == (0 if result["passed"] else 1)
     assert result["recipe"] == "tfidf"
     assert (line["metric"], line["floor"], line["split"]) == ("mrr", 0.575, "test")
     assert line["value"] == line["tfidf"] == line["measures"]["mrr"]["mean"]
+    assert line["seeds"] == [1, 2]
+    assert line["values"] == [line["value"]] * 2
+    assert line["query_us"]["encode"] > 0
     assert line["queries"] == 36
     assert 0 < line["bm25s"] <= 1
     assert line["train_seconds"] > 0
