@@ -9,26 +9,24 @@ Encoded  B encoded texts: a dense vector, a sparse vector and a bias each
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from fullrank.kernels import rows as kernels
+
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-_ZERO = np.zeros(1, np.float32)
-
 
 @dataclass(frozen=True, eq=False)
 class Rows:
     """B sparse rows of F columns.
-
-    Many methods have a faster path for a single row, a query. It gives the same bits as the path for many rows.
 
     Attributes:
         indptr: int64 (B + 1,); row i has the entries indptr[i]:indptr[i + 1].
@@ -56,11 +54,9 @@ class Rows:
         """Make rows of (indices, values) in any order inside a row; equal indices are added up."""
         indptr = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
-        indices = np.fromiter((i for row in rows for i in row[0]), np.int32, int(indptr[-1]))
-        values = np.fromiter((v for row in rows for v in row[1]), np.float32, int(indptr[-1]))
-        matrix = sp.csr_array((values, indices, indptr), shape=(len(rows), width))
-        matrix.sum_duplicates()
-        return Rows.from_csr(matrix)
+        indices = np.array([i for row, _ in rows for i in row], np.int32)
+        values = np.array([value for _, row in rows for value in row], np.float32)
+        return Rows(*kernels.sort_rows(indptr, indices, values), width)
 
     @staticmethod
     def from_csr(matrix: sp.csr_array[np.float32]) -> Rows:
@@ -76,23 +72,23 @@ class Rows:
     @staticmethod
     def add(parts: Sequence[Rows]) -> Rows:
         """Add matrices of one shape."""
-        if len(parts) == 1:
-            return parts[0]
-        return Rows.from_csr(sp.csr_array(sum((p.csr() for p in parts[1:]), parts[0].csr())))
+        total = parts[0]
+        for part in parts[1:]:
+            total = Rows(*kernels.add(*total._arrays, *part._arrays), total.width)
+        return total
 
     @staticmethod
     def hstack(*parts: Rows) -> Rows:
         """Put the columns of matrices of as many rows side by side."""
-        width = sum(part.width for part in parts)
-        first = parts[0]
-        if not any(len(part.indices) for part in parts[1:]):
-            return Rows(first.indptr, first.indices, first.values, width)
-        if len(first) == 1:
-            offsets = np.cumsum([0] + [part.width for part in parts[:-1]], dtype=np.int32)
-            indices = [part.indices + offset for part, offset in zip(parts, offsets, strict=True)]
-            values = np.concatenate([part.values for part in parts])
-            return Rows(np.array([0, len(values)]), np.concatenate(indices), values, width)
-        return Rows.from_csr(sp.csr_array(sp.hstack([part.csr() for part in parts], format="csr")))
+        found = parts[0]
+        for part in parts[1:]:
+            width = found.width + part.width
+            if len(part.indices):
+                arrays = kernels.put_beside(*found._arrays, *part._arrays, found.width)
+                found = Rows(*arrays, width)
+            else:
+                found = replace(found, width=width)
+        return found
 
     @staticmethod
     def vstack(parts: Sequence[Rows]) -> Rows:
@@ -113,6 +109,10 @@ class Rows:
     def with_values(self, values: Float32) -> Rows:
         """Give the same entries other values."""
         return Rows(self.indptr, self.indices, values.astype(np.float32, copy=False), self.width)
+
+    def distinct(self) -> list[int]:
+        """List the columns that have an entry, ascending."""
+        return sorted(set(self.indices.tolist()))
 
     def row(self, i: int) -> tuple[Int32, Float32]:
         """Return (indices, values) of row i as views."""
@@ -141,29 +141,11 @@ class Rows:
         """Copy columns first..last, renumbered from zero."""
         if (first, last) == (0, self.width):
             return self
-        kept = (self.indices >= first) & (self.indices < last)
-        before = np.zeros(len(kept) + 1, np.int64)
-        np.cumsum(kept, out=before[1:])
-        indices = (self.indices[kept] - first).astype(np.int32, copy=False)
-        return Rows(before[self.indptr], indices, self.values[kept], last - first)
+        return Rows(*kernels.cut_columns(*self._arrays, first, last), last - first)
 
     def remap_columns(self, target: Int32, width: int) -> Rows:
         """Move column j to target[j]; -1 drops it, columns with one target are added up."""
-        place = target[self.indices]
-        known = place >= 0
-        keys, values = place[known], self.values[known]
-        if len(self) > 1:
-            owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))[known]
-            keys = owner * np.int64(width) + keys
-        if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
-            order = np.argsort(keys, kind="stable")
-            keys, values = keys[order], values[order]
-            first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-            keys, values = keys[first], np.add.reduceat(values, first)
-        if len(self) == 1:
-            return Rows(np.array([0, len(keys)]), keys, values, width)
-        indptr = np.searchsorted(keys, np.arange(len(self) + 1) * np.int64(width))
-        return Rows(indptr.astype(np.int64), (keys % max(width, 1)).astype(np.int32), values, width)
+        return Rows(*kernels.remap_columns(*self._arrays, target), width)
 
     def top_entries(self, keep: int) -> Rows:
         """Keep the `keep` entries of each row with the largest absolute value, ties by index; 0 keeps all."""
@@ -185,12 +167,7 @@ class Rows:
 
     def sums(self, values: Float32 | None = None) -> Float32:
         """Add up each row in float64, float32 (B,); of `values` in place of the rows' own where given."""
-        data = self.values if values is None else values
-        if len(self) == 1:
-            # One after another, as bincount adds; a plain sum takes another order.
-            return np.cumsum(data, dtype=np.float64)[-1:].astype(np.float32) if len(data) else _ZERO
-        owner = np.repeat(np.arange(len(self)), np.diff(self.indptr))
-        return np.bincount(owner, weights=data, minlength=len(self)).astype(np.float32)
+        return kernels.sum_rows(self.indptr, self.values if values is None else values)
 
     def spread(self, values: Float32) -> Float32:
         """Repeat one value per row for each entry of the row: (B,) to (nnz,)."""
@@ -198,11 +175,15 @@ class Rows:
 
     def matmul(self, table: Float32) -> Float32:
         """Multiply by a table, float32 (F, N) → (B, N); the products of a row are added in entry order."""
-        if len(self) == 1 and table.shape[1] > 1:
-            products = table[self.indices]
-            products *= self.values[:, None]
-            return np.add.reduce(products, axis=0, keepdims=True, initial=np.float32(0))
-        return np.asarray(self.csr() @ table)
+        return kernels.matmul(*self._arrays, table)
+
+    def multiply(self, other: Rows) -> Rows:
+        """Multiply by sparse rows, (F, G) → (B, G); the products of a row are added in entry order."""
+        return Rows(*kernels.multiply(*self._arrays, *other._arrays), other.width)
+
+    @property
+    def _arrays(self) -> kernels.Arrays:
+        return self.indptr, self.indices, self.values
 
 
 @dataclass(frozen=True, eq=False)

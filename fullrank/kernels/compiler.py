@@ -17,9 +17,9 @@ def array(dtype: str, dimensions: int = 1) -> Any:
     return types.Array(getattr(types, dtype), dimensions, "C", readonly=True)
 
 
-def output(dtype: str) -> Any:
-    """Return the type of an array of one dimension that a kernel writes."""
-    return types.Array(getattr(types, dtype), 1, "C")
+def output(dtype: str, dimensions: int = 1) -> Any:
+    """Return the type of an array that a kernel writes."""
+    return types.Array(getattr(types, dtype), dimensions, "C")
 
 
 def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:

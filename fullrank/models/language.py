@@ -129,7 +129,7 @@ class LanguageModel:
     def encode_query_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
         """Encode queries from their counts."""
         found = counts.remap_columns(self.words.rows(words), len(self.words))
-        return Encoded.from_rows(found, np.asarray(found.csr() @ self.query))
+        return Encoded.from_rows(found, found.matmul(self.query))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: v is θ; t is P_ml of the known words, over the length of the whole text."""

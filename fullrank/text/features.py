@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from zlib import crc32
 
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.kernels.rows import unit_rows
 from fullrank.text.counting import Counted, TextCounter, count_chunks
 from fullrank.text.words import count_words, trigrams
 
@@ -41,12 +43,12 @@ class Vocabulary:
         """Word → row of the known words."""
         return {word: i for i, word in enumerate(self.words)}
 
-    def row(self, word: str) -> int:
-        """Return the row of a word: its own, that of its bucket, or -1."""
+    def row(self, word: str, unknown: int = -1) -> int:
+        """Return the row of a word: its own, that of its bucket, or `unknown`."""
         found = self.index.get(word)
         if found is not None:
             return found
-        return len(self.words) + self.bucket(word) if self.buckets else -1
+        return len(self.words) + self.bucket(word) if self.buckets else unknown
 
     def bucket(self, word: str) -> int:
         """Return the bucket of an unknown word, crc32(word) mod the number of buckets."""
@@ -54,7 +56,8 @@ class Vocabulary:
 
     def rows(self, words: Sequence[str]) -> Int32:
         """Return the row of each word, int32, -1 where it has none."""
-        return np.fromiter(map(self.row, words), np.int32, len(words))
+        row = self.row if self.buckets else self.index.get
+        return np.fromiter(map(row, words, repeat(-1)), np.int32, len(words))
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,10 +158,7 @@ def _merge(parts: list[Counted], width: int) -> Rows:
 
 def unit(rows: Rows) -> Rows:
     """Divide each row by its Euclidean norm; an all-zero row stays zero."""
-    norm = np.sqrt(rows.sums(np.square(rows.values)))
-    norm[norm == 0] = 1
-    each: Float32 = norm if len(rows) == 1 else rows.spread(norm)
-    return rows.with_values(rows.values / each)
+    return rows.with_values(unit_rows(rows.indptr, rows.values))
 
 
 def tfidf(counts: Rows, idf: Float32) -> Rows:
@@ -182,7 +182,7 @@ def bm25(counts: Rows, idf: Float32, *, k1: float, b: float, mean_length: float)
 def saturate(counts: Rows, k3: float) -> Rows:
     """Weigh queries as BM25: tf (k3 + 1) / (tf + k3); k3 = 0 counts each word once, k3 = inf counts it tf times."""
     tf = counts.values
-    if np.isinf(k3):
+    if k3 == np.inf:
         return counts
     return counts.with_values(tf * np.float32(k3 + 1) / (tf + np.float32(k3)))
 

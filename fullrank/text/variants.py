@@ -35,13 +35,13 @@ def variants_of(word: str, sources: Sequence[Variants]) -> Sequence[tuple[int, f
     return ()
 
 
-def short_queries(counts: Rows) -> Rows:
-    """Empty the rows of queries of more than MAX_WORDS distinct words, which get no variants."""
-    sizes = np.diff(counts.indptr)
-    if (sizes <= MAX_WORDS).all():
+def short_queries(counts: Rows, most: int = MAX_WORDS) -> Rows:
+    """Empty the rows of queries of more than `most` distinct words."""
+    if len(counts.indices) <= most:
         return counts
-    is_short = np.repeat(sizes <= MAX_WORDS, sizes)
-    indptr = np.concatenate([[0], np.cumsum(np.where(sizes <= MAX_WORDS, sizes, 0))])
+    sizes = np.diff(counts.indptr)
+    is_short = np.repeat(sizes <= most, sizes)
+    indptr = np.concatenate([[0], np.cumsum(np.where(sizes <= most, sizes, 0))])
     return Rows(
         indptr.astype(np.int64), counts.indices[is_short], counts.values[is_short], counts.width
     )
@@ -65,7 +65,7 @@ def share_table(
         return None
     rows: list[tuple[Sequence[int], Sequence[float]]] = [((), ())] * len(words)
     is_empty = True
-    for column in np.unique(counts.indices).tolist():
+    for column in counts.distinct():
         found = variants_of(words[column], sources)
         if found:
             rows[column] = ([row for row, _ in found], [share for _, share in found])
@@ -75,4 +75,4 @@ def share_table(
 
 def spread(weights: Rows, shares: Rows) -> Rows:
     """Return Σ_w x_w S_w of every row of weights, (B, width)."""
-    return Rows.from_csr(weights.csr() @ shares.csr())
+    return weights.multiply(shares)

@@ -19,7 +19,7 @@ from fullrank.encoding import Float32, Rows
 from fullrank.scoring import TermShare
 from fullrank.text.features import Counts, Vocabulary
 from fullrank.text.spelling import Correction, Spelling
-from fullrank.text.variants import Variants, variants_of
+from fullrank.text.variants import Variants, short_queries, variants_of
 
 KEPT = 0.25
 MAX_CORRECTED = 32
@@ -99,9 +99,7 @@ class Corrector:
             words: The words of the columns.
             counts: Of B queries. Those of more than `MAX_CORRECTED` words stay as they are.
         """
-        sizes = np.diff(counts.indptr)
-        is_short = np.repeat(sizes <= MAX_CORRECTED, sizes)
-        columns = np.unique(counts.indices[is_short]).tolist()
+        columns = short_queries(counts, MAX_CORRECTED).distinct()
         found = {i: near for i in columns if (near := self.corrections(words[i]))}
         if not found:
             return None
@@ -109,7 +107,8 @@ class Corrector:
         place = {word: i for i, word in enumerate(more)}
         target = np.array([place[word] for word in words], np.int32)
         added = {i: [(place[near.word], near.probability) for near in found[i]] for i in found}
-        typed = is_short & np.isin(counts.indices, list(found))
+        sizes = np.diff(counts.indptr)
+        typed = np.repeat(sizes <= MAX_CORRECTED, sizes) & np.isin(counts.indices, list(found))
         kept = counts.values * np.where(typed, np.float32(KEPT), np.float32(1))
         extra = _extra(counts, np.flatnonzero(typed).tolist(), added)
         return Corrected(

@@ -92,19 +92,17 @@ class DenseSide:
 
     def rows_for(self, unseen: Sequence[str]) -> Float32:
         """Return the vectors of unknown words, the sums of their trigrams, float32 (len(unseen), N)."""
-        return np.asarray(trigram_rows(unseen, self.trigrams).csr() @ self.trigram_table)
+        return trigram_rows(unseen, self.trigrams).matmul(self.trigram_table)
 
     def embed(
         self, words: Sequence[str], columns: Sequence[Rows], weights: Sequence[float]
     ) -> Float32:
         """Compute U φ, or the tower over it, float32 (B, N)."""
         x, unseen = self.features(words, columns, weights)
+        known = len(self.words)
+        dense = x.columns(0, known).matmul(self.table)
         if unseen:
-            matrix = x.csr()
-            dense = np.asarray(matrix[:, : len(self.words)] @ self.table)
-            dense = dense + np.asarray(matrix[:, len(self.words) :] @ self.rows_for(unseen))
-        else:
-            dense = x.matmul(self.table)
+            dense = dense + x.columns(known, x.width).matmul(self.rows_for(unseen))
         if self.tower:
             dense = self.tower.apply(np.asarray(dense, np.float32))
             dense[np.diff(x.indptr) == 0] = 0

@@ -95,7 +95,7 @@ class SparseSide:
             rows = self._top(saturate(found, self.k3))
             if shares is not None:
                 # A variant gets its share of the weight that the word itself has, or would have.
-                weights = self._kept(saturate(asked, self.k3), target, rows)
+                weights = self._kept(saturate(asked, self.k3), target, rows, len(found.indices))
                 added.append(spread(weights, shares))
             rows = Rows.add([rows, *added])
         else:
@@ -112,9 +112,16 @@ class SparseSide:
         kept = weighted.top_entries(self.terms)
         return kept.with_values(kept.values / self.idf[kept.indices])
 
-    def _kept(self, weights: Rows, target: Int32, rows: Rows) -> Rows:
-        """Zero the known words that are not in `rows`, so that a query does not get their variants either."""
-        if not self.terms:
+    def _kept(self, weights: Rows, target: Int32, rows: Rows, found: int) -> Rows:
+        """Zero the words that `_top` dropped, so that a query does not get their variants either.
+
+        Args:
+            weights: Of all words of the queries.
+            target: Row of each word.
+            rows: What `_top` returned.
+            found: Number of entries before that.
+        """
+        if len(rows.indices) == found:
             return weights
         width = np.int64(len(self.words))
         owner = np.repeat(np.arange(len(weights)), np.diff(weights.indptr))

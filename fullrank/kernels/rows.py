@@ -1,0 +1,244 @@
+"""Sparse rows: sort, renumber, cut out, add and multiply them.
+
+A matrix is three arrays, as in fullrank.encoding.Rows: indptr int64 (B + 1,), indices int32 (nnz,) and values float32
+(nnz,). The kernels work row by row, so the bits of a row depend on that row alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import types
+
+from fullrank.kernels.compiler import INT64, array, kernel, output
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Arrays = tuple[Int64, Int32, Float32]
+
+_ROWS = (array("int64"), array("int32"), array("float32"))
+_NEW_ROWS = types.Tuple(  # type: ignore[no-untyped-call]
+    [output("int64"), output("int32"), output("float32")]
+)
+
+
+@kernel(INT64, output("int32"), output("float32"), INT64, INT64)
+def _sort_row(indices: Int32, values: Float32, start: int, stop: int) -> int:
+    """Sort entries start..stop by index in place, add up equal ones in the order they had, return the new stop."""
+    is_sorted = True
+    for p in range(start + 1, stop):
+        is_sorted = is_sorted and indices[p - 1] < indices[p]
+    if is_sorted:
+        return stop
+    order = np.argsort(indices[start:stop], kind="mergesort")
+    indices[start:stop] = indices[start:stop][order]
+    values[start:stop] = values[start:stop][order]
+    last = start
+    for p in range(start + 1, stop):
+        if indices[p] == indices[last]:
+            values[last] += values[p]
+        else:
+            last += 1
+            indices[last] = indices[p]
+            values[last] = values[p]
+    return last + 1
+
+
+@kernel(_NEW_ROWS, *_ROWS)
+def sort_rows(indptr: Int64, indices: Int32, values: Float32) -> Arrays:
+    """Sort the entries of each row by index and add up equal ones in the order they had."""
+    ends = np.zeros(len(indptr), np.int64)
+    columns = np.empty(len(indices), np.int32)
+    weights = np.empty(len(indices), np.float32)
+    stop = 0
+    for row in range(len(indptr) - 1):
+        start = stop
+        for p in range(indptr[row], indptr[row + 1]):
+            columns[stop] = indices[p]
+            weights[stop] = values[p]
+            stop += 1
+        stop = _sort_row(columns, weights, start, stop)
+        ends[row + 1] = stop
+    return ends, columns[:stop], weights[:stop]
+
+
+@kernel(_NEW_ROWS, *_ROWS, array("int32"))
+def remap_columns(indptr: Int64, indices: Int32, values: Float32, target: Int32) -> Arrays:
+    """Move column j to target[j]; -1 drops it, columns with one target are added up.
+
+    Args:
+        indptr, indices, values: The rows; their entries may have any order, and repeats.
+        target: int32, one number per column.
+    """
+    size = 0
+    for p in range(len(indices)):
+        size += target[indices[p]] >= 0
+    ends = np.zeros(len(indptr), np.int64)
+    columns = np.empty(size, np.int32)
+    weights = np.empty(size, np.float32)
+    stop = 0
+    for row in range(len(indptr) - 1):
+        start = stop
+        for p in range(indptr[row], indptr[row + 1]):
+            column = target[indices[p]]
+            if column >= 0:
+                columns[stop] = column
+                weights[stop] = values[p]
+                stop += 1
+        stop = _sort_row(columns, weights, start, stop)
+        ends[row + 1] = stop
+    return ends, columns[:stop], weights[:stop]
+
+
+@kernel(_NEW_ROWS, *_ROWS, INT64, INT64)
+def cut_columns(indptr: Int64, indices: Int32, values: Float32, first: int, last: int) -> Arrays:
+    """Copy columns first..last, renumbered from zero."""
+    size = 0
+    for p in range(len(indices)):
+        size += first <= indices[p] < last
+    ends = np.zeros(len(indptr), np.int64)
+    columns = np.empty(size, np.int32)
+    weights = np.empty(size, np.float32)
+    stop = 0
+    for row in range(len(indptr) - 1):
+        for p in range(indptr[row], indptr[row + 1]):
+            if first <= indices[p] < last:
+                columns[stop] = indices[p] - first
+                weights[stop] = values[p]
+                stop += 1
+        ends[row + 1] = stop
+    return ends, columns, weights
+
+
+@kernel(_NEW_ROWS, *_ROWS, *_ROWS, INT64)
+def put_beside(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32,
+    other_indptr: Int64,
+    other_indices: Int32,
+    other_values: Float32,
+    width: int,
+) -> Arrays:
+    """Put the columns of as many other rows to the right of `width` columns."""
+    ends = indptr + other_indptr
+    columns = np.empty(ends[-1], np.int32)
+    weights = np.empty(ends[-1], np.float32)
+    stop = 0
+    for row in range(len(indptr) - 1):
+        for p in range(indptr[row], indptr[row + 1]):
+            columns[stop] = indices[p]
+            weights[stop] = values[p]
+            stop += 1
+        for p in range(other_indptr[row], other_indptr[row + 1]):
+            columns[stop] = other_indices[p] + width
+            weights[stop] = other_values[p]
+            stop += 1
+    return ends, columns, weights
+
+
+@kernel(_NEW_ROWS, *_ROWS, *_ROWS)
+def add(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32,
+    other_indptr: Int64,
+    other_indices: Int32,
+    other_values: Float32,
+) -> Arrays:
+    """Add two matrices of one shape; entries that add up to zero are dropped."""
+    ends = np.zeros(len(indptr), np.int64)
+    columns = np.empty(len(indices) + len(other_indices), np.int32)
+    weights = np.empty(len(columns), np.float32)
+    stop = 0
+    for row in range(len(indptr) - 1):
+        p, p_end = indptr[row], indptr[row + 1]
+        q, q_end = other_indptr[row], other_indptr[row + 1]
+        while p < p_end or q < q_end:
+            if q == q_end or (p < p_end and indices[p] < other_indices[q]):
+                column, weight = indices[p], values[p]
+                p += 1
+            elif p == p_end or other_indices[q] < indices[p]:
+                column, weight = other_indices[q], other_values[q]
+                q += 1
+            else:
+                column, weight = indices[p], values[p] + other_values[q]
+                p += 1
+                q += 1
+            if weight != 0:
+                columns[stop] = column
+                weights[stop] = weight
+                stop += 1
+        ends[row + 1] = stop
+    return ends, columns[:stop], weights[:stop]
+
+
+@kernel(_NEW_ROWS, *_ROWS, *_ROWS)
+def multiply(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32,
+    factor_indptr: Int64,
+    factor_indices: Int32,
+    factor_values: Float32,
+) -> Arrays:
+    """Multiply (B, W) by a factor (W, F); the products of a row are added in entry order."""
+    size = 0
+    for p in range(len(indices)):
+        size += factor_indptr[indices[p] + 1] - factor_indptr[indices[p]]
+    ends = np.zeros(len(indptr), np.int64)
+    columns = np.empty(size, np.int32)
+    weights = np.empty(size, np.float32)
+    stop = 0
+    for row in range(len(indptr) - 1):
+        start = stop
+        for p in range(indptr[row], indptr[row + 1]):
+            for q in range(factor_indptr[indices[p]], factor_indptr[indices[p] + 1]):
+                columns[stop] = factor_indices[q]
+                weights[stop] = values[p] * factor_values[q]
+                stop += 1
+        stop = _sort_row(columns, weights, start, stop)
+        ends[row + 1] = stop
+    return ends, columns[:stop], weights[:stop]
+
+
+@kernel(output("float32"), array("int64"), array("float32"))
+def sum_rows(indptr: Int64, values: Float32) -> Float32:
+    """Add up each row in float64, one value after another, float32 (B,)."""
+    sums = np.empty(len(indptr) - 1, np.float32)
+    for row in range(len(sums)):
+        total = 0.0
+        for p in range(indptr[row], indptr[row + 1]):
+            total += values[p]
+        sums[row] = total
+    return sums
+
+
+@kernel(output("float32"), array("int64"), array("float32"))
+def unit_rows(indptr: Int64, values: Float32) -> Float32:
+    """Divide each row by its Euclidean norm; an all-zero row stays zero. Return the new values."""
+    found = np.empty(len(values), np.float32)
+    for row in range(len(indptr) - 1):
+        total = 0.0
+        for p in range(indptr[row], indptr[row + 1]):
+            total += values[p] * values[p]
+        norm = np.sqrt(np.float32(total))
+        if norm == 0:
+            norm = np.float32(1)
+        for p in range(indptr[row], indptr[row + 1]):
+            found[p] = values[p] / norm
+    return found
+
+
+@kernel(output("float32", 2), *_ROWS, array("float32", 2))
+def matmul(indptr: Int64, indices: Int32, values: Float32, table: Float32) -> Float32:
+    """Multiply by a table, float32 (F, N) → (B, N); the products of a row are added in entry order."""
+    found = np.zeros((len(indptr) - 1, table.shape[1]), np.float32)
+    for row in range(len(indptr) - 1):
+        total = found[row]
+        for p in range(indptr[row], indptr[row + 1]):
+            value, line = values[p], table[indices[p]]
+            for j in range(len(total)):
+                total[j] += value * line[j]
+    return found
