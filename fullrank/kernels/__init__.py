@@ -5,6 +5,7 @@ scoring.py    float64 scores of given documents
 scan.py       approximate scores of all documents from an index
 select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
+fast.py       the candidates of the fast mode
 
 Kernels take C-contiguous arrays, release the interpreter lock and use no fast math: a sum has one order, so its bits do
 not depend on the instructions that the processor has. Each has a numpy twin in the tests.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from numba import njit, types
 
@@ -20,6 +20,17 @@ def array(dtype: str, dimensions: int = 1) -> Any:
 def output(dtype: str, dimensions: int = 1) -> Any:
     """Return the type of an array that a kernel writes."""
     return types.Array(getattr(types, dtype), dimensions, "C")
+
+
+def helper(function: Function) -> Function:
+    """Make a function that kernels call; it becomes part of each."""
+    return cast(Function, njit(nogil=True)(function))
+
+
+def several(*kinds: Any) -> Any:
+    """Return the type of a kernel's results where it has several."""
+    make: Any = types.Tuple
+    return make(kinds)
 
 
 def kernel(returns: Any, *arguments: Any) -> Callable[[Function], Function]:

@@ -41,22 +41,6 @@ def scan_codes(
 
 @kernel(
     types.void,
-    array("int8"), FLOAT32, array("int8", 2), array("float32"), array("int64"), output("float32"),
-)  # fmt: skip
-def code_products(
-    code: Int8, scale: np.float32, codes: Int8, scales: Float32, rows: Int64, scores: Float32
-) -> None:
-    """Write the scaled products of a query's code with the codes of given rows, as scan_codes computes them."""
-    for i in range(len(rows)):
-        row = rows[i]
-        product = np.int32(0)
-        for j in range(len(code)):
-            product = np.int32(product + np.int32(np.int32(code[j]) * np.int32(codes[row, j])))
-        scores[i] = np.float32(product) * scale * scales[row]
-
-
-@kernel(
-    types.void,
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"), output("float32"),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """The rows of the best of many approximate scores.
 
-Both kernels first count, block by block, how many scores reach the threshold, which compares many at once. They look at
-single scores only in the few blocks that have one.
+best_rows and rows_at_least first count, block by block, how many scores reach the threshold, which compares many at
+once. They look at single scores only in the few blocks that have one.
 """
 
 from __future__ import annotations
@@ -10,9 +10,44 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int64
-from fullrank.kernels.compiler import FLOAT32, INT64, array, kernel
+from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel
 
 _BLOCK = 256
+
+
+@helper
+def push(best: Float32, rows: Int64, size: int, score: np.float32, row: int) -> int:
+    """Put a score into a heap of the best ones, whose root is the least of them; return the new size.
+
+    Args:
+        best, rows: float32 and int64 (wanted,), the heap.
+        size: How many of its places are taken.
+        score, row: The new score; a full heap drops it unless it is above the root.
+    """
+    if size < len(best):
+        place = size
+        while place > 0:
+            parent = (place - 1) // 2
+            if best[parent] <= score:
+                break
+            best[place], rows[place] = best[parent], rows[parent]
+            place = parent
+        best[place], rows[place] = score, row
+        return size + 1
+    if len(best) and score > best[0]:
+        place = 0
+        while True:
+            child = 2 * place + 1
+            if child >= len(best):
+                break
+            if child + 1 < len(best) and best[child + 1] < best[child]:
+                child += 1
+            if best[child] >= score:
+                break
+            best[place], rows[place] = best[child], rows[child]
+            place = child
+        best[place], rows[place] = score, row
+    return size
 
 
 @kernel(array("int64"), array("float32"), array("boolean"), INT64)
@@ -24,7 +59,6 @@ def best_rows(scores: Float32, deleted: npt.NDArray[np.bool_], wanted: int) -> I
         deleted: bool (n,), rows to leave out; empty for none.
         wanted: How many rows; fewer where fewer remain.
     """
-    # A heap: the root is the least of the best scores so far.
     best = np.empty(wanted, np.float32)
     rows = np.empty(wanted, np.int64)
     size = 0
@@ -38,32 +72,8 @@ def best_rows(scores: Float32, deleted: npt.NDArray[np.bool_], wanted: int) -> I
             if above == 0:
                 continue
         for row in range(start, stop):
-            score = scores[row]
-            if len(deleted) and deleted[row]:
-                continue
-            if size < wanted:
-                place = size
-                size += 1
-                while place > 0:
-                    parent = (place - 1) // 2
-                    if best[parent] <= score:
-                        break
-                    best[place], rows[place] = best[parent], rows[parent]
-                    place = parent
-                best[place], rows[place] = score, row
-            elif score > best[0]:
-                place = 0
-                while True:
-                    child = 2 * place + 1
-                    if child >= wanted:
-                        break
-                    if child + 1 < wanted and best[child + 1] < best[child]:
-                        child += 1
-                    if best[child] >= score:
-                        break
-                    best[place], rows[place] = best[child], rows[child]
-                    place = child
-                best[place], rows[place] = score, row
+            if not (len(deleted) and deleted[row]):
+                size = push(best, rows, size, scores[row], row)
     return rows[:size]
 
 

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from fullrank.encoding import Float64, Int64
 
 Mask = npt.NDArray[np.bool_]
+NONE_DELETED: Mask = np.zeros(0, np.bool_)
+"""For kernels, which take no None."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-from fullrank.retrieval.fast import Candidates
+from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index_scan import IndexScan
@@ -179,8 +179,7 @@ class Retriever:
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return np.zeros(0, np.int64)
-        fast = Candidates(self.index, self._scratch)
-        return fast.find(u, words, weights, scaled, deleted)
+        return fast_candidates(self.index, self._scratch, u, words, weights, scaled, deleted)
 
     def scores(self, queries: Encoded) -> Float32:
         """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""

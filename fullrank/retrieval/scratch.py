@@ -14,9 +14,18 @@ class Scratch(threading.local):
 
     Attributes:
         scores: float32 (n,), zero between queries.
-        places: int32 (n,), with undefined content.
+        marks: int32 (n,), the last mark of each row.
     """
 
     def __init__(self, count: int) -> None:
         self.scores: Float32 = np.zeros(count, np.float32)
-        self.places: Int32 = np.zeros(count, np.int32)
+        self.marks: Int32 = np.zeros(count, np.int32)
+        self._mark = 0
+
+    def next_mark(self) -> int:
+        """Return a mark that no row has."""
+        if self._mark == np.iinfo(np.int32).max:
+            self.marks.fill(0)
+            self._mark = 0
+        self._mark += 1
+        return self._mark

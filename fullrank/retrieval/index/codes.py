@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int64
-from fullrank.kernels.scan import Int8, code_products, scan_codes
+from fullrank.encoding import Float32
+from fullrank.kernels.scan import Int8, scan_codes
 from fullrank.progress import Progress, silent
 
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
@@ -43,12 +43,10 @@ class Codes:
     error: float
     length: float
 
-    def of(self, u: Float32, rows: Int64) -> Float32:
-        """Return û·v̂ of the given documents, float32 (rows,)."""
+    def query(self, u: Float32) -> tuple[Int8, np.float32]:
+        """Code a query: int8 (N,) and its scale."""
         code, scale = _coded(u[None])
-        products = np.empty(len(rows), np.float32)
-        code_products(code[0], scale[0], self.codes, self.scales, rows, products)
-        return products
+        return code[0], scale[0]
 
     def scan(self, u: Float32, scores: Float32) -> float:
         """Write û·v̂_d of all documents into `scores`, float32 (n,).

@@ -14,15 +14,17 @@ words are short enough to be read from the postings.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32, Int64
+from fullrank.kernels.fast import read_heads
 from fullrank.kernels.scan import UInt8
 from fullrank.retrieval.index.codes import Create
 from fullrank.retrieval.index.postings import Postings
+from fullrank.retrieval.scratch import Scratch
 
 MAX_LIST_LENGTH = 8192
 MAX_SIGNED_WORDS = 512
@@ -30,13 +32,19 @@ MIN_SIGNED_DOCUMENTS = 1024
 _LEVELS = 255
 
 
-@dataclass(frozen=True, eq=False)
-class SignatureBit:
-    """A word's bit in the signatures, and the contribution to estimate for a document that has it."""
+class Heads(NamedTuple):
+    """What was read of the lists of a query's words.
 
-    byte: int
-    mask: np.uint8
-    value: np.float32
+    Attributes:
+        rows: int64, each row once.
+        bits: int64, the places among the words of the signatures of the words that were read in part.
+        values: float32, what each bit adds to an estimate. The scores leave that out, so that a document gets the sum
+            of both.
+    """
+
+    rows: Int64
+    bits: Int64
+    values: Float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +69,15 @@ class Shortlists:
     _rests: dict[int, Float64] = field(default_factory=dict, init=False, repr=False)
 
     def read(
-        self, postings: Postings, words: Int32, weights: Float32, depth: int, floor: float = 0.0
-    ) -> tuple[list[tuple[Int32, Float32]], list[SignatureBit]]:
-        """Read the heads of the lists of a query's words.
+        self,
+        postings: Postings,
+        words: Int32,
+        weights: Float32,
+        depth: int,
+        floor: float,
+        scratch: Scratch,
+    ) -> Heads:
+        """Add the heads of the lists of a query's words to `scratch.scores`.
 
         Args:
             postings: The lists of the other words.
@@ -71,48 +85,16 @@ class Shortlists:
             weights: float32 (m,).
             depth: Entries to read of a word of the signatures, at least 1; other lists are read in full.
             floor: Stop where the word contributes less than this share of the largest contribution of any word.
-
-        Returns:
-            (rows, values) of each word, rows distinct, and the bits of words read in part. A value leaves out what the
-            bit adds, so that a document gets the sum of both.
+            scratch: Its scores are zero before.
         """
-        rest = self._rest(postings, depth)
-        limits = postings.limits.take(words, axis=0).astype(np.float64)
-        low = limits[:, 0] * weights
-        step = (limits[:, 1] - limits[:, 0]) * weights / _LEVELS
-        start, stop = self.indptr.take(words), self.indptr.take(words + 1)
-        begin, end = postings.indptr.take(words), postings.indptr.take(words + 1)
-        # The place of each word among those of the signatures.
-        place = np.minimum(self.signed.searchsorted(words), max(0, len(self.signed) - 1))
-        signed = np.zeros(len(words), np.bool_)
-        if len(self.signed):
-            signed = self.signed.take(place) == words
-            stop = np.where(signed, np.minimum(stop, start + depth), stop)
-        marked = signed & (stop - start < end - begin)
-        value = np.zeros(len(words))
-        value[marked] = low[marked] + step[marked] * rest[place[marked]]
-        base = low - value
-        least = floor * float((base + _LEVELS * np.maximum(step, 0)).max(initial=0.0))
-        # A floor needs contributions that descend along the list.
-        cut = marked & (step > 0) & (limits[:, 1] > 0) & (least > 0)
-        found = []
-        lines = zip(start.tolist(), stop.tolist(), begin.tolist(), end.tolist(), strict=True)
-        for i, (first, last, full, whole) in enumerate(lines):
-            source: Shortlists | Postings = self
-            if first == last:
-                source, first, last = postings, full, whole
-            impacts = source.impacts[first:last]
-            if cut[i]:
-                many = int(np.count_nonzero(impacts >= (least - base[i]) / step[i]))
-                impacts, last = impacts[:many], first + many
-            if first < last:
-                values = np.multiply(impacts, step[i], dtype=np.float32)
-                values += np.float32(base[i])
-                found.append((source.rows[first:last], values))
-        return found, [
-            SignatureBit(place[i] >> 3, np.uint8(1 << (place[i] & 7)), np.float32(value[i]))
-            for i in np.flatnonzero(marked)
-        ]
+        found = read_heads(
+            words, weights, depth, floor,
+            self.indptr, self.rows, self.impacts,
+            postings.indptr, postings.rows, postings.impacts, postings.limits,
+            self.signed, self._rest(postings, depth),
+            scratch.scores, scratch.marks, scratch.next_mark(),
+        )  # fmt: skip
+        return Heads(*found)
 
     def _rest(self, postings: Postings, depth: int) -> Float64:
         """Return rest_w of the words of the signatures."""

@@ -10,7 +10,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded, Rows
-from fullrank.kernels.scan import add_impacts, add_weights, code_products, scan_codes
+from fullrank.kernels.fast import best_estimated, best_read
+from fullrank.kernels.scan import add_impacts, add_weights, scan_codes
 from fullrank.kernels.scoring import score_rows
 from fullrank.kernels.select import best_rows, rows_at_least
 from fullrank.retrieval import Retriever
@@ -62,10 +63,6 @@ def test_scans_of_codes(seed: int, count: int, width: int) -> None:
     scores = np.empty(count, np.float32)
     scan_codes(code, scale, codes, scales, scores)
     np.testing.assert_array_equal(scores, whole)
-    rows = rng.integers(0, max(1, count), size=min(count, 7))
-    some = np.empty(len(rows), np.float32)
-    code_products(code, scale, codes, scales, rows, some)
-    np.testing.assert_array_equal(some, whole[rows])
 
 
 def test_the_largest_products_do_not_overflow() -> None:
@@ -144,3 +141,46 @@ def test_a_search_compiles_nothing() -> None:
         with install_recorder("numba:compile") as recorder:
             Retriever(documents, None, index).search(documents.slice(0, 3), 10)
         assert recorder.buffer == []
+
+
+@given(SEEDS, st.integers(1, 60), st.integers(0, 40), st.integers(1, 12), st.booleans())
+def test_candidates_of_both_sides(
+    seed: int, count: int, width: int, limit: int, masked: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    scores, bias, scales = rng.normal(size=(3, count)).astype(np.float32)
+    read = rng.permutation(count)[: rng.integers(0, count + 1)]
+    dense = rng.permutation(count)[: rng.integers(0, count + 1)]
+    deleted = rng.random(count) < 0.3 if masked else np.zeros(0, np.bool_)
+    kept = ~deleted if masked else np.ones(count, np.bool_)
+    near, cell_of = (
+        rng.normal(size=7).astype(np.float32),
+        rng.integers(0, 7, count).astype(np.uint16),
+    )
+
+    by_centre = scores + np.float32(0.5) * near[cell_of]
+    for centres, expected in ((near, by_centre), (near[:0], scores)):
+        found = best_read(read, scores, centres, cell_of, np.float32(0.5), deleted, limit)
+        asked = read[kept[read]]
+        np.testing.assert_array_equal(
+            np.sort(expected[found]), np.sort(expected[asked])[max(0, len(asked) - limit) :]
+        )
+
+    code = rng.integers(-127, 128, width).astype(np.int8)
+    codes = rng.integers(-127, 128, (count, width)).astype(np.int8)
+    signatures = rng.integers(0, 256, (count, 2)).astype(np.uint8)
+    bits, values = np.array([3, 11]), rng.normal(size=2).astype(np.float32)
+    estimates = (codes.astype(np.int64) @ code.astype(np.int64)) * 0.01 * scales + scores + bias
+    estimates = estimates + (np.unpackbits(signatures, axis=1, bitorder="little")[:, bits] @ values)
+    pool = np.union1d(read, dense)
+    pool = pool[kept[pool]]
+    found = best_estimated(
+        read, dense, deleted, np.zeros(count, np.int32), 1, code, np.float32(0.01), codes, scales,
+        scores, bias, signatures, bits, values, limit,
+    )  # fmt: skip
+    assert len(set(found.tolist())) == len(found) == min(limit, len(pool))
+    assert set(found.tolist()) <= set(pool.tolist())
+    np.testing.assert_allclose(
+        np.sort(estimates[found]), np.sort(estimates[pool])[max(0, len(pool) - limit) :],
+        rtol=1e-4, atol=1e-4,
+    )  # fmt: skip
