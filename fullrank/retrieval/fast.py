@@ -17,6 +17,7 @@ import numpy as np
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.fast import best_estimated, best_read
 from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index.codes import encode
 from fullrank.retrieval.ranking import NONE_DELETED, Mask
 from fullrank.retrieval.scratch import Scratch
 
@@ -49,10 +50,10 @@ def fast_candidates(
         dense = _NO_ROWS
         if cells is not None:
             dense = cells.search(u, near, effort.dense, effort.nprobe, effort.margin)
-        code, scale = codes.query(u)
+        code, scale, _, _ = encode(u[None])
         return best_estimated(
             best, dense, mask, scratch.marks, scratch.next_mark(),
-            code, scale, codes.codes, codes.scales,
+            code[0], scale[0], codes.codes, codes.scales,
             scores, index.bias, lists.signatures, heads.bits, heads.values, effort.rescored,
         )  # fmt: skip
     finally:

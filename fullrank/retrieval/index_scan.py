@@ -48,9 +48,7 @@ class IndexScan:
 
     def scanned(self) -> Scanned:
         """Return g and its bounds with the words added so far."""
-        added = slice(None, self._added)
-        error = self._error + self._rounding
-        error += self._postings.error(self._plan.words[added], self._plan.weights[added])
+        error = self._error + self._rounding + float(self._plan.errors[self._added])
         below, above = self._plan.below[self._added], self._plan.above[self._added]
         return Scanned(self._scores, error - float(below), error + float(above))
 

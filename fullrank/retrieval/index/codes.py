@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32
-from fullrank.kernels.scan import Int8, scan_codes
+from fullrank.kernels.scan import CODE_LEVELS, Int8, code_vectors, scan_codes
 from fullrank.progress import Progress, silent
 
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
-_LEVELS = 127
 _CHUNK = 1 << 16
 
 
@@ -43,43 +42,26 @@ class Codes:
     error: float
     length: float
 
-    def query(self, u: Float32) -> tuple[Int8, np.float32]:
-        """Code a query: int8 (N,) and its scale."""
-        code, scale = _coded(u[None])
-        return code[0], scale[0]
-
     def scan(self, u: Float32, scores: Float32) -> float:
         """Write û·v̂_d of all documents into `scores`, float32 (n,).
 
         Returns:
             The largest error against u·v_d; infinite where a product may overflow.
         """
-        code, scale, error, _ = encode(u[None])
-        scan_codes(code[0], scale[0], self.codes, self.scales, scores)
+        codes, scales, error, _ = encode(u[None])
+        scan_codes(codes[0], scales[0], self.codes, self.scales, scores)
         size = float(np.linalg.norm(u.astype(np.float64)))
         # A product is scaled by the query first, and may overflow before the document's scale makes it small.
-        if not float(scale[0]) * _LEVELS**2 * len(u) < float(np.finfo(np.float32).max):
+        if not float(scales[0]) * CODE_LEVELS**2 * len(u) < float(np.finfo(np.float32).max):
             return np.inf
         return size * self.error + error * self.length
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
     """Code float32 (B, N): return codes, scales, max ‖v − v̂‖ and max ‖v̂‖."""
-    codes, scales = _coded(vectors)
-    decoded = codes.astype(np.float64) * scales.astype(np.float64)[:, None]
-    off = np.sqrt(np.square(vectors - decoded).sum(axis=1).max(initial=0.0))
-    length = np.sqrt(np.square(decoded).sum(axis=1).max(initial=0.0))
-    return codes, scales, float(off), float(length)
-
-
-def _coded(vectors: Float32) -> tuple[Int8, Float32]:
-    scales = np.abs(vectors).max(axis=1, initial=0.0) / np.float32(_LEVELS)
-    # A subnormal scale has no inverse in float32, so such a vector is coded as zero.
-    scales[scales < np.finfo(np.float32).tiny] = 0
-    safe = np.where(scales > 0, scales, 1).astype(np.float32)
-    codes = np.clip(np.rint(vectors / safe[:, None]), -_LEVELS, _LEVELS)
-    codes[scales == 0] = 0
-    return codes.astype(np.int8), scales
+    codes, scales = np.empty(vectors.shape, np.int8), np.empty(len(vectors), np.float32)
+    error, length = code_vectors(np.ascontiguousarray(vectors), codes, scales)
+    return codes, scales, error, length
 
 
 def build_codes(vectors: Float32, create: Create, progress: Progress = silent) -> Codes:

@@ -13,22 +13,20 @@ last; a word that is never added contributes between min(0, s_w low_w) and max(0
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
-from fullrank.kernels.scan import LEVELS, UInt8, add_impacts
+from fullrank.kernels.scan import LEVELS, UInt8, add_impacts, plan_words
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create
 
 # Entries per chunk while building; each takes several times 12 bytes.
 _CHUNK = 1 << 22
-# Three roundings of the float32 look-up of an impact, and one to spare.
-_ROUNDING = 4 * 2.0**-24
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(NamedTuple):
     """The words of one query that have postings, in the order to add them.
 
     Attributes:
@@ -36,12 +34,14 @@ class Plan:
         weights: float64 (m,), s_w.
         below: float64 (m + 1,), the least that the words from i on can contribute; 0 at m.
         above: float64 (m + 1,), the most.
+        errors: float64 (m + 1,), Σ |s_w| step_w / 2 of the first i words: the largest error of what they contribute.
     """
 
     words: Int32
     weights: Float64
     below: Float64
     above: Float64
+    errors: Float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,32 +62,11 @@ class Postings:
 
     def plan(self, words: Int32, weights: Float32) -> Plan:
         """Order a query's words by the width of their possible contribution per posting, widest first."""
-        count = self.indptr[words + 1] - self.indptr[words]
-        words, weights, count = words[count > 0], weights[count > 0], count[count > 0]
-        s = weights.astype(np.float64)
-        bounds = self.limits[words].astype(np.float64) * s[:, None]
-        low = np.minimum(bounds.min(axis=1, initial=np.inf), 0.0)
-        high = np.maximum(bounds.max(axis=1, initial=-np.inf), 0.0)
-        order = np.argsort((low - high) / count, kind="stable")
-        return Plan(words[order], s[order], _after(low[order]), _after(high[order]))
-
-    def error(self, words: Int32, weights: Float64) -> float:
-        """Return Σ |s_w| step_w / 2, the largest error of the contributions of these words."""
-        limits = self.limits[words].astype(np.float64)
-        size = np.abs(limits).max(axis=1, initial=0.0)
-        step = (limits[:, 1] - limits[:, 0]) / LEVELS
-        return float(np.sum(np.abs(weights) * (step / 2 + _ROUNDING * size)))
+        return Plan(*plan_words(self.indptr, self.limits, words, weights))
 
     def add(self, words: Int32, weights: Float64, scores: Float32) -> None:
         """Add s_w t̂_wd to scores[d] for the documents of each word."""
         add_impacts(self.indptr, self.rows, self.impacts, self.limits, words, weights, scores)
-
-
-def _after(values: Float64) -> Float64:
-    """Return the sums of the values from i on, (m + 1,)."""
-    sums = np.zeros(len(values) + 1)
-    sums[:-1] = np.cumsum(values[::-1])[::-1]
-    return sums
 
 
 def build_postings(documents: Rows, create: Create, progress: Progress = silent) -> Postings:

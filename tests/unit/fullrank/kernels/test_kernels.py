@@ -11,7 +11,13 @@ from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.kernels.fast import best_estimated, best_read
-from fullrank.kernels.scan import add_impacts, add_weights, scan_codes
+from fullrank.kernels.scan import (
+    add_impacts,
+    add_weights,
+    code_vectors,
+    plan_words,
+    scan_codes,
+)
 from fullrank.kernels.scoring import score_rows
 from fullrank.kernels.select import best_rows, rows_at_least
 from fullrank.retrieval import Retriever
@@ -184,3 +190,49 @@ def test_candidates_of_both_sides(
         np.sort(estimates[found]), np.sort(estimates[pool])[max(0, len(pool) - limit) :],
         rtol=1e-4, atol=1e-4,
     )  # fmt: skip
+
+
+@given(SEEDS, st.integers(0, 9), st.integers(0, 70), st.sampled_from([1e-42, 1e-20, 1, 1e30]))
+def test_codes(seed: int, count: int, width: int, size: float) -> None:
+    rng = np.random.default_rng(seed)
+    vectors = (rng.normal(size=(count, width)) * size).astype(np.float32)
+    vectors[rng.random(count) < 0.2] = 0
+    codes, scales = np.empty((count, width), np.int8), np.empty(count, np.float32)
+    error, length = code_vectors(vectors, codes, scales)
+    expected = np.abs(vectors).max(axis=1, initial=0) / np.float32(127)
+    expected[expected < np.finfo(np.float32).tiny] = 0
+    np.testing.assert_array_equal(scales, expected)
+    safe = np.where(expected > 0, expected, 1)[:, None]
+    rounded = np.where(expected[:, None] > 0, np.clip(np.rint(vectors / safe), -127, 127), 0)
+    np.testing.assert_array_equal(codes, rounded)
+    decoded = codes.astype(np.float64) * scales[:, None]
+    assert error == pytest.approx(np.linalg.norm(vectors - decoded, axis=1).max(initial=0))
+    assert length == pytest.approx(np.linalg.norm(decoded, axis=1).max(initial=0))
+
+
+@given(SEEDS, st.integers(1, 12))
+def test_plans_of_words(seed: int, features: int) -> None:
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 4, features)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    limits = np.sort(rng.normal(size=(features, 2)).astype(np.float32), axis=1)
+    words = np.flatnonzero(rng.random(features) < 0.7).astype(np.int32)
+    weights = rng.normal(size=len(words)).astype(np.float32)
+    planned, s, below, above, errors = plan_words(indptr, limits, words, weights)
+
+    weight_of = dict(zip(words.tolist(), weights.astype(np.float64), strict=True))
+    asked = [word for word in words.tolist() if counts[word]]
+    bounds = {word: limits[word].astype(np.float64) * weight_of[word] for word in asked}
+    low = {word: min(0.0, bounds[word].min()) for word in asked}
+    high = {word: max(0.0, bounds[word].max()) for word in asked}
+    order = sorted(asked, key=lambda word: (low[word] - high[word]) / counts[word])
+    assert planned.tolist() == order
+    assert s.tolist() == [weight_of[word] for word in order]
+    for i in range(len(order) + 1):
+        assert below[i] == pytest.approx(sum(low[word] for word in order[i:]))
+        assert above[i] == pytest.approx(sum(high[word] for word in order[i:]))
+        step = sum(
+            abs(weight_of[word]) * (float(limits[word, 1]) - float(limits[word, 0])) / 255 / 2
+            for word in order[:i]
+        )
+        assert step <= errors[i] <= step * 1.01 + 1e-5

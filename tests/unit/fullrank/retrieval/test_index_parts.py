@@ -76,7 +76,8 @@ def test_postings_are_the_transposed_documents(chunk: int, monkeypatch: pytest.M
         step = (found.limits[word, 1] - found.limits[word, 0]) / 255
         for d in range(90):
             assert abs(scores[d] - 2 * expected.get(d, 0.0)) <= step * 1.001 + 1e-6
-        assert found.error(np.array([word], np.int32), np.array([2.0])) >= step * 0.999
+        plan = found.plan(np.array([word], np.int32), np.array([2.0], np.float32))
+        assert plan.errors[-1] >= step * 0.999
 
 
 def test_a_word_with_equal_weights_is_stored_without_error() -> None:
