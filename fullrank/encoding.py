@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -52,8 +53,7 @@ class Rows:
     @staticmethod
     def from_lists(rows: Sequence[tuple[Sequence[int], Sequence[float]]], width: int) -> Rows:
         """Make rows of (indices, values) in any order inside a row; equal indices are added up."""
-        indptr = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(indices) for indices, _ in rows], out=indptr[1:])
+        indptr = np.array([0, *accumulate(len(indices) for indices, _ in rows)], np.int64)
         indices = np.array([i for row, _ in rows for i in row], np.int32)
         values = np.array([value for _, row in rows for value in row], np.float32)
         return Rows(*kernels.sort_rows(indptr, indices, values), width)
@@ -71,10 +71,11 @@ class Rows:
 
     @staticmethod
     def add(parts: Sequence[Rows]) -> Rows:
-        """Add matrices of one shape."""
+        """Add matrices of one shape; entries that add up to zero are dropped."""
         total = parts[0]
         for part in parts[1:]:
-            total = Rows(*kernels.add(*total._arrays, *part._arrays), total.width)
+            if len(part.indices):
+                total = Rows(*kernels.add(*total._arrays, *part._arrays), total.width)
         return total
 
     @staticmethod

@@ -47,32 +47,23 @@ def short_queries(counts: Rows, most: int = MAX_WORDS) -> Rows:
     )
 
 
-def share_table(
-    words: Sequence[str], counts: Rows, sources: Sequence[Variants], width: int
-) -> Rows | None:
-    """Return S: the shares of each word's variants, a row a word, (words, width).
+def weigh_variants(
+    words: Sequence[str], weights: Rows, sources: Sequence[Variants], width: int
+) -> Rows:
+    """Return Σ_w x_w S_w of queries, (B, width).
 
     Args:
-        words: The words of the columns of counts.
-        counts: Of queries; a word that does not occur gets an empty row.
+        words: The words of the columns of weights.
+        weights: x, (B, words).
         sources: Of variants, the first one first.
         width: Number of known words.
-
-    Returns:
-        The shares; None if no word has a variant.
     """
-    if not sources:
-        return None
-    rows: list[tuple[Sequence[int], Sequence[float]]] = [((), ())] * len(words)
-    is_empty = True
-    for column in counts.distinct():
+    shares: list[tuple[Sequence[int], Sequence[float]]] = [((), ())] * len(words)
+    for column in weights.distinct() if sources else ():
         found = variants_of(words[column], sources)
         if found:
-            rows[column] = ([row for row, _ in found], [share for _, share in found])
-            is_empty = False
-    return None if is_empty else Rows.from_lists(rows, width)
-
-
-def spread(weights: Rows, shares: Rows) -> Rows:
-    """Return Σ_w x_w S_w of every row of weights, (B, width)."""
-    return weights.multiply(shares)
+            known, parts = zip(*found, strict=True)
+            shares[column] = (known, parts)
+    if not any(known for known, _ in shares):
+        return Rows.empty(len(weights), width)
+    return weights.multiply(Rows.from_lists(shares, width))

@@ -12,7 +12,7 @@ from fullrank.encoding import Float32, Int32, Rows
 from fullrank.text.features import Vocabulary, bm25, count_corpus, saturate, tfidf
 from fullrank.text.forms import Forms
 from fullrank.text.phrases import Phrases
-from fullrank.text.variants import Variants, share_table, short_queries, spread
+from fullrank.text.variants import Variants, short_queries, weigh_variants
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +71,12 @@ class SparseSide:
     def sequences(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
         """Return what the order of the words of queries adds, (B, F): joined words, then counts of known phrases."""
         phrases = self.phrases.rows(texts, processes=processes)
-        joined = Rows.empty(len(texts), len(self.words))
-        if self.forms is not None:
+        if self.forms is None:
+            joined = Rows.empty(len(texts), len(self.words))
+        else:
             counts = count_corpus([texts], counter=self.forms.count)
             [column] = counts.columns
-            shares = share_table(counts.words, column, [self.forms], len(self.words))
-            if shares is not None:
-                joined = spread(column, shares)
+            joined = weigh_variants(counts.words, column, [self.forms], len(self.words))
         return Rows.hstack(joined, phrases)
 
     def query(self, words: Sequence[str], counts: Rows, sequences: Rows) -> Rows:
@@ -88,20 +87,16 @@ class SparseSide:
             return Rows.empty(len(found), self.width)
         joined = sequences.columns(0, len(self.words))
         phrases = sequences.columns(len(self.words), self.width)
-        asked = short_queries(counts) if self.sources else counts
-        shares = share_table(words, asked, self.sources, len(self.words))
-        added = [joined] if len(joined.indices) else []
+        asked, width = short_queries(counts), len(self.words)
         if self.scheme == "bm25":
             rows = self._top(saturate(found, self.k3))
-            if shares is not None:
-                # A variant gets its share of the weight that the word itself has, or would have.
-                weights = self._kept(saturate(asked, self.k3), target, rows, len(found.indices))
-                added.append(spread(weights, shares))
-            rows = Rows.add([rows, *added])
+            # A variant gets its share of the weight that the word itself has, or would have.
+            weights = self._kept(saturate(asked, self.k3), target, rows, len(found.indices))
+            added = weigh_variants(words, weights, self.sources, width)
+            rows = Rows.add([rows, joined, added])
         else:
-            if shares is not None:
-                added.append(spread(asked, shares))
-            rows = self._top(tfidf(Rows.add([found, *added]), self.idf))
+            added = weigh_variants(words, asked, self.sources, width)
+            rows = self._top(tfidf(Rows.add([found, joined, added]), self.idf))
         return Rows.hstack(rows, saturate(phrases, self.k3))
 
     def _top(self, rows: Rows) -> Rows:

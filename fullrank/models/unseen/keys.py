@@ -25,7 +25,7 @@ from fullrank.text.compounds import count_compounds, parts_of
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
-from fullrank.text.variants import MAX_WORDS, short_queries, spread
+from fullrank.text.variants import MAX_WORDS, short_queries
 from fullrank.text.words import count_words, words
 
 # Joined words of a query: two or three neighbours. Each has two features.
@@ -128,7 +128,7 @@ class Keys:
         features = (
             document_features(name, self.vocabulary) if is_wanted(name) else [] for name in names
         )
-        return spread(weights.columns(known, width), _rows(features, self.rows))
+        return weights.columns(known, width).multiply(_rows(features, self.rows))
 
     def queries(self, texts: Sequence[str]) -> Rows:
         """Return s′ of queries, (B, R)."""
@@ -136,14 +136,14 @@ class Keys:
         compounds = count_corpus([texts], counter=joined)
         short = short_queries(weights)
         parts = [
-            spread(short, _rows(map(self._features, names), self.rows)),
-            spread(compounds.columns[0], _rows(map(self._features, compounds.words), self.rows)),
+            short.multiply(_rows(map(self._features, names), self.rows)),
+            compounds.columns[0].multiply(_rows(map(self._features, compounds.words), self.rows)),
         ]
         if len(short.indices) < len(weights.indices):
             rest = weights.csr() - short.csr()
             rest.eliminate_zeros()
             own = _rows(map(self._own_bucket, names), self.rows)
-            parts.append(spread(Rows.from_csr(rest), own))
+            parts.append(Rows.from_csr(rest).multiply(own))
         return Rows.add(parts)
 
     def terms(self, text: str) -> dict[str, dict[int, float]]:
