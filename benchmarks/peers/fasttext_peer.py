@@ -75,7 +75,6 @@ def _trained(function: str, lines: Sequence[str], settings: Settings) -> Any:
 LABEL_TRIALS: tuple[Settings, ...] = (
     {"loss": "softmax", "dim": 50, "epoch": 10, "lr": 0.5},
     {"loss": "softmax", "dim": 50, "epoch": 10, "lr": 1.0},
-    {"loss": "softmax", "dim": 50, "epoch": 10, "lr": 1.0, "wordNgrams": 2, "bucket": 200000},
 )
 
 SYSTEMS = (

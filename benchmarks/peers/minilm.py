@@ -25,8 +25,8 @@ from benchmarks.peers.ranking import Trained
 def fit_zero_shot(
     data: PeerData, settings: Settings, *, given: argparse.Namespace, clicked: bool = False
 ) -> Trained:
-    """Encode the documents with the pretrained model. Settings: none."""
-    stored = vectors_file(given.work, data, "pretrained")
+    """Encode the documents with the pretrained model. Settings: max_tokens."""
+    stored = given.work / "-".join(["vectors-pretrained", *map(str, settings.values())])
     return index_documents(
         load_minilm(**settings), data, clicked=clicked, threads=given.threads, stored=stored
     )
@@ -41,7 +41,7 @@ def fit_tuned(
     folder = given.work / f"tuned-{data.collection.fingerprint[:12]}"
     schedule = Schedule(hours=given.hours, **settings)
     progress = fine_tune(model, data, schedule, folder)
-    stored = vectors_file(given.work, data, f"tuned-{progress.steps}")
+    stored = given.work / f"vectors-{folder.name}-{progress.steps}"
     found = index_documents(model, data, clicked=clicked, threads=given.threads, stored=stored)
     facts = {
         "train_seconds": round(progress.seconds + float(found.facts["index_seconds"]), 1),
@@ -52,11 +52,6 @@ def fit_tuned(
         "validations": progress.validations,
     }
     return Trained(found.score, {**found.facts, **facts})
-
-
-def vectors_file(work: Path, data: PeerData, weights: str) -> Path:
-    """Return the start of the names of the files that keep vectors of a collection under some weights."""
-    return work / f"vectors-{data.collection.fingerprint[:12]}-{weights}"
 
 
 def options() -> argparse.ArgumentParser:

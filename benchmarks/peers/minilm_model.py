@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,20 +35,13 @@ def use_threads(count: int) -> None:
     import_module("torch").set_num_threads(count)
 
 
-def arithmetic() -> Any:
-    """Return the context of all products of matrices: bfloat16, for which newer processors have instructions."""
-    torch = import_module("torch")
-    return torch.autocast("cpu", dtype=torch.bfloat16)
-
-
 def encoder(model: Any) -> Encode:
     """Return the function that encodes texts."""
 
     def encode(texts: Sequence[str]) -> Float32:
-        with arithmetic():
-            vectors = model.encode(
-                list(texts), batch_size=64, convert_to_numpy=True, show_progress_bar=False
-            )
+        vectors = model.encode(
+            list(texts), batch_size=16, convert_to_numpy=True, show_progress_bar=False
+        )
         return unit_rows(np.asarray(vectors, np.float32))
 
     return encode
@@ -63,15 +57,15 @@ def index_documents(
         data: the collection.
         clicked: training queries are passages too.
         threads: used for encoding; queries are answered on one.
-        stored: start of the names of files that keep vectors and the seconds that they took; they are read if they
-            exist.
+        stored: start of the names of files that keep vectors and the seconds that they took; the end names the texts.
+            They are read if they exist.
     """
     encode = encoder(model)
     use_threads(threads)
-    parts = [_kept(encode, data.documents, stored, "documents")]
+    parts = [_kept(encode, data.documents, stored)]
     rows = np.arange(len(data.documents))
     if clicked:
-        parts.append(_kept(encode, [query for query, _ in data.train], stored, "queries"))
+        parts.append(_kept(encode, [query for query, _ in data.train], stored))
         rows = np.concatenate([rows, [row for _, row in data.train]])
     use_threads(1)
     order = np.argsort(rows, kind="stable")
@@ -81,11 +75,10 @@ def index_documents(
     return Trained(score, {"index_seconds": round(seconds, 1)})
 
 
-def _kept(
-    encode: Encode, texts: Sequence[str], stored: Path | None, what: str
-) -> tuple[Float32, float]:
+def _kept(encode: Encode, texts: Sequence[str], stored: Path | None) -> tuple[Float32, float]:
     """Return vectors and the processor seconds that they took, from a file if it exists."""
-    file = None if stored is None else stored.with_name(f"{stored.name}-{what}.npz")
+    digest = sha256("\0".join(texts).encode()).hexdigest()[:12]
+    file = None if stored is None else stored.with_name(f"{stored.name}-{digest}.npz")
     if file is not None and file.exists():
         with np.load(file) as found:
             return found["vectors"], float(found["seconds"])

@@ -25,11 +25,10 @@ from benchmarks.peers.command import PeerSystem, Settings, parser, run
 from benchmarks.peers.data import PeerData
 from benchmarks.peers.dense import passage_scores, unit_rows
 from benchmarks.peers.minilm_model import PACKAGES
-from benchmarks.peers.minilm_training import batches
+from benchmarks.peers.minilm_training import SCALE, batches
 from benchmarks.peers.ranking import Float32, Trained
 
 DIMENSION = 256
-_SCALE = 20.0  # of a cosine, as in MultipleNegativesRankingLoss
 
 
 def distilled(work: Path) -> Any:
@@ -92,7 +91,7 @@ def fit_tuned(data: PeerData, settings: Settings, *, work: Path, clicked: bool =
         queries = vectors([query for query, _ in batch])
         documents = vectors([data.documents[row] for _, row in batch])
         answers = torch.arange(len(batch))
-        value = torch.nn.functional.cross_entropy(_SCALE * queries @ documents.T, answers)
+        value = torch.nn.functional.cross_entropy(SCALE * queries @ documents.T, answers)
         optimiser.zero_grad()
         value.backward()
         optimiser.step()

@@ -63,6 +63,20 @@ def test_a_batch_names_a_document_once_and_an_epoch_every_pair(data: PeerData) -
     assert set(seen) <= set(few.train)
 
 
+def test_a_document_comes_once_in_a_batch_with_some_of_its_queries(data: PeerData) -> None:
+    few = PeerData(data.collection, data.documents, [*data.train[:300], *data.train[:20]])
+    alone = list(islice(batches(few, 16, 1, 0, 1), 10))
+    assert all(len(batch) == 16 for batch in alone)
+    seen: list[tuple[str, int]] = []
+    for batch in islice(batches(few, 16, 1, 0, 2), 10):
+        rows = [row for _, row in batch]
+        starts = [row for before, row in zip([None, *rows], rows, strict=False) if row != before]
+        assert len(set(starts)) == len(starts) <= 16
+        assert max(map(rows.count, rows)) <= 2
+        seen += batch
+    assert len(seen) > sum(map(len, alone))
+
+
 def test_a_restarted_training_goes_on_with_the_next_batch(data: PeerData) -> None:
     whole = list(islice(batches(data, 32, 5, 0), 60))
     assert list(islice(batches(data, 32, 5, 25), 35)) == whole[25:]
