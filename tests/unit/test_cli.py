@@ -506,6 +506,12 @@ def test_help_imports_no_numerical_library_and_lists_every_command() -> None:
     assert {"demo", "serve", "keys"} <= listed
 
 
+def test_a_time_limit_is_given_as_time(run: Run) -> None:
+    """Typer would take the name of an option without one of its own from its metavar."""
+    got = run("train", "missing", "--out", "x", "--name", "x", "--time", "2 d")
+    assert (got.code, got.err) == (1, "fullrank: --time '2 d' is no time; write 30s, 2m or 1h\n")
+
+
 def test_python_dash_m_fullrank_is_the_command() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "fullrank", "--version"], capture_output=True, text=True, check=True

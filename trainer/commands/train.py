@@ -40,7 +40,9 @@ def train(
     time: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Time limit of the training: 30s, 2m, 10m; the default takes 150s."
+            "--time",
+            metavar="TIME",
+            help="Time limit of the training: 30s, 2m, 10m; the default takes 150s.",
         ),
     ] = None,
     init: Annotated[
