@@ -32,6 +32,7 @@ from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Parts, field_text
 from fullrank.scoring import TermShare, WordScore
 from fullrank.text.features import Vocabulary, count_corpus
+from fullrank.text.stemming import LANGUAGES, stemmer
 
 KIND = "language"
 LATENT = ("none", "topics", "translation")
@@ -86,7 +87,8 @@ class LanguageModel:
         settings: JSON. `latent` says what P_x is: "none", "topics" or "translation"; `lambda1` is λ₁, above 0 and at
             most 1; `lambda2` is λ₂, from 0 to 1; `expanded` is the number of t_q that a document stores, 0 or absent
             if a scorer computes them; `iterations` of EM and `prior`, α − 1, fold a document in; `fields`
-            are the source fields of a document, `query_fields` those of a document used as a query.
+            are the source fields of a document, `query_fields` those of a document used as a query;
+            `stem` is the language whose stems the words are, absent for words as they are.
         words: One vocabulary for queries and documents.
         background: float32 (W,), P(w|C).
         query: float32 (W, Z), P(w|φ^q_z); all zero for a word that no topic has in queries.
@@ -121,6 +123,11 @@ class LanguageModel:
         """JSON settings of the whole model."""
         return {"kind": KIND, **self.settings}
 
+    def rows(self, words: Sequence[str]) -> Int32:
+        """Return the row of each word, -1 for an unknown word; a model of stems knows a word by its stem."""
+        language = self.settings.get("stem", "")
+        return self.words.rows([*map(stemmer(language), words)] if language else words)
+
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: s counts the known words; u = Σ_q n(q) φ^q_q, so that u·v = Σ_q n(q) P_x(q|D) for topics."""
         counts = count_corpus([texts])
@@ -128,7 +135,7 @@ class LanguageModel:
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
         """Encode queries from their counts."""
-        found = counts.remap_columns(self.words.rows(words), len(self.words))
+        found = counts.remap_columns(self.rows(words), len(self.words))
         return Encoded.from_rows(found, found.matmul(self.query))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
@@ -139,7 +146,7 @@ class LanguageModel:
 
     def encode_document_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
         """Encode documents from their counts, all fields together."""
-        found = counts.remap_columns(self.words.rows(words), len(self.words))
+        found = counts.remap_columns(self.rows(words), len(self.words))
         length = np.repeat(counts.sums(), np.diff(found.indptr))
         if self.expanded:
             shares = found.with_values(found.values / length)
@@ -181,7 +188,7 @@ class LanguageModel:
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query: each word with its share of u, its row and its count."""
         counts = count_corpus([[text]])
-        rows = self.words.rows(counts.words).tolist()
+        rows = self.rows(counts.words).tolist()
         nothing = np.zeros(self.n_dense, np.float32)
         return [
             TermShare(word, self.query[row] * n, row, float(n))
@@ -221,6 +228,8 @@ class LanguageModel:
             raise ValueError(f"latent is {settings['latent']!r}")
         if settings.get("expanded", 0) and settings["latent"] == "topics":
             raise ValueError("expanded documents have no topics")
+        if settings.get("stem", "english") not in LANGUAGES:
+            raise ValueError(f"stem is {settings['stem']!r}, which has no stemmer")
         if not 0 < settings["lambda1"] <= 1 or not 0 <= settings["lambda2"] <= 1:
             raise ValueError("lambda1 and lambda2 must be between 0 and 1")
         triple = [arrays[f"translation.{name}"] for name in ("values", "indices", "indptr")]

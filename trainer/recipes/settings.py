@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from fullrank.errors import RecipeError
+from fullrank.text.stemming import LANGUAGES
 
 _SIZE = 1 << 30
 
@@ -214,6 +215,8 @@ class LanguageSettings:
     lambda2: tuple[float, ...] = setting((0.5,), high=1)
     # most validation queries to pick them; 0: all
     mix_queries: int = setting(200, high=_SIZE)
+    # the language whose stems are the words (Snowball); "auto": English or "none", whichever is better on validation
+    stem: str = setting("none", choices=("none", "auto", *LANGUAGES))
     # words that each document stores as what people are likely to ask for it with, so that the score is an
     # inner product; 0: a scorer computes the likelihood of each query. Not for topics
     expanded: int = setting(0, high=_SIZE)

@@ -13,6 +13,7 @@ from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary
+from fullrank.text.stemming import stemmer
 from trainer.evaluation.evaluate import Judgement, evenly_spread
 from trainer.features.corpus import Corpus, document_frequency
 from trainer.features.sides import kept_words
@@ -25,6 +26,9 @@ from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
 from trainer.training.validation import Validation
+
+STEMS = ("none", "english")
+"""What `language.stem = "auto"` tries."""
 
 
 def validate(recipe: Recipe) -> None:
@@ -42,6 +46,8 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     Raises:
         TrainingError: the recipe learns from pairs and none is judged.
     """
+    if recipe.language.stem == "auto":
+        return _best_stem(context, recipe, run)
     corpus, settings = context.corpus, recipe.language
     # The learned part depends neither on the weights nor on the time limit of a trial.
     kept = replace(settings, lambda1=(), lambda2=(), mix_queries=0)
@@ -65,6 +71,21 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         model = expanded(model, settings.expanded)
         documents = model.encode_document_counts(corpus.counts.words, corpus.documents)
     return FittedModel(model, documents, encode, facts, replace(recipe, language=chosen))
+
+
+def _best_stem(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
+    """Fit with words as they are and with English stems; return the better on validation, without it the first."""
+    tried = []
+    for stem in STEMS:
+        with_stem = replace(recipe, language=replace(recipe.language, stem=stem))
+        fitted = fit(context, with_stem, run)
+        if "weights" not in fitted.facts:
+            return fitted
+        tried.append((max(float(line["map"]) for line in fitted.facts["weights"]), stem, fitted))
+    quality = {stem: found for found, stem, _ in tried}
+    run.reporter.log(f"{run.label}stems", **quality)
+    best = max(tried, key=lambda line: line[0])[2]
+    return replace(best, facts={**best.facts, "stems": quality})
 
 
 def _learn(
@@ -116,14 +137,26 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     if settings.smoothing != "none" and settings.learn_from == "pairs":
         corpus.pairs.require()
     training_queries, all_documents = corpus.queries.take(corpus.pairs.queries), corpus.documents
-    df = document_frequency(training_queries) + document_frequency(all_documents)
+    stems = corpus.counts.words
+    of_word = np.arange(len(stems), dtype=np.int32)
+    if settings.stem != "none":
+        by_word = [*map(stemmer(settings.stem), stems)]
+        stems = sorted(set(by_word))
+        place = {stem: i for i, stem in enumerate(stems)}
+        of_word = np.array([place[stem] for stem in by_word], np.int32)
+
+    def stemmed(rows: Rows) -> Rows:
+        return rows.remap_columns(of_word, len(stems))
+
+    df = document_frequency(stemmed(training_queries))
+    df += document_frequency(stemmed(all_documents))
     kept = kept_words(df, model)
-    target = np.full(len(corpus.counts.words), -1, np.int32)
+    target = np.full(len(stems), -1, np.int32)
     target[kept] = np.arange(len(kept), dtype=np.int32)
-    words = Vocabulary([corpus.counts.words[i] for i in kept.tolist()])
+    words = Vocabulary([stems[i] for i in kept.tolist()])
 
     def project(rows: Rows) -> Rows:
-        return rows.remap_columns(target, len(kept))
+        return stemmed(rows).remap_columns(target, len(kept))
 
     shares = [
         share
@@ -156,6 +189,7 @@ def _unigram(corpus: Corpus, texts: Texts, settings: LanguageSettings) -> Langua
             "lambda2": settings.lambda2[0],
             "iterations": settings.folding,
             "prior": settings.topic_prior - 1,
+            **({} if settings.stem == "none" else {"stem": settings.stem}),
             "fields": list(corpus.sources),
             "query_fields": list(corpus.sources),
         },

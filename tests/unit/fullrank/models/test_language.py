@@ -167,10 +167,12 @@ def test_parts_that_do_not_fit_are_refused(change: dict[str, Any], message: str)
         LanguageModel.from_parts(Parts(parts.config, {**parts.arrays, **change}, parts.strings))
 
 
-@pytest.mark.parametrize("change", [{"lambda1": 0}, {"lambda2": 1.5}, {"latent": "magic"}])
+@pytest.mark.parametrize(
+    "change", [{"lambda1": 0}, {"lambda2": 1.5}, {"latent": "magic"}, {"stem": "latent"}]
+)
 def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
     parts = model("topics").parts()
-    with pytest.raises(ValueError, match=r"lambda|latent"):
+    with pytest.raises(ValueError, match=r"lambda|latent|stem"):
         LanguageModel.from_parts(replace(parts, config={**parts.config, **change}))
 
 
@@ -217,3 +219,22 @@ def test_topics_cannot_be_expanded() -> None:
     broken = Parts({**parts.config, "expanded": 5}, parts.arrays, parts.strings)
     with pytest.raises(ValueError, match="expanded documents have no topics"):
         LanguageModel.from_parts(broken)
+
+
+def test_a_model_of_stems_knows_a_word_by_its_stem() -> None:
+    words = ["file", "list"]
+    found = LanguageModel(
+        {**model("none").settings, "stem": "english"},
+        Vocabulary(words),
+        np.full(2, 0.5, np.float32),
+        np.zeros((2, 0), np.float32),
+        np.zeros((2, 0), np.float32),
+        no_translation(2),
+    )
+    query = found.encode_queries(["listing files, lists of a file"])
+    assert query.sparse.csr().toarray().tolist() == [[2, 2]]
+    document = found.encode_documents([{"text": "listed filing"}])
+    assert document.sparse.csr().toarray().tolist() == [[0.5, 0.5]]
+    terms = {term.term: (term.feature, term.weight) for term in found.query_terms("listing files")}
+    assert terms == {"files": (0, 1.0), "listing": (1, 1.0)}
+    assert LanguageModel.from_parts(found.parts()).rows(["lists", "unknown"]).tolist() == [1, -1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,16 @@ import numba
 import numpy as np
 import pytest
 
+from fullrank.bundle import open_bundle
 from fullrank.errors import TrainingError
 from fullrank.models.language import LanguageModel, LanguageScorer
 from fullrank.progress import Reporter
-from tests.planted import write_planted
+from fullrank.text.stemming import stemmer
+from tests.planted import write_lines, write_planted, write_qrels
 from trainer.collection import read_collection
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.language.system import count_texts, mixed_scores, with_weights
-from trainer.train import Trainer
+from trainer.train import Trainer, train
 
 TINY = ("model.dimension=6", "epochs=8")
 
@@ -52,6 +55,47 @@ def test_background_probabilities_weigh_documents_and_queries_equally(tmp_path: 
     assert len(found.queries) == len(found.documents) == len(corpus.pairs)
     first = corpus.pairs.queries[0]
     assert found.queries.csr()[[0]].sum() == corpus.queries.csr()[[first]].sum()
+
+
+def test_stems_are_counted_as_one_word(tmp_path: Path) -> None:
+    corpus = trainer_of(tmp_path).corpus
+    recipe = load_recipe("bltm").override(["language.stem=english"])
+    plain = count_texts(corpus, recipe.model, replace(recipe.language, stem="none"))
+    found = count_texts(corpus, recipe.model, recipe.language)
+    stem = stemmer("english")
+    assert found.words.words == sorted({stem(word) for word in plain.words.words})
+    assert found.documents.values.sum() == plain.documents.values.sum()
+    assert found.background.sum() == pytest.approx(1)
+
+
+def test_the_better_of_stems_and_words_is_kept(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    things = [f"thing{letter}{other}" for letter in "abcde" for other in "fghij"]
+    write_lines(
+        folder / "corpus.jsonl",
+        [{"_id": thing, "title": thing, "text": f"{thing}s are listed"} for thing in things],
+    )
+    endings = {"train": "ing", "valid": "ed"}  # training knows no word of validation, only its stem
+    write_lines(
+        folder / "queries.jsonl",
+        [
+            {"_id": f"{split}-{thing}", "text": thing + ending}
+            for split, ending in endings.items()
+            for thing in things
+        ],
+    )
+    for split in endings:
+        write_qrels(
+            folder / "qrels" / f"{split}.tsv", [(f"{split}-{thing}", thing) for thing in things]
+        )
+    result = train(
+        folder, tmp_path / "out", "shop", recipe="word-translation",
+        overrides=["language.stem=auto"], threads=1, reporter=Reporter(quiet=True),
+    )  # fmt: skip
+    bundle = open_bundle(result.path)
+    stems = bundle.card["training"]["stems"]
+    assert stems["none"] < stems["english"] == 1
+    assert bundle.model.config["stem"] == "english"
 
 
 def test_plsa_uses_every_document_once_and_no_query(tmp_path: Path) -> None:
