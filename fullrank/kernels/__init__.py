@@ -6,6 +6,7 @@ scan.py       approximate scores of all documents from an index
 select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
 fast.py       the candidates of the fast mode
+sorting.py    a stable order
 
 Kernels take C-contiguous arrays, release the interpreter lock and use no fast math: a sum has one order, so its bits do
 not depend on the instructions that the processor has. Each has a numpy twin in the tests.

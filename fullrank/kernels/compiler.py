@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
 from numba import njit, types
 
+Int64 = npt.NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 INT64, FLOAT64, FLOAT32 = types.int64, types.float64, types.float32

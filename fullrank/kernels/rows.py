@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import types
 
-from fullrank.kernels.compiler import INT64, array, kernel, output
+from fullrank.kernels.compiler import INT64, Int64, array, kernel, output, several
+from fullrank.kernels.sorting import stable_order
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 Arrays = tuple[Int64, Int32, Float32]
 
 _ROWS = (array("int64"), array("int32"), array("float32"))
-_NEW_ROWS = types.Tuple(  # type: ignore[no-untyped-call]
-    [output("int64"), output("int32"), output("float32")]
-)
+_NEW_ROWS = several(output("int64"), output("int32"), output("float32"))
 
 
 @kernel(INT64, output("int32"), output("float32"), INT64, INT64)
@@ -31,17 +28,16 @@ def _sort_row(indices: Int32, values: Float32, start: int, stop: int) -> int:
         is_sorted = is_sorted and indices[p - 1] < indices[p]
     if is_sorted:
         return stop
-    order = np.argsort(indices[start:stop], kind="mergesort")
-    indices[start:stop] = indices[start:stop][order]
-    values[start:stop] = values[start:stop][order]
-    last = start
-    for p in range(start + 1, stop):
-        if indices[p] == indices[last]:
-            values[last] += values[p]
+    order = stable_order(indices[start:stop])
+    columns, weights = indices[start:stop].copy(), values[start:stop].copy()
+    last = start - 1
+    for place in order:
+        if last >= start and columns[place] == indices[last]:
+            values[last] += weights[place]
         else:
             last += 1
-            indices[last] = indices[p]
-            values[last] = values[p]
+            indices[last] = columns[place]
+            values[last] = weights[place]
     return last + 1
 
 

@@ -10,6 +10,7 @@ from numba import types
 
 from fullrank.encoding import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import FLOAT32, FLOAT64, array, kernel, output, several
+from fullrank.kernels.sorting import stable_order
 
 Int8 = npt.NDArray[np.int8]
 UInt8 = npt.NDArray[np.uint8]
@@ -162,7 +163,7 @@ def plan_words(
             width[count] = (low[count] - high[count]) / entries
             kept[count] = i
             count += 1
-    order = np.argsort(width[:count], kind="mergesort")
+    order = stable_order(width[:count])
     planned, s = np.empty(count, np.int32), np.empty(count, np.float64)
     below, above = np.zeros(count + 1), np.zeros(count + 1)
     errors = np.zeros(count + 1)

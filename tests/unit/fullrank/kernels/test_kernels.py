@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numba.core.event import install_recorder
@@ -20,6 +20,7 @@ from fullrank.kernels.scan import (
 )
 from fullrank.kernels.scoring import score_rows
 from fullrank.kernels.select import best_rows, rows_at_least
+from fullrank.kernels.sorting import stable_order
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
 
@@ -236,3 +237,11 @@ def test_plans_of_words(seed: int, features: int) -> None:
             for word in order[:i]
         )
         assert step <= errors[i] <= step * 1.01 + 1e-5
+
+
+@settings(deadline=None)  # the first call compiles it
+@given(st.lists(st.integers(-5, 5), max_size=70))
+def test_a_stable_order(keys: list[int]) -> None:
+    for kind in (np.int32, np.float64):
+        found = stable_order(np.array(keys, kind))
+        assert found.tolist() == sorted(range(len(keys)), key=lambda place: keys[place])
