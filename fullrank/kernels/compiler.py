@@ -27,7 +27,7 @@ def output(dtype: str, dimensions: int = 1) -> Any:
 
 def helper(function: Function) -> Function:
     """Make a function that kernels call; it becomes part of each."""
-    return cast(Function, njit(nogil=True)(function))
+    return cast(Function, njit(nogil=True, forceinline=True)(function))
 
 
 def several(*kinds: Any) -> Any:

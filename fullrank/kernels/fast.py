@@ -140,7 +140,8 @@ def best_read(
             score = scores[row]
             if len(near):
                 score += centre_weight * near[cell_of[row]]
-            size = push(best, rows, size, score, row)
+            if size < limit or score > best[0]:
+                size = push(best, rows, size, score, row)
     return rows[:size]
 
 
@@ -192,5 +193,6 @@ def best_estimated(
         for k in range(len(bits)):
             if signatures[row, bits[k] >> 3] >> (bits[k] & 7) & 1:
                 estimate += values[k]
-        size = push(best, rows, size, estimate, row)
+        if size < limit or estimate > best[0]:
+            size = push(best, rows, size, estimate, row)
     return rows[:size]

@@ -11,6 +11,7 @@ lower case. Kana words are bigrams, so a folded bigram equals the bigram of a fo
 from __future__ import annotations
 
 import unicodedata
+from functools import lru_cache
 
 # First and last code points of marks that a writer may leave out. Vowel signs of Indic scripts and the voicing of kana
 # are marks too, but tell words apart.
@@ -79,6 +80,8 @@ class _Letters(dict[int, str]):
 
 
 _FOLDED = _Letters()
+# Words whose keys are remembered: the models of a blend ask for the same ones.
+_CACHED = 1 << 14
 
 
 def _is_optional(mark: str) -> bool:
@@ -116,6 +119,7 @@ def fold(word: str) -> str:
     return word.translate(_FOLDED) or word
 
 
+@lru_cache(maxsize=_CACHED)
 def spellings(word: str) -> tuple[str, ...]:
     """Return the keys of a word: its fold, and the fold with ä, ö, ü, å, ø, đ spelled out where it has any.
 
