@@ -18,11 +18,10 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.kernels import rows as kernels
-
-Float32 = npt.NDArray[np.float32]
-Float64 = npt.NDArray[np.float64]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
+from fullrank.kernels.arrays import Float32 as Float32
+from fullrank.kernels.arrays import Float64 as Float64
+from fullrank.kernels.arrays import Int32 as Int32
+from fullrank.kernels.arrays import Int64 as Int64
 
 
 @dataclass(frozen=True, eq=False)

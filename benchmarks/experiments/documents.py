@@ -25,6 +25,7 @@ import numpy.typing as npt
 from benchmarks.harness import plots
 from benchmarks.harness.claims import Finding, compare
 from benchmarks.harness.lab import Lab, collection_folder, parser
+from benchmarks.harness.report import numbers
 from benchmarks.harness.store import Result, folder_fingerprint, slug
 from benchmarks.harness.tables import Table
 from benchmarks.harness.task import System, Task
@@ -266,7 +267,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser(__doc__, collections=COLLECTIONS, seconds=SECONDS, queries=QUERIES)
     options.add_argument(
         "--words",
-        type=lambda text: [int(part) for part in text.split(",")],
+        type=numbers,
         default=[FREQUENT, 0],
         metavar="N,...",
         help="words kept, 0: all; default 30000,0",

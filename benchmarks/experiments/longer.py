@@ -37,6 +37,7 @@ from benchmarks.experiments.documents import (
 from benchmarks.harness.claims import Finding, compare
 from benchmarks.harness.lab import Lab, collection_folder, parser
 from benchmarks.harness.measuring import encode_queries, ranked, retriever_of
+from benchmarks.harness.report import numbers
 from benchmarks.harness.store import Result
 from benchmarks.harness.tables import NAMES, NOTHING, Table, figure, paper_figure
 from benchmarks.harness.task import System, Task
@@ -177,20 +178,16 @@ def findings(where: str, words: int, results: Mapping[str, Result]) -> list[Find
     ]
 
 
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, measure and report."""
     options = parser(
         __doc__, collections=COLLECTIONS, seconds=SECONDS, queries=QUERIES, default=("debian",)
     )
     options.add_argument(
-        "--words", type=_numbers, default=[FREQUENT, 0], help="words kept, 0: all; default 30000,0"
+        "--words", type=numbers, default=[FREQUENT, 0], help="words kept, 0: all; default 30000,0"
     )
     options.add_argument(
-        "--hardest", type=_numbers, default=list(HARDEST), help="k of the negatives; default 1,8,32"
+        "--hardest", type=numbers, default=list(HARDEST), help="k of the negatives; default 1,8,32"
     )
     given = options.parse_args(arguments)
     tables: list[Table] = []

@@ -89,6 +89,11 @@ def median_ratio(slower: Sequence[float], faster: Sequence[float]) -> float:
     return statistics.median(a / b for a, b in zip(slower, faster, strict=True))
 
 
+def numbers(text: str) -> list[int]:
+    """Read integers with commas between them, as an option of a command. Raises ValueError."""
+    return [int(part) for part in text.split(",")]
+
+
 def show(result: Mapping[str, Any], as_json: bool) -> None:
     """Print a result as one JSON object, indented unless ``as_json``."""
     print(json.dumps(result, ensure_ascii=False, indent=None if as_json else 2))

@@ -42,7 +42,7 @@ from rich.table import Table
 
 from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.peers import bm25s_measures, bm25s_settings
-from benchmarks.harness.report import data_folder, machine, show
+from benchmarks.harness.report import data_folder, machine, numbers, show
 from fullrank.measures import estimate
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import judge
@@ -242,10 +242,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", help="collections, comma-separated")
     parser.add_argument("--out", type=Path, help="folder that keeps the bundles; default none")
     parser.add_argument("--recipe", help="another than the default (said in the result)")
-    parser.add_argument("--seeds", default="1", help="of the training, comma-separated")
+    parser.add_argument(
+        "--seeds", type=numbers, default=[1], help="of the training, comma-separated"
+    )
     parser.add_argument("--cost", action="store_true", help="also time queries")
     given = parser.parse_args(arguments)
-    seeds = [int(seed) for seed in given.seeds.split(",")]
 
     data = data_folder()
     names = given.only.split(",") if given.only else list(FLOORS)
@@ -268,7 +269,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     folder_of(name, data, Path(scratch)),
                     out,
                     given.recipe,
-                    seeds,
+                    given.seeds,
                     given.cost,
                 )
                 for name in names

@@ -1,5 +1,6 @@
 """Compiled kernels of the path of a query.
 
+arrays.py     the types of arrays
 compiler.py   compile a kernel when its module is imported, so that none is compiled in a request
 scoring.py    float64 scores of given documents
 scan.py       approximate scores of all documents from an index

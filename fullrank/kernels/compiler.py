@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import numpy as np
-import numpy.typing as npt
 from numba import njit, types
 
-Int64 = npt.NDArray[np.int64]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 INT64, FLOAT64, FLOAT32 = types.int64, types.float64, types.float32
@@ -28,6 +25,17 @@ def output(dtype: str, dimensions: int = 1) -> Any:
 def helper(function: Function) -> Function:
     """Make a function that kernels call; it becomes part of each."""
     return cast(Function, njit(nogil=True, forceinline=True)(function))
+
+
+@helper
+def check_inside(number: int, count: int) -> None:
+    """Check a number that a file holds before it is used as a place in an array, which a kernel does not check.
+
+    Raises:
+        IndexError: It is below 0, or not below `count`.
+    """
+    if not 0 <= number < count:
+        raise IndexError("damaged index of a bundle; `fullrank bundles verify` names the file")
 
 
 def several(*kinds: Any) -> Any:

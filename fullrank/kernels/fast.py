@@ -1,19 +1,26 @@
 """The candidates of the fast mode: read the heads of lists, keep the best read, estimate the score of each.
 
-`marks` tells in which query, or in which step of it, a row was seen last, so that no buffer must be cleared.
+`marks` holds the number of the step that saw a row last. Each step has a number of its own, so that the marks of
+earlier queries need no clearing.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from fullrank.encoding import Float32, Float64, Int32, Int64
-from fullrank.kernels.compiler import FLOAT32, FLOAT64, INT64, array, kernel, output, several
-from fullrank.kernels.scan import LEVELS, Int8, UInt8
+from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, Mask, UInt8, UInt16
+from fullrank.kernels.compiler import (
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    array,
+    check_inside,
+    kernel,
+    output,
+    several,
+)
+from fullrank.kernels.scan import LEVELS, code_product
 from fullrank.kernels.select import push
-
-Mask = npt.NDArray[np.bool_]
 
 
 @kernel(
@@ -58,6 +65,9 @@ def read_heads(
     Returns:
         The rows read, each once; the signature bits of words read in part; what each bit adds to an estimate. A head's
         contribution leaves that out, so that a document gets the sum of both.
+
+    Raises:
+        IndexError: A list has a row that does not exist.
     """
     count = len(words)
     start, stop = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -95,11 +105,14 @@ def read_heads(
     for i in range(count):
         list_rows = head_rows if from_heads[i] else rows
         list_impacts = head_impacts if from_heads[i] else impacts
+        check_inside(start[i], len(list_rows) + 1)
+        check_inside(stop[i], len(list_rows) + 1)
         for p in range(start[i], stop[i]):
             value = base[i] + step[i] * list_impacts[p]
             if cut[i] and least > 0 and value < least:
                 break
             row = list_rows[p]
+            check_inside(row, len(scores))
             scores[row] += np.float32(value)
             if marks[row] != mark:
                 marks[row] = mark
@@ -117,7 +130,7 @@ def best_read(
     read: Int64,
     scores: Float32,
     near: Float32,
-    cell_of: npt.NDArray[np.uint16],
+    cell_of: UInt16,
     centre_weight: np.float32,
     deleted: Mask,
     limit: int,
@@ -186,10 +199,7 @@ def best_estimated(
         if marks[row] == mark or (len(deleted) and deleted[row]):
             continue
         marks[row] = mark
-        product = np.int32(0)
-        for j in range(len(code)):
-            product = np.int32(product + np.int32(np.int32(code[j]) * np.int32(codes[row, j])))
-        estimate = np.float32(product) * scale * scales[row] + scores[row] + bias[row]
+        estimate = code_product(code, codes, row) * scale * scales[row] + scores[row] + bias[row]
         for k in range(len(bits)):
             if signatures[row, bits[k] >> 3] >> (bits[k] & 7) & 1:
                 estimate += values[k]

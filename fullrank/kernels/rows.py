@@ -7,13 +7,11 @@ A matrix is three arrays, as in fullrank.encoding.Rows: indptr int64 (B + 1,), i
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from fullrank.kernels.compiler import INT64, Int64, array, kernel, output, several
+from fullrank.kernels.arrays import Float32, Int32, Int64
+from fullrank.kernels.compiler import INT64, array, kernel, output, several
 from fullrank.kernels.sorting import stable_order
 
-Float32 = npt.NDArray[np.float32]
-Int32 = npt.NDArray[np.int32]
 Arrays = tuple[Int64, Int32, Float32]
 
 _ROWS = (array("int64"), array("int32"), array("float32"))

@@ -5,15 +5,20 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import numpy.typing as npt
 from numba import types
 
-from fullrank.encoding import Float32, Float64, Int32, Int64
-from fullrank.kernels.compiler import FLOAT32, FLOAT64, array, kernel, output, several
+from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, UInt8
+from fullrank.kernels.compiler import (
+    FLOAT32,
+    FLOAT64,
+    array,
+    check_inside,
+    helper,
+    kernel,
+    output,
+    several,
+)
 from fullrank.kernels.sorting import stable_order
-
-Int8 = npt.NDArray[np.int8]
-UInt8 = npt.NDArray[np.uint8]
 
 # Of 8-bit impacts, and of int8 codes on each side of zero.
 LEVELS, CODE_LEVELS = 255, 127
@@ -62,6 +67,15 @@ def code_vectors(vectors: Float32, codes: Int8, scales: Float32) -> tuple[float,
     return math.sqrt(largest_error), math.sqrt(largest_length)
 
 
+@helper
+def code_product(code: Int8, codes: Int8, row: int) -> np.float32:
+    """Return the product of a code, int8 (N,), and a row of int8 (n, N); N is below 130,000, so 32 bits hold it."""
+    product = np.int32(0)
+    for j in range(len(code)):
+        product = np.int32(product + np.int32(np.int32(code[j]) * np.int32(codes[row, j])))
+    return np.float32(product)
+
+
 @kernel(
     types.void,
     array("int8"), FLOAT32, array("int8", 2), array("float32"), output("float32"),
@@ -72,17 +86,14 @@ def scan_codes(
     """Write the scaled products of a query's code with all codes.
 
     Args:
-        code: int8 (N,), N below 130,000 so that a product fits in 32 bits.
+        code: int8 (N,).
         scale: Of the query.
         codes: int8 (n, N).
         scales: Of the documents, float32 (n,).
         scores: float32 (n,), written.
     """
     for row in range(len(scores)):
-        product = np.int32(0)
-        for j in range(len(code)):
-            product = np.int32(product + np.int32(np.int32(code[j]) * np.int32(codes[row, j])))
-        scores[row] = np.float32(product) * scale * scales[row]
+        scores[row] = code_product(code, codes, row) * scale * scales[row]
 
 
 @kernel(
@@ -106,6 +117,9 @@ def add_impacts(
         words: int32 (m,).
         weights: s_w, float64 (m,).
         scores: float32 (n,), updated.
+
+    Raises:
+        IndexError: A list has a row that does not exist.
     """
     table = np.empty(LEVELS + 1, np.float32)
     for i in range(len(words)):
@@ -114,7 +128,10 @@ def add_impacts(
         step = (np.float64(limits[word, 1]) - low) / LEVELS
         for level in range(LEVELS + 1):
             table[level] = np.float32((low + step * level) * weights[i])
+        check_inside(indptr[word], len(rows) + 1)
+        check_inside(indptr[word + 1], len(rows) + 1)
         for p in range(indptr[word], indptr[word + 1]):
+            check_inside(rows[p], len(scores))
             scores[rows[p]] += table[impacts[p]]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from fullrank.encoding import Float32, Float64, Int32, Int64
-from fullrank.kernels.compiler import array, kernel, output
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
+from fullrank.kernels.compiler import array, check_inside, kernel, output
 
 # Partial sums of a dense product. Their number is fixed, and so is the order in which they are added up.
 _LANES = 32
@@ -41,6 +41,9 @@ def score_rows(
         indptr, indices, values: t of all documents, as in Rows.
         rows: int64 (k,).
         dense_scores, sparse_scores: float64 (k,), written.
+
+    Raises:
+        IndexError: A document has a feature that does not exist.
     """
     width = len(u)
     whole = width - width % _LANES
@@ -63,6 +66,9 @@ def score_rows(
             (sums[2] + sums[6]) + (sums[3] + sums[7])
         )
         total = 0.0
+        check_inside(indptr[row], len(indices) + 1)
+        check_inside(indptr[row + 1], len(indices) + 1)
         for p in range(indptr[row], indptr[row + 1]):
+            check_inside(indices[p], len(weights))
             total += weights[indices[p]] * values[p]
         sparse_scores[i] = total

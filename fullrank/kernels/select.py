@@ -7,9 +7,8 @@ once. They look at single scores only in the few blocks that have one.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int64
+from fullrank.kernels.arrays import Float32, Int64, Mask
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel
 
 _BLOCK = 256
@@ -22,8 +21,8 @@ def push(best: Float32, rows: Int64, size: int, score: np.float32, row: int) -> 
     Args:
         best, rows: float32 and int64 (wanted,), the heap.
         size: How many of its places are taken.
-        score, row: The new score; a full heap drops it unless it is above the root. Compare before calling: most
-            scores are below, and the call takes ten times as long as the comparison.
+        score, row: The new score; a full heap drops it unless it is above the root. Compare with the root
+            before calling: most scores are below it, and the comparison alone is many times as fast.
     """
     if size < len(best):
         place = size
@@ -52,7 +51,7 @@ def push(best: Float32, rows: Int64, size: int, score: np.float32, row: int) -> 
 
 
 @kernel(array("int64"), array("float32"), array("boolean"), INT64)
-def best_rows(scores: Float32, deleted: npt.NDArray[np.bool_], wanted: int) -> Int64:
+def best_rows(scores: Float32, deleted: Mask, wanted: int) -> Int64:
     """Return the rows of the largest scores, in no order.
 
     Args:
@@ -80,7 +79,7 @@ def best_rows(scores: Float32, deleted: npt.NDArray[np.bool_], wanted: int) -> I
 
 
 @kernel(array("int64"), array("float32"), array("boolean"), FLOAT32)
-def rows_at_least(scores: Float32, deleted: npt.NDArray[np.bool_], threshold: np.float32) -> Int64:
+def rows_at_least(scores: Float32, deleted: Mask, threshold: np.float32) -> Int64:
     """Return the rows whose score is at least the threshold, ascending.
 
     Args:

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.kernels.compiler import Int64, helper
+from fullrank.kernels.arrays import Int64
+from fullrank.kernels.compiler import helper
 
 
 @helper

@@ -31,7 +31,7 @@ _SIZE_RATIO = 4
 _MIN_DOCUMENTS = 256
 # Larger segments are not merged: a merge must not delay the newest documents.
 _MAX_MERGED_DOCUMENTS = 8_192
-# With fewer documents a scan is as fast as an index.
+# Smaller segments are merged soon, so their index would be built for few searches.
 _MIN_INDEXED_DOCUMENTS = 4_096
 _segment_numbers = count(1)
 

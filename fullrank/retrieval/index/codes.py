@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32
-from fullrank.kernels.scan import CODE_LEVELS, Int8, code_vectors, scan_codes
+from fullrank.kernels.arrays import Int8
+from fullrank.kernels.scan import CODE_LEVELS, code_vectors, scan_codes
 from fullrank.progress import Progress, silent
 
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
-from fullrank.kernels.scan import LEVELS, UInt8, add_impacts, plan_words
+from fullrank.kernels.arrays import UInt8
+from fullrank.kernels.scan import LEVELS, add_impacts, plan_words
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create
 

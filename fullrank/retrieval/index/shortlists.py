@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32, Int64
+from fullrank.kernels.arrays import UInt8
 from fullrank.kernels.fast import read_heads
-from fullrank.kernels.scan import UInt8
 from fullrank.retrieval.index.codes import Create
 from fullrank.retrieval.index.postings import Postings
 from fullrank.retrieval.scratch import Scratch

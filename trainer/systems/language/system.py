@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Int64, Rows
+from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
 from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary
@@ -137,26 +137,18 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     if settings.smoothing != "none" and settings.learn_from == "pairs":
         corpus.pairs.require()
     training_queries, all_documents = corpus.queries.take(corpus.pairs.queries), corpus.documents
-    stems = corpus.counts.words
-    of_word = np.arange(len(stems), dtype=np.int32)
-    if settings.stem != "none":
-        by_word = [*map(stemmer(settings.stem), stems)]
-        stems = sorted(set(by_word))
-        place = {stem: i for i, stem in enumerate(stems)}
-        of_word = np.array([place[stem] for stem in by_word], np.int32)
-
-    def stemmed(rows: Rows) -> Rows:
-        return rows.remap_columns(of_word, len(stems))
-
-    df = document_frequency(stemmed(training_queries))
-    df += document_frequency(stemmed(all_documents))
-    kept = kept_words(df, model)
+    stems, stem_of = _stems(corpus.counts.words, settings.stem)
+    df = sum(
+        document_frequency(rows.remap_columns(stem_of, len(stems)))
+        for rows in (training_queries, all_documents)
+    )
+    kept = kept_words(np.asarray(df), model)
     target = np.full(len(stems), -1, np.int32)
     target[kept] = np.arange(len(kept), dtype=np.int32)
     words = Vocabulary([stems[i] for i in kept.tolist()])
 
     def project(rows: Rows) -> Rows:
-        return stemmed(rows).remap_columns(target, len(kept))
+        return rows.remap_columns(target[stem_of], len(kept))
 
     shares = [
         share
@@ -171,6 +163,16 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
         return Texts(words, queries_of, everything, background)
     pairs = project(corpus.queries.take(queries)), project(corpus.documents.take(documents))
     return Texts(words, *pairs, background)
+
+
+def _stems(words: Sequence[str], language: str) -> tuple[Sequence[str], Int32]:
+    """Return the distinct stems of words, ascending, and the place of each word's stem ("none": of the word)."""
+    if language == "none":
+        return words, np.arange(len(words), dtype=np.int32)
+    by_word = [*map(stemmer(language), words)]
+    stems = sorted(set(by_word))
+    place = {stem: i for i, stem in enumerate(stems)}
+    return stems, np.array([place[stem] for stem in by_word], np.int32)
 
 
 def _shares(rows: Rows) -> Float64:

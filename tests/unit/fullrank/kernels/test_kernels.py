@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from numba import njit
 from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded, Rows
@@ -23,6 +26,7 @@ from fullrank.kernels.select import best_rows, rows_at_least
 from fullrank.kernels.sorting import stable_order
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
+from tests.unit.fullrank.retrieval.data import EVERYTHING, with_cells
 
 NUMBERS = st.floats(-8, 8, width=32)
 ANY_NUMBERS = st.floats(width=32, allow_nan=False)
@@ -139,15 +143,38 @@ def test_all_scores_are_equal() -> None:
     assert len(rows_at_least(scores, np.zeros(0, np.bool_), np.float32(0))) == 1000
 
 
-def test_a_search_compiles_nothing() -> None:
+def test_a_search_compiles_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     documents = Encoded.from_rows(
         random_rows(rng, 200, 20), rng.normal(size=(200, 8)).astype(np.float32)
     )
-    for index in (None, index_in_memory(documents)):
+    queries, deleted = documents.slice(0, 3), rng.random(200) < 0.2
+    for index in (None, index_in_memory(documents), with_cells(documents, tmp_path, EVERYTHING)):
+        retriever = Retriever(documents, None, index)
         with install_recorder("numba:compile") as recorder:
-            Retriever(documents, None, index).search(documents.slice(0, 3), 10)
+            for mode in retriever.modes:
+                retriever.search(queries, 10, mode=mode)
+                retriever.search(queries, 10, mode=mode, deleted=deleted)
         assert recorder.buffer == []
+    assert retriever.modes == ("exact", "fast")
+    with install_recorder("numba:compile") as recorder:
+        njit(lambda x: x + 1)(1)
+    assert recorder.buffer, "the recorder records no compilation"
+
+
+def test_damaged_numbers_of_a_file_are_refused() -> None:
+    rng = np.random.default_rng(6)
+    t, scores = random_rows(rng, 9, 9), np.zeros(9, np.float32)
+    s, v = np.ones(9), np.zeros((9, 0), np.float32)
+    limits, impacts = np.zeros((9, 2), np.float32), np.zeros(len(t.indices), np.uint8)
+    words, found = np.arange(9, dtype=np.int32), np.zeros((2, 9))
+    for number in (-1, 9):
+        indices, indptr = np.full_like(t.indices, number), t.indptr + 100 * number
+        for damaged in ((t.indptr, indices), (indptr, t.indices)):
+            with pytest.raises(IndexError, match="damaged"):
+                score_rows(np.zeros(0), v, s, *damaged, t.values, np.arange(9), *found)
+            with pytest.raises(IndexError, match="damaged"):
+                add_impacts(*damaged, impacts, limits, words, s, scores)
 
 
 @given(SEEDS, st.integers(1, 60), st.integers(0, 40), st.integers(1, 12), st.booleans())
