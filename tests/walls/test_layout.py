@@ -109,12 +109,10 @@ def reachable(files: Iterable[Path]) -> dict[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    "place",
-    ["tests/unit/fullrank", "tests/unit/trainer", "tests/unit/test_cli.py", "tests/golden"],
+    "place", ["tests/unit/fullrank", "tests/unit/trainer", "tests/unit/cli", "tests/golden"]
 )
 def test_core_tests_import_no_web_framework(place: str) -> None:
-    files = [ROOT / place] if place.endswith(".py") else python_files(place)
-    for file, importer in reachable(files).items():
+    for file, importer in reachable(python_files(place)).items():
         named = {item.package for item in imports_of(file)}
         unwanted = named & {"fastapi", "starlette", "uvicorn", "redis"}
         assert not unwanted, f"{relative(file)}, imported by {relative(importer)}"

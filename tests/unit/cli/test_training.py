@@ -1,0 +1,200 @@
+"""``fullrank train``, ``recipes`` and ``demo``."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fullrank.errors import TrainingError
+from fullrank.measures import MEASURES, Estimate
+from tests.planted import write_planted
+from tests.ports import free_port
+from tests.unit.cli.running import Run, stub_training
+from trainer.recipes.recipe import recipe_names
+
+
+def test_train_passes_every_option_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    calls: list[tuple[Any, Any]] = []
+
+    row = SimpleNamespace(
+        system="bm25",
+        split="valid",
+        queries=9,
+        measures={name: Estimate(0.25, 0.125) for name in MEASURES},
+    )
+
+    def fake_train(*args: object, **options: object) -> object:
+        calls.append((args, options))
+        return SimpleNamespace(
+            path=tmp_path / "mine" / "mine-1",
+            table=[row],
+            seconds=1.5,
+            as_dict=lambda: {"version": "mine-1", "table": [{"system": "bm25"}]},
+        )
+
+    stub_training(monkeypatch, fake_train)
+    got = run(
+        *("train", tmp_path / "c", "--out", tmp_path, "--name", "mine", "--recipe", "ssi"),
+        *(
+            "--set",
+            "a=1",
+            "--set",
+            "b=2",
+            "--init",
+            "words.vec",
+            "--seed",
+            "7",
+            "--threads",
+            "2",
+            "--resume",
+            "--fields",
+            "title, brand",
+            "--strict",
+            "--json",
+        ),
+    )
+    assert got.code == 0
+    ((args, options),) = calls
+    assert args == (tmp_path / "c", tmp_path, "mine")
+    options.pop("reporter")
+    assert options == {
+        "recipe": "ssi",
+        "overrides": ["a=1", "b=2", "train.vectors=words.vec"],
+        "seed": 7,
+        "threads": 2,
+        "resume": True,
+        "strict": True,
+        "rerank": False,
+        "exported_from": None,
+        "fields": ["title", "brand"],
+    }
+    assert json.loads(got.out) == {"version": "mine-1", "table": [{"system": "bm25"}]}
+    table = run("train", tmp_path / "c", "--out", tmp_path, "--name", "mine")
+    assert "mine-1 on 9 queries of valid" in table.out
+    assert "0.250 ± 0.125" in table.out
+    assert "mine-1 in 2 s" in table.out
+
+
+def test_a_time_limit_is_given_as_time(run: Run) -> None:
+    """Typer would take the name of an option without one of its own from its metavar."""
+    got = run("train", "missing", "--out", "x", "--name", "x", "--time", "2 d")
+    assert (got.code, got.err) == (1, "fullrank: --time '2 d' is no time; write 30s, 2m or 1h\n")
+
+
+def test_a_training_error_is_one_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise TrainingError("nothing to learn from:\n no train split")
+
+    stub_training(monkeypatch, fail)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
+    assert got.code == 1
+    assert got.err == "fullrank: nothing to learn from: no train split\n"
+
+
+def test_an_interrupt_ends_with_130(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    stub_training(monkeypatch, interrupt)
+    assert run("train", tmp_path, "--out", tmp_path, "--name", "mine").code == 130
+
+
+def test_a_second_stage_without_lightgbm_names_the_extra_before_any_training(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("trained")
+
+    stub_training(monkeypatch, fail)
+    monkeypatch.setitem(sys.modules, "lightgbm", None)
+    monkeypatch.delitem(sys.modules, "trainer.rerank.boosting", raising=False)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine", "--rerank")
+    assert got.code == 1
+    assert got.err == "fullrank: needs lightgbm; install it with: pip install 'fullrank[rerank]'\n"
+
+
+def test_a_second_stage_without_openmp_names_the_package_of_the_system(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "lightgbm"
+    folder.mkdir()
+    reason = "libgomp.so.1: cannot open shared object file"
+    (folder / "__init__.py").write_text(f"raise OSError({reason!r})")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("lightgbm", "trainer.rerank.boosting"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine", "--rerank")
+    assert got.code == 1
+    assert got.err == (
+        f"fullrank: LightGBM cannot be loaded: {reason}; on Debian: apt-get install libgomp1\n"
+    )
+
+
+def test_recipes_take_one_line_each_at_80_columns(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run("recipes").out.splitlines()
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    assert [line.split()[0] for line in lines[1:-1]] == recipe_names()
+    assert "BM25 over all text fields." in lines[recipe_names().index("bm25") + 1]
+
+
+def test_recipes_are_listed_with_what_their_models_can_do(run: Run) -> None:
+    lines = json.loads(run("recipes", "--json").out)
+    assert [line["recipe"] for line in lines] == recipe_names()
+    for line in lines:
+        assert line["about"].endswith(".")
+        assert {line["new_queries"], line["new_documents"]} <= {True, False}
+
+
+def test_demo_finds_its_port_taken_before_it_touches_anything(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        got = run("demo", "--port", str(port), "--out", tmp_path / "demo")
+    assert (got.code, got.out) == (1, "")
+    assert got.err.startswith(f"fullrank: port {port}: Address already in use")
+    assert len(got.err.splitlines()) == 1
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+def test_a_second_demo_uses_what_the_first_trained_and_serves_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It retrains only what is missing or damaged, and deletes nothing."""
+    served: list[tuple[object, ...]] = []
+    service = ModuleType("service.process.run")
+    service.serve = lambda *args: served.append(args)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "service.process.run", service)
+    monkeypatch.setattr("trainer.collection.demo.write_demo_collection", write_planted)
+    folder = tmp_path / "demo"
+    port = str(free_port())
+    first = run("demo", "--port", port, "--out", folder, "--seconds", "5")
+    assert first.code == 0, first.err
+    assert served == [(folder / "bundles", "127.0.0.1", int(port), 1)]
+    (folder / "bundles" / "documents.sqlite").write_text("acknowledged writes")
+    trained = sorted((folder / "bundles").glob("*/*"))
+    assert [path.parent.name for path in trained] == ["bm25", "demo"]
+    second = run("demo", "--port", port, "--out", folder, "--seconds", "5")
+    assert second.code == 0
+    assert second.err.count("trained before on the same collection") == 2
+    assert sorted((folder / "bundles").glob("*/*")) == trained
+    assert (folder / "bundles" / "documents.sqlite").read_text() == "acknowledged writes"
+    (trained[0] / "golden.jsonl").chmod(0o644)
+    (trained[0] / "golden.jsonl").write_text("")
+    third = run("demo", "--no-serve", "--out", folder, "--seconds", "5")
+    assert third.err.count("trained before on the same collection") == 1
+    assert len(sorted((folder / "bundles" / "bm25").iterdir())) == 2
