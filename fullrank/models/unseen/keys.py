@@ -26,7 +26,7 @@ from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
 from fullrank.text.variants import MAX_WORDS, short_queries
-from fullrank.text.words import count_words, words
+from fullrank.text.words import words
 
 # Joined words of a query: two or three neighbours. Each has two features.
 _MOST_JOINED = 3
@@ -108,7 +108,7 @@ class Keys:
         compounds = count_corpus(columns, counter=count_compounds)
         if not compounds.words:
             return found
-        both = count_corpus(columns, counter=_words_and_compounds)
+        both = _beside(plain, compounds)
         return Rows.add([found, self._spread(both, self.rule.document, is_bigram)])
 
     def _spread(
@@ -185,5 +185,14 @@ class Keys:
         return float(self.rule.idf.max(initial=0.0)) or 1.0
 
 
-def _words_and_compounds(text: str) -> dict[str, int]:
-    return count_words(text) | count_compounds(text)
+def _beside(plain: Counts, compounds: Counts) -> Counts:
+    """Put the counts of words and of compounds, which no word equals, into one matrix per column of texts."""
+    names = [*plain.words, *compounds.words]
+    order = sorted(range(len(names)), key=names.__getitem__)
+    place = np.empty(len(names), np.int32)
+    place[order] = np.arange(len(names), dtype=np.int32)
+    columns = [
+        Rows.hstack(*pair).remap_columns(place, len(names))
+        for pair in zip(plain.columns, compounds.columns, strict=True)
+    ]
+    return Counts([names[i] for i in order], columns)
