@@ -7,6 +7,7 @@ scan.py       approximate scores of all documents from an index
 select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
 fast.py       the candidates of the fast mode
+outline.py    upper bounds of scores from outlines
 sorting.py    a stable order
 
 Kernels take C-contiguous arrays, release the interpreter lock and use no fast math: a sum has one order, so its bits do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -87,7 +88,14 @@ class Part:
         return replace(self, removed=removed)
 
     def search(
-        self, query: Encoded, limit: int, *, offset: int, deleted: Mask | None, mode: str
+        self,
+        query: Encoded,
+        limit: int,
+        *,
+        offset: int,
+        deleted: Mask | None,
+        mode: str,
+        least: float = -math.inf,
     ) -> Ranking:
         """Rank the documents for one query.
 
@@ -97,15 +105,19 @@ class Part:
             offset: First place of the ranking to return.
             deleted: bool (n,), True for documents to leave out; must include ``removed``.
             mode: As for ``Retriever.search``.
+            least: As for ``Retriever.search``.
 
         Returns:
             The ranking, rows of this part.
         """
         query = self.project(query)
         if deleted is None or deleted is not self.removed or self.n_removed > _MAX_EXTRA_HITS:
-            [found] = self.retriever.search(query, limit, offset=offset, deleted=deleted, mode=mode)
+            [found] = self.retriever.search(
+                query, limit, offset=offset, deleted=deleted, mode=mode, least=least
+            )
             return found
-        [found] = self.retriever.search(query, offset + limit + self.n_removed, mode=mode)
+        wanted = offset + limit + self.n_removed
+        [found] = self.retriever.search(query, wanted, mode=mode, least=least)
         kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
         return replace(found.take(kept), total=found.total - self.n_removed)
 

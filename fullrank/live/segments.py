@@ -22,7 +22,7 @@ from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.index.build import index_in_memory
+from fullrank.retrieval.outline_scan import OutlineScan
 from fullrank.storage.documents import Document, DocumentStore, fields_line
 
 # A segment is merged unless it is this many times as large as all later segments together.
@@ -31,8 +31,8 @@ _SIZE_RATIO = 4
 _MIN_DOCUMENTS = 256
 # Larger segments are not merged: a merge must not delay the newest documents.
 _MAX_MERGED_DOCUMENTS = 8_192
-# Smaller segments are merged soon, so their index would be built for few searches.
-_MIN_INDEXED_DOCUMENTS = 4_096
+# Smaller segments are searched as fast without.
+_MIN_OUTLINED_DOCUMENTS = 1_024
 _segment_numbers = count(1)
 
 
@@ -193,8 +193,9 @@ def _make_part(
         features, columns_used = np.unique(encoded.sparse.indices, return_inverse=True)
         local = replace(encoded.sparse, indices=columns_used.astype(np.int32), width=len(features))
         own = replace(encoded, sparse=local)
-        index = index_in_memory(own) if len(own) >= _MIN_INDEXED_DOCUMENTS else None
-        part = Part(key, store, Retriever(own, None, index), columns, features, facts=facts)
+        outlines = OutlineScan(own) if len(own) >= _MIN_OUTLINED_DOCUMENTS else None
+        retriever = Retriever(own, outlines=outlines)
+        part = Part(key, store, retriever, columns, features, facts=facts)
     # Builds caches now, so that the first request does not wait for them.
     part.retriever.warm()
     return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -363,21 +364,27 @@ class View:
     ) -> Hits:
         """Return the places offset..offset + limit of the ranking by score."""
         deleted = self.deleted() if deleted is None else deleted
-        if not self.added:
-            wanted, first = limit, offset
-        else:
-            wanted, first = offset + limit, 0
+        wanted, first = (offset + limit, 0) if self.added else (limit, offset)
         hits: list[LiveHit] = []
-        certified, total = True, 0
+        certified, total, least = True, 0, -math.inf
+        # The bundle first: the scores of its best documents spare the search of most others.
         for part, mask in zip(self.parts, deleted, strict=True):
-            found = part.search(query, wanted, offset=first, deleted=mask, mode=mode)
+            found = part.search(query, wanted, offset=first, deleted=mask, mode=mode, least=least)
             certified, total = certified and found.certified, total + found.total
             ids = part.store.ids
-            hits += [
+            new = [
                 LiveHit(part, row, ids[row], score, dense, lexical, bias)
                 for row, score, dense, lexical, bias in found.places()
+                if score >= least
             ]
-        if self.added:
-            hits.sort(key=lambda hit: (-hit.score, hit.id))
-            hits = hits[offset : offset + limit]
-        return Hits(hits, certified, total)
+            if new and self.added:
+                hits = sorted(hits + new, key=_place)[:wanted]
+                least = hits[-1].score if len(hits) == wanted else least
+            else:
+                hits += new
+        return Hits(hits[offset:] if self.added else hits, certified, total)
+
+
+def _place(hit: LiveHit) -> tuple[float, str]:
+    """Order hits by score, ties by id."""
+    return -hit.score, hit.id

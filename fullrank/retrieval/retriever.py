@@ -9,6 +9,7 @@ Both modes score all documents in float64 when a filter leaves few.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index_scan import IndexScan
+from fullrank.retrieval.outline_scan import OutlineScan
 from fullrank.retrieval.ranking import Mask, Ranking
 from fullrank.retrieval.scratch import Scratch
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates, rank
@@ -44,13 +46,19 @@ class Retriever:
         documents: n documents.
         scorer: Replaces u·v + s·t for a model that is no inner product; such a search reads no index.
         index: Compact copies of the documents: exact search reads less, and fast search is possible.
+        outlines: What an exact search reads where there is no index.
     """
 
     def __init__(
-        self, documents: Encoded, scorer: Scorer | None = None, index: Index | None = None
+        self,
+        documents: Encoded,
+        scorer: Scorer | None = None,
+        index: Index | None = None,
+        outlines: OutlineScan | None = None,
     ) -> None:
         self.documents = documents
         self.index = index if scorer is None else None
+        self._outlines = outlines if scorer is None else None
         self._full_scan = FullScan(documents, scorer)
         self.scorer = self._full_scan.scorer
         self._scratch = None if self.index is None else Scratch(len(documents))
@@ -63,7 +71,7 @@ class Retriever:
 
     def warm(self) -> None:
         """Build what the first search would build."""
-        if self.index is None:
+        if self.index is None and self._outlines is None:
             self._full_scan.warm()
 
     def search(
@@ -76,6 +84,7 @@ class Retriever:
         scanned: Float32 | None = None,
         mode: str = "exact",
         effort: Effort | None = None,
+        least: float = -math.inf,
     ) -> list[Ranking]:
         """Return places offset..offset + limit of each query's ranking.
 
@@ -87,6 +96,7 @@ class Retriever:
             scanned: The result of `scores` for these queries, if the caller has it already.
             mode: "exact", or "fast" where the index has that mode (otherwise the search is exact).
             effort: Of the fast mode, in place of the index's own.
+            least: The caller needs no document that scores less, so these may be left out.
 
         Raises:
             ValueError: The mode is unknown.
@@ -104,11 +114,12 @@ class Retriever:
             if scanned is not None:
                 scan: Float32 | None = scanned[start : start + len(part)]
             else:
-                scan = self.scores(part) if self.index is None else None
+                is_scanned_whole = self.index is None and self._outlines is None
+                scan = self.scores(part) if is_scanned_whole else None
             for i in range(len(part)):
                 mask = deleted if deleted is None or deleted.ndim == 1 else deleted[start + i]
                 line = None if scan is None else scan[i]
-                found.append(self._one(part, i, line, limit, offset, mask, effort))
+                found.append(self._one(part, i, line, limit, offset, mask, effort, least))
         return found
 
     def _one(
@@ -120,6 +131,7 @@ class Retriever:
         offset: int,
         deleted: Mask | None,
         effort: Effort | None,
+        least: float,
     ) -> Ranking:
         """Rank for query i; no effort means an exact search."""
         count, wanted = len(self.documents), offset + limit
@@ -131,6 +143,9 @@ class Retriever:
         elif scan is not None:
             error = self._full_scan.error(queries, i, scan)
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
+        elif self._outlines is not None:
+            u, words, weights, _ = queries.row(i)
+            rows = self._outlines.candidates(u, words, weights, wanted, score_parts, deleted, least)
         else:
             u, words, weights, _ = queries.row(i)
             rows = np.zeros(0, np.int64)

@@ -10,17 +10,26 @@ from fullrank.encoding import Float32, Int32
 
 
 class Scratch(threading.local):
-    """Two buffers of one number per document; each thread has its own.
+    """Buffers of one number per document; each thread has its own.
 
     Attributes:
         scores: float32 (n,), zero between queries.
         marks: int32 (n,), the last mark of each row.
+        bounds: float32 (n,).
     """
 
     def __init__(self, count: int) -> None:
         self.scores: Float32 = np.zeros(count, np.float32)
         self.marks: Int32 = np.zeros(count, np.int32)
         self._mark = 0
+        self._bounds: Float32 | None = None
+
+    @property
+    def bounds(self) -> Float32:
+        """Made on first use."""
+        if self._bounds is None:
+            self._bounds = np.empty_like(self.scores)
+        return self._bounds
 
     def next_mark(self) -> int:
         """Return a mark that no row has."""

@@ -3,6 +3,7 @@
 codes.py       int8 codes of v, one scale per document
 postings.py    word → documents, with 8-bit impacts
 shortlists.py  the documents that frequent words weigh most in, and a signature of each document
+outline.py     the dense parts in a few directions, of documents in memory
 cells.py       FAISS IVF over the dense parts: dense candidates of the fast mode
 build.py       build all of it from encoded documents, in bounded memory; open and check it
 

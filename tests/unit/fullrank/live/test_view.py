@@ -101,7 +101,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that both sides of each occur with few documents."""
     monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 2)
     monkeypatch.setattr(segments, "_SIZE_RATIO", 2)
-    monkeypatch.setattr(segments, "_MIN_INDEXED_DOCUMENTS", 4)
+    monkeypatch.setattr(segments, "_MIN_OUTLINED_DOCUMENTS", 4)
     monkeypatch.setattr(part_module, "_MAX_EXTRA_HITS", 1)
 
 
