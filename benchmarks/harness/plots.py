@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -113,4 +114,45 @@ def points(path: Path, panels: Mapping[str, tuple[Float64, npt.NDArray[np.int64]
         axes.update_datalim([low, high])
         axes.autoscale_view()
         axes.set_title(title, fontsize=10)
+    return _save(figure, path)
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """One panel: the name of the measure, and for each system (speed, quality, is it ours)."""
+
+    measure: str
+    systems: Mapping[str, tuple[float, float, bool]]
+
+
+def unbeaten(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that no other exceeds in one coordinate without losing in the other, by x."""
+    found: list[tuple[float, float]] = []
+    for x, y in sorted(points, reverse=True):
+        if not found or y > found[-1][1]:
+            found.append((x, y))
+    return found[::-1]
+
+
+def frontier(path: Path, panels: Mapping[str, Frontier], *, x: str) -> Path:
+    """Plot speed on a log scale against quality, a named point per system; a line joins our unbeaten ones."""
+    figure = _figure(5.2 * len(panels), 4.6)
+    for axes, (title, panel) in zip(
+        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
+    ):
+        for is_ours, colour, mark in ((False, "#555555", "o"), (True, _COLOURS[0], "s")):
+            named = {n: (s, q) for n, (s, q, own) in panel.systems.items() if own is is_ours}
+            if named:
+                axes.scatter(*zip(*named.values(), strict=True), color=colour, marker=mark, s=26)
+            for name, point in named.items():
+                axes.annotate(
+                    name, point, (4, 4), textcoords="offset points", fontsize=7, color=colour
+                )
+            if is_ours and named:
+                axes.plot(*zip(*unbeaten(named.values()), strict=True), color=colour, linewidth=1)
+        axes.set_xscale("log")
+        axes.set(xlabel=x, ylabel=panel.measure)
+        axes.margins(x=0.18, y=0.08)
+        axes.set_title(title, fontsize=10)
+        axes.grid(color="#dddddd", linewidth=0.6)
     return _save(figure, path)

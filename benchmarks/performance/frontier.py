@@ -1,0 +1,276 @@
+"""Quality against speed, beside the engines that a user would install otherwise.
+
+    python -m benchmarks.performance.frontier --work DIR --prepare      train what is missing, encode documents
+    python -m benchmarks.performance.frontier --work DIR [--json] [--picture FILE]
+
+Every system indexes the same documents and answers the same test queries, each on one thread and from the text of the
+query: splitting it into words or encoding it is part of its time. The engines are those of benchmarks.peers.engines,
+in an environment of their own (docs/results/frontier.md); ours are bundles of DIR/bundles, trained with the recipes
+that RECIPES names. A bundle COLLECTION-RECIPE that is already there is used, so one of benchmarks.performance.quality
+can be copied there.
+
+value           MRR or MAP over an even sample of the test queries, without links of train and valid, all documents as
+                candidates, the first thousand places (HNSW returns fewer)
+cpu_ms          processor time of a query that asks for ten documents, on all threads and in servers: the mean
+cpu_ms_rounds   quartiles over the rounds; in a round every system answers the same queries, in alternating order
+queries_per_core_second     1000 / cpu_ms
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.lab import collection_folder
+from benchmarks.harness.plots import Frontier, frontier
+from benchmarks.harness.report import machine, show
+from benchmarks.peers.data import Asked, PeerData, read_peer_data
+from benchmarks.peers.engines.engine import Engine
+from benchmarks.peers.engines.lexical import bm25s_engine, sqlite_engine, tantivy_engine
+from benchmarks.peers.engines.postgres import postgres_engines
+from benchmarks.peers.engines.vectors import (
+    faiss_engines,
+    lancedb_engine,
+    minilm_encoder,
+    static_encoder,
+    stored_vectors,
+)
+from fullrank import open_bundle
+from fullrank.measures import Float64, average_precision, estimate, reciprocal_rank
+from trainer.evaluation.evaluate import DEPTH, evenly_spread, query_texts, ranked_grades
+from trainer.features.corpus import text_fields
+
+PACKAGES = (
+    "fullrank", "numpy", "numba", "bm25s", "tantivy", "lancedb", "psycopg", "faiss-cpu",
+    "sentence-transformers", "model2vec",
+)  # fmt: skip
+RECIPES = {
+    "tldr/en": ("bm25", "word-translation", "clicked", "auto"),
+    "wikispeedia": ("bm25", "clicked", "auto"),
+}
+METRICS = {"tldr/en": "mrr", "wikispeedia": "map"}
+TOP = 10
+"""Documents that a timed query asks for."""
+_WARM_UP = 5
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """An engine and the texts that it is asked, in the order of the judgements."""
+
+    engine: Engine
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one query for ten documents, in milliseconds: processor time, its quartiles over rounds, wall time."""
+
+    cpu_ms: float
+    cpu_ms_rounds: list[float]
+    wall_ms: float
+
+
+def quality(contender: Contender, asked: Asked, metric: str, places: Sequence[int]) -> Float64:
+    """Return the measure of each chosen query, float64 (len(places),)."""
+    values = np.zeros(len(places))
+    for i, place in enumerate(places):
+        judgement = asked.judgements[place]
+        found = contender.engine.search(contender.texts[place], DEPTH + len(judgement.excluded))
+        rows = np.array(found, np.int64)
+        grades = ranked_grades(rows[~np.isin(rows, judgement.excluded)][:DEPTH], judgement)
+        if metric == "mrr":
+            values[i] = reciprocal_rank(grades)
+        else:
+            values[i] = average_precision(grades, len(judgement.relevant))
+    return values
+
+
+def timed(contenders: Sequence[Contender], places: Sequence[int], rounds: int) -> dict[str, Times]:
+    """Time queries in rounds; each round asks its share of the places of every system."""
+    for contender in contenders:
+        for place in places[:_WARM_UP]:
+            contender.engine.search(contender.texts[place], TOP)
+    cpu: dict[str, list[float]] = {c.engine.name: [] for c in contenders}
+    wall: dict[str, list[float]] = {c.engine.name: [] for c in contenders}
+    shares = np.array_split(np.array(places), rounds)
+    for number, share in enumerate(shares):
+        for contender in contenders if number % 2 == 0 else contenders[::-1]:
+            engine = contender.engine
+            texts = [contender.texts[place] for place in share]
+            used, began = engine.cpu_seconds(), time.perf_counter()
+            for text in texts:
+                engine.search(text, TOP)
+            cpu[engine.name].append((engine.cpu_seconds() - used) * 1e3 / len(texts))
+            wall[engine.name].append((time.perf_counter() - began) * 1e3 / len(texts))
+    sizes = [len(share) for share in shares]
+    return {
+        name: Times(
+            float(np.average(values, weights=sizes)),
+            [float(value) for value in np.quantile(values, [0.25, 0.5, 0.75])],
+            statistics.median(wall[name]),
+        )
+        for name, values in cpu.items()
+    }
+
+
+def our_bundle(name: str, recipe: str, work: Path) -> Path:
+    """Return the folder of a bundle's versions."""
+    return work / "bundles" / f"{name.replace('/', '-')}-{recipe}"
+
+
+def ours(name: str, recipe: str, data: PeerData, asked: Asked, work: Path) -> Contender:
+    """Return a bundle of this project, searched exactly."""
+    bundle = open_bundle(our_bundle(name, recipe, work))
+    if list(bundle.documents.ids) != [document.id for document in data.collection.documents]:
+        sys.exit(f"{bundle.path}: holds other documents than {name}")
+    texts = query_texts(data.collection, bundle.model, [j.query for j in asked.judgements])
+
+    def search(text: str, limit: int) -> list[int]:
+        found = bundle.retriever.search(bundle.model.encode_queries([text]), limit)
+        return [int(row) for row in found[0].rows]
+
+    engine = Engine(f"Fullrank {recipe}", search, {"recipe": recipe}, ours=True)
+    return Contender(engine, texts)
+
+
+def prepare(name: str, data: PeerData, work: Path) -> None:
+    """Train the bundles that are missing and encode the documents."""
+    for recipe in RECIPES[name]:
+        folder = our_bundle(name, recipe, work)
+        if not folder.is_dir():
+            command = [sys.executable, "-m", "fullrank", "train", str(data.collection.path)]
+            options = ["--out", str(folder.parent), "--name", folder.name, "--recipe", recipe]
+            subprocess.run([*command, *options], cwd=_REPOSITORY, check=True)
+    for encoder_name, load in _encoders(work).items():
+        stored_vectors(_vector_file(name, encoder_name, work), load(), data.documents)
+
+
+def _encoders(work: Path) -> dict[str, Callable[[], Any]]:
+    return {"MiniLM": minilm_encoder, "static": lambda: static_encoder(work)}
+
+
+def _vector_file(name: str, encoder_name: str, work: Path) -> Path:
+    return work / "vectors" / f"{name.replace('/', '-')}-{encoder_name}.npy"
+
+
+def open_engines(
+    name: str, data: PeerData, asked: Asked, work: Path, stack: ExitStack
+) -> list[Contender]:
+    """Return all systems; servers and files live as long as the stack."""
+    names = text_fields(data.collection)
+    fields = [document.texts(names) for document in data.collection.documents]
+    engines = [bm25s_engine(data.documents)]
+    if data.collection.queries is not None:
+        engines.append(bm25s_engine(data.clicked, "bm25s, clicked text"))
+    engines += [tantivy_engine(fields), sqlite_engine(fields)]
+    engines += stack.enter_context(postgres_engines(fields))
+    for encoder_name, load in _encoders(work).items():
+        encode = load()
+        vectors = stored_vectors(_vector_file(name, encoder_name, work), encode, data.documents)
+        engines += faiss_engines(encoder_name, encode, vectors)
+        folder = work / "lancedb" / f"{name.replace('/', '-')}-{encoder_name}"
+        shutil.rmtree(folder, ignore_errors=True)
+        engines.append(lancedb_engine(folder, encoder_name, encode, data.documents, vectors))
+    return [
+        *(ours(name, recipe, data, asked, work) for recipe in RECIPES[name]),
+        *(Contender(engine, asked.texts) for engine in engines),
+    ]
+
+
+def measure(name: str, data: PeerData, given: argparse.Namespace) -> dict[str, Any]:
+    """Return the figures of all systems on one collection."""
+    asked = data.asked("test")
+    metric = METRICS[name]
+    judged = evenly_spread(len(asked.judgements), given.queries).tolist()
+    with ExitStack() as stack:
+        contenders = open_engines(name, data, asked, given.work, stack)
+        chosen = [judged[i] for i in evenly_spread(len(judged), given.timed).tolist()]
+        times = timed(contenders, chosen, given.rounds)
+        systems: dict[str, Any] = {}
+        for contender in contenders:
+            engine = contender.engine
+            found = estimate(quality(contender, asked, metric, judged))
+            spent = times[engine.name]
+            systems[engine.name] = {
+                "value": round(found.mean, 4),
+                "standard_error": round(found.standard_error, 4),
+                "queries_per_core_second": round(1e3 / spent.cpu_ms, 1),
+                "cpu_ms": round(spent.cpu_ms, 4),
+                "cpu_ms_rounds": [round(value, 4) for value in spent.cpu_ms_rounds],
+                "wall_ms": round(spent.wall_ms, 4),
+                "ours": engine.ours,
+                "settings": dict(engine.settings),
+            }
+    return {
+        "metric": metric,
+        "documents": len(data.documents),
+        "queries": len(judged),
+        "timed_queries": len(chosen),
+        "systems": systems,
+    }
+
+
+def picture(result: dict[str, Any], file: Path) -> Path:
+    """Draw one panel for each collection; a line joins our systems that no other of ours beats in both."""
+    panels = {
+        f"{name}, {found['documents']:,} documents": Frontier(
+            found["metric"].upper(),
+            {
+                system: (line["queries_per_core_second"], line["value"], line["ours"])
+                for system, line in found["systems"].items()
+            },
+        )
+        for name, found in result["collections"].items()
+    }
+    return frontier(file, panels, x="queries a second on one core")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Prepare, or measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", type=Path, required=True, help="folder of bundles and vectors")
+    parser.add_argument("--prepare", action="store_true", help="only write what DIR lacks")
+    parser.add_argument("--only", default=",".join(RECIPES), help="collections, comma-separated")
+    parser.add_argument("--queries", type=int, default=500, help="judged queries; default 500")
+    parser.add_argument("--timed", type=int, default=200, help="timed queries; default 200")
+    parser.add_argument("--rounds", type=int, default=10, help="default 10")
+    parser.add_argument("--picture", type=Path, help="SVG file to draw")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    given = parser.parse_args(arguments)
+
+    for name in given.only.split(","):
+        if name not in RECIPES:
+            sys.exit(f"no collection {name!r}; there are: {', '.join(RECIPES)}")
+    collections = {n: read_peer_data(collection_folder(n)) for n in given.only.split(",")}
+    if given.prepare:
+        for name, data in collections.items():
+            prepare(name, data, given.work)
+        return
+    result = {
+        "benchmark": "frontier",
+        "machine": machine(PACKAGES),
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "rounds": given.rounds,
+        "collections": {name: measure(name, data, given) for name, data in collections.items()},
+    }
+    if given.picture:
+        picture(result, given.picture)
+    show(result, given.json)
+
+
+if __name__ == "__main__":
+    main()
