@@ -67,19 +67,23 @@ class Features:
 
     def fields_for_step(
         self, documents: Int64, queries: Int64, cold: npt.NDArray[np.bool_] | None = None
-    ) -> list[Rows]:
+    ) -> list[tuple[Rows, Int64]]:
         """Return z of some documents as a training step on some queries may see them.
 
         Args:
             documents: rows of the documents.
             queries: rows of the queries, whose own texts are left out of clicked text.
             cold: bool (documents,), which of them have no clicked text in this step.
+
+        Returns:
+            For each field a matrix and which of its rows are the documents.
         """
-        found = [rows.take(documents) for rows in self.z]
+        found = [(rows, documents) for rows in self.z]
         if self.clicks is not None:
             f, side = len(self.field_counts) - 1, self.model.sparse
             rest = self.clicks.without(queries, documents, cold)
-            found[f] = _widen(side.field(self.words, rest, f), side.width, 0)
+            own = _widen(side.field(self.words, rest, f), side.width, 0)
+            found[f] = own, np.arange(len(documents))
         return found
 
 
@@ -188,4 +192,6 @@ def _field_matrices(
 
 def _widen(rows: Rows, width: int, shift: int) -> Rows:
     """Shift all columns to the right by ``shift`` and set the width."""
+    if not shift:
+        return Rows(rows.indptr, rows.indices, rows.values, width)
     return Rows(rows.indptr, rows.indices + np.int32(shift), rows.values, width)

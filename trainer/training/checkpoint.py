@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +23,64 @@ _UNREADABLE = (
 )  # fmt: skip
 
 
+_CHUNK_BYTES = 1 << 24
+
+
+class StoredArrays(Mapping[str, npt.NDArray[Any]]):
+    """Arrays of a checkpoint that stay in its file until they are read."""
+
+    def __init__(self, path: Path, names: Mapping[str, str]) -> None:
+        """Take the file, and the name in the file of each array."""
+        self._path, self._names = path, names
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        with np.load(self._path, allow_pickle=False) as stored:
+            found: npt.NDArray[Any] = stored[self._names[name]]
+            return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def group(self, prefix: str) -> StoredArrays:
+        """Return the arrays whose names begin with ``prefix``, without it."""
+        names = {
+            name.removeprefix(prefix): place
+            for name, place in self._names.items()
+            if name.startswith(prefix)
+        }
+        return StoredArrays(self._path, names)
+
+    def read_into(self, name: str, out: npt.NDArray[Any]) -> None:
+        """Read an array into another of its shape and dtype, piece by piece.
+
+        Raises:
+            ValueError: the shape or the dtype differs.
+        """
+        with ZipFile(self._path) as file, file.open(f"{self._names[name]}.npy") as entry:
+            np.lib.format.read_magic(entry)
+            shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(entry)
+            if shape != out.shape or dtype != out.dtype:
+                raise ValueError(f"{name} is {dtype}{shape}, not {out.dtype}{out.shape}")
+            if is_fortran or not out.flags.c_contiguous:
+                out[...] = self[name]
+                return
+            rest = memoryview(out.reshape(-1)).cast("B") if out.size else memoryview(b"")
+            while len(rest):
+                count = entry.readinto(rest[:_CHUNK_BYTES])
+                if not count:
+                    raise EOFError(f"{self._path}: {name} is cut short")
+                rest = rest[count:]
+
+
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
     """A fit at the end of an epoch: arrays by name, and JSON facts (epoch, history, generator, …)."""
 
     facts: dict[str, Any]
-    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    arrays: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 def save(path: Path, checkpoint: Checkpoint) -> None:
@@ -42,8 +95,28 @@ def save(path: Path, checkpoint: Checkpoint) -> None:
     os.replace(temporary, path)
 
 
+def save_copy(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Write arrays to a file without waiting for the disk; ``sync`` waits."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def stored_arrays(path: Path) -> StoredArrays:
+    """Return the arrays of a checkpoint, unread."""
+    with ZipFile(path) as file:
+        names = [name.removesuffix(".npy") for name in file.namelist()]
+    return StoredArrays(path, {name: name for name in names if name != "facts"})
+
+
 def load(path: Path, *, identity: str) -> Checkpoint | None:
-    """Load the checkpoint of a run.
+    """Load the checkpoint of a run; its arrays stay in the file until they are read.
 
     Args:
         path: of the file.
@@ -58,9 +131,12 @@ def load(path: Path, *, identity: str) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        facts = dict(json.loads(arrays.pop("facts").tobytes()))
+        with ZipFile(path) as file:
+            if (damaged := file.testzip()) is not None:
+                raise BadZipFile(f"{damaged} is damaged")
+        with np.load(path, allow_pickle=False) as stored:
+            facts = dict(json.loads(stored["facts"].tobytes()))
+        arrays = stored_arrays(path)
     except _UNREADABLE as error:
         raise TrainingError(
             f"checkpoint {path} cannot be read: {error}; train without --resume to start again"

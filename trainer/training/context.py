@@ -64,8 +64,14 @@ class TrainingContext:
         """Return the matrices of a model's settings; they are built once."""
         if self._parent is not None and self.reads_no_judgement(settings):
             return replace(self._parent.features(settings), pairs=self.corpus.pairs)
-        key = replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)
+        key = _features_key(settings)
         return replace(self.cached(key, lambda: self._build(key)), settings=settings)
+
+    def forget_features(self, settings: ModelSettings) -> None:
+        """Drop the matrices of a model's settings, which are not needed again soon."""
+        self._cache.pop(_features_key(settings), None)
+        if self._parent is not None:
+            self._parent.forget_features(settings)
 
     def reads_no_judgement(self, settings: ModelSettings) -> bool:
         """Tell whether the matrices depend on texts alone: else judged queries count as texts, or as clicked text."""
@@ -77,3 +83,8 @@ class TrainingContext:
         features = build_features(self.corpus, settings, self.reporter)
         self.reporter.log("featurised", seconds=time.monotonic() - began)
         return features
+
+
+def _features_key(settings: ModelSettings) -> ModelSettings:
+    """Return the settings without those that no matrix depends on."""
+    return replace(settings, alpha=1.0, layers=(), skip=False, cosine=0.0)

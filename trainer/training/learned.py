@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
+
+from trainer.training.checkpoint import stored_arrays
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -20,6 +24,12 @@ class Learned:
         epochs: how many were taken.
     """
 
-    parameters: Arrays
-    state: Arrays
+    parameters: Mapping[str, npt.NDArray[Any]]
+    state: Mapping[str, npt.NDArray[Any]]
     epochs: int
+
+    @staticmethod
+    def stored(path: Path, epochs: int) -> Learned:
+        """Return where a finished run ended; the arrays stay in its checkpoint until they are read."""
+        arrays = stored_arrays(path)
+        return Learned(arrays.group("now."), arrays.group("state."), epochs)

@@ -21,7 +21,7 @@ from fullrank.progress import Reporter
 from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import TrainSettings
 from trainer.training import checkpoint as checkpoints
-from trainer.training.checkpoint import Checkpoint
+from trainer.training.checkpoint import Checkpoint, StoredArrays
 from trainer.training.learned import Arrays, Learned
 from trainer.training.validation import Validation
 
@@ -77,8 +77,11 @@ class RestoresInPlace:
     def restore(self: Learner, parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:
         """See Learner.restore."""
         for live, stored in ((self.parameters(), parameters), (self.state(), state)):
-            for name, array in stored.items():
-                live[name][...] = array
+            for name in stored:
+                if isinstance(stored, StoredArrays):
+                    stored.read_into(name, live[name])
+                else:
+                    live[name][...] = stored[name]
 
 
 @dataclass(eq=False)
@@ -135,17 +138,16 @@ class TrainingRun:
         """
         identity = identity_of(self.recipe, self.seed, self.fingerprint)
         stored = checkpoints.load(self.path, identity=identity) if self.resume else None
-        progress, best = Progress(), _copy(learner.parameters())
+        progress = Progress()
         if stored is not None:
-            progress, best = _from_checkpoint(learner, stored)
+            progress = _from_checkpoint(learner, stored)
             self.reporter.log("resumed", after_epoch=progress.epoch, finished=progress.finished)
         else:
             learner.prepare()
             if self.start is not None:
                 learner.restore(self.start.parameters, self.start.state)
         with _interruptible() as interrupted:
-            best = _epochs(self, learner, progress, best, identity, interrupted)
-        learner.restore(best, {})
+            _epochs(self, learner, progress, identity, interrupted)
         return {"best_epoch": progress.best_epoch, "history": progress.history}
 
 
@@ -175,40 +177,44 @@ def _interruptible() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
 
-def _copy(arrays: Arrays) -> Arrays:
-    return {name: array.copy() for name, array in arrays.items()}
-
-
-def _to_checkpoint(learner: Learner, progress: Progress, best: Arrays, identity: str) -> Checkpoint:
-    """Collect everything that a run needs to resume."""
-    groups = {"now": learner.parameters(), "best": best, "state": learner.state()}
+def _save(run: TrainingRun, learner: Learner, progress: Progress, identity: str) -> None:
+    """Save everything that a run needs to resume; a finished one needs no parameters but the best."""
+    groups = {"now": learner.parameters(), "state": learner.state()}
     arrays = {f"{g}.{name}": array for g, found in groups.items() for name, array in found.items()}
     facts = {"identity": identity, "generator": learner.rng.bit_generator.state, **vars(progress)}
-    return Checkpoint(facts, arrays)
+    best = _path_of_best(run, progress)
+    if best.exists():
+        checkpoints.sync(best)
+    checkpoints.save(run.path, Checkpoint(facts, arrays))
+    for path in run.path.parent.glob(f"{run.path.stem}.best-*.npz"):
+        if path != best or progress.finished:
+            path.unlink()
 
 
-def _from_checkpoint(learner: Learner, stored: Checkpoint) -> tuple[Progress, Arrays]:
-    """Restore the learner; return the loop's state and the best epoch's parameters."""
-    groups: dict[str, Arrays] = {"now": {}, "best": {}, "state": {}}
-    for name, array in stored.arrays.items():
-        group, _, key = name.partition(".")
-        groups[group][key] = array
-    learner.restore(groups["now"], groups["state"])
+def _path_of_best(run: TrainingRun, progress: Progress) -> Path:
+    """Return where the parameters of the best epoch lie if training went on after it."""
+    return run.path.with_name(f"{run.path.stem}.best-{progress.best_epoch}.npz")
+
+
+def _from_checkpoint(learner: Learner, stored: Checkpoint) -> Progress:
+    """Restore the learner; return the loop's state."""
+    arrays = stored.arrays
+    assert isinstance(arrays, StoredArrays)
+    learner.restore(arrays.group("now."), arrays.group("state."))
     facts = dict(stored.facts)
     del facts["identity"]
     learner.rng.bit_generator.state = facts.pop("generator")
-    return Progress(**facts), groups["best"]
+    return Progress(**facts)
 
 
 def _epochs(
     run: TrainingRun,
     learner: Learner,
     progress: Progress,
-    best: Arrays,
     identity: str,
     interrupted: threading.Event,
-) -> Arrays:
-    """Run the remaining epochs; return the parameters of the best one."""
+) -> None:
+    """Run the remaining epochs; the learner then has the parameters of the best one."""
     train = run.recipe.train
     began = saved = time.monotonic()
     saved_epoch, planned = progress.epoch, train.epochs
@@ -217,6 +223,9 @@ def _epochs(
         while not progress.finished and progress.epoch < train.epochs:
             total, seen = 0.0, 0
             epoch_began = time.monotonic()
+            if progress.best_measure is not None and progress.best_epoch == progress.epoch:
+                # Only a file is needed: the copy is read if no later epoch is better.
+                checkpoints.save_copy(_path_of_best(run, progress), learner.parameters())
             for count, loss in learner.steps(progress.epoch / planned, 1 / planned):
                 total, seen = total + count * loss, seen + count
                 stage.advance(count, loss=total / seen, map=progress.best_measure or 0.0)
@@ -229,7 +238,6 @@ def _epochs(
                 or progress.best_measure is None
                 or measured > progress.best_measure
             ):
-                best = _copy(learner.parameters())
                 progress.best_measure, progress.best_epoch = measured, progress.epoch
             line: dict[str, Any] = {
                 "epoch": progress.epoch,
@@ -245,14 +253,16 @@ def _epochs(
                 planned = progress.epoch + max(1, int(left / line["seconds"]))
             stale = measured is not None and progress.epoch - progress.best_epoch >= train.patience
             progress.finished = line["seconds"] > left or stale or progress.epoch == train.epochs
+            if progress.finished and progress.best_epoch != progress.epoch:
+                best = checkpoints.stored_arrays(_path_of_best(run, progress))
+                learner.restore(best, {})
             if progress.finished or time.monotonic() - saved >= _CHECKPOINT_EVERY_S:
-                checkpoints.save(run.path, _to_checkpoint(learner, progress, best, identity))
+                _save(run, learner, progress, identity)
                 saved, saved_epoch = time.monotonic(), progress.epoch
             if interrupted.is_set():
                 if saved_epoch < progress.epoch:
-                    checkpoints.save(run.path, _to_checkpoint(learner, progress, best, identity))
+                    _save(run, learner, progress, identity)
                 _raise_interrupted(run.path, progress.epoch, progress.epoch)
-    return best
 
 
 def _seconds_left(train: TrainSettings, began: float) -> float:

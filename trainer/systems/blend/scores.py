@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -38,16 +38,21 @@ class PartScores:
     unjudged: npt.NDArray[np.bool_]
 
     @staticmethod
-    def of(
-        valid: Validation, fitted: Sequence[FittedModel], unjudged: npt.NDArray[np.bool_]
-    ) -> PartScores:
-        """Score all documents for evenly spread queries, as many as fit into memory."""
+    def empty(valid: Validation, parts: int, unjudged: npt.NDArray[np.bool_]) -> PartScores:
+        """Make room for the scores of all documents for evenly spread queries, as many as fit into memory."""
         valid = valid.spread(max(1, CELLS // max(1, len(unjudged))))
-        return PartScores(valid, _scores(fitted, valid), unjudged)
+        scores = np.empty((parts, len(valid.rows), len(unjudged)), np.float32)
+        return PartScores(valid, scores, unjudged)
 
-    def with_parts(self, fitted: Sequence[FittedModel]) -> PartScores:
-        """Return the scores of other models for the same queries."""
-        return replace(self, parts=_scores(fitted, self.valid))
+    def score(self, part: int, fitted: FittedModel) -> None:
+        """Set the scores of one part."""
+        _score(fitted, self.valid, self.parts[part])
+
+    def of_other(self, fitted: FittedModel) -> PartScores:
+        """Return the scores of a single other model for the same queries."""
+        other = replace(self, parts=np.empty_like(self.parts[:1]))
+        other.score(0, fitted)
+        return other
 
     @property
     def judgements(self) -> list[Judgement]:
@@ -96,19 +101,16 @@ class PartScores:
         return estimates({name: np.array(line) for name, line in values.items()})
 
 
-def _scores(fitted: Sequence[FittedModel], valid: Validation) -> Float32:
-    """Score all documents by every model, float32 (models, queries, documents)."""
-    found = np.empty((len(fitted), len(valid.rows), len(fitted[0].documents)), np.float32)
-    for part, scores in zip(fitted, found, strict=True):
-        retriever = Retriever(part.documents, part.model.scorer(part.documents))
-        starts = range(0, len(valid.rows), _BATCH)
-        encoded = [part.encode(valid.rows[start : start + _BATCH]) for start in starts]
-        with ThreadPoolExecutor(numba.get_num_threads()) as pool:
-            for start, batch in zip(starts, pool.map(retriever.scores, encoded), strict=True):
-                scores[start : start + len(batch)] = batch
-        for line, judgement in zip(scores, valid.judgements, strict=True):
-            line[judgement.excluded] = -np.inf
-    return found
+def _score(fitted: FittedModel, valid: Validation, out: Float32) -> None:
+    """Score all documents by a model, into float32 (queries, documents)."""
+    retriever = Retriever(fitted.documents, fitted.model.scorer(fitted.documents))
+    starts = range(0, len(valid.rows), _BATCH)
+    encoded = [fitted.encode(valid.rows[start : start + _BATCH]) for start in starts]
+    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
+        for start, batch in zip(starts, pool.map(retriever.scores, encoded), strict=True):
+            out[start : start + len(batch)] = batch
+    for line, judgement in zip(out, valid.judgements, strict=True):
+        line[judgement.excluded] = -np.inf
 
 
 def _top(scores: Float32, count: int) -> Int64:

@@ -24,7 +24,7 @@ from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
-from trainer.training.holdout import hold_out
+from trainer.training.holdout import HoldOut, hold_out
 from trainer.training.loop import TrainingRun
 from trainer.training.result import BASELINES, ResultRow
 
@@ -62,23 +62,27 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         return _first_alone(fit_part, context, parts[0], run)
     trial_context = context.with_corpus(held.corpus)
     seconds = recipe.auto.seconds / max(1, sum(map(learns, parts)))
+    scored = _no_scores(held, context, len(parts), recipe.auto.cold)
     trials = []
     for i, part in enumerate(parts):
         part_run = _part_run(run, part, f"trial-{i}")
         rates = recipe.blend.linked_rates
-        trials.append(try_part(fit_part, trial_context, part_run, held.warm, rates, seconds))
-    fitted = [trial.fitted for trial in trials]
-    # The last fit judges the documents set aside again, so warm queries will meet them as judged documents.
-    warm = None if held.warm is None else PartScores.of(held.warm, fitted, context.corpus.unjudged)
-    cold = None if held.cold is None else PartScores.of(held.cold, fitted, held.corpus.unjudged)
-    scored = Scored(warm, cold, recipe.auto.cold)
+        trial, fitted = try_part(fit_part, trial_context, part_run, held.warm, rates, seconds)
+        trials.append(trial)
+        for scores in scored.measured:
+            scores.score(i, fitted)
+        # The tables of a model are the largest arrays, so the next part does not start before they are dropped.
+        del fitted
     weights = choose(scored)
     # A first part that serves alone learned nothing that documents without a judgement lack.
     raised = 0.0 if weights[0] == 1 else raise_unjudged(scored, weights, recipe.auto.most_lost)
     _log(run, parts, weights, raised)
     comparison = _compare(fit_part, trial_context, recipe, run, parts, scored, weights, raised)
+    del scored
     trial_context.clear_cache()
     used = np.flatnonzero(weights)
+    for i in np.flatnonzero(weights == 0).tolist():
+        context.forget_features(parts[i].model)
     finals = []
     learning = [i for i in used.tolist() if learns(parts[i])]
     for i in used.tolist():
@@ -93,7 +97,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         "weights": {parts[i].name: float(weights[i]) for i in used.tolist()},
         "raised": raised,
         "parts": [final.facts for final in finals],
-        "trials": [trial.fitted.facts for trial in trials],
+        "trials": [trial.facts for trial in trials],
         "validation": [row.as_dict() for row in comparison],
     }
     if len(finals) == 1 and not raised:
@@ -113,6 +117,17 @@ def _first_alone(
     fitted = fit_part(context, part, replace(_part_run(run, part, "final-0"), valid=None))
     facts = {"weights": {part.name: 1.0}, "parts": [fitted.facts], "trials": [], "validation": []}
     return replace(fitted, facts=facts, settled=None)
+
+
+def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float) -> Scored:
+    """Make room for the scores of the parts for the queries set aside."""
+    warm = cold = None
+    if held.warm is not None:
+        # The last fit judges the documents set aside again, so warm queries will meet them as judged documents.
+        warm = PartScores.empty(held.warm, parts, context.corpus.unjudged)
+    if held.cold is not None:
+        cold = PartScores.empty(held.cold, parts, held.corpus.unjudged)
+    return Scored(warm, cold, share)
 
 
 def _part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:
@@ -146,7 +161,7 @@ def _compare(
     raised: float,
 ) -> tuple[ResultRow, ...]:
     """Measure the blend and the baselines, warm and cold, before the judgements set aside are put back."""
-    measured = [scores for scores in (scored.warm, scored.cold) if scores is not None]
+    measured = scored.measured
     tables = [[(recipe.name, scores.measures(weights, raised))] for scores in measured]
     for baseline in map(load_recipe, BASELINES):
         if baseline in parts:  # its scores are there
@@ -156,7 +171,9 @@ def _compare(
             fitted = fit_part(
                 context, baseline, _part_run(run, baseline, f"baseline-{baseline.name}")
             )
-            lines = [scores.with_parts([fitted]).measures(np.ones(1)) for scores in measured]
+            lines = [scores.of_other(fitted).measures(np.ones(1)) for scores in measured]
+            del fitted
+            context.forget_features(baseline.model)
         for table, measures in zip(tables, lines, strict=True):
             table.append((baseline.name, measures))
     return tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trainer.recipes.recipe import Recipe
 from trainer.systems.parts import Fit
@@ -27,18 +28,20 @@ class Trial:
 
     Attributes:
         part: as it is listed, with the learning rate that was chosen.
-        fitted: the model.
+        facts, settled, learned: of the fitted model, which is scored and dropped.
         seconds: time of the trial.
     """
 
     part: Recipe
-    fitted: FittedModel
+    facts: dict[str, Any]
+    settled: Recipe | None
+    learned: Learned | None
     seconds: float
 
     @property
     def earlier(self) -> int:
         """The epochs that chose the rate, before those of the history."""
-        return int(self.fitted.facts.get("rate_epochs", 0))
+        return int(self.facts.get("rate_epochs", 0))
 
     def last(self, left: float | None) -> tuple[Recipe, Learned | None]:
         """Return the recipe of the last fit, and where it goes on from; None: it starts anew.
@@ -47,14 +50,14 @@ class Trial:
             left: time for it, seconds, negative if the time is over; None: no limit.
         """
         if not learns(self.part):
-            return self.fitted.settled or self.part, None
+            return self.settled or self.part, None
         seconds = 0.0 if left is None else max(1.0, left)
-        learned = self.fitted.learned
+        learned = self.learned
         if learned is not None and self._goes_on(learned, left):
             untaken = self.part.train.epochs - self.earlier - learned.epochs
             part = _with_epochs(self.part, max(_LAST_EPOCHS, untaken))
             return _limited(part, seconds, 1), learned
-        settled = self.fitted.settled or self.part
+        settled = self.settled or self.part
         settled = _with_epochs(settled, settled.train.epochs + self.earlier)
         members = self.part.train.members
         if left is not None:
@@ -63,7 +66,7 @@ class Trial:
 
     def _goes_on(self, learned: Learned, left: float | None) -> bool:
         """Return whether time cut the trial short or does not suffice for a new fit."""
-        best: int = self.fitted.facts["best_epoch"]
+        best: int = self.facts["best_epoch"]
         is_stale = learned.epochs - best >= self.part.train.patience
         cut_short = self.earlier + learned.epochs < self.part.train.epochs and not is_stale
         anew = self.seconds * best / learned.epochs
@@ -77,7 +80,7 @@ def try_part(
     valid: Validation | None,
     rates: Sequence[float],
     seconds: float,
-) -> Trial:
+) -> tuple[Trial, FittedModel]:
     """Fit a part for the first time.
 
     Args:
@@ -99,7 +102,8 @@ def try_part(
         run = replace(run, rates=tuple(rates) if keeps_state else ())
     fitted = fit_part(context, run.recipe, run)
     part = replace(part, train=replace(part.train, rate=fitted.facts.get("rate", part.train.rate)))
-    return Trial(part, fitted, time.monotonic() - began)
+    seconds_taken = time.monotonic() - began
+    return Trial(part, fitted.facts, fitted.settled, fitted.learned, seconds_taken), fitted
 
 
 def learns(part: Recipe) -> bool:

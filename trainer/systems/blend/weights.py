@@ -66,6 +66,11 @@ class Scored:
     share: float
     _measured: dict[tuple[float, ...], Quality] = field(default_factory=dict)
 
+    @property
+    def measured(self) -> list[PartScores]:
+        """The scores that there are, warm ones first."""
+        return [scores for scores in (self.warm, self.cold) if scores is not None]
+
     def quality(self, weights: Float64, raised: float = 0.0) -> Quality:
         """Measure some weights, the same ones only once.
 

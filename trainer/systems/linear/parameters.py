@@ -15,6 +15,8 @@ from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.towers import start_table, start_tower
 
+_COPIED_ROWS = 1 << 14  # at once; a copy of all rows at once would need a second table
+
 
 @dataclass(eq=False)
 class Parameters:
@@ -87,7 +89,9 @@ def start(features: Features, train: TrainSettings, rng: np.random.Generator) ->
         )
         rows = Vocabulary(of_document).rows(of_query)
         shared = np.flatnonzero(rows >= 0)
-        U[shared] = V[rows[shared]]
+        for first in range(0, len(shared), _COPIED_ROWS):
+            part = shared[first : first + _COPIED_ROWS]
+            U[part] = V[rows[part]]
         U[len(of_query) :] = V[len(of_document) :]
         towers[1] = towers[0].copy()
     return Parameters(U, V, D, bias, *towers)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
+from trainer.systems.linear.batches import by_column, fill_rows
 
 # A word in more than this share of the candidates is read as a whole row, which is faster than a long list.
 _COMMON = 1 / 16
@@ -13,11 +15,15 @@ _COMMON = 1 / 16
 Postings = tuple[Int64, Int32, Float32, Int32, Float32]
 
 
-def postings_of(z: Rows, common: float = _COMMON) -> Postings:
+def postings_of(
+    z: Rows, documents: Int64, asked: npt.NDArray[np.bool_], common: float = _COMMON
+) -> Postings:
     """Return posting lists by word; common words also get a row with a weight for every candidate.
 
     Args:
-        z: the candidates, (candidates, words).
+        z: documents, (documents, words).
+        documents: rows of the candidates.
+        asked: bool (words,), the words of the queries; the other words get no list.
         common: a word is common if more than this share of the candidates have it.
 
     Returns:
@@ -27,14 +33,10 @@ def postings_of(z: Rows, common: float = _COMMON) -> Postings:
         row: int32 (words,), the row of a common word in ``table``; -1 for other words.
         table: float32 (common words, candidates).
     """
-    by_word = z.csr().tocsc()
-    often = np.flatnonzero(np.diff(by_word.indptr) > common * len(z))
+    starts, places, weights = by_column(z, documents, asked)
+    often = np.flatnonzero(np.diff(starts) > common * len(documents))
     row = np.full(z.width, -1, np.int32)
     row[often] = np.arange(len(often))
-    return (
-        by_word.indptr.astype(np.int64),
-        by_word.indices.astype(np.int32, copy=False),
-        by_word.data.astype(np.float32, copy=False),
-        row,
-        np.ascontiguousarray(by_word[:, often].toarray().T, np.float32),
-    )
+    table = np.zeros((len(often), len(documents)), np.float32)
+    fill_rows(starts, places, weights, often, table)
+    return starts, places, weights, row, table

@@ -41,7 +41,7 @@ def start_at_best_rate(
         if found > highest:
             highest = found
             rest = replace(train, rate=rate, epochs=train.epochs - 1)
-            learned = Learned(learner.parameters(), learner.state(), epochs=1)
+            learned = Learned.stored(path, epochs=1)
             best = replace(run, recipe=replace(run.recipe, train=rest), start=learned)
     if best is run:
         return run

@@ -22,6 +22,7 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
+from trainer.systems.linear.batches import take
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters, level_biases
 from trainer.systems.linear.postings import Postings, postings_of
@@ -111,8 +112,8 @@ def _start_factors(features: Features, wanted: float) -> list[float]:
     documents = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
     s = features.s.take(queries).csr()
     factors = []
-    for z in features.fields_for_step(documents, queries):
-        scores: Float32 = np.asarray(s.multiply(z.csr()).sum(axis=1)).ravel()
+    for z, rows in features.fields_for_step(documents, queries):
+        scores: Float32 = np.asarray(s.multiply(z.take(rows).csr()).sum(axis=1)).ravel()
         scores = scores[scores > 0]
         factors.append(float(wanted / scores.mean()) if len(scores) else 1.0)
     return factors
@@ -182,16 +183,21 @@ def _step(
         for k, mate in zip(known, features.mates[queries].tolist(), strict=True)
     ]
 
-    s = dropout(features.s.take(queries), train.word_dropout, rng)
+    s = dropout(take(features.s, queries), train.word_dropout, rng)
     S = np.zeros((len(queries), len(candidates)), np.float32)
     latent = bool(len(p.V))
     if latent:
-        xq = dropout(features.xq.take(queries), train.word_dropout, rng)
-        xd = dropout(features.xd.take(candidates), train.document_dropout, rng)
+        xq = dropout(take(features.xq, queries), train.word_dropout, rng)
+        xd = dropout(take(features.xd, candidates), train.document_dropout, rng)
         query_tape = state.query.forward(xq, gamma)
         document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
         np.matmul(query_tape.u, document_tape.u.T, out=S)
-    postings = [postings_of(z) for z in features.fields_for_step(candidates, queries, cold)]
+    asked = np.zeros(s.width, np.bool_)
+    asked[s.indices] = True
+    postings = [
+        postings_of(z, rows, asked)
+        for z, rows in features.fields_for_step(candidates, queries, cold)
+    ]
     for by_word, D in zip(postings, p.D, strict=True):
         kernels.match(s.indptr, s.indices, s.values, *by_word, D, S)
     if features.settings.bias:

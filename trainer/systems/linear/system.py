@@ -126,7 +126,7 @@ def _learn(
     learned = None
     if run.keeps_state and len(facts) == 1:
         epochs = len(facts[0]["history"])
-        learned = Learned(learner.parameters(), learner.state(), epochs)
+        learned = Learned.stored(run.path, epochs)
     card = facts[0] if len(facts) == 1 else {"members": facts}
     parameters = average(found)
     if recipe.train.sampled_from == "judged" and recipe.model.bias:

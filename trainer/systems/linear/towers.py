@@ -16,6 +16,7 @@ import numpy as np
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear.towers import Tower
 from trainer.systems.linear import kernels
+from trainer.systems.linear.batches import by_column
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,21 +163,17 @@ def adagrad(array: Float32, squares: Float32, gradient: Float32, rate: float) ->
 
 def transpose(rows: Rows) -> tuple[Int32, Int64, Int32, Float32]:
     """Return a batch by feature, (features that occur, indptr, rows, values)."""
-    by_column = rows.csr().tocsc()
-    touched = np.flatnonzero(np.diff(by_column.indptr))
-    indptr = np.append(by_column.indptr[touched], by_column.indptr[-1]).astype(np.int64)
-    return (
-        touched.astype(np.int32),
-        indptr,
-        by_column.indices.astype(np.int32),
-        by_column.data.astype(np.float32),
-    )
+    starts, places, values = by_column(rows, np.arange(len(rows)))
+    touched = np.flatnonzero(np.diff(starts))
+    return touched.astype(np.int32), np.append(starts[touched], starts[-1]), places, values
 
 
 def start_table(rows: int, width: int, deviation: float, rng: np.random.Generator) -> Float32:
     """Draw Normal(0, deviation²); with deviation 0, uniform(±√(6/(rows + width)))."""
     if deviation:
-        return rng.standard_normal((rows, width), np.float32) * np.float32(deviation)
+        table = rng.standard_normal((rows, width), np.float32)
+        table *= np.float32(deviation)
+        return table
     return _uniform(rows, width, rng)
 
 

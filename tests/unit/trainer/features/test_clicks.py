@@ -100,7 +100,7 @@ def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(
     assert features.clicks is not None
     other = Clicks.of(kept, features.documents, features.clicks.texts)
     documents = np.arange(features.documents)[::-1].copy()
-    found = features.fields_for_step(documents, queries)
+    found = [z.take(rows) for z, rows in features.fields_for_step(documents, queries)]
     # The mean length of the field stays that of all documents; only counts change.
     side, f = features.model.sparse, len(features.field_counts) - 1
     wanted = side.field(features.words, other.counts.take(documents), f)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from trainer.systems.linear import kernels
-from trainer.systems.linear.postings import postings_of
+from trainer.systems.linear.postings import Postings, postings_of
 from trainer.systems.linear.towers import transpose
 
 FEATURES, WIDTH = 30, 8
@@ -47,6 +47,12 @@ def with_threads(count: int, kernel: Callable[..., None], *args: Any) -> list[np
     copies = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
     kernel(*copies)
     return [a for a in copies if isinstance(a, np.ndarray)]
+
+
+def postings(z: Rows, s: Rows, common: float) -> Postings:
+    """The postings of all rows of z for the words of s."""
+    asked = np.isin(np.arange(z.width), s.indices)
+    return postings_of(z, np.arange(len(z)), asked, common)
 
 
 def check_threads(kernel: Callable[..., None], *args: Any) -> list[np.ndarray]:
@@ -121,7 +127,7 @@ def test_match_equals_its_numpy_twin(common: float) -> None:
     D = np.random.default_rng(3).random(FEATURES, np.float32)
     before = np.random.default_rng(4).random((len(s), len(z)), np.float32)
     found = check_threads(
-        kernels.match, s.indptr, s.indices, s.values, *postings_of(z, common), D, before
+        kernels.match, s.indptr, s.indices, s.values, *postings(z, s, common), D, before
     )[-1]
     wanted = before + s.csr().toarray() @ np.diag(D) @ z.csr().toarray().T
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
@@ -134,7 +140,7 @@ def test_match_gradient_equals_its_numpy_twin(common: float) -> None:
     G = np.random.default_rng(3).standard_normal((len(s), len(z))).astype(np.float32)
     touched, *rest = transpose(s)
     out = np.full(len(touched), np.nan, np.float32)
-    found = check_threads(kernels.match_gradient, touched, *rest, *postings_of(z, common), G, out)[
+    found = check_threads(kernels.match_gradient, touched, *rest, *postings(z, s, common), G, out)[
         -1
     ]
     full = np.einsum("ic,iw,cw->w", G, s.csr().toarray(), z.csr().toarray())

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.encoding import Rows
+from fullrank.encoding import Int64, Rows
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
 from trainer.features.corpus import Pairs, count_collection
@@ -294,7 +294,7 @@ def test_unjudged_documents_are_no_negatives_and_get_the_median_bias(tmp_path: P
     seen: list[np.ndarray] = []
     plain = Features.fields_for_step
 
-    def record(self: Features, documents: np.ndarray, *more: Any) -> list[Rows]:
+    def record(self: Features, documents: np.ndarray, *more: Any) -> list[tuple[Rows, Int64]]:
         seen.append(documents)
         return plain(self, documents, *more)
 
@@ -323,11 +323,11 @@ def test_a_cold_document_of_a_step_has_no_clicked_text_and_the_median_bias(tmp_p
     found = features.fields_for_step(documents, queries, cold)
     clicked = len(features.field_counts) - 1
     for f, (one, other) in enumerate(zip(found, whole, strict=True)):
-        wanted = other.csr().toarray()
+        wanted = other[0].take(other[1]).csr().toarray()
         if f == clicked:
             assert wanted[cold].any()
             wanted[cold] = 0
-        np.testing.assert_array_equal(one.csr().toarray(), wanted)
+        np.testing.assert_array_equal(one[0].take(one[1]).csr().toarray(), wanted)
     # A step in which nearly every document is cold hardly moves a bias.
     moved = []
     for share in (0.0, 0.95):

@@ -1,0 +1,109 @@
+"""Numba kernels that cut a batch of sparse rows out of a matrix, by row and by column.
+
+Each does in one pass what fancy indexing and a change of format do in several, without the copies between. The layout
+of a result does not depend on the number of threads: entries of a column are in the order of the batch.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba import njit, prange
+
+from fullrank.encoding import Float32, Int32, Int64, Rows
+
+ByColumn = tuple[Int64, Int32, Float32]
+"""starts int64 (columns + 1,), places in the batch int32 (entries,), values float32 (entries,)."""
+
+_EVERY_COLUMN = np.zeros(0, np.bool_)
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _take(  # type: ignore[no-untyped-def]
+    indptr, indices, values, rows, out_indptr, out_indices, out_values
+):
+    for i in prange(len(rows)):
+        source, first = indptr[rows[i]], out_indptr[i]
+        for p in range(out_indptr[i + 1] - first):
+            out_indices[first + p] = indices[source + p]
+            out_values[first + p] = values[source + p]
+
+
+def take(matrix: Rows, rows: Int64) -> Rows:
+    """Copy the given rows, in the given order, as ``Rows.take``."""
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(matrix.indptr[rows + 1] - matrix.indptr[rows], out=indptr[1:])
+    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    _take(matrix.indptr, matrix.indices, matrix.values, rows, indptr, indices, values)
+    return Rows(indptr, indices, values, matrix.width)
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _count(indptr, indices, rows, wanted, counts):  # type: ignore[no-untyped-def]
+    """Count the entries of each column in every block of the batch, int32 (blocks, columns)."""
+    blocks = len(counts)
+    for block in prange(blocks):
+        count = counts[block]
+        for i in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
+            for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                column = indices[p]
+                if len(wanted) == 0 or wanted[column]:
+                    count[column] += 1
+
+
+@njit(nogil=True, cache=True)
+def _starts(counts, starts):  # type: ignore[no-untyped-def]
+    """Set where each column starts, and turn counts into where each block of it starts."""
+    total = 0
+    for column in range(counts.shape[1]):
+        starts[column] = total
+        for block in range(counts.shape[0]):
+            count = counts[block, column]
+            counts[block, column] = total
+            total += count
+    starts[counts.shape[1]] = total
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def _fill(  # type: ignore[no-untyped-def]
+    indptr, indices, values, rows, wanted, counts, places, weights
+):
+    blocks = len(counts)
+    for block in prange(blocks):
+        free = counts[block]
+        for i in range(block * len(rows) // blocks, (block + 1) * len(rows) // blocks):
+            for p in range(indptr[rows[i]], indptr[rows[i] + 1]):
+                column = indices[p]
+                if len(wanted) == 0 or wanted[column]:
+                    place = free[column]
+                    free[column] = place + 1
+                    places[place] = i
+                    weights[place] = values[p]
+
+
+def by_column(matrix: Rows, rows: Int64, wanted: npt.NDArray[np.bool_] = _EVERY_COLUMN) -> ByColumn:
+    """Return the given rows by column.
+
+    Args:
+        matrix: the rows to choose from.
+        rows: the batch.
+        wanted: bool (columns,), the columns to return, the others are empty; without an entry: all.
+    """
+    counts = np.zeros((numba.get_num_threads(), matrix.width), np.int32)
+    starts = np.empty(matrix.width + 1, np.int64)
+    _count(matrix.indptr, matrix.indices, rows, wanted, counts)
+    _starts(counts, starts)
+    places, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    _fill(
+        matrix.indptr, matrix.indices, matrix.values, rows, wanted, counts, places, weights
+    )  # fmt: skip
+    return starts, places, weights
+
+
+@njit(parallel=True, nogil=True, cache=True)
+def fill_rows(starts: Int64, places: Int32, weights: Float32, columns: Int64, out: Float32) -> None:
+    """Write some columns as whole rows, float32 (columns, batch), which is zero before."""
+    for k in prange(len(columns)):
+        for p in range(starts[columns[k]], starts[columns[k] + 1]):
+            out[k, places[p]] = weights[p]
