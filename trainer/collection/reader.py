@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from fullrank.errors import CollectionError
@@ -29,6 +30,7 @@ from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qre
 from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
 from trainer.collection.report import ReadReport
 from trainer.collection.schema import SCHEMA, FieldVerdict, Schema, choose_fields, parse_schema
+from trainer.collection.store import StoredDocuments
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +43,11 @@ class Query:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection in memory.
+    """A collection: judgements and queries in memory, documents in a file.
 
     Attributes:
         path: its folder.
-        documents: in ascending id order, so that "ties by id" is "ties by row".
+        documents: in ascending id order, so that "ties by id" is "ties by row"; each is read when it is asked for.
         queries: in the order of the file; None if the documents are the queries.
         has_mates: a query is, or describes, the document of the same id, its mate, which is never
             its answer: true if the documents are the queries or the qrels are the parent's.
@@ -58,7 +60,7 @@ class Collection:
     """
 
     path: Path
-    documents: list[Document]
+    documents: Sequence[Document]
     queries: list[Query] | None
     has_mates: bool
     splits: tuple[str, ...]
@@ -66,6 +68,13 @@ class Collection:
     fingerprint: str
     judgements: Mapping[str, Qrels] = field(repr=False)
     fields: tuple[FieldVerdict, ...] = ()
+
+    @cached_property
+    def document_ids(self) -> Sequence[str]:
+        """The id of every document."""
+        if isinstance(self.documents, StoredDocuments):
+            return self.documents.ids
+        return [document.id for document in self.documents]
 
     @property
     def documents_are_queries(self) -> bool:
@@ -119,8 +128,7 @@ def read_collection(
     digests: list[tuple[str, str]] = []
 
     corpus = Lines(corpus_file)
-    documents = [document for _, document in iter_documents(corpus, report)]
-    documents.sort(key=lambda document: document.id)
+    documents = StoredDocuments(document for _, document in iter_documents(corpus, report))
     digests.append(("corpus", corpus.digest()))
     schema = _read_schema(folder, corpus_file.parent, digests)
     if fields is not None:
@@ -132,7 +140,7 @@ def read_collection(
         queries = _parse_queries(lines, report)
         digests.append(("queries", lines.digest()))
 
-    document_ids = {document.id for document in documents}
+    document_ids = set(documents.ids)
     query_ids = document_ids if queries is None else {query.id for query in queries}
     files = find_qrels(folder / "qrels")
     are_inherited = False

@@ -133,7 +133,7 @@ def judge(
     qrels = collection.qrels(split)
     excluded = [collection.qrels(name) for name in exclude_splits]
     if rows is None:
-        rows = {document.id: row for row, document in enumerate(collection.documents)}
+        rows = {id: row for row, id in enumerate(collection.document_ids)}
     judgements = []
     for query in _query_ids(collection):
         if query in qrels:
@@ -147,8 +147,10 @@ def judge(
     return judgements, len(qrels) - len(judgements)
 
 
-def _query_ids(collection: Collection) -> list[str]:
-    return [item.id for item in collection.queries or collection.documents]
+def _query_ids(collection: Collection) -> Sequence[str]:
+    if collection.queries is None:
+        return collection.document_ids
+    return [query.id for query in collection.queries]
 
 
 def _judge_query(
@@ -187,8 +189,8 @@ def query_texts(collection: Collection, model: Model, ids: Sequence[str]) -> lis
     if collection.queries is not None:
         by_id = {query.id: query.text for query in collection.queries}
         return [by_id[id] for id in ids]
-    fields = {document.id: document.fields for document in collection.documents}
-    return [model.query_text(fields[id]) for id in ids]
+    rows = {id: row for row, id in enumerate(collection.document_ids)}
+    return [model.query_text(collection.documents[rows[id]].fields) for id in ids]
 
 
 def measure_rankings(

@@ -15,7 +15,7 @@ from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
-from fullrank.text.features import Counts, count_corpus
+from fullrank.text.features import Counts, Vocabulary, count_corpus
 from trainer.collection import Collection, relevant
 from trainer.collection.schema import SCHEMA
 
@@ -66,6 +66,8 @@ class Corpus:
             answer; -1 if it has none.
         processes: that count text.
         cache: further counts, keyed by the settings that they depend on.
+        totals: sums of ``counts``, made when they are first needed; corpora of the same counts share them.
+        vocabularies: of models, so that equal ones are in memory once.
     """
 
     collection: Collection
@@ -76,18 +78,22 @@ class Corpus:
     mates: Int64
     processes: int
     cache: dict[Any, Any] = field(default_factory=dict)
+    totals: dict[str, Rows] = field(default_factory=dict)
+    vocabularies: list[Vocabulary] = field(default_factory=list)
 
     @property
     def queries(self) -> Rows:
         """Word counts of the queries, (queries, words)."""
         if self.collection.documents_are_queries:
-            return sum_counts(self.counts.columns[: len(self.sources)])
+            return self.documents
         return self.counts.columns[-1]
 
     @property
     def documents(self) -> Rows:
         """Word counts of the documents, (documents, words), all fields together."""
-        return sum_counts(self.counts.columns[: len(self.sources)])
+        if "documents" not in self.totals:
+            self.totals["documents"] = sum_counts(self.counts.columns[: len(self.sources)])
+        return self.totals["documents"]
 
     @property
     def unjudged(self) -> npt.NDArray[np.bool_]:
@@ -95,6 +101,15 @@ class Corpus:
         found = np.ones(len(self.collection.documents), np.bool_)
         found[self.pairs.documents] = False
         return found
+
+    def vocabulary(self, rows: Int64, buckets: int = 0) -> Vocabulary:
+        """Return a vocabulary of words of the counts, given by place; the same object for equal ones."""
+        words = [self.counts.words[i] for i in rows.tolist()]
+        for known in self.vocabularies:
+            if known.buckets == buckets and known.words == words:
+                return known
+        self.vocabularies.append(Vocabulary(words, buckets))
+        return self.vocabularies[-1]
 
     def query_texts(self, query_fields: Sequence[str]) -> list[str]:
         """Return the queries' texts; of documents that are queries, the given fields."""
@@ -134,15 +149,19 @@ def count_collection(collection: Collection, *, processes: int, train: str = "tr
         TrainingError: no document has a text field.
     """
     sources = text_fields(collection)
-    of_queries = collection.documents if collection.queries is None else collection.queries
-    ids = [item.id for item in of_queries]
+    ids = list(collection.document_ids)
+    if collection.queries is not None:
+        ids = [query.id for query in collection.queries]
     counts = count_corpus(_columns(collection, sources), processes=processes)
     pairs, mates = judged_pairs(collection, ids, train), mate_rows(collection, ids)
     return Corpus(collection, sources, counts, ids, pairs, mates, processes)
 
 
 def _columns(collection: Collection, sources: Sequence[str]) -> list[list[str]]:
-    columns = [[field_text(d.fields, [name]) for d in collection.documents] for name in sources]
+    columns: list[list[str]] = [[] for _ in sources]
+    for document in collection.documents:
+        for column, name in zip(columns, sources, strict=True):
+            column.append(field_text(document.fields, [name]))
     if collection.queries is not None:
         columns.append([query.text for query in collection.queries])
     return columns
@@ -172,7 +191,7 @@ def mate_rows(collection: Collection, query_ids: Sequence[str]) -> Int64:
     """Return the row of each query's mate, int64 (queries,); -1 if it has none."""
     if not collection.has_mates:
         return np.full(len(query_ids), -1, np.int64)
-    rows = {document.id: row for row, document in enumerate(collection.documents)}
+    rows = {id: row for row, id in enumerate(collection.document_ids)}
     return np.array([rows[query] for query in query_ids], np.int64)
 
 
@@ -182,7 +201,7 @@ def judged_pairs(collection: Collection, query_ids: Sequence[str], split: str) -
     if split not in collection.splits:
         return Pairs(np.zeros(0, np.int64), {}, source)
     place = {query: row for row, query in enumerate(query_ids)}
-    rows = {document.id: row for row, document in enumerate(collection.documents)}
+    rows = {id: row for row, id in enumerate(collection.document_ids)}
     mates = collection.has_mates
     found: dict[int, Int64] = {}
     for query, grades in collection.qrels(split).items():

@@ -8,7 +8,7 @@ from fullrank.encoding import Rows
 from fullrank.errors import TrainingError
 from trainer.features.clicks import FIELD as CLICKED
 from trainer.features.clicks import Clicks
-from trainer.features.corpus import Corpus, sum_counts
+from trainer.features.corpus import Corpus
 from trainer.recipes.settings import ModelSettings
 
 
@@ -46,14 +46,12 @@ def cut_fields(
         TrainingError: the documents have a field of their own named like clicked text.
     """
     place = {name: i for i, name in enumerate(corpus.sources)}
-    names = [(name, [name]) for name in corpus.sources]
-    if settings.fields == "joined":
-        names = [("all", list(corpus.sources))]
+    joined = settings.fields == "joined"
+    names = [("all", list(corpus.sources))] if joined else [(s, [s]) for s in corpus.sources]
     weights = [1.0] * len(names)
-    counts = [
-        sum_counts([corpus.counts.columns[place[source]] for source in sources])
-        for _, sources in names
-    ]
+    counts = [corpus.counts.columns[place[name]] for name in corpus.sources]
+    if joined:
+        counts = [corpus.documents]
     phrase_field = "title" if settings.phrases and "title" in place else ""
     are_queries = corpus.collection.documents_are_queries
     clicks = None

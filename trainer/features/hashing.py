@@ -51,7 +51,7 @@ def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:
         counts = count_corpus(
             corpus.columns(), processes=corpus.processes, counter=Bigrams(known).count
         )
-        corpus.cache["bigrams", min_texts] = replace(corpus, counts=counts, cache={})
+        corpus.cache["bigrams", min_texts] = replace(corpus, counts=counts, cache={}, totals={})
     found: Corpus = corpus.cache["bigrams", min_texts]
     return found
 

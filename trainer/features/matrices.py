@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -126,7 +126,8 @@ def build_features(
     asked = (words, queries) if corrected is None else (corrected.words, corrected.lexical)
     return Features(
         settings,
-        model,
+        # A copy lacks what was built to find forms of words, which training does not need.
+        replace(model, sparse=replace(sparse)),
         query_composition,
         document_composition,
         xq,
@@ -182,12 +183,23 @@ def _field_matrices(
     phrase_idf: Float32,
 ) -> list[Rows]:
     """Make z: one matrix a field, then one of phrases if the model has any."""
-    z = [_widen(sparse.field(words, rows, f), sparse.width, 0) for f, rows in enumerate(counts)]
+    z = [
+        _widen(_sharing(sparse.field(words, rows, f), rows), sparse.width, 0)
+        for f, rows in enumerate(counts)
+    ]
     if len(sparse.phrases):
         values = document_phrases.values * phrase_idf[document_phrases.indices]
         weighted = document_phrases.with_values(values)
         z.append(_widen(weighted, sparse.width, len(sparse.words)))
     return z
+
+
+def _sharing(weights: Rows, counts: Rows) -> Rows:
+    """Let weights have the places of their counts, if they are equal: those of a large corpus are large."""
+    for mine, other in ((weights.indptr, counts.indptr), (weights.indices, counts.indices)):
+        if not np.array_equal(mine, other):
+            return weights
+    return Rows(counts.indptr, counts.indices, weights.values, weights.width)
 
 
 def _widen(rows: Rows, width: int, shift: int) -> Rows:

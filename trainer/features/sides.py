@@ -62,23 +62,22 @@ def dense_sides(
     if settings.vocabularies == "two" and not are_queries:
         of_queries = _Frequencies(both.words - df, len(corpus.pairs.queries))
         of_documents = _Frequencies(df, len(documents))
-    words = corpus.counts.words
-    query = _dense_side(words, of_queries, of_queries.words, known_trigrams, settings)
+    query = _dense_side(corpus, of_queries, of_queries.words, known_trigrams, settings)
     # A tied table has a row for the words of both sides; two tables have their own words each.
     if settings.tied:
         return query, query
-    return query, _dense_side(words, of_documents, df, known_trigrams, settings)
+    return query, _dense_side(corpus, of_documents, df, known_trigrams, settings)
 
 
 def _dense_side(
-    words: Sequence[str],
+    corpus: Corpus,
     frequencies: _Frequencies,
     df: Int64,
     known_trigrams: Vocabulary,
     settings: ModelSettings,
 ) -> DenseSide:
     """Make one side; ``df`` decides which words it keeps."""
-    single = single_words(words)
+    single = single_words(corpus.counts.words)
     rows = kept_words(np.where(single, df, 0), settings)
     if settings.latent == "none":
         rows = rows[:0]
@@ -88,7 +87,7 @@ def _dense_side(
     if settings.latent == "learned":
         rows = np.union1d(rows, np.flatnonzero(~single))
     return DenseSide(
-        Vocabulary([words[i] for i in rows.tolist()]),
+        corpus.vocabulary(rows),
         frequencies.idf()[np.append(rows, -1)],
         np.zeros((len(rows), 0), np.float32),
         known_trigrams,
@@ -109,7 +108,7 @@ def sparse_side(
     words = corpus.counts.words
     df = document_frequency(documents if fields.clicks is None else sum_counts(fields.counts))
     rows = kept_words(np.where(single_words(words), df, 0), settings)
-    vocabulary = Vocabulary([words[i] for i in rows.tolist()], settings.buckets)
+    vocabulary = corpus.vocabulary(rows, settings.buckets)
     df = np.append(df[rows], np.ones(settings.buckets, np.int64))
     idf = bm25_idf if settings.match == "bm25" else tfidf_idf
     titles = [field_text(d.fields, [fields.phrase_field]) for d in corpus.collection.documents]

@@ -13,6 +13,7 @@ from trainer.collection import Collection
 from trainer.features.corpus import Corpus, count_collection
 from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings
+from trainer.training.memory import return_free_memory
 
 T = TypeVar("T")
 
@@ -33,6 +34,7 @@ class TrainingContext:
         self.seed, self.threads = seed, threads
         began = time.monotonic()
         self.corpus: Corpus = count_collection(collection, processes=threads)
+        return_free_memory()
         words = len(self.corpus.counts.words)
         reporter.log("counted", words=words, seconds=time.monotonic() - began)
         self._cache: dict[Hashable, Any] = {}
@@ -81,6 +83,7 @@ class TrainingContext:
     def _build(self, settings: ModelSettings) -> Features:
         began = time.monotonic()
         features = build_features(self.corpus, settings, self.reporter)
+        return_free_memory()
         self.reporter.log("featurised", seconds=time.monotonic() - began)
         return features
 

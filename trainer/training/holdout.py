@@ -62,7 +62,7 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
         corpus: the collection, counted.
         limit: most queries of each validation, evenly spread; 0 for all.
     """
-    held = np.array([is_held_out(d.id) for d in corpus.collection.documents], np.bool_)
+    held = np.array([is_held_out(id) for id in corpus.collection.document_ids], np.bool_)
     cold = _judgements(corpus, corpus.pairs.relevant, held)
     kept = {q: rows[~held[rows]] for q, rows in corpus.pairs.relevant.items()}
     kept = {q: rows for q, rows in kept.items() if len(rows)}

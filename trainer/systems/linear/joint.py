@@ -76,7 +76,7 @@ def read_task(context: TrainingContext, folder: str | Path, features: Features) 
     """
     collection, corpus = second_collection(context, folder), context.corpus
     if collection.queries is None:
-        ids = [document.id for document in collection.documents]
+        ids = list(collection.document_ids)
         words, counts = corpus.counts.words, corpus.documents
     else:
         ids = [query.id for query in collection.queries]

@@ -163,25 +163,23 @@ def _step(
 ) -> float:
     p, gamma = state.parameters, features.settings.cosine
     pairs, n_documents = features.pairs.relevant, features.documents
-    known = [pairs[q] for q in queries.tolist()]
-    positives = [
-        k if len(k) <= _MAX_POSITIVES else np.sort(rng.choice(k, _MAX_POSITIVES, replace=False))
-        for k in known
-    ]
-    candidates = np.unique(np.concatenate(positives))
+    starts, known = ragged([pairs[q] for q in queries.tolist()])
+    positive_starts, positives = starts, known
+    if np.diff(starts).max() > _MAX_POSITIVES:
+        positive_starts, positives = ragged(_sampled(starts, known, rng))
+    is_candidate = np.zeros(n_documents, np.bool_)
+    is_candidate[positives] = True
     pool = features.pairs.documents if train.sampled_from == "judged" else np.arange(n_documents)
-    missing = min(train.candidates, len(pool)) - len(candidates)
+    missing = min(train.candidates, len(pool)) - np.count_nonzero(is_candidate)
     if missing > 0:
-        candidates = np.union1d(candidates, rng.choice(pool, missing, replace=False))
+        is_candidate[rng.choice(pool, missing, replace=False)] = True
+    candidates = np.flatnonzero(is_candidate)
     cold = None
     if train.cold_dropout:
         cold = rng.random(len(candidates), np.float32) < train.cold_dropout
     place = np.full(n_documents, -1, np.int64)
     place[candidates] = np.arange(len(candidates))
-    masked = [
-        np.append(place[k], place[mate]) if mate >= 0 else place[k]
-        for k, mate in zip(known, features.mates[queries].tolist(), strict=True)
-    ]
+    masked_starts, masked = _with_mates(starts, place[known], place, features.mates[queries])
 
     s = dropout(take(features.s, queries), train.word_dropout, rng)
     S = np.zeros((len(queries), len(candidates)), np.float32)
@@ -207,10 +205,10 @@ def _step(
         S += bias
 
     if train.negatives:
-        _sample_negatives(S, train.negatives, masked, rng)
+        _sample_negatives(S, train.negatives, masked_starts, masked, rng)
 
     losses = np.empty(len(queries), np.float32)
-    kernels.softmax_gradient(S, *ragged([place[x] for x in positives]), *ragged(masked), losses)
+    kernels.softmax_gradient(S, positive_starts, place[positives], masked_starts, masked, losses)
     G = S  # the kernel has turned scores into ∂L/∂f
     G /= len(queries)
 
@@ -237,13 +235,32 @@ def _step(
     return float(losses.mean())
 
 
+def _sampled(starts: Int64, known: Int64, rng: np.random.Generator) -> list[Int64]:
+    """Draw the documents that a query learns from in this step, ascending, if it has too many."""
+    rows = np.split(known, starts[1:-1])
+    return [
+        row
+        if len(row) <= _MAX_POSITIVES
+        else np.sort(rng.choice(row, _MAX_POSITIVES, replace=False))
+        for row in rows
+    ]
+
+
+def _with_mates(starts: Int64, masked: Int64, place: Int64, mates: Int64) -> tuple[Int64, Int64]:
+    """Append the place of its mate to the masked candidates of each query, -1 if it is none."""
+    if (mates < 0).all():
+        return starts, masked
+    places = np.where(mates >= 0, place[mates], -1)
+    return starts + np.arange(len(starts)), np.insert(masked, starts[1:], places)
+
+
 def _sample_negatives(
-    S: Float32, count: int, masked: list[Int64], rng: np.random.Generator
+    S: Float32, count: int, masked_starts: Int64, masked: Int64, rng: np.random.Generator
 ) -> None:
     """Keep ``count`` random negatives of each query and its known positives; set other scores to −∞."""
     lot = rng.random(S.shape, np.float32)
-    for row, known in zip(lot, masked, strict=True):
-        row[known[known >= 0]] = np.inf
+    queries = np.repeat(np.arange(len(S)), np.diff(masked_starts))
+    lot[queries[masked >= 0], masked[masked >= 0]] = np.inf
     if count < S.shape[1]:
         last = np.partition(lot, count - 1, axis=1)[:, count - 1 : count]
         S[(lot > last) & np.isfinite(lot)] = -np.inf
