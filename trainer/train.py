@@ -19,6 +19,7 @@ from trainer.collection import Collection, read_collection
 from trainer.collection.schema import field_uses
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
+from trainer.plan import describe, make_plan
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.registry import fit, validate
 from trainer.training.context import TrainingContext
@@ -84,6 +85,8 @@ def train(
     rerank: bool = False,
     exported_from: Path | None = None,
     fields: Sequence[str] | None = None,
+    seconds: float | None = None,
+    memory: int | None = None,
     reporter: Reporter | None = None,
 ) -> TrainResult:
     """Train a recipe on a collection and write the bundle out/name/version.
@@ -103,12 +106,15 @@ def train(
         exported_from: the bundle that the corpus was exported from, if it was.
         fields: the text fields to read, in this order; by default the collection's schema.json and the
             rule of ``trainer.collection.schema`` decide.
+        seconds: time limit from the call to the written bundle; by default the recipe's own holds for its fits.
+        memory: the most memory, bytes, by the estimate of ``trainer.plan``; by default any.
         reporter: receives progress; by default it prints to stderr.
 
     Raises:
         CollectionError: the collection cannot be read.
         RecipeError: the recipe is unknown or its settings do not go together.
-        TrainingError: there is nothing to learn from, or training diverges. Interrupted: Ctrl-C.
+        TrainingError: there is nothing to learn from, training diverges, or it does not fit into ``memory``.
+            Interrupted: Ctrl-C.
         BundleError: the bundle cannot be written.
 
     Example:
@@ -135,6 +141,7 @@ def train(
 
             require_queries(source)
         trainer = Trainer(source, reporter, Path(out), name, seed, threads, resume)
+        chosen = trainer.plan(chosen, began, seconds, memory)
         best = trainer.search(chosen)
         table = trainer.compare(best)
         second = trainer.second_stage(best) if rerank else None
@@ -180,6 +187,7 @@ class Trainer:
         self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
         self.seed, self.threads, self.resume = seed, threads, resume
         self.context = TrainingContext(collection, reporter, seed, threads)
+        self.ends: float | None = None
         self._valid: dict[int, Validation | None] = {}
 
     @property
@@ -190,6 +198,17 @@ class Trainer:
     @property
     def _checkpoints(self) -> Path:
         return self.out / ".training" / self.name
+
+    def plan(
+        self, recipe: Recipe, began: float, seconds: float | None, memory: int | None
+    ) -> Recipe:
+        """Fit a recipe into the limits of ``train``, and report what it takes. Raises TrainingError."""
+        left = None if seconds is None else seconds - (time.monotonic() - began)
+        found = make_plan(self.corpus, recipe, self.threads, left, memory)
+        if found.limit:
+            self.ends = time.monotonic() + found.limit
+        self.reporter.log("plan", **dict(describe(found)))
+        return found.recipe
 
     def valid(self, recipe: Recipe) -> Validation | None:
         """Return the validation queries that a recipe uses; None without a validation split."""
@@ -241,6 +260,7 @@ class Trainer:
             self._checkpoints / f"{trial}.npz",
             self.resume,
             label,
+            ends=self.ends,
         )
         fitted = fit(self.context, recipe, run)
         if fitted.comparison:

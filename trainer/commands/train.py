@@ -42,7 +42,15 @@ def train(
         typer.Option(
             "--time",
             metavar="TIME",
-            help="Time limit of the training: 30s, 2m, 10m; the default takes 150s.",
+            help="Time limit of the command: 30s, 2m, 10m; by default the fits take 150s.",
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            help="Memory limit: 500M, 4G. Trains smaller batches, or refuses, if it does not suffice.",
         ),
     ] = None,
     init: Annotated[
@@ -80,6 +88,7 @@ def train(
     """Train a model on a collection and write it as a bundle."""
     _let_threads_sleep()
     with needs("trainer"):
+        from trainer.plan import parse_size
         from trainer.train import train as train_model
     if rerank:
         with needs("rerank"):
@@ -92,7 +101,6 @@ def train(
         recipe=recipe,
         overrides=[
             *(set_ or []),
-            *([] if time is None else time_limits(time)),
             *([] if init is None else [f"train.vectors={init}"]),
         ],
         seed=seed,
@@ -102,6 +110,8 @@ def train(
         exported_from=None if exported_from is None else resolve(exported_from),
         strict=strict,
         fields=None if fields is None else split_names(fields),
+        seconds=None if time is None else seconds_of(time),
+        memory=None if memory is None else parse_size(memory),
         reporter=Reporter(),
     )
     if json:
@@ -127,21 +137,20 @@ def split_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def time_limits(text: str) -> list[str]:
-    """Return the overrides of a time limit such as 30s, 2m or 1h: of a search, and of a fit without one.
+def seconds_of(text: str) -> int:
+    """Return the seconds of a time such as 30s, 2m or 1h.
 
     Raises:
         RecipeError: the text is no time above zero.
 
     Example:
-        >>> time_limits("2m")
-        ['auto.seconds=120', 'train.seconds=120']
+        >>> seconds_of("2m")
+        120
     """
     found = re.fullmatch(r"([0-9]{1,6})([smh]?)", text.strip())
     if found is None or not int(found[1]):
         raise RecipeError(f"--time {text!r} is no time; write 30s, 2m or 1h")
-    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600, "": 1}[found[2]]
-    return [f"auto.seconds={seconds}", f"train.seconds={seconds}"]
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "": 1}[found[2]]
 
 
 def print_comparison(result: TrainResult) -> None:

@@ -67,12 +67,13 @@ class StoredArrays(Mapping[str, npt.NDArray[Any]]):
             if is_fortran or not out.flags.c_contiguous:
                 out[...] = self[name]
                 return
-            rest = memoryview(out.reshape(-1)).cast("B") if out.size else memoryview(b"")
+            rest = out.reshape(-1).view(np.uint8)
             while len(rest):
-                count = entry.readinto(rest[:_CHUNK_BYTES])
-                if not count:
+                piece = np.frombuffer(entry.read(min(len(rest), _CHUNK_BYTES)), np.uint8)
+                if not len(piece):
                     raise EOFError(f"{self._path}: {name} is cut short")
-                rest = rest[count:]
+                rest[: len(piece)] = piece
+                rest = rest[len(piece) :]
 
 
 @dataclass(frozen=True, eq=False)

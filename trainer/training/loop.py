@@ -111,6 +111,7 @@ class TrainingRun:
         start: where an earlier fit ended, to go on from there; None to start anew.
         rates: learning rates to choose from on validation, if the learner's state fits every rate; fewer than two:
             the recipe's own.
+        ends: when all fits together are to end, by the monotonic clock; None: no limit.
         keeps_state: the fitted model has the state at the end, so that a later fit can go on from there.
     """
 
@@ -125,6 +126,7 @@ class TrainingRun:
     start: Learned | None = None
     rates: tuple[float, ...] = ()
     keeps_state: bool = False
+    ends: float | None = None
 
     def learn(self, learner: Learner) -> dict[str, Any]:
         """Train to the end; the learner then has the parameters of the best epoch.
@@ -149,6 +151,12 @@ class TrainingRun:
         with _interruptible() as interrupted:
             _epochs(self, learner, progress, identity, interrupted)
         return {"best_epoch": progress.best_epoch, "history": progress.history}
+
+    def left(self) -> dict[str, float]:
+        """Return the figure of the time that all fits have left, seconds; empty without a limit."""
+        if self.ends is None:
+            return {}
+        return {"left_s": round(max(0.0, self.ends - time.monotonic()), 1)}
 
 
 def identity_of(recipe: Recipe, seed: int, fingerprint: str) -> str:
@@ -246,7 +254,7 @@ def _epochs(
                 "seconds": time.monotonic() - epoch_began,
             }
             progress.history.append(line)
-            run.reporter.log(f"{run.label}epoch", **line)
+            run.reporter.log(f"{run.label}epoch", **line, **run.left())
             left = _seconds_left(train, began)
             # Plan the rate by the clock only if time runs out before the epochs do.
             if left < line["seconds"] * (train.epochs - progress.epoch):

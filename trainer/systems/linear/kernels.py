@@ -216,6 +216,28 @@ def softmax_gradient(
 
 
 @njit(nogil=True, cache=True)
+def known_negatives(
+    owner: Int64, negatives: Int64, starts: Int64, known: Int64, mates: Int64
+) -> Int64:
+    """Return the places t, ascending, whose negative is judged or the mate.
+
+    Args:
+        owner: (T,), the list of each place: known[starts[owner]:starts[owner + 1]], ascending.
+        negatives, mates: (T,).
+        starts, known: the judged documents.
+    """
+    found = np.empty(len(owner), np.int64)
+    count = 0
+    for t in range(len(owner)):
+        row, first, last = negatives[t], starts[owner[t]], starts[owner[t] + 1]
+        place = first + np.searchsorted(known[first:last], row)
+        if row == mates[t] or (place < last and known[place] == row):
+            found[count] = t
+            count += 1
+    return found[:count].copy()
+
+
+@njit(nogil=True, cache=True)
 def dot_sparse(ai: Int32, av: Float32, bi: Int32, bv: Float32, D: Float32) -> float:
     """Return Σ_w a_w D_w b_w of two sparse rows with ascending indices."""
     total = 0.0

@@ -25,6 +25,7 @@ from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters
+from trainer.systems.ragged import ragged
 from trainer.training.learned import Arrays
 
 _STEP = 5_000  # triples between two progress updates
@@ -127,15 +128,15 @@ def sample(
         raise TrainingError(
             "every document is relevant to every query, so there is no negative to learn from"
         )
-    queries = np.repeat(np.array(usable), [len(pairs.relevant[q]) for q in usable])
-    documents = np.concatenate([pairs.relevant[q] for q in usable])
-    drawn = rng.permutation(len(queries))
+    starts, documents = ragged([pairs.relevant[q] for q in usable])
+    drawn = rng.permutation(len(documents))
     if count > len(drawn):
-        drawn = np.concatenate([drawn, rng.integers(0, len(queries), count - len(drawn))])
+        drawn = np.concatenate([drawn, rng.integers(0, len(documents), count - len(drawn))])
     drawn = drawn[:count]
-    q, positive = queries[drawn], documents[drawn]
     negative = rng.integers(0, pool.documents, count)
-    for t in range(count):
+    owner = np.repeat(np.arange(len(usable)), np.diff(starts))[drawn]
+    q, positive = np.array(usable)[owner], documents[drawn]
+    for t in kernels.known_negatives(owner, negative, starts, documents, mates[q]).tolist():
         known = pairs.relevant[int(q[t])]
         while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
             negative[t] = rng.integers(0, pool.documents)

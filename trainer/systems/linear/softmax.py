@@ -247,7 +247,7 @@ def _sampled(starts: Int64, known: Int64, rng: np.random.Generator) -> list[Int6
 
 
 def _with_mates(starts: Int64, masked: Int64, place: Int64, mates: Int64) -> tuple[Int64, Int64]:
-    """Append the place of its mate to the masked candidates of each query, -1 if it is none."""
+    """Append the place of its mate to the masked candidates of each query; -1 if it is no candidate."""
     if (mates < 0).all():
         return starts, masked
     places = np.where(mates >= 0, place[mates], -1)
