@@ -145,6 +145,7 @@ def train(
         best = trainer.search(chosen)
         table = trainer.compare(best)
         second = trainer.second_stage(best) if rerank else None
+        best = trainer.ready_to_write(best)
         path = trainer.write(best, table, began, log_position, second)
         trainer.remove_checkpoints()
         reporter.log("written", version=path.name, seconds=time.monotonic() - began)
@@ -310,6 +311,11 @@ class Trainer:
         )
         self.reporter.log("second stage", decision=found.reason)
         return found
+
+    def ready_to_write(self, best: Candidate) -> Candidate:
+        """Drop what a bundle does not need, so that there is memory to write it."""
+        self.context.clear_cache()
+        return replace(best, fitted=best.fitted.without_encoder())
 
     def write(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fullrank.encoding import Encoded, Int64
@@ -38,6 +38,16 @@ class FittedModel:
     settled: Recipe | None = None
     comparison: tuple[ResultRow, ...] = ()
     learned: Learned | None = None
+
+    def without_encoder(self) -> FittedModel:
+        """Return the model without ``encode``, which holds the matrices of all queries."""
+        return replace(self, encode=_dropped)
+
+
+def _dropped(_: Int64) -> Encoded:
+    raise RuntimeError(
+        "the encoder of the collection's queries was dropped before the bundle is written"
+    )
 
 
 def text_encoder(corpus: Corpus, model: Model) -> Callable[[Int64], Encoded]:

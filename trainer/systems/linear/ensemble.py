@@ -19,11 +19,19 @@ from trainer.training.loop import TrainingRun
 
 
 def average(members: Sequence[Parameters]) -> Parameters:
-    """Return the mean model. Members must have no layers: towers cannot be averaged."""
+    """Return the mean model. Members must have no layers: towers cannot be averaged.
+
+    Several members lose their tables on the way, because they are large.
+    """
     if len(members) == 1:
         return members[0]
+    tied = members[0].tied
     U = _concatenate([p.U for p in members])
-    V = U if members[0].tied else _concatenate([p.V for p in members])
+    for p in members:
+        p.U = p.U[:0].copy()
+    V = U if tied else _concatenate([p.V for p in members])
+    for p in members:
+        p.V = p.V[:0].copy()
     D, bias = (_mean([getattr(p, name) for p in members]) for name in ("D", "bias"))
     return Parameters(U, V, D, bias)
 

@@ -32,9 +32,9 @@ def start_at_best_rate(
         recipe = replace(run.recipe, train=replace(train, rate=rate, epochs=1))
         path = run.path.with_stem(f"{run.path.stem}-rate-{rate:g}")
         trial = replace(run, recipe=recipe, path=path, label=f"{run.label}rate {rate:g} ")
-        learner = learner_of(trial)
         try:
-            found: float = trial.learn(learner)["history"][-1]["valid_map"]
+            # No name is bound to the learner: the next one must not start before its tables are dropped.
+            found: float = trial.learn(learner_of(trial))["history"][-1]["valid_map"]
         except Diverged as error:
             run.reporter.log("warning", reason=f"rate {rate:g}: {error}")
             continue

@@ -123,6 +123,7 @@ def _learn(
         if recipe.model.hashing == "rare":
             facts[-1]["mixing"] = mix(learner, run.valid)
         found.append(learner.values)
+        del learner  # it has the tables too
     learned = None
     if run.keeps_state and len(facts) == 1:
         epochs = len(facts[0]["history"])

@@ -73,7 +73,7 @@ def test_averaging_parameters_averages_scores(context: TrainingContext, tied: bo
     members = [start(features, recipe.train, np.random.default_rng(seed)) for seed in range(3)]
     for i, p in enumerate(members):
         p.D += i
-    mean = average(members)
+    mean = average([p.copy() for p in members])
     assert mean.tied == tied
     assert average(members[:1]) is members[0]
 
