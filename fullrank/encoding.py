@@ -74,7 +74,7 @@ class Rows:
         total = parts[0]
         for part in parts[1:]:
             if len(part.indices):
-                total = Rows(*kernels.add(*total._arrays, *part._arrays), total.width)
+                total = Rows(*kernels.add(*total.arrays, *part.arrays), total.width)
         return total
 
     @staticmethod
@@ -84,7 +84,7 @@ class Rows:
         for part in parts[1:]:
             width = found.width + part.width
             if len(part.indices):
-                arrays = kernels.put_beside(*found._arrays, *part._arrays, found.width)
+                arrays = kernels.put_beside(*found.arrays, *part.arrays, found.width)
                 found = Rows(*arrays, width)
             else:
                 found = replace(found, width=width)
@@ -141,11 +141,11 @@ class Rows:
         """Copy columns first..last, renumbered from zero."""
         if (first, last) == (0, self.width):
             return self
-        return Rows(*kernels.cut_columns(*self._arrays, first, last), last - first)
+        return Rows(*kernels.cut_columns(*self.arrays, first, last), last - first)
 
     def remap_columns(self, target: Int32, width: int) -> Rows:
         """Move column j to target[j]; -1 drops it, columns with one target are added up."""
-        return Rows(*kernels.remap_columns(*self._arrays, target), width)
+        return Rows(*kernels.remap_columns(*self.arrays, target), width)
 
     def top_entries(self, keep: int) -> Rows:
         """Keep the `keep` entries of each row with the largest absolute value, ties by index; 0 keeps all."""
@@ -175,14 +175,15 @@ class Rows:
 
     def matmul(self, table: Float32) -> Float32:
         """Multiply by a table, float32 (F, N) → (B, N); the products of a row are added in entry order."""
-        return kernels.matmul(*self._arrays, table)
+        return kernels.matmul(*self.arrays, table)
 
     def multiply(self, other: Rows) -> Rows:
         """Multiply by sparse rows, (F, G) → (B, G); the products of a row are added in entry order."""
-        return Rows(*kernels.multiply(*self._arrays, *other._arrays), other.width)
+        return Rows(*kernels.multiply(*self.arrays, *other.arrays), other.width)
 
     @property
-    def _arrays(self) -> kernels.Arrays:
+    def arrays(self) -> kernels.Arrays:
+        """(indptr, indices, values), as kernels take them."""
         return self.indptr, self.indices, self.values
 
 

@@ -6,6 +6,7 @@ scoring.py    float64 scores of given documents
 scan.py       approximate scores of all documents from an index
 select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
+encode.py     from counts of a query to u and s
 fast.py       the candidates of the fast mode
 outline.py    upper bounds of scores from outlines
 sorting.py    a stable order

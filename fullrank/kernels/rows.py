@@ -7,9 +7,10 @@ A matrix is three arrays, as in fullrank.encoding.Rows: indptr int64 (B + 1,), i
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
 from fullrank.kernels.arrays import Float32, Int32, Int64
-from fullrank.kernels.compiler import INT64, array, kernel, output, several
+from fullrank.kernels.compiler import FLOAT32, INT64, array, kernel, output, several
 from fullrank.kernels.sorting import stable_order
 
 Arrays = tuple[Int64, Int32, Float32]
@@ -19,7 +20,7 @@ _NEW_ROWS = several(output("int64"), output("int32"), output("float32"))
 
 
 @kernel(INT64, output("int32"), output("float32"), INT64, INT64)
-def _sort_row(indices: Int32, values: Float32, start: int, stop: int) -> int:
+def sort_row(indices: Int32, values: Float32, start: int, stop: int) -> int:
     """Sort entries start..stop by index in place, add up equal ones in the order they had, return the new stop."""
     is_sorted = True
     for p in range(start + 1, stop):
@@ -52,7 +53,7 @@ def sort_rows(indptr: Int64, indices: Int32, values: Float32) -> Arrays:
             columns[stop] = indices[p]
             weights[stop] = values[p]
             stop += 1
-        stop = _sort_row(columns, weights, start, stop)
+        stop = sort_row(columns, weights, start, stop)
         ends[row + 1] = stop
     return ends, columns[:stop], weights[:stop]
 
@@ -80,7 +81,7 @@ def remap_columns(indptr: Int64, indices: Int32, values: Float32, target: Int32)
                 columns[stop] = column
                 weights[stop] = values[p]
                 stop += 1
-        stop = _sort_row(columns, weights, start, stop)
+        stop = sort_row(columns, weights, start, stop)
         ends[row + 1] = stop
     return ends, columns[:stop], weights[:stop]
 
@@ -130,6 +131,38 @@ def put_beside(
             weights[stop] = other_values[p]
             stop += 1
     return ends, columns, weights
+
+
+@kernel(
+    types.void,
+    *_ROWS, FLOAT32, INT64, output("int64"), output("int32"), output("float32"),
+)  # fmt: skip
+def put_part(
+    indptr: Int64,
+    indices: Int32,
+    values: Float32,
+    factor: np.float32,
+    first: int,
+    places: Int64,
+    out_indices: Int32,
+    out_values: Float32,
+) -> None:
+    """Put rows, times a factor, into wider ones.
+
+    Args:
+        indptr, indices, values: The rows.
+        factor: Multiplies their values.
+        first: The column that their first column becomes.
+        places: int64 (B,), where the next entry of each row goes; moved behind the entries of this part.
+        out_indices, out_values: The entries of the wider rows.
+    """
+    for row in range(len(places)):
+        place = places[row]
+        for p in range(indptr[row], indptr[row + 1]):
+            out_indices[place] = indices[p] + first
+            out_values[place] = values[p] * factor
+            place += 1
+        places[row] = place
 
 
 @kernel(_NEW_ROWS, *_ROWS, *_ROWS)
@@ -192,7 +225,7 @@ def multiply(
                 columns[stop] = factor_indices[q]
                 weights[stop] = values[p] * factor_values[q]
                 stop += 1
-        stop = _sort_row(columns, weights, start, stop)
+        stop = sort_row(columns, weights, start, stop)
         ends[row + 1] = stop
     return ends, columns[:stop], weights[:stop]
 

@@ -32,6 +32,7 @@ from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Parts, field_text
 from fullrank.scoring import TermShare, WordScore
 from fullrank.text.features import Vocabulary, count_corpus
+from fullrank.text.reading import Reading
 from fullrank.text.stemming import LANGUAGES, stemmer
 
 KIND = "language"
@@ -130,13 +131,13 @@ class LanguageModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: s counts the known words; u = Σ_q n(q) φ^q_q, so that u·v = Σ_q n(q) P_x(q|D) for topics."""
-        counts = count_corpus([texts])
+        counts = Reading.of(texts).counts
         return self.encode_query_counts(counts.words, counts.columns[0])
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
         """Encode queries from their counts."""
         found = counts.remap_columns(self.rows(words), len(self.words))
-        return Encoded.from_rows(found, found.matmul(self.query))
+        return Encoded.from_rows(found, found.matmul(self.query) if self.n_dense else None)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: v is θ; t is P_ml of the known words, over the length of the whole text."""

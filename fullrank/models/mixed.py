@@ -19,8 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int64, Rows
+from fullrank.kernels.rows import put_part
 from fullrank.models.contract import Model, Parts
 from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
+from fullrank.text.reading import Reading
 
 KIND = "mixed"
 
@@ -58,7 +60,8 @@ class MixedModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weighted u and s."""
-        return self.queries([model.encode_queries(texts) for model in self.models])
+        reading = Reading.of(texts)
+        return self.queries([model.encode_queries(reading) for model in self.models])
 
     def queries(self, encoded: Sequence[Encoded]) -> Encoded:
         """Join the encoded queries of the models, weighted."""
@@ -213,12 +216,20 @@ class MixedScorer:
 
 def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
     """Join encoded texts of several models, each times its weight; the bias is that of the first."""
-    dense = [np.float32(w) * part.dense for part, w in zip(parts, weights, strict=True)]
-    sparse = [
-        part.sparse.with_values(part.sparse.values * np.float32(w))
-        for part, w in zip(parts, weights, strict=True)
-    ]
-    return Encoded(np.concatenate(dense, axis=1), Rows.hstack(*sparse), parts[0].bias)
+    indptr = parts[0].sparse.indptr.copy()
+    for part in parts[1:]:
+        indptr += part.sparse.indptr
+    dense = np.empty((len(indptr) - 1, sum([part.dense.shape[1] for part in parts])), np.float32)
+    indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    places = indptr[:-1].copy()
+    first = n_sparse = 0
+    for part, weight in zip(parts, weights, strict=True):
+        sparse, factor = part.sparse, np.float32(weight)
+        put_part(*sparse.arrays, factor, n_sparse, places, indices, values)
+        last = first + part.dense.shape[1]
+        np.multiply(part.dense, factor, out=dense[:, first:last])
+        first, n_sparse = last, n_sparse + sparse.width
+    return Encoded(dense, Rows(indptr, indices, values, n_sparse), parts[0].bias)
 
 
 def _term(name: str, share: np.ndarray, features: Mapping[int, float]) -> TermShare:

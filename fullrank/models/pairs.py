@@ -26,7 +26,8 @@ from fullrank.encoding import Encoded, Float32, Int64, Rows
 from fullrank.models.contract import Parts, field_text
 from fullrank.models.linear import DenseSide
 from fullrank.scoring import TermShare
-from fullrank.text.features import Vocabulary, count_corpus
+from fullrank.text.features import Vocabulary
+from fullrank.text.reading import Reading
 
 KIND = "pairs"
 PRIME = 2_654_435_761  # P: its bits are mixed, so rows of W start anywhere in a table of any size
@@ -148,7 +149,7 @@ class PairModel:
         return Encoded.from_rows(self._features([field_text(d, sources) for d in documents]))
 
     def _features(self, texts: Sequence[str]) -> Rows:
-        counts = count_corpus([texts])
+        counts = Reading.of(texts).counts
         return self.texts.features(counts.words, counts.columns, [1.0])[0]
 
     def query_text(self, fields: Mapping[str, Any]) -> str:

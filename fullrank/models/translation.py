@@ -20,6 +20,7 @@ from fullrank.models.contract import Parts
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import TermShare
 from fullrank.text.features import Counts, Vocabulary, count_corpus
+from fullrank.text.reading import Reading
 
 KIND = "translation"
 _INNER = "translated."
@@ -71,9 +72,10 @@ class TranslationModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: u and s of their translation."""
-        counts = count_corpus([texts])
+        reading = Reading.of(texts)
+        counts = reading.counts
         translated = self.translate(counts.words, counts.columns[0])
-        sequences = self.model.sparse.sequences(texts)
+        sequences = self.model.sparse.sequences(reading)
         return self.model.encode_query_counts(translated.words, translated.columns[0], sequences)
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:

@@ -9,6 +9,7 @@ phrases.py    whole titles as features
 variants.py   known words that a query's word may stand for
 spelling.py   known words one edit away from an unknown word
 folding.py    keys under which forms of a word are equal
+reading.py    queries that are read once for several models
 compounds.py  words that are joined or parted
 forms.py      other forms of a word among known words
 """

@@ -6,7 +6,7 @@ features, bit for bit, that it was trained with.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
@@ -104,7 +104,7 @@ def count_corpus(
         counter: Counts the words, or phrases, of one text.
     """
     if len(columns) == 1 and len(columns[0]) == 1 and progress is None:
-        return _count_one(columns[0][0], counter)
+        return count_one(counter(columns[0][0]))
     chunks = [(c, chunk) for c, column in enumerate(columns) for chunk in _chunks(column)]
     characters = sum(len(text) for column in columns for text in column)
     if characters < _PARALLEL_CHARACTERS:
@@ -126,9 +126,8 @@ def count_corpus(
     return Counts(words, [_merge(parts, len(words)) for parts in merged])
 
 
-def _count_one(text: str, counter: TextCounter) -> Counts:
-    """Count a single text, a query: the result of count_corpus in less time."""
-    counted = counter(text)
+def count_one(counted: Mapping[str, int]) -> Counts:
+    """Return the counts of a single text, a query, as count_corpus does in more time."""
     words = sorted(counted)
     size = len(words)
     values = np.fromiter(map(counted.__getitem__, words), np.float32, size)
@@ -166,9 +165,14 @@ def tfidf(counts: Rows, idf: Float32) -> Rows:
 
     A tf below 1 (an expected count of a translation) is not damped.
     """
-    tf = counts.values
-    damped = (1 + np.log(np.maximum(tf, 1))) * np.minimum(tf, 1)
-    return unit(counts.with_values(damped * idf[counts.indices]))
+    return unit(counts.with_values(damped(counts.values) * idf[counts.indices]))
+
+
+def damped(tf: Float32) -> Float32:
+    """Return 1 + ln tf, and a tf below 1 as it is."""
+    if tf.max(initial=0) <= 1:  # most queries have each word once
+        return tf
+    return (1 + np.log(np.maximum(tf, 1))) * np.minimum(tf, 1)
 
 
 def bm25(counts: Rows, idf: Float32, *, k1: float, b: float, mean_length: float) -> Rows:

@@ -133,6 +133,17 @@ def spellings(word: str) -> tuple[str, ...]:
     return (plain,) if plain == out else (plain, out)
 
 
+@lru_cache(maxsize=_CACHED)
+def folded_letters(word: str) -> tuple[str, str]:
+    """Return the letters of a word folded, and the same with umlauts spelled out; they may be empty.
+
+    Folding maps letter by letter, so the letters of joined words are those of the words, joined.
+    """
+    if word.isascii():
+        return word, word
+    return word.translate(_FOLDED), word.translate(_SPELLED_OUT).translate(_FOLDED)
+
+
 def singular(key: str) -> str:
     """Return one key for the singular and the plural of an English noun, which need not be a word.
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 from fullrank.encoding import Float32
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import MAX_PARTS, parts_of, split_digits
 from fullrank.text.features import Vocabulary
-from fullrank.text.folding import fold, singular, spellings
+from fullrank.text.folding import fold, folded_letters, singular, spellings
 from fullrank.text.words import words
 
 # The strongest forms of a word; some short words have dozens.
@@ -33,6 +34,40 @@ _MAX_JOINED = 16
 _CACHED = 1 << 14
 
 _Rows = tuple[int, ...]
+
+
+class Joined(NamedTuple):
+    """Neighbouring words of a query.
+
+    Attributes:
+        parts: The words.
+        keys: The spellings of the word that they make together.
+        number: The first one in the singular.
+    """
+
+    parts: Sequence[str]
+    keys: tuple[str, ...]
+    number: str
+
+
+def joined(words: Sequence[str]) -> list[Joined]:
+    """Join 2 to MAX_PARTS neighbouring words of a short query; a long one has none."""
+    found: list[Joined] = []
+    if not 1 < len(words) <= _MAX_JOINED:
+        return found
+    letters = [folded_letters(word) for word in words]
+    # Most words have one spelling; a word may have no letter that folding keeps.
+    is_simple = all(plain and plain == out for plain, out in letters)
+    folded = [plain for plain, _ in letters]
+    for size in range(2, MAX_PARTS + 1):
+        for start in range(len(words) - size + 1):
+            parts = words[start : start + size]
+            if is_simple:
+                keys: tuple[str, ...] = ("".join(folded[start : start + size]),)
+            else:
+                keys = spellings("".join(parts))
+            found.append(Joined(parts, keys, singular(keys[0])))
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,25 +142,23 @@ class Forms:
 
     def count(self, text: str) -> dict[str, int]:
         """Count the neighbouring words of a short query that, joined, are a form of a word of the documents."""
-        found = words(text)
-        counts: dict[str, int] = {}
-        if not 1 < len(found) <= _MAX_JOINED:
-            return counts
-        for size in range(2, MAX_PARTS + 1):
-            for parts in zip(*(found[start:] for start in range(size)), strict=False):
-                if self._has_key("".join(parts)) and self.of(compound := " ".join(parts)):
-                    counts[compound] = counts.get(compound, 0) + 1
-        return counts
+        return self.count_joined(joined(words(text)))
 
-    def _has_key(self, word: str) -> bool:
-        """Tell whether a word may have a form; quick, because most joined words have none."""
-        index, folded = self.words.index, self._folded
-        keys = spellings(word)
-        for key in keys:
-            if key in index or key in folded:
-                return True
-        number = singular(keys[0])
-        return number in self._singulars or number in index or number in folded
+    def count_joined(self, several: Sequence[Joined]) -> dict[str, int]:
+        """Count those of the joined words of a query that are a form of a word of the documents."""
+        counts: dict[str, int] = {}
+        index, folded, singulars = self.words.index, self._folded, self._singulars
+        for parts, keys, number in several:
+            # Quick, because most joined words have no form.
+            for key in keys:
+                if key in index or key in folded:
+                    break
+            else:
+                if not (number in singulars or number in index or number in folded):
+                    continue
+            if self.of(compound := " ".join(parts)):
+                counts[compound] = counts.get(compound, 0) + 1
+        return counts
 
     def _strength_of(self, parts: Sequence[str]) -> float | None:
         """Add up the strengths of words; None if one is unknown."""

@@ -53,7 +53,9 @@ class Phrases:
 
     def count(self, text: str) -> dict[str, int]:
         """Count the known phrases of a text, overlapping ones too."""
-        sequence = words(text)
+        return self._count(words(text))
+
+    def _count(self, sequence: Sequence[str]) -> dict[str, int]:
         counts: dict[str, int] = {}
         lengths, index = self._lengths, self.index
         for start, word in enumerate(sequence):
@@ -74,6 +76,14 @@ class Phrases:
         rows = counted.columns[0]
         # Phrases ascend in both vocabularies, so the entries of a row stay ascending.
         return Rows(rows.indptr, place[rows.indices], rows.values, len(self))
+
+    def rows_of(self, sequence: Sequence[str]) -> Rows:
+        """Count the known phrases in the words of one text, (1, phrases): as `rows`, in less time."""
+        counts = self._count(sequence) if len(self) else {}
+        found = sorted([(self.index[phrase], count) for phrase, count in counts.items()])
+        indices = np.array([row for row, _ in found], np.int32)
+        values = np.array([count for _, count in found], np.float32)
+        return Rows(np.array([0, len(found)]), indices, values, len(self))
 
     def own(self, texts: Sequence[str]) -> Rows:
         """Return for each text the phrase that it is, with value 1."""

@@ -8,7 +8,7 @@ variants; of several sources the first that knows any variant of a word decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,8 @@ from fullrank.encoding import Rows
 
 # Longer queries are documents: they have enough words of their own, and more of them only add noise and time.
 MAX_WORDS = 64
+
+_NO_INDICES, _NO_VALUES = np.zeros(0, np.int32), np.zeros(0, np.float32)
 
 
 class Variants(Protocol):
@@ -58,12 +60,42 @@ def weigh_variants(
         sources: Of variants, the first one first.
         width: Number of known words.
     """
-    shares: list[tuple[Sequence[int], Sequence[float]]] = [((), ())] * len(words)
-    for column in weights.distinct() if sources else ():
-        found = variants_of(words[column], sources)
-        if found:
-            known, parts = zip(*found, strict=True)
-            shares[column] = (known, parts)
-    if not any(known for known, _ in shares):
+    shares = _shares(words, weights.distinct(), sources, width)
+    if not len(shares.indices):
         return Rows.empty(len(weights), width)
-    return weights.multiply(Rows.from_lists(shares, width))
+    return weights.multiply(shares)
+
+
+def variant_shares(
+    words: Sequence[str], counts: Rows, sources: Sequence[Variants], width: int
+) -> Rows:
+    """Return S_w of the words of short queries, (words, width); a word of long ones alone has an empty row.
+
+    Args:
+        words: The words of the columns of counts.
+        counts: Of queries, (B, words).
+        sources: Of variants, the first one first.
+        width: Number of known words.
+    """
+    if len(counts) == 1:
+        asked: Sequence[int] = range(len(words)) if len(counts.indices) <= MAX_WORDS else ()
+    else:
+        asked = short_queries(counts).distinct() if sources else ()
+    return _shares(words, asked, sources, width)
+
+
+def _shares(
+    words: Sequence[str], asked: Iterable[int], sources: Sequence[Variants], width: int
+) -> Rows:
+    """Return the shares of the variants of the words of some columns, (words, width)."""
+    shares: list[tuple[Sequence[int], Sequence[float]]] = []
+    if sources:
+        for column in asked:
+            found = variants_of(words[column], sources)
+            if found:
+                shares = shares or [((), ())] * len(words)
+                known, parts = zip(*found, strict=True)
+                shares[column] = (known, parts)
+    if shares:
+        return Rows.from_lists(shares, width)
+    return Rows(np.zeros(len(words) + 1, np.int64), _NO_INDICES, _NO_VALUES, width)

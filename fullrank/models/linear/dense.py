@@ -8,9 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Float32, Rows
+from fullrank.encoding import Float32, Int32, Int64, Rows
+from fullrank.kernels import encode as kernels
 from fullrank.models.linear.towers import Tower
-from fullrank.text.features import Vocabulary, tfidf, trigram_rows, unit
+from fullrank.text.features import Vocabulary, damped, tfidf, trigram_rows, unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,7 @@ class DenseSide:
     counted: bool = False
     tower: Tower = field(default_factory=Tower)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """N, the number of dense dimensions."""
         return self.tower.width(self.table.shape[1])
@@ -56,14 +57,10 @@ class DenseSide:
         Returns:
             Unit rows over the vocabulary followed by the unknown words, and the unknown words, ascending.
         """
-        known = len(self.words)
-        target = self.words.rows(words)
-        unseen: list[str] = []
-        if len(self.trigrams):
-            missing = np.flatnonzero(target < 0)
-            unseen = [words[i] for i in missing.tolist()]
-            target[missing] = known + np.arange(len(missing), dtype=np.int32)
-        factor = self._factor(unseen)
+        target, unseen = self._rows(words)
+        factor = self._factor
+        if unseen:
+            factor = np.concatenate([factor, self._late_factor(unseen)])
         weigh = _scale if self.counted else tfidf
         parts = []
         for rows, weight in zip(columns, weights, strict=True):
@@ -74,21 +71,31 @@ class DenseSide:
         found = Rows.add(parts).top_entries(self.terms)
         return found if self.counted else unit(found), unseen
 
-    def _factor(self, unseen: Sequence[str]) -> Float32:
-        """Return the factor of each word's count, of the vocabulary and of unknown words: idf, or roots of trigrams."""
-        known = len(self.words)
-        if not self.counted:
-            if not unseen:
-                return self.idf[:known]
-            more = np.full(len(unseen), self.idf[known], np.float32)
-            return np.concatenate([self.idf[:known], more])
-        if not len(self.trigrams):
-            return np.ones(known, np.float32)
-        return np.concatenate([self._roots, _trigram_roots(unseen)])
+    def _rows(self, words: Sequence[str]) -> tuple[Int32, list[str]]:
+        """Return the row of each word, -1 where it has none, and the unknown words; those come after the vocabulary."""
+        target = self.words.rows(words)
+        unseen: list[str] = []
+        if len(self.trigrams) and target.min(initial=0) < 0:
+            missing = np.flatnonzero(target < 0)
+            unseen = [words[i] for i in missing.tolist()]
+            target[missing] = len(self.words) + np.arange(len(missing), dtype=np.int32)
+        return target, unseen
 
     @cached_property
-    def _roots(self) -> Float32:
-        return _trigram_roots(self.words.words)
+    def _factor(self) -> Float32:
+        """The factor of the count of each word of the vocabulary: idf, or the root of its number of trigrams."""
+        known = len(self.words)
+        if not self.counted:
+            return self.idf[:known]
+        return (
+            _trigram_roots(self.words.words) if len(self.trigrams) else np.ones(known, np.float32)
+        )
+
+    def _late_factor(self, unseen: Sequence[str]) -> Float32:
+        """Return the factors of unknown words."""
+        if self.counted:
+            return _trigram_roots(unseen)
+        return np.full(len(unseen), self.idf[len(self.words)], np.float32)
 
     def rows_for(self, unseen: Sequence[str]) -> Float32:
         """Return the vectors of unknown words, the sums of their trigrams, float32 (len(unseen), N)."""
@@ -103,9 +110,34 @@ class DenseSide:
         dense = x.columns(0, known).matmul(self.table)
         if unseen:
             dense = dense + x.columns(known, x.width).matmul(self.rows_for(unseen))
+        return self._finish(dense, np.diff(x.indptr))
+
+    def embed_queries(self, words: Sequence[str], counts: Rows) -> Float32:
+        """Compute U φ of queries, or the tower over it, float32 (B, N); `embed` with one field, in one pass."""
+        target, unseen = self._rows(words)
+        weights = counts.values if self.counted else damped(counts.values)
+        late_factor, late = self.idf[:0], self.table[:0]
+        if unseen:
+            late_factor, late = self._late_factor(unseen), self.rows_for(unseen)
+        dense, sizes = kernels.embed(
+            counts.indptr,
+            counts.indices,
+            weights,
+            target,
+            self._factor,
+            late_factor,
+            self.table,
+            late,
+            self.terms,
+            int(not self.counted),
+        )
+        return self._finish(dense, sizes)
+
+    def _finish(self, dense: Float32, sizes: Int64) -> Float32:
+        """Apply the tower; a text without features, whose size is 0, stays at zero."""
         if self.tower:
             dense = self.tower.apply(np.asarray(dense, np.float32))
-            dense[np.diff(x.indptr) == 0] = 0
+            dense[sizes == 0] = 0
         return np.ascontiguousarray(dense, np.float32)
 
 

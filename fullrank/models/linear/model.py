@@ -21,6 +21,7 @@ from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.counting import TextCounter
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.phrases import Phrases
+from fullrank.text.reading import Reading
 from fullrank.text.words import count_words
 
 KIND = "linear"
@@ -51,7 +52,7 @@ class LinearModel:
     document: DenseSide
     sparse: SparseSide
 
-    @property
+    @cached_property
     def n_dense(self) -> int:
         """N, the number of dense dimensions."""
         return self.query.width
@@ -122,8 +123,9 @@ class LinearModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: u and s."""
-        counts = self._count([texts])
-        sequences = self.sparse.sequences(texts)
+        reading = Reading.of(texts)
+        counts = reading.counts if self._counter is count_words else self._count([reading])
+        sequences = self.sparse.sequences(reading)
         return self.encode_query_counts(counts.words, counts.columns[0], sequences)
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows, sequences: Rows) -> Encoded:
@@ -139,8 +141,11 @@ class LinearModel:
             words, counts, of_dense = corrected.words, corrected.lexical, corrected.dense
         dense = None
         if self.n_dense:
-            dense = self._scaled(self.query.embed(words, [of_dense], [1.0]))
-        return Encoded.from_rows(self.sparse.query(words, counts, sequences), dense)
+            dense = self._scaled(self.query.embed_queries(words, of_dense))
+        sparse = self.sparse.query(words, counts, sequences)
+        if dense is None:
+            dense = np.zeros((len(counts), 0), np.float32)
+        return Encoded(dense, sparse, np.zeros(len(counts), np.float32))
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: v, t and the default bias."""
@@ -185,7 +190,8 @@ class LinearModel:
 
     def _scaled(self, dense: Float32) -> Float32:
         """Scale the rows of the query side by dense_scale."""
-        return self.finish(dense) * np.float32(self.settings["dense_scale"])
+        scale = self.settings["dense_scale"]
+        return self.finish(dense) if scale == 1 else self.finish(dense) * np.float32(scale)
 
     def finish(self, dense: Float32) -> Float32:
         """Divide rows by their norms if the setting `unit` is on."""

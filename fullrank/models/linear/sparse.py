@@ -8,11 +8,20 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int32, Rows
-from fullrank.text.features import Vocabulary, bm25, count_corpus, saturate, tfidf
+from fullrank.encoding import Float32, Rows
+from fullrank.kernels.encode import weigh_lexical
+from fullrank.text.counting import TextCounter
+from fullrank.text.features import Vocabulary, bm25, count_corpus, count_one, saturate, tfidf
 from fullrank.text.forms import Forms
 from fullrank.text.phrases import Phrases
-from fullrank.text.variants import Variants, short_queries, weigh_variants
+from fullrank.text.reading import Reading
+from fullrank.text.variants import (
+    MAX_WORDS,
+    Variants,
+    short_queries,
+    variant_shares,
+    weigh_variants,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +58,7 @@ class SparseSide:
     compounds: Sequence[str] = ()
     variants: Sequence[Variants] = ()
 
-    @property
+    @cached_property
     def width(self) -> int:
         """F, the number of sparse features."""
         return len(self.words) + len(self.phrases)
@@ -70,33 +79,41 @@ class SparseSide:
 
     def sequences(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
         """Return what the order of the words of queries adds, (B, F): joined words, then counts of known phrases."""
-        phrases = self.phrases.rows(texts, processes=processes)
-        if self.forms is None:
-            joined = Rows.empty(len(texts), len(self.words))
+        reading = Reading.of(texts)
+        if len(reading) == 1:
+            phrases = self.phrases.rows_of(reading.words)
+            counted = {} if self.forms is None else self.forms.count_joined(reading.joined)
+            if not counted:
+                indices = phrases.indices + np.int32(len(self.words))
+                return Rows(phrases.indptr, indices, phrases.values, self.width)
+            counts = count_one(counted)
         else:
-            counts = count_corpus([texts], counter=self.forms.count)
-            [column] = counts.columns
-            joined = weigh_variants(counts.words, column, [self.forms], len(self.words))
+            phrases = self.phrases.rows(texts, processes=processes)
+            counts = count_corpus([texts], counter=self._count_joined)
+        forms = [] if self.forms is None else [self.forms]
+        joined = weigh_variants(counts.words, counts.columns[0], forms, len(self.words))
         return Rows.hstack(joined, phrases)
+
+    @property
+    def _count_joined(self) -> TextCounter:
+        return _count_nothing if self.forms is None else self.forms.count
 
     def query(self, words: Sequence[str], counts: Rows, sequences: Rows) -> Rows:
         """Compute s of queries from counts over `words` and what `sequences` returned."""
-        target = self.words.rows(words)
-        found = counts.remap_columns(target, len(self.words))
         if self.scheme == "none":
-            return Rows.empty(len(found), self.width)
-        joined = sequences.columns(0, len(self.words))
-        phrases = sequences.columns(len(self.words), self.width)
-        asked, width = short_queries(counts), len(self.words)
+            return Rows.empty(len(counts), self.width)
+        target, width = self.words.rows(words), len(self.words)
         if self.scheme == "bm25":
-            rows = self._top(saturate(found, self.k3))
             # A variant gets its share of the weight that the word itself has, or would have.
-            weights = self._kept(saturate(asked, self.k3), target, rows, len(found.indices))
-            added = weigh_variants(words, weights, self.sources, width)
-            rows = Rows.add([rows, joined, added])
-        else:
-            added = weigh_variants(words, asked, self.sources, width)
-            rows = self._top(tfidf(Rows.add([found, joined, added]), self.idf))
+            shares = variant_shares(words, counts, self.sources, width)
+            k3, k3_and_1 = np.float32(self.k3), np.float32(self.k3 + 1)
+            given = (*counts.arrays, target, *shares.arrays, *sequences.arrays)
+            found = weigh_lexical(*given, self.idf, k3, k3_and_1, self.terms, MAX_WORDS)
+            return Rows(*found, self.width)
+        known = counts.remap_columns(target, width)
+        joined, phrases = sequences.columns(0, width), sequences.columns(width, self.width)
+        added = weigh_variants(words, short_queries(counts), self.sources, width)
+        rows = self._top(tfidf(Rows.add([known, joined, added]), self.idf))
         return Rows.hstack(rows, saturate(phrases, self.k3))
 
     def _top(self, rows: Rows) -> Rows:
@@ -106,24 +123,6 @@ class SparseSide:
         weighted = rows.with_values(rows.values * self.idf[rows.indices])
         kept = weighted.top_entries(self.terms)
         return kept.with_values(kept.values / self.idf[kept.indices])
-
-    def _kept(self, weights: Rows, target: Int32, rows: Rows, found: int) -> Rows:
-        """Zero the words that `_top` dropped, so that a query does not get their variants either.
-
-        Args:
-            weights: Of all words of the queries.
-            target: Row of each word.
-            rows: What `_top` returned.
-            found: Number of entries before that.
-        """
-        if len(rows.indices) == found:
-            return weights
-        width = np.int64(len(self.words))
-        owner = np.repeat(np.arange(len(weights)), np.diff(weights.indptr))
-        of_rows = np.repeat(np.arange(len(rows)), np.diff(rows.indptr)) * width + rows.indices
-        place = target[weights.indices]
-        is_kept = (place < 0) | np.isin(owner * width + place, of_rows)
-        return weights.with_values(np.where(is_kept, weights.values, 0))
 
     def field(self, words: Sequence[str], counts: Rows, index: int) -> Rows:
         """Compute z_f: the weights of field `index` over the words, before its diagonal."""
@@ -139,3 +138,7 @@ class SparseSide:
         """Compute t = Σ_f D_f z_f, then the phrase that each title is."""
         parts = [z.with_values(z.values * self.D[f, z.indices]) for f, z in enumerate(fields)]
         return Rows.hstack(Rows.add(parts), own.with_values(own.values * self.P[own.indices]))
+
+
+def _count_nothing(text: str) -> dict[str, int]:
+    return {}

@@ -1,0 +1,280 @@
+"""From the counts of queries to u and s, row by row, without a matrix in between.
+
+A query is a row of counts over the words that were typed; `target` maps each of those to a row of a vocabulary.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fullrank.kernels.arrays import Float32, Int32, Int64
+from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
+from fullrank.kernels.rows import Arrays, sort_row
+from fullrank.kernels.sorting import stable_order
+
+_ROWS = (array("int64"), array("int32"), array("float32"))
+
+
+@helper
+def _longest(indptr: Int64) -> int:
+    """Return the entries of the longest row."""
+    longest = 0
+    for row in range(len(indptr) - 1):
+        longest = max(longest, indptr[row + 1] - indptr[row])
+    return longest
+
+
+@helper
+def _normalise(values: Float32, size: int) -> None:
+    """Divide the first values by their Euclidean norm, as rows.unit_rows does."""
+    total = 0.0
+    for p in range(size):
+        total += values[p] * values[p]
+    norm = np.sqrt(np.float32(total))
+    if norm != 0:
+        for p in range(size):
+            values[p] /= norm
+
+
+@helper
+def _keep_top(columns: Int32, values: Float32, size: int, keep: int) -> int:
+    """Keep the entries with the largest absolute values, ties by place, in place; return how many there are."""
+    if keep == 0 or size <= keep:
+        return size
+    order = stable_order(-np.abs(values[:size]))
+    is_kept = np.zeros(size, np.bool_)
+    is_kept[order[:keep]] = True
+    stop = 0
+    for p in range(size):
+        if is_kept[p]:
+            columns[stop] = columns[p]
+            values[stop] = values[p]
+            stop += 1
+    return stop
+
+
+@kernel(
+    several(output("float32", 2), output("int64")),
+    *_ROWS, array("int32"), array("float32"), array("float32"), array("float32", 2),
+    array("float32", 2), INT64, INT64,
+)  # fmt: skip
+def embed(
+    indptr: Int64,
+    indices: Int32,
+    weights: Float32,
+    target: Int32,
+    factor: Float32,
+    late_factor: Float32,
+    table: Float32,
+    late_table: Float32,
+    keep: int,
+    is_unit: int,
+) -> tuple[Float32, Int64]:
+    """Compute u of queries: U φ.
+
+    Args:
+        indptr, indices, weights: The queries over typed words; a weight is a damped count.
+        target: int32, the row of each typed word: of `table`, then of `late_table`; -1 drops it.
+        factor: float32 (W,), of each row of `table`.
+        late_factor: float32, of each row of `late_table`.
+        table: float32 (W, N).
+        late_table: float32 (words, N), the vectors of unknown words.
+        keep: Entries of φ with the largest absolute values to keep; 0 keeps all.
+        is_unit: 1 to divide φ by its norm, before and after that; 0 to keep it.
+
+    Returns:
+        u, float32 (B, N), and the number of entries of each φ.
+    """
+    known = len(factor)
+    count, width = len(indptr) - 1, table.shape[1]
+    u, sizes = np.zeros((count, width), np.float32), np.zeros(count, np.int64)
+    late = np.zeros(width, np.float32)
+    longest = _longest(indptr)
+    columns, values = np.empty(longest, np.int32), np.empty(longest, np.float32)
+    for row in range(count):
+        size = 0
+        for p in range(indptr[row], indptr[row + 1]):
+            column = target[indices[p]]
+            if column >= 0:
+                columns[size] = column
+                values[size] = weights[p]
+                size += 1
+        size = sort_row(columns, values, 0, size)
+        for p in range(size):
+            column = columns[p]
+            values[p] *= factor[column] if column < known else late_factor[column - known]
+        if is_unit:
+            _normalise(values, size)
+        size = _keep_top(columns, values, size, keep)
+        if is_unit:
+            _normalise(values, size)
+        sizes[row] = size
+        total = u[row]
+        first_late = 0
+        while first_late < size and columns[first_late] < known:
+            value, line = values[first_late], table[columns[first_late]]
+            for j in range(width):
+                total[j] += value * line[j]
+            first_late += 1
+        if first_late < size:
+            late[:] = 0
+            for p in range(first_late, size):
+                value, line = values[p], late_table[columns[p] - known]
+                for j in range(width):
+                    late[j] += value * line[j]
+            for j in range(width):
+                total[j] += late[j]
+    return u, sizes
+
+
+@helper
+def _saturate(tf: np.float32, k3: np.float32, k3_and_1: np.float32) -> np.float32:
+    """Weigh a count as text.features.saturate does."""
+    if np.isinf(k3):
+        return tf
+    divisor = tf + k3
+    return tf * k3_and_1 / divisor if divisor != 0 else np.float32(0)
+
+
+@helper
+def _add(
+    columns: Int32, values: Float32, size: int, more: Int32, more_values: Float32, more_size: int,
+    out: Int32, out_values: Float32,
+) -> int:  # fmt: skip
+    """Add two rows into a third without entries of zero; return its size."""
+    p = q = stop = 0
+    while p < size or q < more_size:
+        if q == more_size or (p < size and columns[p] < more[q]):
+            column, value = columns[p], values[p]
+            p += 1
+        elif p == size or more[q] < columns[p]:
+            column, value = more[q], more_values[q]
+            q += 1
+        else:
+            column, value = columns[p], values[p] + more_values[q]
+            p += 1
+            q += 1
+        if value != 0:
+            out[stop] = column
+            out_values[stop] = value
+            stop += 1
+    return stop
+
+
+@kernel(
+    several(output("int64"), output("int32"), output("float32")),
+    *_ROWS, array("int32"), *_ROWS, *_ROWS, array("float32"), FLOAT32, FLOAT32, INT64, INT64,
+)  # fmt: skip
+def weigh_lexical(
+    indptr: Int64,
+    indices: Int32,
+    counts: Float32,
+    target: Int32,
+    share_indptr: Int64,
+    share_columns: Int32,
+    shares: Float32,
+    more_indptr: Int64,
+    more_columns: Int32,
+    more: Float32,
+    idf: Float32,
+    k3: np.float32,
+    k3_and_1: np.float32,
+    keep: int,
+    most_words: int,
+) -> Arrays:
+    """Compute s of queries under BM25: saturated counts, words and phrases of the order of words, variants.
+
+    Args:
+        indptr, indices, counts: The queries over typed words.
+        target: int32, the row of each typed word; -1 for unknown words.
+        share_indptr, share_columns, shares: Of each typed word, its variants and their shares of its weight.
+        more_indptr, more_columns, more: Of each query, what the order of its words adds: weights of words (columns
+            below W), counts of phrases (from W on).
+        idf: float32 (W,).
+        k3, k3_and_1: k3 and k3 + 1.
+        keep: Words to keep of a query, those of the largest weight times idf; 0 keeps all.
+        most_words: Queries of more words have no variants.
+
+    Returns:
+        The rows of s.
+    """
+    width, count = len(idf), len(indptr) - 1
+    longest = _longest(indptr)
+    n_entries, longest_added = len(indices) + len(more_columns), 0
+    for row in range(count):
+        size = 0
+        for p in range(indptr[row], indptr[row + 1]):
+            size += share_indptr[indices[p] + 1] - share_indptr[indices[p]]
+        longest_added = max(longest_added, size)
+        n_entries += size
+    longest_sum = longest + _longest(more_indptr) + longest_added
+    found, weights = np.empty(longest, np.int32), np.empty(longest, np.float32)
+    added, added_weights = np.empty(longest_added, np.int32), np.empty(longest_added, np.float32)
+    sums, sum_weights = np.empty(longest_sum, np.int32), np.empty(longest_sum, np.float32)
+    ends = np.zeros(count + 1, np.int64)
+    out, out_weights = np.empty(n_entries, np.int32), np.empty(n_entries, np.float32)
+    stop = 0
+    for row in range(count):
+        first, last = indptr[row], indptr[row + 1]
+        size = 0
+        for p in range(first, last):
+            column = target[indices[p]]
+            if column >= 0:
+                found[size] = column
+                weights[size] = counts[p]
+                size += 1
+        size = sort_row(found, weights, 0, size)
+        for p in range(size):
+            weights[p] = _saturate(weights[p], k3, k3_and_1)
+        is_cut = 0 < keep < size
+        if keep:
+            for p in range(size):
+                weights[p] *= idf[found[p]]
+            size = _keep_top(found, weights, size, keep)
+            for p in range(size):
+                share = idf[found[p]]
+                weights[p] = weights[p] / share if share != 0 else np.float32(0)
+        n_added = 0
+        if last - first <= most_words:
+            for p in range(first, last):
+                word = indices[p]
+                if share_indptr[word] == share_indptr[word + 1]:
+                    continue
+                weight, column = _saturate(counts[p], k3, k3_and_1), target[word]
+                if is_cut and column >= 0:
+                    place = np.searchsorted(found[:size], column)
+                    if place == size or found[place] != column:
+                        weight = np.float32(0)
+                for q in range(share_indptr[word], share_indptr[word + 1]):
+                    added[n_added] = share_columns[q]
+                    added_weights[n_added] = weight * shares[q]
+                    n_added += 1
+            n_added = sort_row(added, added_weights, 0, n_added)
+        begin = more_indptr[row]
+        phrases = begin
+        while phrases < more_indptr[row + 1] and more_columns[phrases] < width:
+            phrases += 1
+        joined, joined_weights = more_columns[begin:phrases], more[begin:phrases]
+        n_sums = size
+        if len(joined):
+            n_sums = _add(
+                found, weights, size, joined, joined_weights, len(joined), sums, sum_weights
+            )
+        else:
+            sums[:size], sum_weights[:size] = found[:size], weights[:size]
+        if n_added:
+            tail, tail_weights = out[stop:], out_weights[stop:]
+            stop += _add(
+                sums, sum_weights, n_sums, added, added_weights, n_added, tail, tail_weights
+            )
+        else:
+            for p in range(n_sums):
+                out[stop] = sums[p]
+                out_weights[stop] = sum_weights[p]
+                stop += 1
+        for p in range(phrases, more_indptr[row + 1]):
+            out[stop] = more_columns[p]
+            out_weights[stop] = _saturate(more[p], k3, k3_and_1)
+            stop += 1
+        ends[row + 1] = stop
+    return ends, out[:stop], out_weights[:stop]
