@@ -5,6 +5,7 @@ postings.py    word → documents, with 8-bit impacts
 shortlists.py  the documents that frequent words weigh most in, and a signature of each document
 outline.py     the dense parts in a few directions, of documents in memory
 cells.py       FAISS IVF over the dense parts: dense candidates of the fast mode
+clustering.py  the centres of the cells, by k-means in three passes
 build.py       build all of it from encoded documents, in bounded memory; open and check it
 
 Each part bounds its own error, so that a search can prove which documents cannot be in the top k (fullrank.retrieval).

@@ -20,12 +20,14 @@ import numpy.typing as npt
 from fullrank.encoding import Float32, Int64
 from fullrank.errors import BundleError
 from fullrank.progress import Progress, silent
+from fullrank.retrieval.index.clustering import train_centres
 
 UInt16 = npt.NDArray[np.uint16]
 
 # k-means sees at most this many vectors per cell; with more the centres hardly move.
 _POINTS_PER_CELL = 40
-_ITERATIONS = 10
+# Vectors per centre of the product quantizer.
+_POINTS_PER_CODE = 64
 _CHUNK = 1 << 16
 _MAX_CELLS = 1 << 16
 # Squared distances of longer vectors may overflow, and FAISS then aborts the process.
@@ -114,16 +116,16 @@ def build_cells(vectors: Float32, path: Path, of: UInt16, progress: Progress = s
     index = faiss.IndexIVFPQFastScan(near, width, cells, parts, 4, faiss.METRIC_INNER_PRODUCT)
     index.by_residual = True
     index.implem = _ONE_QUERY
-    index.cp.spherical = False
-    index.cp.niter = _ITERATIONS
-    index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
-    index.cp.max_points_per_centroid = _POINTS_PER_CELL
+    index.pq.cp.min_points_per_centroid = 1
+    index.pq.cp.max_points_per_centroid = _POINTS_PER_CODE
     threads = faiss.omp_get_max_threads()
     faiss.omp_set_num_threads(1)
     progress("cells", 0, count)
     try:
         sample = np.linspace(0, count - 1, min(count, cells * _POINTS_PER_CELL)).astype(np.int64)
-        index.train(np.ascontiguousarray(vectors[np.unique(sample)]))
+        points = np.ascontiguousarray(vectors[np.unique(sample)])
+        near.add(train_centres(points, cells))
+        index.train(points)
         for start in range(0, count, _CHUNK):
             index.add(np.ascontiguousarray(vectors[start : start + _CHUNK]))
             progress("cells", min(start + _CHUNK, count), count)
