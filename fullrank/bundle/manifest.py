@@ -13,13 +13,12 @@ from typing import Any
 from fullrank.errors import BundleError
 from fullrank.storage.strict_json import JsonError, parse_object
 
-FORMAT_VERSION = 2
-READABLE = (1, 2)
+FORMAT_VERSION = 3
+READABLE = (1, 2, 3)
 MANIFEST = "manifest.json"
 GOLDEN = "golden.jsonl"
-CELLS = "index/cells.faiss"
-# Written by format 1; not read.
-FAISS_INDEX = "index.faiss"
+# Written by formats 1 and 2; not read.
+UNREAD = ("index.faiss", "index/cells.faiss")
 IDS = "documents/ids"
 FIELDS = "documents/fields"
 # Optional parts of a bundle: each has its own folder and its own field of the manifest.
@@ -182,7 +181,7 @@ def parse_manifest(text: str) -> Manifest:
         raise _refused(str(error)) from error
     format_version = value.get("format_version")
     if format_version not in READABLE or not _is_size(format_version):
-        reads = " and ".join(map(str, READABLE))
+        reads = ", ".join(map(str, READABLE[:-1])) + f" and {READABLE[-1]}"
         raise _refused(f"format_version is {format_version!r}, this release reads {reads}")
     known = {
         "format_version": int,

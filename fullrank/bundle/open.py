@@ -13,13 +13,12 @@ import numpy.typing as npt
 from fullrank.bundle import golden
 from fullrank.bundle.bundle import Bundle, Section
 from fullrank.bundle.manifest import (
-    CELLS,
     ENCODED,
-    FAISS_INDEX,
     FIELDS,
     GOLDEN,
     IDS,
     MANIFEST,
+    UNREAD,
     Manifest,
     parse_manifest,
 )
@@ -160,7 +159,7 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     }
     if GOLDEN not in manifest.files:
         raise BundleError(f"{GOLDEN}: missing")
-    known = files.used | {GOLDEN, CELLS, FAISS_INDEX}
+    known = files.used | {GOLDEN, *UNREAD}
     for name in sorted(manifest.files.keys() - known):
         raise BundleError(f"{name}: not a file of this format")
 
@@ -176,9 +175,8 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
         sections["columns"].columns(len(ids), verify=verify)
     index = None
     if "index" in sections:
-        cells = path / CELLS if CELLS in manifest.files else None
-        index = open_index(sections["index"].arrays, sections["index"].facts, encoded, cells)
-        if verify:
+        index = open_index(sections["index"].arrays, sections["index"].facts, encoded)
+        if verify and index is not None:
             check_index(index, encoded)
     stage, facts = None, None
     if RERANK in sections:

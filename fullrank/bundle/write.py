@@ -11,7 +11,7 @@ most 12 bytes a short value, and each different text once). Documents are read b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from fullrank.bundle import golden
 from fullrank.bundle.manifest import (
-    CELLS,
     ENCODED,
     FIELDS,
     GOLDEN,
@@ -48,7 +47,7 @@ from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index import Index
-from fullrank.retrieval.index.build import CELL_OF, FAST_FROM, INDEXED_FROM, build_index
+from fullrank.retrieval.index.build import FAST_FROM, INDEXED_FROM, build_index
 from fullrank.retrieval.tune import tune
 from fullrank.storage.checks import check_finite, check_ids, check_shapes, check_values
 from fullrank.storage.documents import Document, fields_line
@@ -255,19 +254,13 @@ def _write_columns(folder: StagingFolder, lines: StringTable) -> dict[str, Any]:
 
 def _write_index(folder: StagingFolder, documents: Encoded, progress: Progress) -> Index:
     """Write index/, which a search scans instead of the documents."""
-    # Imported here: a bundle without an index is written without faiss.
-    from fullrank.retrieval.index.cells import MAX_LENGTH, build_cells, open_cells
 
     def create(name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return folder.create_array(f"index/{name}.npy", shape, dtype)
 
-    index = build_index(documents, create, progress)
-    is_large = len(documents) >= FAST_FROM
-    if is_large and documents.dense.shape[1] and index.codes.length < MAX_LENGTH:
-        cell_of = create(CELL_OF, (len(documents),), np.uint16)
-        folder.write_with(CELLS, lambda path: build_cells(documents.dense, path, cell_of, progress))
-        index = replace(index, cells=open_cells(folder.path / CELLS, cell_of))
-    return index
+    count = len(documents)
+    cells = round(4 * count**0.5) if count >= FAST_FROM else 1
+    return build_index(documents, create, progress, cells=cells)
 
 
 def _tuned_effort(retriever: Retriever, queries: Encoded, progress: Progress) -> dict[str, Any]:

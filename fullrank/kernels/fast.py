@@ -1,8 +1,4 @@
-"""The candidates of the fast mode: read the heads of lists, keep the best read, estimate the score of each.
-
-`marks` holds the number of the step that saw a row last. Each step has a number of its own, so that the marks of
-earlier queries need no clearing.
-"""
+"""The candidates of the fast mode, found in one pass (fullrank.retrieval.fast says how)."""
 
 from __future__ import annotations
 
@@ -15,39 +11,36 @@ from fullrank.kernels.compiler import (
     INT64,
     array,
     check_inside,
+    helper,
     kernel,
     output,
-    several,
 )
-from fullrank.kernels.scan import LEVELS, code_product
-from fullrank.kernels.select import push
+from fullrank.kernels.products import code_product, code_shift
+from fullrank.kernels.scan import LEVELS, below, keep_from
+from fullrank.kernels.select import about_kth_largest, push
+
+# Stands for a sum of exactly zero, so that zero means: not read.
+_READ = np.float32(np.finfo(np.float32).tiny)
+# The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
+_CENTRE_WEIGHT = np.float32(0.5)
 
 
-@kernel(
-    several(array("int64"), array("int64"), array("float32")),
-    array("int32"), array("float32"), INT64, FLOAT64,
-    array("int64"), array("int32"), array("uint8"),
-    array("int64"), array("int32"), array("uint8"), array("float32", 2),
-    array("int32"), array("float64"),
-    output("float32"), output("int32"), INT64,
-)  # fmt: skip
+@helper
 def read_heads(
     words: Int32,
     weights: Float32,
     depth: int,
     floor: float,
     head_indptr: Int64,
-    head_rows: Int32,
+    head_slots: Int32,
     head_impacts: UInt8,
     indptr: Int64,
-    rows: Int32,
+    slots: Int32,
     impacts: UInt8,
     limits: Float32,
     signed: Int32,
     rest: Float64,
     scores: Float32,
-    marks: Int32,
-    mark: int,
 ) -> tuple[Int64, Int64, Float32]:
     """Add up the heads of the lists of a query's words.
 
@@ -55,19 +48,18 @@ def read_heads(
         words, weights: The query's words, int32 and float32 (m,).
         depth: Entries to read of a word of the signatures; other lists are read in full.
         floor: Stop where the word contributes less than this share of the largest contribution of any word.
-        head_indptr, head_rows, head_impacts: The short lists (Shortlists).
-        indptr, rows, impacts, limits: The postings, for words without a short list.
+        head_indptr, head_slots, head_impacts: The short lists (Shortlists).
+        indptr, slots, impacts, limits: The postings, for words without a short list.
         signed: The words of the signatures, int32 ascending.
         rest: The mean impact of each behind its head, float64.
-        scores: float32 (n,), updated.
-        marks, mark: int32 (n,), and the number that marks the rows read.
+        scores: float32 (n,), zero before; not zero afterwards where a slot was read.
 
     Returns:
-        The rows read, each once; the signature bits of words read in part; what each bit adds to an estimate. A head's
+        The slots read, each once; the signature bits of words read in part; what each bit adds to an estimate. A head's
         contribution leaves that out, so that a document gets the sum of both.
 
     Raises:
-        IndexError: A list has a row that does not exist.
+        IndexError: A list has a slot that does not exist.
     """
     count = len(words)
     start, stop = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -103,106 +95,176 @@ def read_heads(
     found = np.empty(n_entries, np.int64)
     size = 0
     for i in range(count):
-        list_rows = head_rows if from_heads[i] else rows
+        list_slots = head_slots if from_heads[i] else slots
         list_impacts = head_impacts if from_heads[i] else impacts
-        check_inside(start[i], len(list_rows) + 1)
-        check_inside(stop[i], len(list_rows) + 1)
+        check_inside(start[i], len(list_slots) + 1)
+        check_inside(stop[i], len(list_slots) + 1)
         for p in range(start[i], stop[i]):
             value = base[i] + step[i] * list_impacts[p]
             if cut[i] and least > 0 and value < least:
                 break
-            row = list_rows[p]
-            check_inside(row, len(scores))
-            scores[row] += np.float32(value)
-            if marks[row] != mark:
-                marks[row] = mark
-                found[size] = row
+            slot = list_slots[p]
+            check_inside(slot, len(scores))
+            score = scores[slot]
+            if score == 0:
+                found[size] = slot
                 size += 1
+            score += np.float32(value)
+            scores[slot] = score if score != 0 else _READ
     return found[:size], bits[:n_bits], values[:n_bits]
 
 
-@kernel(
-    array("int64"),
-    array("int64"), array("float32"), array("float32"), array("uint16"), FLOAT32,
-    array("boolean"), INT64,
-)  # fmt: skip
-def best_read(
+@helper
+def nearest_cells(near: Float32, nprobe: int, slack: float) -> Mask:
+    """Choose the nprobe cells with the largest u · centre, and those that score lower by at most `slack`."""
+    least = np.float32(np.inf)
+    if nprobe > 0:
+        least = below(about_kth_largest(near, nprobe), slack)
+    chosen = np.empty(len(near), np.bool_)
+    for cell in range(len(near)):
+        chosen[cell] = near[cell] >= least
+    return chosen
+
+
+@helper
+def slots_to_estimate(
+    near: Float32,
+    chosen: Mask,
+    starts: Int64,
+    cell_of: UInt16,
     read: Int64,
     scores: Float32,
-    near: Float32,
-    cell_of: UInt16,
-    centre_weight: np.float32,
+    rows: Int32,
     deleted: Mask,
-    limit: int,
+    sparse: int,
 ) -> Int64:
-    """Keep the rows read whose score and share of u · (centre of their cell) are best.
+    """Return the slots of the chosen cells, and of the others the `sparse` best of those read.
 
-    Args:
-        read: int64, distinct rows.
-        scores: float32 (n,).
-        near: u · centre of each cell; empty for none.
-        cell_of: uint16 (n,), the cell of each document.
-        centre_weight: The share.
-        deleted: bool (n,); empty for none.
-        limit: How many to keep.
+    Those are the best by what was read of them and a share of u · (centre of their cell).
     """
-    best, rows = np.empty(limit, np.float32), np.empty(limit, np.int64)
+    outside, estimates = np.empty(len(read), np.int64), np.empty(len(read), np.float32)
     size = 0
-    for row in read:
-        if not (len(deleted) and deleted[row]):
-            score = scores[row]
-            if len(near):
-                score += centre_weight * near[cell_of[row]]
-            if size < limit or score > best[0]:
-                size = push(best, rows, size, score, row)
-    return rows[:size]
+    for i in range(len(read)):
+        slot, home = read[i], int(cell_of[read[i]])
+        check_inside(home, len(near))
+        if not chosen[home] and not (len(deleted) and deleted[rows[slot]]):
+            outside[size] = slot
+            estimates[size] = scores[slot] + _CENTRE_WEIGHT * near[home]
+            size += 1
+    if size > sparse:
+        least = about_kth_largest(estimates[:size], sparse)
+        size = keep_from(outside, estimates, size, least)
+    count = size
+    for cell in range(len(near)):
+        if chosen[cell]:
+            check_inside(starts[cell], len(rows) + 1)
+            check_inside(starts[cell + 1], len(rows) + 1)
+            count += max(starts[cell + 1] - starts[cell], 0)
+    found = np.empty(count, np.int64)
+    found[:size] = outside[:size]
+    for cell in range(len(near)):
+        if chosen[cell]:
+            for inside in range(starts[cell], starts[cell + 1]):
+                if not (len(deleted) and deleted[rows[inside]]):
+                    found[size] = inside
+                    size += 1
+    return found[:size]
 
 
 @kernel(
     array("int64"),
-    array("int64"), array("int64"), array("boolean"), output("int32"), INT64,
-    array("int8"), FLOAT32, array("int8", 2), array("float32"),
-    array("float32"), array("float32"), array("uint8", 2), array("int64"), array("float32"), INT64,
+    array("int32"), array("float32"), INT64, FLOAT64, INT64, FLOAT64, INT64, INT64,
+    array("int64"), array("int32"), array("uint8"),
+    array("int64"), array("int32"), array("uint8"), array("float32", 2),
+    array("int32"), array("float64"), array("uint8", 2),
+    array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
+    array("int8", 2), array("float32"), array("int64"), array("uint16"),
+    array("int32"), array("boolean"), array("int64"),
+    output("float32"),
 )  # fmt: skip
 def best_estimated(
-    read: Int64,
-    dense: Int64,
-    deleted: Mask,
-    marks: Int32,
-    mark: int,
+    words: Int32,
+    weights: Float32,
+    depth: int,
+    floor: float,
+    nprobe: int,
+    slack: float,
+    sparse: int,
+    rescored: int,
+    head_indptr: Int64,
+    head_slots: Int32,
+    head_impacts: UInt8,
+    indptr: Int64,
+    slots: Int32,
+    impacts: UInt8,
+    limits: Float32,
+    signed: Int32,
+    rest: Float64,
+    signatures: UInt8,
     code: Int8,
     scale: np.float32,
     codes: Int8,
     scales: Float32,
-    scores: Float32,
     bias: Float32,
-    signatures: UInt8,
-    bits: Int64,
-    values: Float32,
-    limit: int,
+    centres: Int8,
+    centre_scales: Float32,
+    starts: Int64,
+    cell_of: UInt16,
+    rows: Int32,
+    deleted: Mask,
+    asked: Int64,
+    scores: Float32,
 ) -> Int64:
-    """Keep the candidates with the best estimates: û·v̂ + Σ impacts read + Σ of the signature's words + b.
+    """Return the `rescored` candidates with the best estimates, as slots in no order.
+
+    The estimate of a document is û·v̂ + Σ impacts read + Σ of its signature's words + b.
 
     Args:
-        read, dense: Candidates of the sparse and of the dense side; a row in both counts once.
-        deleted: bool (n,); empty for none.
-        marks, mark: int32 (n,), and the number that marks the rows estimated.
-        code, scale: The query's code.
-        codes, scales, scores, bias, signatures: Of all documents.
-        bits, values: What read_heads returned.
-        limit: How many to keep.
+        words, weights, depth, floor: As read_heads.
+        nprobe, slack: As nearest_cells.
+        sparse: How many of the slots read outside these cells are estimated.
+        rescored: How many candidates to return.
+        head_indptr, head_slots, head_impacts, indptr, slots, impacts, limits, signed, rest: As read_heads.
+        signatures: uint8 (n, ⌈signed / 8⌉).
+        code, scale, codes, scales, bias: As scan_slots.
+        centres, centre_scales: int8 (C, N), float32 (C,), of the cells.
+        starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
+        cell_of: uint16 (n,), the cell of each slot.
+        rows, deleted: As scan_slots.
+        asked: Slots to estimate in place of any others; empty for none.
+        scores: float32 (n,), zero before and afterwards.
+
+    Raises:
+        IndexError: A list has a slot or a cell that does not exist.
     """
-    best, rows = np.empty(limit, np.float32), np.empty(limit, np.int64)
+    shift = code_shift(code)
+    read, bits, values = read_heads(
+        words, weights, depth, floor, head_indptr, head_slots, head_impacts,
+        indptr, slots, impacts, limits, signed, rest, scores,
+    )  # fmt: skip
+    pool = asked
+    if len(asked) == 0:
+        near = np.empty(len(centres), np.float32)
+        for cell in range(len(centres)):
+            near[cell] = code_product(code, shift, centres, cell) * scale * centre_scales[cell]
+        chosen = nearest_cells(near, nprobe, slack)
+        pool = slots_to_estimate(near, chosen, starts, cell_of, read, scores, rows, deleted, sparse)
+    most = np.float32(0)
+    for k in range(len(bits)):
+        most += max(values[k], np.float32(0))
+    best, found = np.empty(rescored, np.float32), np.empty(rescored, np.int64)
     size = 0
-    for i in range(len(read) + len(dense)):
-        row = read[i] if i < len(read) else dense[i - len(read)]
-        if marks[row] == mark or (len(deleted) and deleted[row]):
-            continue
-        marks[row] = mark
-        estimate = code_product(code, codes, row) * scale * scales[row] + scores[row] + bias[row]
-        for k in range(len(bits)):
-            if signatures[row, bits[k] >> 3] >> (bits[k] & 7) & 1:
-                estimate += values[k]
-        if size < limit or estimate > best[0]:
-            size = push(best, rows, size, estimate, row)
-    return rows[:size]
+    for i in range(len(pool)):
+        slot = pool[i]
+        check_inside(slot, len(scores))
+        product = code_product(code, shift, codes, slot) * scale
+        estimate = product * scales[slot] + bias[slot] + scores[slot]
+        if size < rescored or estimate + most > best[0]:
+            for k in range(len(bits)):
+                if signatures[slot, bits[k] >> 3] >> (bits[k] & 7) & 1:
+                    estimate += values[k]
+            if size < rescored or estimate > best[0]:
+                size = push(best, found, size, estimate, slot)
+    for i in range(len(read)):
+        scores[read[i]] = 0
+    return found[:size]

@@ -7,7 +7,7 @@ from numba import types
 
 from fullrank.kernels.arrays import Float32, Int8
 from fullrank.kernels.compiler import FLOAT32, array, kernel, output
-from fullrank.kernels.scan import code_product
+from fullrank.kernels.products import code_product, code_shift
 
 _BLOCK = 256
 
@@ -40,6 +40,7 @@ def scan_outline(
         scores: s·t, float32 (n,); the dense part in the directions and the bias are added.
         bounds: float32 (n,), written: the scores and the largest product of the rests.
     """
+    shift = code_shift(code)
     for row in range(len(scores)):
-        scores[row] += code_product(code, codes, row) * scale * scales[row] + bias[row]
+        scores[row] += code_product(code, shift, codes, row) * scale * scales[row] + bias[row]
         bounds[row] = scores[row] + length * rest[row]

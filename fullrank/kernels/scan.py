@@ -7,10 +7,11 @@ import math
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, UInt8
+from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, Mask, UInt8
 from fullrank.kernels.compiler import (
     FLOAT32,
     FLOAT64,
+    INT64,
     array,
     check_inside,
     helper,
@@ -18,10 +19,16 @@ from fullrank.kernels.compiler import (
     output,
     several,
 )
+from fullrank.kernels.products import code_product, code_shift
+from fullrank.kernels.select import push
 from fullrank.kernels.sorting import stable_order
 
 # Of 8-bit impacts, and of int8 codes on each side of zero.
 LEVELS, CODE_LEVELS = 255, 127
+# Scores of this many slots stay in the first cache.
+_BLOCK = 2048
+# A slot & this is its place in the block; whatever a damaged file holds, it is a place in the block.
+_IN_BLOCK = np.uint64(_BLOCK - 1)
 # Three roundings of the float32 look-up of an impact, and one to spare.
 _ROUNDING = 4 * 2.0**-24
 _LEAST_SCALE = np.finfo(np.float32).tiny
@@ -68,32 +75,118 @@ def code_vectors(vectors: Float32, codes: Int8, scales: Float32) -> tuple[float,
 
 
 @helper
-def code_product(code: Int8, codes: Int8, row: int) -> np.float32:
-    """Return the product of a code, int8 (N,), and a row of int8 (n, N); N is below 130,000, so 32 bits hold it."""
-    product = np.int32(0)
-    for j in range(len(code)):
-        product = np.int32(product + np.int32(np.int32(code[j]) * np.int32(codes[row, j])))
-    return np.float32(product)
+def below(score: np.float32, slack: float) -> np.float32:
+    """Return score − slack, rounded down."""
+    return np.float32(np.nextafter(np.float32(np.float64(score) - slack), np.float32(-np.inf)))
+
+
+@helper
+def keep_from(slots: Int64, scores: Float32, count: int, threshold: np.float32) -> int:
+    """Move the slots that reach the threshold to the front; return how many do."""
+    size = 0
+    for i in range(count):
+        if scores[i] >= threshold:
+            slots[size], scores[size] = slots[i], scores[i]
+            size += 1
+    return size
 
 
 @kernel(
-    types.void,
-    array("int8"), FLOAT32, array("int8", 2), array("float32"), output("float32"),
+    several(array("int64"), array("float32"), types.boolean),
+    array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
+    array("int64"), array("int32"), array("uint8"), array("float32", 2),
+    array("int32"), array("float64"),
+    array("int32"), array("boolean"), INT64, FLOAT64, INT64,
 )  # fmt: skip
-def scan_codes(
-    code: Int8, scale: np.float32, codes: Int8, scales: Float32, scores: Float32
-) -> None:
-    """Write the scaled products of a query's code with all codes.
+def scan_slots(
+    code: Int8,
+    scale: np.float32,
+    codes: Int8,
+    scales: Float32,
+    bias: Float32,
+    indptr: Int64,
+    slots: Int32,
+    impacts: UInt8,
+    limits: Float32,
+    words: Int32,
+    weights: Float64,
+    rows: Int32,
+    deleted: Mask,
+    wanted: int,
+    slack: float,
+    most: int,
+) -> tuple[Int64, Float32, bool]:
+    """Find the slots whose approximate score g = û·v̂ + Σ s_w t̂_w + b is less than `slack` below the k-th best.
+
+    It reads all codes once, a block at a time. The scores of a block stay in the first cache, where the posting lists
+    add to them.
 
     Args:
-        code: int8 (N,).
-        scale: Of the query.
-        codes: int8 (n, N).
-        scales: Of the documents, float32 (n,).
-        scores: float32 (n,), written.
+        code, scale: The query's code, int8 (N,), and its scale.
+        codes, scales, bias: Of the slots, int8 (n, N) and float32 (n,) each.
+        indptr, slots, impacts, limits: As in Postings.
+        words, weights: int32 and float64 (m,), s_w.
+        rows: int32 (n,), the document of each slot.
+        deleted: bool (n,), by document; empty for none.
+        wanted: k.
+        slack: Not negative.
+        most: Stop where more slots than this are within the slack of the k-th best so far.
+
+    Returns:
+        The slots, their scores, and whether there are too many; then they are incomplete.
+
+    Raises:
+        IndexError: A list ends outside the file.
     """
-    for row in range(len(scores)):
-        scores[row] = code_product(code, codes, row) * scale * scales[row]
+    count = len(scales)
+    shift = code_shift(code)
+    tables = np.empty((len(words), LEVELS + 1), np.float32)
+    place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+    for i in range(len(words)):
+        word = words[i]
+        low = np.float64(limits[word, 0])
+        step = (np.float64(limits[word, 1]) - low) / LEVELS
+        for level in range(LEVELS + 1):
+            tables[i, level] = np.float32((low + step * level) * weights[i])
+        place[i], stop[i] = indptr[word], indptr[word + 1]
+        check_inside(place[i], len(slots) + 1)
+        check_inside(stop[i], len(slots) + 1)
+    best, best_slots = np.empty(wanted, np.float32), np.empty(wanted, np.int64)
+    kept, kept_scores = np.empty(most + _BLOCK, np.int64), np.empty(most + _BLOCK, np.float32)
+    scores = np.empty(_BLOCK, np.float32)
+    size = n_kept = 0
+    threshold = np.float32(-np.inf)
+    for start in range(0, count, _BLOCK):
+        end = min(start + _BLOCK, count)
+        for slot in range(start, end):
+            product = code_product(code, shift, codes, slot) * scale
+            scores[slot - start] = product * scales[slot] + bias[slot]
+        for i in range(len(words)):
+            # Unsigned numbers need no check for places counted from the end, which doubles the speed.
+            word, p, last = np.uint64(i), np.uint64(place[i]), np.uint64(stop[i])
+            while p < last and slots[p] < end:
+                scores[np.uint64(slots[p]) & _IN_BLOCK] += tables[word, np.uint64(impacts[p])]
+                p += np.uint64(1)
+            place[i] = p
+        reached = 0
+        for j in range(end - start):
+            reached += scores[j] >= threshold
+        if reached == 0:
+            continue
+        for j in range(end - start):
+            if scores[j] >= threshold and not (len(deleted) and deleted[rows[start + j]]):
+                kept[n_kept], kept_scores[n_kept] = start + j, scores[j]
+                n_kept += 1
+                if size < wanted or scores[j] > best[0]:
+                    size = push(best, best_slots, size, scores[j], start + j)
+                    if size == wanted:
+                        threshold = below(best[0], slack)
+        if n_kept > most:
+            n_kept = keep_from(kept, kept_scores, n_kept, threshold)
+            if n_kept > most:
+                return kept[:0], kept_scores[:0], True
+    n_kept = keep_from(kept, kept_scores, n_kept, threshold)
+    return kept[:n_kept], kept_scores[:n_kept], False
 
 
 @kernel(
@@ -103,7 +196,7 @@ def scan_codes(
 )  # fmt: skip
 def add_impacts(
     indptr: Int64,
-    rows: Int32,
+    slots: Int32,
     impacts: UInt8,
     limits: Float32,
     words: Int32,
@@ -113,7 +206,7 @@ def add_impacts(
     """Add s_w t̂_wd of some words to the scores of their documents.
 
     Args:
-        indptr, rows, impacts, limits: As in Postings.
+        indptr, slots, impacts, limits: As in Postings.
         words: int32 (m,).
         weights: s_w, float64 (m,).
         scores: float32 (n,), updated.
@@ -128,11 +221,11 @@ def add_impacts(
         step = (np.float64(limits[word, 1]) - low) / LEVELS
         for level in range(LEVELS + 1):
             table[level] = np.float32((low + step * level) * weights[i])
-        check_inside(indptr[word], len(rows) + 1)
-        check_inside(indptr[word + 1], len(rows) + 1)
+        check_inside(indptr[word], len(slots) + 1)
+        check_inside(indptr[word + 1], len(slots) + 1)
         for p in range(indptr[word], indptr[word + 1]):
-            check_inside(rows[p], len(scores))
-            scores[rows[p]] += table[impacts[p]]
+            check_inside(slots[p], len(scores))
+            scores[slots[p]] += table[impacts[p]]
 
 
 @kernel(

@@ -36,7 +36,9 @@ class OutlineScan:
         self._largest_bias = float(np.abs(documents.bias).max(initial=0.0))
         self._outline = build_outline(documents.dense)
         self._postings = build_postings(
-            documents.sparse, lambda name, shape, dtype: np.zeros(shape, dtype)
+            documents.sparse,
+            np.arange(len(documents), dtype=np.int32),
+            lambda name, shape, dtype: np.zeros(shape, dtype),
         )
         self._scratch = Scratch(len(documents))
 

@@ -18,7 +18,7 @@ from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
-from fullrank.retrieval.index_scan import IndexScan
+from fullrank.retrieval.index_scan import index_candidates
 from fullrank.retrieval.outline_scan import OutlineScan
 from fullrank.retrieval.ranking import Mask, Ranking
 from fullrank.retrieval.scratch import Scratch
@@ -30,11 +30,6 @@ _BLOCK_SCORES = 1 << 24
 # If at most one document in 80 may be returned, all of them are scored in float64. For 10,000 of a million this takes
 # 8 to 10 ms, a scan 11 ms (docs/results.md).
 BRUTE_FORCE_DIVISOR = 80
-# The scan adds words while there are more candidates than this per wanted hit, and more than _MIN_REFINED.
-MAX_CANDIDATES_PER_HIT = 8
-_MIN_REFINED = 1024
-# If a filter leaves less than this share of the documents, the lists of the fast mode yield too few: search exactly.
-_MIN_FAST_SHARE = 0.3
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
 
@@ -103,7 +98,7 @@ class Retriever:
         """
         if mode not in ("exact", "fast"):
             raise ValueError(f"mode {mode!r} is neither 'exact' nor 'fast'")
-        if mode == "exact" or self.index is None or self.index.shortlists is None:
+        if mode == "exact" or self.index is None:
             effort = None
         elif effort is None:
             effort = self.index.effort
@@ -149,35 +144,13 @@ class Retriever:
         else:
             u, words, weights, _ = queries.row(i)
             rows = np.zeros(0, np.int64)
-            if effort is not None and total >= count * _MIN_FAST_SHARE:
-                rows = self._fast(u, words, weights, wanted, effort, deleted)
+            if effort is not None:
+                rows = self._fast(u, words, weights, wanted, effort, deleted, total / count)
             certified = len(rows) < wanted
             if certified:
-                rows = self._scan(u, words, weights, wanted, score_parts, deleted)
+                assert self.index is not None
+                rows = index_candidates(self.index, u, words, weights, wanted, score_parts, deleted)
         return rank(rows, score_parts, limit, offset, certified=certified, total=total)
-
-    @np.errstate(over="ignore", invalid="ignore")
-    def _scan(
-        self,
-        u: Float32,
-        words: Int32,
-        weights: Float32,
-        wanted: int,
-        score_parts: ScoreParts,
-        deleted: Mask | None,
-    ) -> Int64:
-        """Find candidates by a scan of the index, adding words until they are few."""
-        assert self.index is not None
-        assert self._scratch is not None
-        scratch = self._scratch
-        try:
-            scan = IndexScan(self.index, u, words, weights, scratch.scores)
-            rows = candidates(scan.scanned(), wanted, score_parts, deleted)
-            while len(rows) > max(_MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted) and scan.refine():
-                rows = candidates(scan.scanned(), wanted, score_parts, deleted)
-            return rows
-        finally:
-            scratch.scores.fill(0)
 
     def _fast(
         self,
@@ -187,6 +160,7 @@ class Retriever:
         wanted: int,
         effort: Effort,
         deleted: Mask | None,
+        share: float,
     ) -> Int64:
         """Find candidates of the fast mode; none where the exact search would be faster."""
         assert self.index is not None
@@ -194,7 +168,7 @@ class Retriever:
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return np.zeros(0, np.int64)
-        return fast_candidates(self.index, self._scratch, u, words, weights, scaled, deleted)
+        return fast_candidates(self.index, self._scratch, u, words, weights, scaled, deleted, share)
 
     def scores(self, queries: Encoded) -> Float32:
         """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""

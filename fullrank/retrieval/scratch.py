@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int32
+from fullrank.encoding import Float32
 
 
 class Scratch(threading.local):
@@ -14,14 +14,11 @@ class Scratch(threading.local):
 
     Attributes:
         scores: float32 (n,), zero between queries.
-        marks: int32 (n,), the last mark of each row.
         bounds: float32 (n,).
     """
 
     def __init__(self, count: int) -> None:
         self.scores: Float32 = np.zeros(count, np.float32)
-        self.marks: Int32 = np.zeros(count, np.int32)
-        self._mark = 0
         self._bounds: Float32 | None = None
 
     @property
@@ -30,11 +27,3 @@ class Scratch(threading.local):
         if self._bounds is None:
             self._bounds = np.empty_like(self.scores)
         return self._bounds
-
-    def next_mark(self) -> int:
-        """Return a mark that no row has."""
-        if self._mark == np.iinfo(np.int32).max:
-            self.marks.fill(0)
-            self._mark = 0
-        self._mark += 1
-        return self._mark

@@ -25,21 +25,21 @@ _SEED = 1
 PROMISED_RECALL = 0.99
 # Above the promise, because recall on the queries that chose an effort overstates its recall on others.
 AIMED_RECALL = 0.994
-# The share of the cells to search, then the fields of Effort: dense, words, depth, sparse, rescored, floor, margin.
+# The share of the cells to search, then the fields of Effort: words, depth, sparse, rescored, floor, margin.
 _LADDER = (
-    (1 / 256, 100, 16, 1024, 100, 48, 0.3, 0.06),
-    (1 / 128, 200, 16, 2048, 200, 64, 0.2, 0.06),
-    (1 / 128, 400, 16, 4096, 300, 96, 0.2, 0.08),
-    (1 / 128, 400, 16, 4096, 400, 128, 0.15, 0.1),
-    (1 / 128, 600, 16, 4096, 600, 128, 0.1, 0.13),
-    (1 / 64, 800, 16, 8192, 800, 192, 0.1, 0.16),
-    (1 / 32, 1000, 24, 8192, 1200, 256, 0.1, 0.2),
-    (1 / 8, 1600, 32, 8192, 3200, 512, 0.05, 0.3),
-    (1 / 2, 3200, 64, 8192, 6400, 1024, 0.02, 0.5),
-    (1.0, 6400, 128, 8192, 12800, 2048, 0.0, 0.0),
+    (1 / 256, 16, 1024, 100, 32, 0.3, 0.06),
+    (1 / 128, 16, 2048, 200, 48, 0.2, 0.06),
+    (1 / 128, 16, 4096, 300, 64, 0.2, 0.08),
+    (1 / 128, 16, 4096, 400, 96, 0.15, 0.1),
+    (1 / 128, 16, 4096, 600, 128, 0.1, 0.13),
+    (1 / 64, 16, 8192, 800, 192, 0.1, 0.16),
+    (1 / 32, 24, 8192, 1200, 256, 0.1, 0.2),
+    (1 / 8, 32, 8192, 3200, 512, 0.05, 0.3),
+    (1 / 2, 64, 8192, 6400, 1024, 0.02, 0.5),
+    (1.0, 128, 8192, 12800, 2048, 0.0, 0.0),
 )
 # The numbers to lower, in the order of the time they save, and to which shares; the floor is raised.
-_LOWERED = ("margin", "rescored", "sparse", "dense", "nprobe", "depth")
+_LOWERED = ("margin", "rescored", "sparse", "nprobe", "depth")
 _SHARES = (0.5, 0.7, 0.85)
 _FLOORS = (0.3, 0.2, 0.15, 0.1)
 
@@ -47,8 +47,8 @@ _FLOORS = (0.3, 0.2, 0.15, 0.1)
 def efforts(cells: int) -> list[Effort]:
     """Return the ladder of efforts, least first, for an index with this number of cells."""
     return [
-        Effort(max(1, round(share * cells)), dense, words, depth, sparse, rescored, floor, margin)
-        for share, dense, words, depth, sparse, rescored, floor, margin in _LADDER
+        Effort(max(1, round(share * cells)), words, depth, sparse, rescored, floor, margin)
+        for share, words, depth, sparse, rescored, floor, margin in _LADDER
     ]
 
 
@@ -93,7 +93,7 @@ def tune(
         return float(found.mean()) if len(found) else 0.0
 
     index = retriever.index
-    ladder = efforts(0 if index is None or index.cells is None else index.cells.count)
+    ladder = efforts(0 if index is None else index.cells.count)
     steps = len(ladder) + len(_LOWERED) + 2
     step = 0
     while step < len(ladder) - 1 and measured(ladder[step], 0, AIMED_RECALL) < AIMED_RECALL:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from fullrank.bundle.manifest import CELLS, Manifest
+from fullrank.bundle.manifest import Manifest
 from fullrank.errors import BundleError
 
 MEMINFO = Path("/proc/meminfo")
@@ -27,10 +27,9 @@ def private_bytes(manifest: Manifest) -> int:
     rows = {name: entry.shape[0] for name, entry in manifest.files.items() if entry.shape}
     vocabularies = [n for n in rows if n.startswith("model/") and n.endswith(".offsets.npy")]
     total = _BASE + _PER_WORD * sum(rows[name] for name in vocabularies)
-    if manifest.index is None:
+    if "index/cells.rows.npy" not in rows:
         return total + _PER_ENTRY * rows.get("documents/indices.npy", 0)
-    cells = manifest.files[CELLS].bytes if CELLS in manifest.files else 0
-    return total + _PER_DOCUMENT * rows.get("documents/bias.npy", 0) + cells
+    return total + _PER_DOCUMENT * rows.get("documents/bias.npy", 0)
 
 
 def available_bytes() -> int | None:

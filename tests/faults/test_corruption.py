@@ -17,12 +17,11 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open_bundle, read_manifest
-from fullrank.bundle.manifest import CELLS
 from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
 from service.models.state import read_state
 from tests.api.support import AUTH, at, make_bundle, running
-from tests.forging import Damage, agree, array, flip, link, put, value
+from tests.forging import Damage, agree, array, flip, link, value
 
 pytestmark = pytest.mark.anyio
 
@@ -52,7 +51,11 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
             root, "whole", documents, n_dense=8, sample_queries=queries, created=at(1)
         )
     files = read_manifest(root / "whole" / version).files
-    assert {CELLS, "index/codes.npy", "columns/0.keyword.codes.npy"} <= files.keys()
+    assert {
+        "index/cells.rows.npy",
+        "index/codes.npy",
+        "columns/0.keyword.codes.npy",
+    } <= files.keys()
     make_bundle(root, "old", created=at(2))
     return root
 
@@ -114,10 +117,6 @@ def named(name: str) -> Damage:
     return damage
 
 
-def cells(content: bytes) -> Damage:
-    return lambda path: put(path, CELLS, content)
-
-
 def pipe(path: Path) -> None:
     (path / "golden.jsonl").unlink()
     os.mkfifo(path / "golden.jsonl")
@@ -159,8 +158,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "NaN in a bound": (array("index/bounds.npy", value(0, np.nan)), "index/bounds.npy: not finite"),
     "negative bound": (array("index/bounds.npy", value(0, -1)), "index/bounds.npy"),
-    "row of nobody": (array("index/postings.rows.npy", value(0, 300)), "index/postings.rows.npy"),
-    "negative row": (array("index/postings.rows.npy", value(0, -1)), "index/postings.rows.npy"),
+    "row of nobody": (array("index/postings.slots.npy", value(0, 300)), "index/postings.slots.npy"),
+    "negative row": (array("index/postings.slots.npy", value(0, -1)), "index/postings.slots.npy"),
     "postings descend": (
         array("index/postings.indptr.npy", value(1, 10**6)),
         "index/postings.indptr.npy",
@@ -222,12 +221,9 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         "index/more.npy: not in the manifest",
     ),
     "pipe": (pipe, "golden.jsonl: not a regular file"),
-    "cells of noise": (cells(b"IwFlnoise"), "cells.faiss"),
-    "cells of nothing": (cells(b""), "cells.faiss"),
-    "cells cut short": (
-        lambda path: cells((path / CELLS).read_bytes()[:200])(path),
-        "cells.faiss",
-    ),
+    "slot in another cell": (array("index/cells.of.npy", value(0, 60)), "index/cells.of.npy"),
+    "two slots of a document": (array("index/cells.rows.npy", value(0, 7)), "index/cells."),
+    "cell behind the end": (array("index/cells.starts.npy", value(1, 10**6)), "index/cells.starts"),
     "golden queries of another": (
         lambda path: _replaced(path, "golden.jsonl", b"copy files", b"copy filed"),
         "golden.jsonl",

@@ -26,8 +26,8 @@ ONLY_IN = {
     "prometheus_client": ("service",),
     "opentelemetry": ("service",),
     "lightgbm": ("trainer",),
+    "llvmlite": ("fullrank/kernels",),
     "numba": ("fullrank/kernels", "trainer"),
-    "llvmlite": (),
 }
 # Modules without a leading underscore that their libraries do not document for use by others.
 NOT_PUBLIC = (

@@ -1,10 +1,10 @@
 """The index of a bundle: compact copies of the documents, which a search reads in place of them.
 
-codes.py       int8 codes of v, one scale per document
-postings.py    word → documents, with 8-bit impacts
+cells.py       groups of near documents, and the order of slots, by which all parts number the documents
+codes.py       int8 codes of v, one scale per document, and b
+postings.py    word → slots, with 8-bit impacts
 shortlists.py  the documents that frequent words weigh most in, and a signature of each document
 outline.py     the dense parts in a few directions, of documents in memory
-cells.py       FAISS IVF over the dense parts: dense candidates of the fast mode
 clustering.py  the centres of the cells, by k-means in three passes
 build.py       build all of it from encoded documents, in bounded memory; open and check it
 
@@ -16,16 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fullrank.encoding import Float32
+from fullrank.retrieval.index.cells import Cells
 from fullrank.retrieval.index.codes import Codes
 from fullrank.retrieval.index.postings import Postings
 from fullrank.retrieval.index.shortlists import Shortlists
-
-if TYPE_CHECKING:
-    from fullrank.retrieval.index.cells import Cells
-
 
 # Measured on queries of a thousand words: half of it costs 0.01 of recall@10 and 0.02 of recall@100, twice it gains 0.
 _MAX_SCALE = 8
@@ -38,18 +34,16 @@ class Effort:
     """How much work the fast mode does for a query.
 
     Attributes:
-        nprobe: Cells that the dense side searches.
-        dense: Candidates of the dense side.
+        nprobe: Cells whose documents are all estimated.
         words: The longest query, in words, that the counts are for; `scaled` adapts them to longer ones.
         depth: Entries to read of a frequent word's list.
-        sparse: Candidates of the sparse side.
+        sparse: Documents read outside these cells to estimate.
         rescored: Candidates to score in float64.
         floor: Skip the entries of a frequent word below this share of the largest contribution of any word.
-        margin: Also search cells that score lower by at most this share of ‖u‖ · the mean length of a centre.
+        margin: Also take cells that score lower by at most this share of ‖u‖ · the mean length of a centre.
     """
 
     nprobe: int
-    dense: int
     words: int
     depth: int
     sparse: int
@@ -59,12 +53,8 @@ class Effort:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Effort:
-        """Read what a manifest stores; `rescored` was called `exact` in bundles up to 0.1.
-
-        Raises:
-            TypeError: A name is missing or unknown.
-        """
-        return cls(**{"rescored" if name == "exact" else name: n for name, n in stored.items()})
+        """Read what a manifest stores. Raises TypeError where a name is missing or unknown."""
+        return cls(**stored)
 
     def scaled(self, words: int, wanted: int) -> Effort:
         """Adapt the effort to the number of words of a query and the number of documents to return.
@@ -81,7 +71,6 @@ class Effort:
 
         return replace(
             self,
-            dense=kept(self.dense),
             depth=max(1, round(self.depth / factor)),
             sparse=kept(self.sparse),
             rescored=kept(self.rescored),
@@ -89,7 +78,7 @@ class Effort:
 
     def is_valid(self) -> bool:
         """Tell whether every number is of its type and in its range."""
-        counts = (self.nprobe, self.dense, self.words, self.depth, self.sparse, self.rescored)
+        counts = (self.nprobe, self.words, self.depth, self.sparse, self.rescored)
         whole = all(type(count) is int and count >= 1 for count in counts)
         parts = all(isinstance(part, int | float) for part in (self.floor, self.margin))
         return whole and parts and 0 <= self.floor < 1 and 0 <= self.margin < math.inf
@@ -100,14 +89,11 @@ class Index:
     """The parts of an index.
 
     Attributes:
-        bias: float32 (n,), the array of the documents.
         effort: None where the bundle has no fast mode.
     """
 
+    cells: Cells
     codes: Codes
     postings: Postings
-    bias: Float32
-    largest_bias: float
-    shortlists: Shortlists | None = None
-    cells: Cells | None = None
+    shortlists: Shortlists
     effort: Effort | None = None

@@ -6,7 +6,6 @@ The documents may be memory maps of any size: they are read in chunks, and `crea
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index.cells import Cells, build_cells
 from fullrank.retrieval.index.codes import Codes, Create, build_codes
 from fullrank.retrieval.index.postings import Postings, build_postings
 from fullrank.retrieval.index.shortlists import Shortlists, build_shortlists, shapes
@@ -24,125 +24,132 @@ from fullrank.retrieval.index.shortlists import Shortlists, build_shortlists, sh
 INDEXED_FROM = 1_000
 # With fewer, an exact search takes less than a millisecond: no fast mode is needed.
 FAST_FROM = 20_000
+_CELLS = {name: f"cells.{name}" for name in ("rows", "slots", "of", "starts", "centres", "scales")}
 _POSTINGS = {
     "indptr": "postings.indptr",
-    "rows": "postings.rows",
+    "slots": "postings.slots",
     "impacts": "postings.impacts",
     "limits": "limits",
 }
 _SHORTLISTS = {
     "indptr": "champions.indptr",
-    "rows": "champions.rows",
+    "slots": "champions.slots",
     "impacts": "champions.impacts",
     "signed": "signatures.words",
     "means": "signatures.means",
     "signatures": "signatures",
 }
-CELL_OF = "cells.of"
 
 
-def build_index(documents: Encoded, create: Create, progress: Progress = silent) -> Index:
-    """Build the index of the documents; `create(name, shape, dtype)` makes each array."""
-    codes = build_codes(documents.dense, create, progress)
-    postings = build_postings(documents.sparse, create, progress)
+def build_index(
+    documents: Encoded, create: Create, progress: Progress = silent, *, cells: int = 1
+) -> Index:
+    """Build the index of the documents.
+
+    Args:
+        documents: n documents.
+        create: create(name, shape, dtype) makes each array.
+        progress: Receives the step and how much of it is done.
+        cells: How many groups the fast mode chooses from.
+    """
+    groups = build_cells(documents.dense, cells, create, progress)
+    codes = build_codes(documents.dense, documents.bias, groups.rows, create, progress)
+    postings = build_postings(documents.sparse, groups.rows, create, progress)
     shortlists = build_shortlists(postings, len(documents), create)
-    largest = float(np.abs(documents.bias).max(initial=0.0))
     # The bounds are in a file because files have checksums, and certificates depend on these numbers.
-    create("bounds", (3,), np.float64)[:] = codes.error, codes.length, largest
-    return Index(codes, postings, documents.bias, largest, shortlists)
+    create("bounds", (4,), np.float64)[:] = (
+        codes.error,
+        codes.length,
+        codes.largest_bias,
+        groups.length,
+    )
+    return Index(groups, codes, postings, shortlists)
 
 
 def check_index(index: Index, documents: Encoded) -> None:
-    """Check that every row, word and cell of an index exists.
+    """Check that every slot, row, word and cell of an index exists.
 
     Raises:
         BundleError: One does not; the message names the file.
     """
-    count, lists = len(documents), [("postings", index.postings.indptr, index.postings.rows)]
-    if index.shortlists is not None:
-        lists.append(("champions", index.shortlists.indptr, index.shortlists.rows))
-    for name, indptr, rows in lists:
-        if indptr[0] != 0 or indptr[-1] != len(rows) or np.any(indptr[1:] < indptr[:-1]):
+    count, cells = len(documents), index.cells
+    for name, one, other in (("slots", cells.rows, cells.slots), ("rows", cells.slots, cells.rows)):
+        inside = np.all((one >= 0) & (one < count))
+        if not inside or not np.array_equal(other[one], np.arange(count)):
+            raise BundleError(f"index/cells.{name}.npy: not the inverse of the other order")
+    if cells.starts[0] != 0 or cells.starts[-1] != count or np.any(np.diff(cells.starts) < 0):
+        raise BundleError("index/cells.starts.npy: does not ascend to the number of documents")
+    if not np.array_equal(cells.of, np.repeat(np.arange(cells.count), np.diff(cells.starts))):
+        raise BundleError("index/cells.of.npy: a slot in another cell")
+    for name, lists in (("postings", index.postings), ("champions", index.shortlists)):
+        indptr, slots = lists.indptr, lists.slots
+        if indptr[0] != 0 or indptr[-1] != len(slots) or np.any(indptr[1:] < indptr[:-1]):
             raise BundleError(f"index/{name}.indptr.npy: does not ascend to the number of entries")
-        if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < count:
-            raise BundleError(f"index/{name}.rows.npy: a row outside 0..{count - 1}")
-    bounds = (index.codes.error, index.codes.length, index.largest_bias)
+        if len(slots) and not 0 <= int(slots.min()) <= int(slots.max()) < count:
+            raise BundleError(f"index/{name}.slots.npy: a slot outside 0..{count - 1}")
+    codes = index.codes
+    bounds = (codes.error, codes.length, codes.largest_bias, cells.length)
     if not all(np.isfinite(bound) and bound >= 0 for bound in bounds):
         raise BundleError("index/bounds.npy: a bound is not a finite number above zero")
-    if index.shortlists is not None:
-        words = index.shortlists.signed
-        if np.any(words[1:] <= words[:-1]) or np.any(
-            (words < 0) | (words >= documents.sparse.width)
-        ):
-            raise BundleError("index/signatures.words.npy: does not ascend among the words")
-    if index.cells is not None and int(index.cells.of.max(initial=0)) >= index.cells.count:
-        raise BundleError(f"index/{CELL_OF}.npy: a cell that does not exist")
+    words = index.shortlists.signed
+    if np.any(words[1:] <= words[:-1]) or np.any((words < 0) | (words >= documents.sparse.width)):
+        raise BundleError("index/signatures.words.npy: does not ascend among the words")
     if index.effort is not None and not index.effort.is_valid():
         raise BundleError("manifest.json: index.fast.effort: a number is out of range")
 
 
-def index_in_memory(documents: Encoded) -> Index:
+def index_in_memory(documents: Encoded, *, cells: int = 1) -> Index:
     """Build the index in memory."""
-    return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype))
+    return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype), cells=cells)
 
 
 def open_index(
-    arrays: Mapping[str, npt.NDArray[Any]],
-    facts: Mapping[str, Any],
-    documents: Encoded,
-    cells: Path | None,
-) -> Index:
-    """Open an index over mapped arrays.
+    arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], documents: Encoded
+) -> Index | None:
+    """Open an index over mapped arrays; None for one from before slots, which nothing reads any more.
 
     Args:
         arrays: The arrays of `index/`, by name.
         facts: The manifest's section "index".
         documents: The documents of the bundle.
-        cells: The file of the cells, if there is one.
 
     Raises:
         BundleError: An array is missing or does not fit the documents.
     """
-    from fullrank.retrieval.index.cells import open_cells
-
+    if _CELLS["rows"] not in arrays and "postings.rows" in arrays:
+        return None
     count, width, entries = len(documents), documents.sparse.width, len(documents.sparse.indices)
-    # An index without signatures has cells of an older kind: it has no fast mode.
-    fast = facts.get("fast", {}) if _SHORTLISTS["signatures"] in arrays else None
+    fast = facts.get("fast", {})
     try:
-        postings = Postings(**{name: arrays[file] for name, file in _POSTINGS.items()})
         bounds = arrays["bounds"]
-        error, length, largest = map(float, bounds)
-        codes = Codes(arrays["codes"], arrays["scales"], error, length)
-        shortlists = effort = None
-        if fast is not None:
-            shortlists = Shortlists(**{name: arrays[file] for name, file in _SHORTLISTS.items()})
-            effort = Effort.from_json(fast["effort"]) if "effort" in fast else None
+        error, length, largest, centre = map(float, bounds)
+        cells = Cells(**{name: arrays[file] for name, file in _CELLS.items()}, length=centre)
+        codes = Codes(arrays["codes"], arrays["scales"], arrays["bias"], error, length, largest)
+        postings = Postings(**{name: arrays[file] for name, file in _POSTINGS.items()})
+        shortlists = Shortlists(**{name: arrays[file] for name, file in _SHORTLISTS.items()})
+        effort = Effort.from_json(fast["effort"]) if "effort" in fast else None
     except (KeyError, TypeError, ValueError) as error:
         raise BundleError(f"index: {type(error).__name__}: {error}") from error
     wanted: list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]] = [
+        ("cells.rows", cells.rows, "<i4", (count,)),
+        ("cells.slots", cells.slots, "<i4", (count,)),
+        ("cells.of", cells.of, "<u2", (count,)),
+        ("cells.starts", cells.starts, "<i8", (cells.count + 1,)),
+        ("cells.centres", cells.centres, "|i1", (cells.count, documents.dense.shape[1])),
+        ("cells.scales", cells.scales, "<f4", (cells.count,)),
         ("codes", codes.codes, "|i1", documents.dense.shape),
-        ("bounds", bounds, "<f8", (3,)),
+        ("bounds", bounds, "<f8", (4,)),
         ("scales", codes.scales, "<f4", (count,)),
+        ("bias", codes.bias, "<f4", (count,)),
         ("postings.indptr", postings.indptr, "<i8", (width + 1,)),
-        ("postings.rows", postings.rows, "<i4", (entries,)),
+        ("postings.slots", postings.slots, "<i4", (entries,)),
         ("postings.impacts", postings.impacts, "|u1", (entries,)),
         ("limits", postings.limits, "<f4", (width, 2)),
+        *shapes(shortlists, width, count),
     ]
-    if shortlists is not None:
-        wanted += shapes(shortlists, width, count)
-    # Without an effort no search uses the cells, which take memory in each process.
-    opened = None
-    if cells is not None and effort is not None:
-        if CELL_OF not in arrays:
-            raise BundleError(f"index/{CELL_OF}.npy: missing")
-        wanted.append((CELL_OF, arrays[CELL_OF], "<u2", (count,)))
     for name, array, dtype, shape in wanted:
         if array.dtype.str != dtype or array.shape != shape:
             raise BundleError(
                 f"index/{name}.npy: {array.dtype.str} {array.shape}, not {dtype} {shape}"
             )
-    if cells is not None and effort is not None:
-        opened = open_cells(cells, arrays[CELL_OF])
-        if len(opened) != count or opened.centres.shape[1] != documents.dense.shape[1]:
-            raise BundleError(f"index: {len(opened)} vectors for {count} documents")
-    return Index(codes, postings, documents.bias, largest, shortlists, opened, effort)
+    return Index(cells, codes, postings, shortlists, effort)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32
+from fullrank.encoding import Float32, Int32
 from fullrank.kernels.arrays import Int8
-from fullrank.kernels.scan import CODE_LEVELS, code_vectors, scan_codes
+from fullrank.kernels.scan import CODE_LEVELS, code_vectors
 from fullrank.progress import Progress, silent
 
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
@@ -27,35 +27,48 @@ Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 _CHUNK = 1 << 16
 
 
+class QueryCode(NamedTuple):
+    """A query's code.
+
+    Attributes:
+        code: int8 (N,).
+        scale: float32.
+        error: The largest |u·v_d − û·v̂_d| of any document; infinite where a product may overflow.
+    """
+
+    code: Int8
+    scale: np.float32
+    error: float
+
+
 @dataclass(frozen=True, eq=False)
 class Codes:
-    """Coded vectors.
+    """Coded vectors, by slot.
 
     Attributes:
         codes: int8 (n, N).
         scales: float32 (n,).
+        bias: float32 (n,), b.
         error: max_d ‖v_d − v̂_d‖, rounded up.
         length: max_d ‖v̂_d‖, rounded up.
+        largest_bias: max_d |b_d|.
     """
 
     codes: Int8
     scales: Float32
+    bias: Float32
     error: float
     length: float
+    largest_bias: float
 
-    def scan(self, u: Float32, scores: Float32) -> float:
-        """Write û·v̂_d of all documents into `scores`, float32 (n,).
-
-        Returns:
-            The largest error against u·v_d; infinite where a product may overflow.
-        """
+    def code(self, u: Float32) -> QueryCode:
+        """Code a query's u, float32 (N,)."""
         codes, scales, error, _ = encode(u[None])
-        scan_codes(codes[0], scales[0], self.codes, self.scales, scores)
         size = float(np.linalg.norm(u.astype(np.float64)))
         # A product is scaled by the query first, and may overflow before the document's scale makes it small.
-        if not float(scales[0]) * CODE_LEVELS**2 * len(u) < float(np.finfo(np.float32).max):
-            return np.inf
-        return size * self.error + error * self.length
+        is_safe = float(scales[0]) * CODE_LEVELS**2 * len(u) < float(np.finfo(np.float32).max)
+        bound = size * self.error + error * self.length if is_safe else np.inf
+        return QueryCode(codes[0], scales[0], bound)
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
@@ -65,19 +78,24 @@ def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:
     return codes, scales, error, length
 
 
-def build_codes(vectors: Float32, create: Create, progress: Progress = silent) -> Codes:
-    """Code all documents, a chunk at a time."""
+def build_codes(
+    vectors: Float32, bias: Float32, rows: Int32, create: Create, progress: Progress = silent
+) -> Codes:
+    """Code all documents in the order of the slots, a chunk at a time."""
     codes = create("codes", vectors.shape, np.int8)
     scales = create("scales", (len(vectors),), np.float32)
     error = length = 0.0
     for start in range(0, len(vectors), _CHUNK):
-        chunk = np.asarray(vectors[start : start + _CHUNK])
+        chunk = np.asarray(vectors[rows[start : start + _CHUNK]])
         part, part_scales, off, longest = encode(chunk)
         codes[start : start + len(chunk)] = part
         scales[start : start + len(chunk)] = part_scales
         error, length = max(error, off), max(length, longest)
         progress("codes", start + len(chunk), len(vectors))
-    return Codes(codes, scales, _up(error), _up(length))
+    by_slot = create("bias", bias.shape, np.float32)
+    by_slot[:] = bias[rows]
+    largest = float(np.abs(by_slot).max(initial=0.0))
+    return Codes(codes, scales, by_slot, _up(error), _up(length), largest)
 
 
 def _up(value: float) -> float:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.encoding import Float32
+from fullrank.kernels.arrays import Int8
 from fullrank.kernels.outline import scan_outline
 from fullrank.retrieval.full_scan import UNIT_ROUNDOFF
-from fullrank.retrieval.index.codes import Codes, build_codes, encode
+from fullrank.retrieval.index.codes import encode
 
 # H. Half as many leave five times as many documents to score.
 DIRECTIONS = 64
@@ -33,13 +34,18 @@ class Outline:
 
     Attributes:
         directions: B, float32 (N, H); None where N ≤ H: h is v.
-        codes: Of h.
+        codes, scales: Of h, int8 (n, H) and float32 (n,).
+        error: max ‖h − ĥ‖.
+        coded_length: max ‖ĥ‖.
         rest: ‖r‖, rounded up, float32 (n,).
         length: max ‖v‖.
     """
 
     directions: Float32 | None
-    codes: Codes
+    codes: Int8
+    scales: Float32
+    error: float
+    coded_length: float
     rest: Float32
     length: float
 
@@ -67,12 +73,12 @@ class Outline:
             error = 2 * directions**0.5 * len(u) * UNIT_ROUNDOFF * size * self.length
         codes, scales, lost, _ = encode(part[None])
         scan_outline(
-            codes[0], scales[0], self.codes.codes, self.codes.scales,
+            codes[0], scales[0], self.codes, self.scales,
             np.float32(length), self.rest, bias, scores, bounds,
         )  # fmt: skip
         if not size * max(self.length, 1.0) < float(np.finfo(np.float32).max) / 4:
             return np.inf
-        return error + size * self.codes.error + lost * self.codes.length
+        return error + size * self.error + lost * self.coded_length
 
 
 def build_outline(vectors: Float32) -> Outline:
@@ -83,7 +89,7 @@ def build_outline(vectors: Float32) -> Outline:
     )
     rest = np.zeros(count, np.float32)
     if width <= DIRECTIONS:
-        return Outline(None, _coded(vectors), rest, length)
+        return Outline(None, *_coded(vectors), rest, length)
     places = np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64)
     sample = vectors[np.unique(places)].astype(np.float64)
     _, vectors_of_sums = np.linalg.eigh(sample.T @ sample)
@@ -95,8 +101,10 @@ def build_outline(vectors: Float32) -> Outline:
         chunk = (chunk - part @ directions.T).astype(np.float64)
         rest[start : start + len(chunk)] = np.sqrt(np.einsum("ij,ij->i", chunk, chunk))
     rest += np.float32(4 * DIRECTIONS * UNIT_ROUNDOFF * length)
-    return Outline(directions, _coded(parts), rest, length)
+    return Outline(directions, *_coded(parts), rest, length)
 
 
-def _coded(vectors: Float32) -> Codes:
-    return build_codes(vectors, lambda name, shape, dtype: np.zeros(shape, dtype))
+def _coded(vectors: Float32) -> tuple[Int8, Float32, float, float]:
+    """Code vectors; the norms are rounded up by more than their rounding error."""
+    codes, scales, error, length = encode(vectors)
+    return codes, scales, error * (1 + 1e-9), length * (1 + 1e-9)

@@ -1,6 +1,6 @@
-"""Posting lists: word → documents, each with an 8-bit impact.
+"""Posting lists: word → slots of documents, each with an 8-bit impact.
 
-    rows      ascending inside a word
+    slots     ascending inside a word
     t̂_wd     = low_w + step_w · impact        step_w = (high_w − low_w) / 255
 
 low and high are the smallest and the largest weight of a word among its documents. A word with equal weights is
@@ -51,13 +51,13 @@ class Postings:
 
     Attributes:
         indptr: int64 (F + 1,).
-        rows: int32 (entries,).
+        slots: int32 (entries,).
         impacts: uint8 (entries,).
         limits: float32 (F, 2), low and high.
     """
 
     indptr: Int64
-    rows: Int32
+    slots: Int32
     impacts: UInt8
     limits: Float32
 
@@ -66,15 +66,23 @@ class Postings:
         return Plan(*plan_words(self.indptr, self.limits, words, weights))
 
     def add(self, words: Int32, weights: Float64, scores: Float32) -> None:
-        """Add s_w t̂_wd to scores[d] for the documents of each word."""
-        add_impacts(self.indptr, self.rows, self.impacts, self.limits, words, weights, scores)
+        """Add s_w t̂_wd to the scores of the slots of each word."""
+        add_impacts(self.indptr, self.slots, self.impacts, self.limits, words, weights, scores)
 
 
-def build_postings(documents: Rows, create: Create, progress: Progress = silent) -> Postings:
+def build_postings(
+    documents: Rows, order: Int32, create: Create, progress: Progress = silent
+) -> Postings:
     """Transpose documents → words, a chunk of documents at a time.
 
-    Each chunk appends its entries to the lists of its words, so rows ascend without a sort of all entries. There are
+    Each chunk appends its entries to the lists of its words, so slots ascend without a sort of all entries. There are
     two passes over the documents, because the limits must be known before the first impact is written.
+
+    Args:
+        documents: n rows.
+        order: int32 (n,), the document of each slot.
+        create: Makes each array.
+        progress: Receives the number of entries done.
     """
     width, entries = documents.width, len(documents.indices)
     counts = np.zeros(width, np.int64)
@@ -91,24 +99,28 @@ def build_postings(documents: Rows, create: Create, progress: Progress = silent)
     indptr = create("postings.indptr", (width + 1,), np.int64)
     np.cumsum(counts, out=indptr[1:])
 
-    rows = create("postings.rows", (entries,), np.int32)
+    slots = create("postings.slots", (entries,), np.int32)
     impacts = create("postings.impacts", (entries,), np.uint8)
     step = np.maximum(limits[:, 1].astype(np.float64) - limits[:, 0], 0) / LEVELS
     following = np.array(indptr[:-1])
-    for first, last in _chunks(documents.indptr):
-        words, weights = np.asarray(documents.indices[first:last]), documents.values[first:last]
-        owner = np.searchsorted(documents.indptr, np.arange(first, last), side="right") - 1
-        order = np.argsort(words, kind="stable")
-        words = words[order]
+    sizes = np.diff(documents.indptr)[order]
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    for first, last in _chunks(ends):
+        start, stop = np.searchsorted(ends, (first, last), side="right") - 1
+        part = documents.take(order[start:stop].astype(np.int64))
+        words, weights = part.indices, part.values
+        owner = np.repeat(np.arange(start, stop, dtype=np.int32), np.diff(part.indptr))
+        by_word = np.argsort(words, kind="stable")
+        words = words[by_word]
         found, begin, many = np.unique(words, return_index=True, return_counts=True)
         place = following[words] + np.arange(len(words)) - np.repeat(begin, many)
-        rows[place] = owner[order]
-        above = weights[order].astype(np.float64) - limits[words, 0]
+        slots[place] = owner[by_word]
+        above = weights[by_word].astype(np.float64) - limits[words, 0]
         share = np.divide(above, step[words], out=np.zeros(len(words)), where=step[words] > 0)
         impacts[place] = np.clip(np.rint(share), 0, LEVELS).astype(np.uint8)
         following[found] += many
         progress("postings", entries + last, 2 * entries)
-    return Postings(indptr, rows, impacts, limits)
+    return Postings(indptr, slots, impacts, limits)
 
 
 def _chunks(indptr: Int64) -> list[tuple[int, int]]:

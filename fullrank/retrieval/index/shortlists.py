@@ -14,17 +14,15 @@ words are short enough to be read from the postings.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int32, Int64
 from fullrank.kernels.arrays import UInt8
-from fullrank.kernels.fast import read_heads
 from fullrank.retrieval.index.codes import Create
 from fullrank.retrieval.index.postings import Postings
-from fullrank.retrieval.scratch import Scratch
 
 MAX_LIST_LENGTH = 8192
 MAX_SIGNED_WORDS = 512
@@ -32,28 +30,13 @@ MIN_SIGNED_DOCUMENTS = 1024
 _LEVELS = 255
 
 
-class Heads(NamedTuple):
-    """What was read of the lists of a query's words.
-
-    Attributes:
-        rows: int64, each row once.
-        bits: int64, the places among the words of the signatures of the words that were read in part.
-        values: float32, what each bit adds to an estimate. The scores leave that out, so that a document gets the sum
-            of both.
-    """
-
-    rows: Int64
-    bits: Int64
-    values: Float32
-
-
 @dataclass(frozen=True, eq=False)
 class Shortlists:
-    """Lists by impact, descending, then by row, and signatures.
+    """Lists by impact, descending, then by slot, and signatures by slot.
 
     Attributes:
         indptr: int64 (F + 1,).
-        rows: int32 (entries,).
+        slots: int32 (entries,).
         impacts: uint8 (entries,).
         signed: int32 (m,), ascending, the words of the signatures.
         means: float32 (m,), the mean impact of each over all its documents.
@@ -61,43 +44,15 @@ class Shortlists:
     """
 
     indptr: Int64
-    rows: Int32
+    slots: Int32
     impacts: UInt8
     signed: Int32
     means: Float32
     signatures: UInt8
     _rests: dict[int, Float64] = field(default_factory=dict, init=False, repr=False)
 
-    def read(
-        self,
-        postings: Postings,
-        words: Int32,
-        weights: Float32,
-        depth: int,
-        floor: float,
-        scratch: Scratch,
-    ) -> Heads:
-        """Add the heads of the lists of a query's words to `scratch.scores`.
-
-        Args:
-            postings: The lists of the other words.
-            words: int32 (m,).
-            weights: float32 (m,).
-            depth: Entries to read of a word of the signatures, at least 1; other lists are read in full.
-            floor: Stop where the word contributes less than this share of the largest contribution of any word.
-            scratch: Its scores are zero before.
-        """
-        found = read_heads(
-            words, weights, depth, floor,
-            self.indptr, self.rows, self.impacts,
-            postings.indptr, postings.rows, postings.impacts, postings.limits,
-            self.signed, self._rest(postings, depth),
-            scratch.scores, scratch.marks, scratch.next_mark(),
-        )  # fmt: skip
-        return Heads(*found)
-
-    def _rest(self, postings: Postings, depth: int) -> Float64:
-        """Return rest_w of the words of the signatures."""
+    def rest(self, postings: Postings, depth: int) -> Float64:
+        """Return rest_w of the words of the signatures, where `depth` entries of a list are read."""
         known = self._rests.get(depth)
         if known is None:
             known = self.means.astype(np.float64)
@@ -122,7 +77,7 @@ def build_shortlists(postings: Postings, documents: int, create: Create) -> Shor
     kept[listed] = np.minimum(counts[listed], MAX_LIST_LENGTH)
     indptr = create("champions.indptr", (len(counts) + 1,), np.int64)
     np.cumsum(kept, out=indptr[1:])
-    rows = create("champions.rows", (int(kept.sum()),), np.int32)
+    slots = create("champions.slots", (int(kept.sum()),), np.int32)
     impacts = create("champions.impacts", (int(kept.sum()),), np.uint8)
     for word in listed.tolist():
         every = slice(postings.indptr[word], postings.indptr[word + 1])
@@ -131,7 +86,7 @@ def build_shortlists(postings: Postings, documents: int, create: Create) -> Shor
         # Weights may all be negative: order by absolute value.
         size = impact.astype(np.int16) * (1 if postings.limits[word, 1] > 0 else -1)
         order = np.argsort(-size, kind="stable")[: at.stop - at.start]
-        rows[at], impacts[at] = postings.rows[every][order], impact[order]
+        slots[at], impacts[at] = postings.slots[every][order], impact[order]
 
     words = create("signatures.words", (len(signed),), np.int32)
     words[:] = signed
@@ -140,18 +95,18 @@ def build_shortlists(postings: Postings, documents: int, create: Create) -> Shor
     for i, word in enumerate(signed.tolist()):
         every = slice(postings.indptr[word], postings.indptr[word + 1])
         means[i] = postings.impacts[every].mean(dtype=np.float64)
-        signatures[postings.rows[every], i >> 3] |= np.uint8(1 << (i & 7))
-    return Shortlists(indptr, rows, impacts, words, means, signatures)
+        signatures[postings.slots[every], i >> 3] |= np.uint8(1 << (i & 7))
+    return Shortlists(indptr, slots, impacts, words, means, signatures)
 
 
 def shapes(
     lists: Shortlists, width: int, documents: int
 ) -> list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]]:
     """Return name, array, dtype and shape of each part, for an index of `width` words."""
-    kept, signed = len(lists.rows), len(lists.signed)
+    kept, signed = len(lists.slots), len(lists.signed)
     return [
         ("champions.indptr", lists.indptr, "<i8", (width + 1,)),
-        ("champions.rows", lists.rows, "<i4", (kept,)),
+        ("champions.slots", lists.slots, "<i4", (kept,)),
         ("champions.impacts", lists.impacts, "|u1", (kept,)),
         ("signatures.words", lists.signed, "<i4", (signed,)),
         ("signatures.means", lists.means, "<f4", (signed,)),

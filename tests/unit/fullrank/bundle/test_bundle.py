@@ -37,21 +37,26 @@ def test_a_bundle_has_exactly_the_files_of_the_format(written: Path) -> None:
     assert files == {
         "manifest.json",
         "golden.jsonl",
-        "index/cells.faiss",
         "index/bounds.npy",
         "index/codes.npy",
         "index/scales.npy",
         "index/limits.npy",
         "index/postings.indptr.npy",
-        "index/postings.rows.npy",
+        "index/postings.slots.npy",
         "index/postings.impacts.npy",
         "index/champions.indptr.npy",
-        "index/champions.rows.npy",
+        "index/champions.slots.npy",
         "index/champions.impacts.npy",
         "index/signatures.npy",
         "index/signatures.words.npy",
         "index/signatures.means.npy",
+        "index/bias.npy",
+        "index/cells.rows.npy",
+        "index/cells.slots.npy",
         "index/cells.of.npy",
+        "index/cells.starts.npy",
+        "index/cells.centres.npy",
+        "index/cells.scales.npy",
         "model/U.npy",
         "model/words.txt",
         "model/words.offsets.npy",
@@ -74,7 +79,7 @@ def test_a_bundle_has_exactly_the_files_of_the_format(written: Path) -> None:
 
 def test_the_manifest_describes_each_file(written: Path) -> None:
     manifest = json.loads((written / "manifest.json").read_text())
-    assert manifest["format_version"] == 2
+    assert manifest["format_version"] == 3
     assert manifest["name"] == "planted"
     assert manifest["version"] == written.name
     assert manifest["version"] == f"planted-20260102t030405z-{manifest['bundle_id'][:8]}"
@@ -121,7 +126,7 @@ def test_two_bundles_published_in_one_second_are_both_kept(root: Path, written: 
 def test_progress_names_each_part(root: Path) -> None:
     steps: list[tuple[str, int, int]] = []
     write_bundle(root, "planted", **planted(), progress=lambda *step: steps.append(step))
-    parts = ["model", "documents", "columns", "codes", "postings", "cells", "golden queries"]
+    parts = ["model", "documents", "columns", "cells", "codes", "postings", "golden queries"]
     assert list(dict.fromkeys(part for part, _, _ in steps)) == parts
     last = {part: (done, total) for part, done, total in steps}
     assert all(done == total for done, total in last.values())
@@ -129,22 +134,22 @@ def test_progress_names_each_part(root: Path) -> None:
         assert last[long][0] > 0
 
 
-def test_few_documents_get_no_index_and_no_dense_part_gets_no_cells(root: Path) -> None:
+def test_few_documents_get_no_index_and_no_dense_part_gets_one_cell(root: Path) -> None:
     sparse = open_bundle(write_bundle(root, "sparse", **planted(n_dense=0)))
     assert sparse.retriever.index is not None
-    assert sparse.retriever.index.cells is None
+    assert sparse.retriever.index.cells.count == 1
     assert sparse.encoded.dense.shape == (40, 0)
     few = open_bundle(write_bundle(root, "few", **planted(documents=39)))
     assert few.retriever.index is None
 
 
-def test_vectors_whose_distances_overflow_get_no_cells_and_are_still_found(root: Path) -> None:
+def test_vectors_whose_distances_overflow_get_one_cell_and_are_still_found(root: Path) -> None:
     """The library of the cells ends the process over it."""
     given = planted()
     given["encoded"].dense[::3] *= np.float32(1e25)
     bundle = open_bundle(write_bundle(root, "far", **given))
     assert bundle.retriever.index is not None
-    assert bundle.retriever.index.cells is None
+    assert bundle.retriever.index.cells.count == 1
     queries = given["model"].encode_queries(QUERIES)
     found = bundle.retriever.search(queries, 10)
     for one, other in zip(found, Retriever(given["encoded"]).search(queries, 10), strict=True):

@@ -36,8 +36,8 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "grown": (lambda p: os.truncate(p / "model/U.npy", 9999), "model/U.npy: 9999 bytes"),
     # the manifest
     "other format": (
-        edited(lambda m: m.update(format_version=3)),
-        "format_version is 3, this release reads 1 and 2",
+        edited(lambda m: m.update(format_version=4)),
+        "format_version is 4, this release reads 1, 2 and 3",
     ),
     "format no integer": (
         edited(lambda m: m.update(format_version=2.0)),
@@ -120,14 +120,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     # contents against the manifest
     "bit flipped": (lambda p: flip(p / "model/U.npy", -1), "model/U.npy: sha256 differs"),
     "bit flipped in cells": (
-        lambda p: flip(p / "index/cells.faiss", -1),
-        "index/cells.faiss: sha256 differs",
+        lambda p: flip(p / "index/cells.centres.npy", -1),
+        "index/cells.centres.npy: sha256 differs",
     ),
     "codes of fewer": (array("index/codes.npy", lambda a: a[1:]), "index/codes.npy: "),
     "nan in scales": (array("index/scales.npy", value(0, np.nan)), "index/scales.npy: not finite"),
     "posting of no document": (
-        array("index/postings.rows.npy", value(0, 40)),
-        "index/postings.rows.npy: a row outside 0..39",
+        array("index/postings.slots.npy", value(0, 40)),
+        "index/postings.slots.npy: a slot outside 0..39",
     ),
     "postings that descend": (
         array("index/postings.indptr.npy", value(1, 10**6)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +13,11 @@ from numba import njit
 from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded, Rows
-from fullrank.kernels.fast import best_estimated, best_read
-from fullrank.kernels.scan import (
-    add_impacts,
-    add_weights,
-    code_vectors,
-    plan_words,
-    scan_codes,
-)
+from fullrank.kernels.fast import best_estimated
+from fullrank.kernels.products import code_product, code_shift
+from fullrank.kernels.scan import add_weights, code_vectors, plan_words, scan_slots
 from fullrank.kernels.scoring import score_rows
-from fullrank.kernels.select import best_rows, rows_at_least
+from fullrank.kernels.select import about_kth_largest, best_rows, kept_slots, rows_at_least
 from fullrank.kernels.sorting import stable_order
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
@@ -64,49 +59,130 @@ def test_score_rows_depends_on_the_row_alone() -> None:
     assert len(np.unique(found)) == 2
 
 
-@given(SEEDS, st.integers(0, 600), st.integers(0, 300))
-def test_scans_of_codes(seed: int, count: int, width: int) -> None:
+@settings(deadline=None)  # the first call compiles it
+@given(SEEDS, st.integers(1, 9), st.integers(0, 300))
+def test_products_of_codes(seed: int, count: int, width: int) -> None:
     rng = np.random.default_rng(seed)
     code = rng.integers(-127, 128, width).astype(np.int8)
+    codes = rng.integers(-128, 128, (count, width)).astype(np.int8)
+    shift = code_shift(code)
+    found = [code_product(code, shift, codes, row) for row in range(count)]
+    np.testing.assert_array_equal(found, codes.astype(np.int64) @ code.astype(np.int64))
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_largest_products_do_not_overflow(sign: int) -> None:
+    code = np.full(65_000, 127, np.int8)
+    found = code_product(code, code_shift(code), sign * code[None], 0)
+    assert found == np.float32(sign * 127**2 * 65_000)
+
+
+def random_index(rng: np.random.Generator, count: int, features: int, width: int) -> Any:
+    """Draw codes, scales, bias, posting lists with impacts and limits, and an order of rows."""
     codes = rng.integers(-127, 128, (count, width)).astype(np.int8)
-    scale, scales = np.float32(rng.random()), rng.random(count).astype(np.float32)
-    whole = (codes.astype(np.int64) @ code.astype(np.int64)).astype(np.float32) * scale * scales
-    scores = np.empty(count, np.float32)
-    scan_codes(code, scale, codes, scales, scores)
-    np.testing.assert_array_equal(scores, whole)
+    lists = random_rows(rng, features, count)  # a row a word
+    impacts = rng.integers(0, 256, len(lists.indices)).astype(np.uint8)
+    limits = np.sort(rng.normal(size=(features, 2)).astype(np.float32), axis=1)
+    scales, bias = rng.random((2, count)).astype(np.float32)
+    return codes, scales, bias, lists, impacts, limits, rng.permutation(count).astype(np.int32)
 
 
-def test_the_largest_products_do_not_overflow() -> None:
-    code = np.full(130_000, 127, np.int8)
-    scores = np.empty(1, np.float32)
-    scan_codes(code, np.float32(1), -code[None], np.ones(1, np.float32), scores)
-    assert scores[0] == np.float32(-(127**2) * 130_000)
+def contributions(
+    lists: Rows, impacts: np.ndarray, limits: np.ndarray, words: np.ndarray, weights: np.ndarray
+) -> np.ndarray:
+    """Return Σ s_w t̂_wd of all slots, float64."""
+    total = np.zeros(lists.width)
+    for word, weight in zip(words.tolist(), weights.tolist(), strict=True):
+        entries = slice(lists.indptr[word], lists.indptr[word + 1])
+        low, high = limits[word].astype(np.float64)
+        np.add.at(
+            total, lists.indices[entries], weight * (low + (high - low) / 255 * impacts[entries])
+        )
+    return total
+
+
+@given(
+    SEEDS,
+    st.sampled_from([1, 30, 2047, 2048, 2049, 5000]),
+    st.integers(0, 70),
+    st.integers(1, 20),
+    st.floats(0, 3),
+    st.floats(0, 1),
+)
+def test_scans_of_slots(
+    seed: int, count: int, width: int, wanted: int, slack: float, gone: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    codes, scales, bias, lists, impacts, limits, rows = random_index(rng, count, 6, width)
+    code = rng.integers(-127, 128, width).astype(np.int8)
+    words, weights = rng.permutation(6)[:3].astype(np.int32), rng.normal(size=3)
+    deleted = rng.random(count) < gone
+    scores = (codes.astype(np.int64) @ code.astype(np.int64)) * 1e-4 * scales + bias
+    scores += contributions(lists, impacts, limits, words, weights)
+    for mask in (np.zeros(0, np.bool_), deleted):
+        kept = np.flatnonzero(~mask[rows]) if len(mask) else np.arange(count)
+        slots, found, too_many = scan_slots(
+            code, np.float32(1e-4), codes, scales, bias, lists.indptr, lists.indices, impacts, limits,
+            words, weights, rows, mask, wanted, slack, count,
+        )  # fmt: skip
+        assert not too_many
+        np.testing.assert_allclose(found, scores[slots], rtol=1e-4, atol=1e-4)
+        assert np.all(np.diff(slots) > 0)
+        assert set(slots.tolist()) <= set(kept.tolist())
+        least = np.sort(scores[kept])[-wanted] - slack if len(kept) >= wanted else -np.inf
+        assert set(kept[scores[kept] >= least + 1e-3].tolist()) <= set(slots.tolist())
+        assert np.all(scores[slots] >= least - 1e-3)
+
+
+def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
+    count = 9000
+    codes, nothing = np.zeros((count, 0), np.int8), np.zeros(0, np.int32)
+    order, bias = np.arange(count, dtype=np.int32), np.zeros(count, np.float32)
+    lists = np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8), np.zeros((0, 2), np.float32)
+    for most, expected in ((2000, True), (count, False)):
+        slots, _, too_many = scan_slots(
+            np.zeros(0, np.int8), np.float32(1), codes, bias, bias, *lists, nothing, np.zeros(0),
+            order, np.zeros(0, np.bool_), 10, 0.5, most,
+        )  # fmt: skip
+        assert too_many is expected
+        assert len(slots) == (0 if expected else count)
 
 
 @given(SEEDS, st.integers(1, 30), st.integers(1, 12))
 def test_additions_of_postings(seed: int, count: int, features: int) -> None:
     rng = np.random.default_rng(seed)
     lists = random_rows(rng, features, count)  # a row a word
-    impacts = rng.integers(0, 256, len(lists.indices)).astype(np.uint8)
-    limits = np.sort(rng.normal(size=(features, 2)).astype(np.float32), axis=1)
     words = rng.permutation(features)[: rng.integers(0, features + 1)].astype(np.int32)
-    weights = rng.normal(size=len(words))
+    weights = rng.normal(size=len(words)).astype(np.float32)
     start = rng.normal(size=count).astype(np.float32)
+    found = start.copy()
+    add_weights(lists.indptr, lists.indices, lists.values, words, weights, found)
+    expected = start + weights.astype(np.float64) @ lists.csr().toarray()[words]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
-    by_impact, by_weight = start.copy(), start.copy()
-    add_impacts(lists.indptr, lists.indices, impacts, limits, words, weights, by_impact)
-    add_weights(
-        lists.indptr, lists.indices, lists.values, words, weights.astype(np.float32), by_weight
-    )
-    expected = start.astype(np.float64), start.astype(np.float64)
-    for word, weight in zip(words.tolist(), weights, strict=True):
-        entries = slice(lists.indptr[word], lists.indptr[word + 1])
-        low, high = limits[word].astype(np.float64)
-        stored = low + (high - low) / 255 * impacts[entries]
-        np.add.at(expected[0], lists.indices[entries], weight * stored)
-        np.add.at(expected[1], lists.indices[entries], weight * lists.values[entries])
-    np.testing.assert_allclose(by_impact, expected[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(by_weight, expected[1], rtol=1e-5, atol=1e-5)
+
+@settings(deadline=None)  # the first call compiles it
+@given(arrays(np.float32, array_shapes(max_dims=1, max_side=3000), elements=NUMBERS), SEEDS)
+def test_a_number_that_about_k_values_reach(values: np.ndarray, seed: int) -> None:
+    k = int(np.random.default_rng(seed).integers(1, len(values) + 1))
+    found = about_kth_largest(values, k)
+    exact = np.sort(values)[-k]
+    assert np.count_nonzero(values >= found) >= k
+    if np.isfinite(found):
+        assert exact - found <= (values.max() - values.min()) / 1024 * 1.01 + 1e-5
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_odd_numbers_among_the_values_do_no_harm(odd: float) -> None:
+    for values in ([odd, 1, 2], [1, odd, 2], [odd, odd], [odd]):
+        about_kth_largest(np.array(values, np.float32), 1)
+
+
+@given(SEEDS, st.integers(0, 300), st.floats(0, 1))
+def test_slots_that_a_filter_keeps(seed: int, count: int, gone: float) -> None:
+    rng = np.random.default_rng(seed)
+    deleted, slots = rng.random(count) < gone, rng.permutation(count).astype(np.int32)
+    np.testing.assert_array_equal(kept_slots(deleted, slots), slots[~deleted])
 
 
 @given(
@@ -143,13 +219,13 @@ def test_all_scores_are_equal() -> None:
     assert len(rows_at_least(scores, np.zeros(0, np.bool_), np.float32(0))) == 1000
 
 
-def test_a_search_compiles_nothing(tmp_path: Path) -> None:
+def test_a_search_compiles_nothing() -> None:
     rng = np.random.default_rng(5)
     documents = Encoded.from_rows(
         random_rows(rng, 200, 20), rng.normal(size=(200, 8)).astype(np.float32)
     )
     queries, deleted = documents.slice(0, 3), rng.random(200) < 0.2
-    for index in (None, index_in_memory(documents), with_cells(documents, tmp_path, EVERYTHING)):
+    for index in (None, index_in_memory(documents), with_cells(documents, EVERYTHING)):
         retriever = Retriever(documents, None, index)
         with install_recorder("numba:compile") as recorder:
             for mode in retriever.modes:
@@ -167,57 +243,67 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
     t, scores = random_rows(rng, 9, 9), np.zeros(9, np.float32)
     s, v = np.ones(9), np.zeros((9, 0), np.float32)
     limits, impacts = np.zeros((9, 2), np.float32), np.zeros(len(t.indices), np.uint8)
-    words, found = np.arange(9, dtype=np.int32), np.zeros((2, 9))
+    words, found, nobody = np.arange(9, dtype=np.int32), np.zeros((2, 9)), np.zeros(0, np.bool_)
     for number in (-1, 9):
         indices, indptr = np.full_like(t.indices, number), t.indptr + 100 * number
         for damaged in ((t.indptr, indices), (indptr, t.indices)):
             with pytest.raises(IndexError, match="damaged"):
                 score_rows(np.zeros(0), v, s, *damaged, t.values, np.arange(9), *found)
-            with pytest.raises(IndexError, match="damaged"):
-                add_impacts(*damaged, impacts, limits, words, s, scores)
+        with pytest.raises(IndexError, match="damaged"):
+            scan_slots(
+                np.zeros(0, np.int8), np.float32(1), np.zeros((9, 0), np.int8), scores, scores,
+                indptr, t.indices, impacts, limits, words, s, words, nobody, 3, 0.0, 9,
+            )  # fmt: skip
 
 
-@given(SEEDS, st.integers(1, 60), st.integers(0, 40), st.integers(1, 12), st.booleans())
-def test_candidates_of_both_sides(
-    seed: int, count: int, width: int, limit: int, masked: bool
-) -> None:
+@given(SEEDS, st.integers(1, 60), st.integers(0, 80), st.integers(1, 12), st.booleans())
+def test_the_best_estimated(seed: int, count: int, width: int, limit: int, masked: bool) -> None:
+    """All lists are read in full, so an estimate is the score of the codes and the impacts."""
     rng = np.random.default_rng(seed)
-    scores, bias, scales = rng.normal(size=(3, count)).astype(np.float32)
-    read = rng.permutation(count)[: rng.integers(0, count + 1)]
-    dense = rng.permutation(count)[: rng.integers(0, count + 1)]
-    deleted = rng.random(count) < 0.3 if masked else np.zeros(0, np.bool_)
-    kept = ~deleted if masked else np.ones(count, np.bool_)
-    near, cell_of = (
-        rng.normal(size=7).astype(np.float32),
-        rng.integers(0, 7, count).astype(np.uint16),
-    )
-
-    by_centre = scores + np.float32(0.5) * near[cell_of]
-    for centres, expected in ((near, by_centre), (near[:0], scores)):
-        found = best_read(read, scores, centres, cell_of, np.float32(0.5), deleted, limit)
-        asked = read[kept[read]]
-        np.testing.assert_array_equal(
-            np.sort(expected[found]), np.sort(expected[asked])[max(0, len(asked) - limit) :]
-        )
-
+    codes, scales, bias, lists, impacts, limits, rows = random_index(rng, count, 6, width)
     code = rng.integers(-127, 128, width).astype(np.int8)
-    codes = rng.integers(-127, 128, (count, width)).astype(np.int8)
-    signatures = rng.integers(0, 256, (count, 2)).astype(np.uint8)
-    bits, values = np.array([3, 11]), rng.normal(size=2).astype(np.float32)
-    estimates = (codes.astype(np.int64) @ code.astype(np.int64)) * 0.01 * scales + scores + bias
-    estimates = estimates + (np.unpackbits(signatures, axis=1, bitorder="little")[:, bits] @ values)
-    pool = np.union1d(read, dense)
-    pool = pool[kept[pool]]
-    found = best_estimated(
-        read, dense, deleted, np.zeros(count, np.int32), 1, code, np.float32(0.01), codes, scales,
-        scores, bias, signatures, bits, values, limit,
-    )  # fmt: skip
-    assert len(set(found.tolist())) == len(found) == min(limit, len(pool))
-    assert set(found.tolist()) <= set(pool.tolist())
-    np.testing.assert_allclose(
-        np.sort(estimates[found]), np.sort(estimates[pool])[max(0, len(pool) - limit) :],
-        rtol=1e-4, atol=1e-4,
-    )  # fmt: skip
+    words = np.sort(rng.permutation(6)[:3]).astype(np.int32)
+    weights = rng.normal(size=3).astype(np.float32)
+    deleted = rng.random(count) < 0.3 if masked else np.zeros(0, np.bool_)
+    kept = np.flatnonzero(~deleted[rows]) if masked else np.arange(count)
+    estimates = (codes.astype(np.int64) @ code.astype(np.int64)) * 0.01 * scales + bias
+    estimates += contributions(lists, impacts, limits, words, weights)
+
+    starts = np.sort(np.concatenate([[0], rng.integers(0, count + 1, 4), [count]]))
+    cell_of = np.repeat(np.arange(5, dtype=np.uint16), np.diff(starts))
+    centres = rng.integers(-127, 128, (5, width)).astype(np.int8)
+    centre_scales = rng.random(5).astype(np.float32)
+    near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales
+    read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
+    scores, some = np.zeros(count, np.float32), rng.permutation(kept)[: rng.integers(1, 9)]
+
+    def found(nprobe: int, sparse: int, asked: np.ndarray) -> np.ndarray:
+        slots = best_estimated(
+            words, weights, 9, 0.0, nprobe, 0.0, sparse, limit,
+            np.zeros(7, np.int64), lists.indices[:0], impacts[:0],
+            lists.indptr, lists.indices, impacts, limits,
+            words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
+            code, np.float32(0.01), codes, scales, bias,
+            centres, centre_scales, starts, cell_of, rows, deleted, asked, scores,
+        )  # fmt: skip
+        assert not scores.any()
+        assert len(set(slots.tolist())) == len(slots)
+        return slots
+
+    everything = np.zeros(0, np.int64)
+    chosen = np.flatnonzero(near[cell_of] >= near.max() - 1e-9)
+    for slots, pool in (
+        (found(5, 1, everything), kept),
+        (found(0, count, everything), np.intersect1d(read, kept)),
+        (found(1, count, everything), np.intersect1d(np.union1d(read, chosen), kept)),
+        (found(1, 1, some), some),
+    ):
+        assert len(slots) == min(limit, len(pool))
+        assert set(slots.tolist()) <= set(pool.tolist())
+        np.testing.assert_allclose(
+            np.sort(estimates[slots]), np.sort(estimates[pool])[max(0, len(pool) - limit) :],
+            rtol=1e-4, atol=1e-4,
+        )  # fmt: skip
 
 
 @given(SEEDS, st.integers(0, 9), st.integers(0, 70), st.sampled_from([1e-42, 1e-20, 1, 1e30]))

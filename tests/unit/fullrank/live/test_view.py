@@ -231,7 +231,8 @@ def test_the_fast_mode_searches_live_documents_exactly() -> None:
     given = [Document(id, fields) for id, fields in documents.items()]
     bundle = bundle_of(linear_model(given, n_dense=4), documents)
     # With so little effort the index finds almost nothing among the bundle's documents.
-    index = replace(index_in_memory(bundle.encoded), effort=Effort(1, 1, 20, 1, 1, 20))
+    index = index_in_memory(bundle.encoded, cells=40)
+    index = replace(index, effort=Effort(1, 20, 1, 1, 20))
     bundle = replace(bundle, retriever=Retriever(bundle.encoded, None, index))
     writes = [Operation(i, f"n{i:03}", documents[f"b{i:03}"]) for i in range(1, 300)]
     view = View.of(bundle).apply([*writes, Operation(300, "b001", None)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ from fullrank.encoding import Encoded, Rows
 from fullrank.retrieval import Mask, Ranking, Retriever
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.build import index_in_memory
-from fullrank.retrieval.index.cells import build_cells, open_cells
 
 Float64 = npt.NDArray[np.float64]
 
@@ -100,9 +98,7 @@ def assert_same_bits(a: Ranking, b: Ranking) -> None:
     assert (a.total, a.certified) == (b.total, b.certified)
 
 
-EVERYTHING = Effort(
-    nprobe=10**6, dense=10**6, words=10**6, depth=10**6, sparse=10**6, rescored=10**6
-)
+EVERYTHING = Effort(nprobe=10**6, words=10**6, depth=10**6, sparse=10**6, rescored=10**6)
 
 
 def assert_same(
@@ -127,8 +123,6 @@ def words_of(documents: Encoded, i: int) -> dict[int, float]:
     return dict(zip(indices.tolist(), weights.tolist(), strict=True))
 
 
-def with_cells(documents: Encoded, folder: Path, effort: Effort) -> Index:
-    of = np.zeros(len(documents), np.uint16)
-    build_cells(documents.dense, folder / "index.faiss", of)
-    cells = open_cells(folder / "index.faiss", of)
-    return replace(index_in_memory(documents), cells=cells, effort=effort)
+def with_cells(documents: Encoded, effort: Effort) -> Index:
+    cells = round(4 * len(documents) ** 0.5)
+    return replace(index_in_memory(documents, cells=cells), effort=effort)

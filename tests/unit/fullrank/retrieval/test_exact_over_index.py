@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fullrank.encoding import concatenate
+from fullrank.kernels.scan import scan_slots
 from fullrank.retrieval import Retriever, index_scan
 from fullrank.retrieval.index.build import index_in_memory
 from tests.unit.fullrank.retrieval.data import (
@@ -131,12 +133,13 @@ def test_the_scan_adds_words_until_candidates_are_few(monkeypatch: pytest.Monkey
     documents = encoded(rng, 6000, 0, 50, density=0.3)
     query = encoded(rng, 20, 0, 50, density=0.8, bias=False).slice(5, 6)
     added: list[int] = []
-    refine = index_scan.IndexScan.refine
+    scan = scan_slots
 
-    def counted(self: index_scan.IndexScan) -> bool:
-        added.append(1)
-        return refine(self)
+    def counted(*arguments: Any) -> Any:
+        added.append(len(arguments[9]))
+        return scan(*arguments)
 
-    monkeypatch.setattr(index_scan.IndexScan, "refine", counted)
+    monkeypatch.setattr(index_scan, "scan_slots", counted)
     assert_same(documents, query, 10)
-    assert added
+    assert len(added) > 1
+    assert added == sorted(set(added))

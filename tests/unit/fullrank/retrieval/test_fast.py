@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +23,11 @@ from tests.unit.fullrank.retrieval.data import (
 )
 
 
-def test_fast_search_of_everything_equals_exact_search_but_is_not_certified(tmp_path: Path) -> None:
+def test_fast_search_of_everything_equals_exact_search_but_is_not_certified() -> None:
     rng = np.random.default_rng(13)
     documents = encoded(rng, 4000, 16, 60)
     queries = encoded(rng, 12, 16, 60, bias=False)
-    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    retriever = Retriever(documents, None, with_cells(documents, EVERYTHING))
     assert retriever.modes == ("exact", "fast")
     mask = rng.random(4000) < 0.4
     for deleted in (None, mask):
@@ -41,14 +40,14 @@ def test_fast_search_of_everything_equals_exact_search_but_is_not_certified(tmp_
 
 
 def test_fast_search_respects_its_filter_and_returns_full_scores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shortlists, "MIN_SIGNED_DOCUMENTS", 100)
     rng = np.random.default_rng(14)
     documents = encoded(rng, 4000, 16, 60)
     queries = encoded(rng, 12, 16, 60, bias=False)
-    effort = Effort(nprobe=4, dense=50, words=4, depth=20, sparse=50, rescored=30, floor=0.1)
-    retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    effort = Effort(nprobe=4, words=4, depth=20, sparse=50, rescored=30, floor=0.1)
+    retriever = Retriever(documents, None, with_cells(documents, effort))
     dense, lexical = brute(queries, documents)
     truth = dense + lexical + documents.bias
     for share in (0.0, 0.3, 0.69, 0.9, 0.999, 1.0):
@@ -63,33 +62,33 @@ def test_fast_search_respects_its_filter_and_returns_full_scores(
 
 @pytest.mark.parametrize(
     "odd",
-    [{"nprobe": 0}, {"dense": 1.5}, {"rescored": "9"}, {"floor": 1.0}, {"margin": float("inf")}],
+    [{"nprobe": 0}, {"sparse": 1.5}, {"rescored": "9"}, {"floor": 1.0}, {"margin": float("inf")}],
 )
 def test_an_effort_with_a_number_out_of_range_is_invalid(odd: dict[str, Any]) -> None:
-    effort = Effort(nprobe=4, dense=100, words=16, depth=800, sparse=200, rescored=50)
+    effort = Effort(nprobe=4, words=16, depth=800, sparse=200, rescored=50)
     assert effort.is_valid()
     assert not replace(effort, **odd).is_valid()
 
 
 def test_an_effort_scales_with_query_words_and_wanted_documents() -> None:
-    effort = Effort(nprobe=4, dense=100, words=16, depth=800, sparse=200, rescored=50, margin=0.1)
+    effort = Effort(nprobe=4, words=16, depth=800, sparse=200, rescored=50, margin=0.1)
     assert effort.scaled(3, 10) == effort.scaled(16, 10) == effort
-    assert effort.scaled(64, 10) == replace(effort, dense=400, depth=200, sparse=800, rescored=200)
+    assert effort.scaled(64, 10) == replace(effort, depth=200, sparse=800, rescored=200)
     assert effort.scaled(10**6, 10) == effort.scaled(16 * 8, 10)
-    assert effort.scaled(3, 60) == replace(effort, dense=500, sparse=600, rescored=450)
+    assert effort.scaled(3, 60) == replace(effort, sparse=600, rescored=450)
     assert effort.scaled(3, 10**6).rescored >= 2 * 10**6
 
 
 def test_recall_of_long_queries_and_long_results_equals_that_of_short_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Unscaled, this effort finds 0.86 of the top 10 for 80 words, and 0.85 of the top 100 for 5 words."""
     monkeypatch.setattr(shortlists, "MIN_SIGNED_DOCUMENTS", 100)
     monkeypatch.setattr(retriever, "_MAX_RESCORED_DIVISOR", 1)
     rng = np.random.default_rng(21)
     documents = encoded(rng, 8000, 16, 400, density=0.05)
-    effort = Effort(nprobe=400, dense=200, words=8, depth=400, sparse=200, rescored=60)
-    fast = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    effort = Effort(nprobe=400, words=8, depth=400, sparse=200, rescored=60)
+    fast = Retriever(documents, None, with_cells(documents, effort))
     for words, wanted in ((5, 10), (80, 10), (5, 100)):
         queries = encoded(rng, 40, 16, 400, density=words / 400, bias=False)
         found = fast.search(queries, wanted, mode="fast")
@@ -97,11 +96,11 @@ def test_recall_of_long_queries_and_long_results_equals_that_of_short_ones(
         assert np.mean([recall(a, b) for a, b in zip(found, truth, strict=True)]) > 0.97
 
 
-def test_fast_search_with_too_many_candidates_turns_exact(tmp_path: Path) -> None:
+def test_fast_search_with_too_many_candidates_turns_exact() -> None:
     rng = np.random.default_rng(22)
     documents = encoded(rng, 8000, 16, 60)
-    effort = Effort(nprobe=4, dense=50, words=8, depth=20, sparse=50, rescored=30)
-    fast = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    effort = Effort(nprobe=4, words=8, depth=20, sparse=50, rescored=30)
+    fast = Retriever(documents, None, with_cells(documents, effort))
     for words, wanted, proven in ((6, 10, False), (6, 15, False), (6, 30, True), (60, 10, True)):
         queries = encoded(rng, 14, 16, 60, density=words / 60, bias=False)  # every other one empty
         found = fast.search(queries, wanted, mode="fast")
@@ -110,7 +109,7 @@ def test_fast_search_with_too_many_candidates_turns_exact(tmp_path: Path) -> Non
 
 @pytest.mark.sweep
 def test_the_chosen_effort_is_the_least_that_keeps_its_recall_on_other_queries(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The queries alternate between two kinds; one needs far more effort than the other."""
     monkeypatch.setattr(shortlists, "MIN_SIGNED_DOCUMENTS", 100)
@@ -121,7 +120,7 @@ def test_the_chosen_effort_is_the_least_that_keeps_its_recall_on_other_queries(
     dense = queries.dense.copy()
     dense[::2] = 9 * documents.dense[:60]
     queries = replace(queries, dense=dense)
-    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    retriever = Retriever(documents, None, with_cells(documents, EVERYTHING))
     effort, facts = tune(retriever, queries)
     assert effort is not None
     assert facts["queries"] == 60
@@ -134,35 +133,33 @@ def test_the_chosen_effort_is_the_least_that_keeps_its_recall_on_other_queries(
 
 
 def test_a_bundle_has_no_fast_mode_if_no_effort_keeps_the_recall(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tuning, "_LADDER", ((1 / 128, 1, 1, 1, 1, 1, 0.5, 0.0),))
+    monkeypatch.setattr(tuning, "_LADDER", ((1 / 128, 1, 1, 1, 1, 0.5, 0.0),))
     rng = np.random.default_rng(20)
     documents, queries = encoded(rng, 3000, 16, 60), encoded(rng, 20, 16, 60, bias=False)
-    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    retriever = Retriever(documents, None, with_cells(documents, EVERYTHING))
     effort, facts = tune(retriever, queries)
     assert effort is None
     assert facts["recall_at_10"] < PROMISED_RECALL
 
 
-def test_a_bundle_has_no_fast_mode_without_queries_to_measure(tmp_path: Path) -> None:
+def test_a_bundle_has_no_fast_mode_without_queries_to_measure() -> None:
     rng = np.random.default_rng(20)
     documents, queries = encoded(rng, 300, 16, 60), encoded(rng, 2, 16, 60, bias=False)
-    retriever = Retriever(documents, None, with_cells(documents, tmp_path, EVERYTHING))
+    retriever = Retriever(documents, None, with_cells(documents, EVERYTHING))
     assert tune(retriever, queries)[0] is not None
     effort, facts = tune(retriever, queries.slice(0, 1))
     assert effort is None
     assert facts == {"recall_at_10": 0.0, "queries": 0}
 
 
-def test_threads_share_a_retriever(tmp_path: Path) -> None:
+def test_threads_share_a_retriever() -> None:
     rng = np.random.default_rng(15)
     documents = encoded(rng, 3000, 8, 60)
     queries = encoded(rng, 64, 8, 60, bias=False)
-    effort = Effort(
-        nprobe=8, dense=100, words=8, depth=30, sparse=100, rescored=40, floor=0.1, margin=0.1
-    )
-    retriever = Retriever(documents, None, with_cells(documents, tmp_path, effort))
+    effort = Effort(nprobe=8, words=8, depth=30, sparse=100, rescored=40, floor=0.1, margin=0.1)
+    retriever = Retriever(documents, None, with_cells(documents, effort))
     ones = [queries.slice(i, i + 1) for i in range(64)] * 4
     for mode in ("exact", "fast"):
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.errors import BundleError
+from fullrank.kernels.fast import read_heads
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.index import postings, shortlists
+from fullrank.retrieval.fast import fast_candidates
+from fullrank.retrieval.index import Index, postings, shortlists
 from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
-from fullrank.retrieval.index.cells import build_cells, open_cells
 from fullrank.retrieval.index.codes import encode
 from fullrank.retrieval.scratch import Scratch
 from tests.unit.fullrank.retrieval.data import (
@@ -25,6 +26,20 @@ from tests.unit.fullrank.retrieval.data import (
     with_cells,
     words_of,
 )
+
+
+def read(
+    index: Index, words: np.ndarray, weights: np.ndarray, depth: int, floor: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return slots, bits, values and scores of the heads of lists."""
+    lists, long = index.shortlists, index.postings
+    scores = np.zeros(len(index.cells.rows), np.float32)
+    found = read_heads(
+        words, weights, depth, floor, lists.indptr, lists.slots, lists.impacts,
+        long.indptr, long.slots, long.impacts, long.limits, lists.signed, lists.rest(long, depth),
+        scores,
+    )  # fmt: skip
+    return *found, scores
 
 
 @settings(deadline=None, max_examples=40)
@@ -43,8 +58,9 @@ def test_codes_stay_within_their_error_bound(
     codes = index_in_memory(documents).codes
     u = (rng.normal(size=width) * scale).astype(np.float32)
     truth = documents.dense.astype(np.float64) @ u.astype(np.float64)
-    found = np.zeros(count, np.float32)
-    error = codes.scan(u, found)
+    query = codes.code(u)
+    product = (codes.codes.astype(np.int64) @ query.code.astype(np.int64)).astype(np.float32)
+    found, error = product * query.scale * codes.scales, query.error
     rounding = 1e-6 * float(np.abs(truth).max(initial=0)) + 1e-44
     assert np.abs(found - truth).max() <= error + rounding
     # The bound is tight: rounding costs half a step in each coordinate.
@@ -64,18 +80,21 @@ def test_a_vector_coded_alone_has_the_same_code() -> None:
 @pytest.mark.parametrize("chunk", [1, 7, 1 << 22])
 def test_postings_are_the_transposed_documents(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(postings, "_CHUNK", chunk)
-    documents = encoded(np.random.default_rng(1), 90, 0, 30)
-    found = index_in_memory(documents).postings
+    documents = encoded(np.random.default_rng(1), 90, 4, 30)
+    index = index_in_memory(documents, cells=9)
+    assert index.cells.rows.tolist() != list(range(90))
+    found = index.postings
     there = [words_of(documents, d) for d in range(90)]
     for word in range(30):
         expected = {d: weights[word] for d, weights in enumerate(there) if word in weights}
-        rows = found.rows[found.indptr[word] : found.indptr[word + 1]]
-        assert rows.tolist() == sorted(expected)
-        scores = np.zeros(90, np.float32)
-        found.add(np.array([word], np.int32), np.array([2.0]), scores)
+        entries = slice(found.indptr[word], found.indptr[word + 1])
+        rows = index.cells.rows[found.slots[entries]]
+        assert np.all(np.diff(found.slots[entries]) > 0)
+        assert sorted(rows.tolist()) == sorted(expected)
         step = (found.limits[word, 1] - found.limits[word, 0]) / 255
-        for d in range(90):
-            assert abs(scores[d] - 2 * expected.get(d, 0.0)) <= step * 1.001 + 1e-6
+        for row, impact in zip(rows.tolist(), found.impacts[entries].tolist(), strict=True):
+            stored = found.limits[word, 0] + step * impact
+            assert abs(stored - expected[row]) <= step / 2 * 1.001 + 1e-6
         plan = found.plan(np.array([word], np.int32), np.array([2.0], np.float32))
         assert plan.errors[-1] >= step * 0.999
 
@@ -86,25 +105,28 @@ def test_a_word_with_equal_weights_is_stored_without_error() -> None:
         Rows(np.arange(10), np.zeros(9, np.int32), np.full(9, 0.1, np.float32), 1),
         np.zeros(9, np.float32),
     )
-    scores = np.zeros(9, np.float32)
-    index_in_memory(documents).postings.add(np.zeros(1, np.int32), np.ones(1), scores)
-    np.testing.assert_array_equal(scores, np.full(9, 0.1, np.float32))
+    found = index_in_memory(documents).postings
+    assert found.limits.tolist() == [[np.float32(0.1)] * 2]
+    assert found.impacts.tolist() == [0] * 9
 
 
-def test_a_query_between_many_cells_searches_more_of_them(tmp_path: Path) -> None:
+def test_a_query_between_many_cells_searches_more_of_them() -> None:
     rng = np.random.default_rng(21)
     centres = 10 * np.eye(8, dtype=np.float32)
     dense = centres.repeat(100, axis=0) + rng.normal(size=(800, 8)).astype(np.float32)
-    documents = replace(encoded(rng, 800, 8, 0), dense=dense)
-    cells = with_cells(documents, tmp_path, EVERYTHING).cells
-    assert cells is not None
+    documents = replace(encoded(rng, 800, 8, 0), dense=dense, bias=np.zeros(800, np.float32))
+    index = with_cells(documents, EVERYTHING)
 
     def found(u: np.ndarray, margin: float) -> set[int]:
-        u = u.astype(np.float32)
-        return set((cells.search(u, cells.near(u), 800, 1, margin) // 100).tolist())
+        effort = replace(EVERYTHING, nprobe=1, margin=margin)
+        query = Encoded.from_rows(Rows.empty(1, 0), u.astype(np.float32)[None])
+        scratch, (vector, words, weights, _) = Scratch(800), query.row(0)
+        rows = fast_candidates(index, scratch, vector, words, weights, effort, None, 1.0)
+        assert not scratch.scores.any()
+        return set((rows // 100).tolist())
 
     assert found(centres[3], 0.0) == found(centres[3], 0.5) == {3}
-    assert len(found(centres.sum(axis=0), 0.0)) == 1
+    assert len(found(centres.sum(axis=0), 0.0)) < 8
     assert found(centres.sum(axis=0), 0.5) == set(range(8))
 
 
@@ -123,7 +145,6 @@ def test_shortlists_hold_the_heads_of_long_lists_and_signatures_the_rest(
     documents = replace(documents, sparse=sparse.with_values(sign * np.abs(sparse.values)))
     index = index_in_memory(documents)
     lists = index.shortlists
-    assert lists is not None
     there = [words_of(documents, d) for d in range(90)]
     counts = [sum(word in weights for weights in there) for word in range(30)]
     frequent = sorted(range(30), key=lambda word: -counts[word])[:9]
@@ -133,13 +154,12 @@ def test_shortlists_hold_the_heads_of_long_lists_and_signatures_the_rest(
         step = float(index.postings.limits[word, 1] - index.postings.limits[word, 0]) / 255
         for depth in (1, 7, 1000):
             one, weight = np.array([word], np.int32), np.array([2.0], np.float32)
-            scratch = Scratch(90)
-            rows, bits, rest = lists.read(index.postings, one, weight, depth, 0.0, scratch)
+            rows, bits, rest, scores = read(index, one, weight, depth, 0.0)
             signed, listed = word in lists.signed, word in lists.signed or counts[word] > 20
             size = min(20 if listed else 90, depth if signed else 90, counts[word])
             assert len(set(rows.tolist())) == len(rows) == size
             assert len(bits) == (signed and size < counts[word])
-            brought = scratch.scores[rows] / 2
+            brought = scores[rows] / 2
             if len(bits):
                 brought = brought + rest[0] / 2
                 left = [weight for d, weight in expected.items() if d not in rows]
@@ -165,57 +185,50 @@ def test_entries_of_a_frequent_word_below_the_floor_are_skipped(
         monkeypatch.setattr(shortlists, name, value)
     index = index_in_memory(encoded(np.random.default_rng(1), 200, 0, 30))
     lists, words = index.shortlists, np.arange(30, dtype=np.int32)
-    assert lists is not None
     weights = np.ones(30, np.float32)
 
-    def read(words: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
-        scratch = Scratch(200)
-        heads = lists.read(index.postings, words, weights[: len(words)], 30, floor, scratch)
-        return np.sort(heads.rows), scratch.scores
+    def heads(words: np.ndarray, floor: float) -> tuple[np.ndarray, np.ndarray]:
+        slots, _, _, scores = read(index, words, weights[: len(words)], 30, floor)
+        return slots, scores
 
-    alone = [read(words[i : i + 1], 0.0)[1] for i in range(30)]
+    alone = [heads(words[i : i + 1], 0.0)[1] for i in range(30)]
     most = max(float(scores.max()) for scores in alone)
     kept = [
         np.where(scores >= 0.5 * most, scores, 0) if word in lists.signed else scores
         for word, scores in zip(words.tolist(), alone, strict=True)
     ]
-    rows, scores = read(words, 0.5)
+    rows, scores = heads(words, 0.5)
     np.testing.assert_allclose(scores, np.sum(kept, axis=0), rtol=1e-5, atol=1e-5)
-    assert len(rows) < len(read(words, 0.0)[0])
+    assert len(rows) < len(heads(words, 0.0)[0])
 
 
 def test_a_collection_of_rare_words_has_no_shortlists() -> None:
     documents = encoded(np.random.default_rng(1), 90, 0, 30)
     lists = index_in_memory(documents).shortlists
-    assert lists is not None
     assert not len(lists.signed)
     assert lists.signatures.shape == (90, 0)
-    assert not len(lists.rows)
-
-
-def test_writing_cells_to_a_full_disk_raises_a_bundle_error() -> None:
-    vectors = np.random.default_rng(18).normal(size=(4000, 8)).astype(np.float32)
-    with pytest.raises(BundleError, match=r"/dev/full: cannot be written: .*No space left"):
-        build_cells(vectors, Path("/dev/full"), np.zeros(4000, np.uint16))
+    assert not len(lists.slots)
 
 
 @pytest.mark.parametrize("width", [1, 7, 16])
-def test_cells_of_documents_are_those_that_faiss_assigned(tmp_path: Path, width: int) -> None:
-    documents = encoded(np.random.default_rng(18), 900, width, 0)
-    index = with_cells(documents, tmp_path, EVERYTHING)
-    assert index.cells is not None
-    centres, of = index.cells.centres, index.cells.of
-    away = np.square(documents.dense[:, None] - centres).sum(axis=2)
-    np.testing.assert_allclose(away[np.arange(900), of], away.min(axis=1), rtol=1e-3, atol=1e-5)
-    u = documents.dense[3]
-    near = index.cells.near(u)
-    np.testing.assert_allclose(near, centres @ u, rtol=1e-5, atol=1e-6)
-    found = index.cells.search(u, near, 900, 900).tolist()
-    # FAISS sums in 16 bits, so the smallest scores may be lost.
-    assert len(set(found)) == len(found) >= 890
+def test_each_document_is_in_the_cell_of_the_nearest_centre(width: int) -> None:
+    rng = np.random.default_rng(18)
+    groups = rng.normal(size=(12, width)).astype(np.float32) * 20
+    dense = groups[rng.integers(0, 12, 900)] + rng.normal(size=(900, width)).astype(np.float32)
+    cells = index_in_memory(replace(encoded(rng, 900, width, 0), dense=dense), cells=40).cells
+    centres = cells.centres.astype(np.float32) * cells.scales[:, None]
+    away = np.sqrt(np.square(dense[cells.rows][:, None] - centres).sum(axis=2))
+    rounding = np.sqrt(width) * cells.scales.max()
+    assert np.all(away[np.arange(900), cells.of] <= away.min(axis=1) + rounding)
+    for cell in range(cells.count):
+        slots = np.arange(cells.starts[cell], cells.starts[cell + 1])
+        assert np.all(cells.of[slots] == cell)
+        assert np.all(np.diff(cells.rows[slots]) > 0)
+    np.testing.assert_array_equal(cells.slots[cells.rows], np.arange(900))
+    assert cells.length == pytest.approx(np.linalg.norm(centres, axis=1).mean(), rel=0.02)
 
 
-def test_an_index_opens_as_written_and_refuses_arrays_that_do_not_fit(tmp_path: Path) -> None:
+def test_an_index_opens_as_written_and_refuses_arrays_that_do_not_fit() -> None:
     rng = np.random.default_rng(17)
     documents = encoded(rng, 500, 8, 40)
     queries = encoded(rng, 5, 8, 40, bias=False)
@@ -226,11 +239,10 @@ def test_an_index_opens_as_written_and_refuses_arrays_that_do_not_fit(tmp_path: 
         return arrays[name]
 
     facts = {"fast": {"effort": asdict(EVERYTHING)}}
-    made = build_index(documents, create)
-    build_cells(documents.dense, tmp_path / "index.faiss", create("cells.of", (500,), np.uint16))
+    made = build_index(documents, create, cells=20)
     check_index(made, documents)
-    cells = tmp_path / "index.faiss"
-    opened = open_index(arrays, facts, documents, cells)
+    opened = open_index(arrays, facts, documents)
+    assert opened is not None
     check_index(opened, documents)
     assert opened.effort == EVERYTHING
     for a, b in zip(
@@ -239,26 +251,44 @@ def test_an_index_opens_as_written_and_refuses_arrays_that_do_not_fit(tmp_path: 
         strict=True,
     ):
         assert_same_bits(a, b)
-    with pytest.raises(BundleError, match="codes"):
-        open_index({**arrays, "codes": arrays["codes"][1:]}, facts, documents, None)
-    with pytest.raises(BundleError, match="KeyError"):
-        open_index({k: v for k, v in arrays.items() if k != "limits"}, facts, documents, None)
-    with pytest.raises(BundleError, match=r"cells\.of"):
-        open_index({**arrays, "cells.of": arrays["cells.of"][1:]}, facts, documents, cells)
-    without = {k: v for k, v in arrays.items() if k != "cells.of"}
-    with pytest.raises(BundleError, match=r"cells\.of.*missing"):
-        open_index(without, facts, documents, cells)
-    with pytest.raises(BundleError, match=r"signatures\.npy"):
-        open_index({**arrays, "signatures": arrays["bounds"]}, facts, documents, None)
-    # An index from before signatures: exact search uses it, and there is no fast mode.
-    older = {k: v for k, v in arrays.items() if not k.startswith(("signatures", "cells"))}
-    had = {"fast": {"effort": {"nprobe": 3, "postings": 5}}}
-    assert open_index(older, had, documents, cells).effort is None
-    few = documents.slice(0, 499)
-    build_index(few, create)
-    create("cells.of", (499,), np.uint16)
-    with pytest.raises(BundleError, match="500 vectors for"):
-        open_index(arrays, facts, few, cells)
-    (tmp_path / "index.faiss").write_bytes(b"nothing")
-    with pytest.raises(BundleError, match="not a FAISS index"):
-        open_cells(cells, arrays["cells.of"])
+    for name, array in arrays.items():
+        if len(array):
+            with pytest.raises(BundleError, match="index"):
+                open_index({**arrays, name: array[1:]}, facts, documents)
+        with pytest.raises(BundleError, match=f"KeyError: '{re.escape(name)}'"):
+            open_index({k: v for k, v in arrays.items() if k != name}, facts, documents)
+    # An index from before slots.
+    older = {k.replace("slots", "rows"): v for k, v in arrays.items() if "cells" not in k}
+    assert open_index(older, {"fast": {"effort": {"nprobe": 3, "dense": 5}}}, documents) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("cells.rows", 0, 500),
+        ("cells.rows", 0, -1),
+        ("cells.slots", 3, 0),
+        ("cells.of", 0, 19),
+        ("cells.starts", 1, 501),
+        ("cells.starts", 20, 499),
+        ("postings.slots", 0, 500),
+        ("postings.indptr", 1, 10**6),
+        ("bounds", 0, np.nan),
+    ],
+)
+def test_damaged_numbers_are_found(name: str, place: int, value: float) -> None:
+    arrays: dict[str, np.ndarray] = {}
+
+    def create(name: str, shape: tuple[int, ...], dtype: object) -> np.ndarray:
+        arrays[name] = np.zeros(shape, dtype)  # type: ignore[call-overload]
+        return arrays[name]
+
+    documents = encoded(np.random.default_rng(17), 500, 8, 40)
+    index = build_index(documents, create, cells=20)
+    check_index(index, documents)
+    arrays[name][place] = value
+    opened = open_index(arrays, {}, documents)
+    assert opened is not None
+    file = name.replace("cells.slots", "cells.rows") if "rows" in name else name
+    with pytest.raises(BundleError, match=rf"index/({re.escape(file)}|cells\.\w+)\.npy"):
+        check_index(opened, documents)

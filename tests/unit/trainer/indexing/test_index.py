@@ -138,7 +138,7 @@ def test_the_search_index_is_the_same_for_any_batch_size(
     first, second = found
     assert first.manifest.files == second.manifest.files
     assert first.manifest.index == second.manifest.index
-    assert {"index/codes.npy", "index/cells.faiss"} <= first.manifest.files.keys()
+    assert {"index/codes.npy", "index/cells.rows.npy"} <= first.manifest.files.keys()
 
 
 def test_the_training_card_survives_repeated_indexing(straight: Bundle, tmp_path: Path) -> None:
