@@ -41,7 +41,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "format no integer": (
         edited(lambda m: m.update(format_version=2.0)),
-        "format_version is 2.0, this release reads 1 and 2",
+        "format_version is 2.0, this release reads 1, 2 and 3",
     ),
     "section in an old format": (
         edited(lambda m: m.update(format_version=1, index={})),
