@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from cachetools import LRUCache
 
+from service.admission.deadline import DeadlinePassed, within
 from service.errors import Overloaded, TooManyRequests
 
 T = TypeVar("T")
@@ -102,15 +103,10 @@ class Admission:
         if self.full:
             raise self.refusal()
         slot = self._take()
-        timeout = asyncio.timeout_at(slot.deadline)
         try:
-            async with timeout:
-                await self._wait_for_turn(slot)
-                return await work(slot)
-        except TimeoutError:
-            if timeout.expired():
-                raise self._expired() from None
-            raise
+            return await within(self._in_turn(slot, work), slot.deadline)
+        except DeadlinePassed:
+            raise self._expired() from None
         finally:
             self._release(slot)
 
@@ -139,11 +135,15 @@ class Admission:
         self._set_taken(self._taken + 1)
         return Slot(self, now + self.deadline_s)
 
-    async def _wait_for_turn(self, slot: Slot) -> None:
+    async def _in_turn(self, slot: Slot, work: Callable[[Slot], Awaitable[T]]) -> T:
         if self._running < self._max_running and not self._queue:
             self._running += 1
             slot.is_running = True
-            return
+        else:
+            await self._wait_for_turn(slot)
+        return await work(slot)
+
+    async def _wait_for_turn(self, slot: Slot) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._queue.append(turn)
         try:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Send
 
+from service.admission.deadline import DeadlinePassed, within
 from service.errors import BadRequest, RequestTimeout, TooLarge
 
 MIN_BYTES_PER_SECOND = 1 << 14
@@ -96,10 +97,10 @@ class Transfer:
             return await self._receive()
         if not self._deadline:
             self._deadline = asyncio.get_running_loop().time() + self._limits.body_timeout_s
+        deadline = self._deadline + self._received / MIN_BYTES_PER_SECOND
         try:
-            async with asyncio.timeout_at(self._deadline + self._received / MIN_BYTES_PER_SECOND):
-                message = await self._next_part()
-        except TimeoutError:
+            message = await within(self._next_part(), deadline)
+        except DeadlinePassed:
             self._is_lost = True
             raise RequestTimeout from None
         if self._received > self._max_bytes:
@@ -130,14 +131,17 @@ class Transfer:
         await self._send_in_time({**message, "body": body, "more_body": more})
 
     async def _send_in_time(self, message: Message) -> None:
+        deadline = asyncio.get_running_loop().time() + self._limits.response_timeout_s
         try:
-            async with asyncio.timeout(self._limits.response_timeout_s):
-                if self._start is not None:
-                    start, self._start = self._start, None
-                    await self._send(start)
-                await self._send(message)
-        except TimeoutError:
+            await within(self._send_with_start(message), deadline)
+        except DeadlinePassed:
             raise ClientDisconnect from None
+
+    async def _send_with_start(self, message: Message) -> None:
+        if self._start is not None:
+            start, self._start = self._start, None
+            await self._send(start)
+        await self._send(message)
 
     async def _next_part(self) -> Message:
         message = await self._receive()
