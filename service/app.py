@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
+from starlette.types import ASGIApp
 
 from fullrank import __version__
 from service.admission.admission import Admission, RateLimiter
@@ -19,7 +21,6 @@ from service.http.guard import ranking_paths
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import document
 from service.http.overload import OverloadMiddleware
-from service.http.problems import install_problem_handlers
 from service.http.routes import documents, health, models, search
 from service.http.routes.page import page_router
 from service.http.transfer import TransferLimits
@@ -65,7 +66,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             if tracing is not None:
                 tracing.close()
 
-    app = FastAPI(
+    app = _Application(
         title="Fullrank",
         version=__version__,
         description="Learned and exact matching in one score.",
@@ -95,9 +96,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
     # Added last, so it is the outermost.
     app.add_middleware(OverloadMiddleware, paths=ranking_paths(search.router), metrics=metrics)
-    install_problem_handlers(app)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
+
+
+class _Application(FastAPI):
+    """FastAPI without its middlewares for errors: RequestMiddleware answers every error."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        # FastAPI's own routes expect this one.
+        app: ASGIApp = AsyncExitStackMiddleware(self.router)
+        for middleware in reversed(self.user_middleware):
+            app = middleware.cls(app, *middleware.args, **middleware.kwargs)
+        return app
 
 
 def _build(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from fullrank.storage import strict_json
 from service.errors import BadRequest, Invalid, UnsupportedMedia
@@ -42,6 +44,18 @@ def parse_text(text: str, field: str) -> Any:
     except strict_json.JsonError as error:
         within = f"{field}.{error.field}" if error.field else field
         raise Invalid(errors=[{"field": within, "reason": error.reason}]) from None
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Receive a whole body. Raises ClientDisconnect."""
+    parts = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
 
 
 class StrictRequest(Request):

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 from urllib.parse import unquote_to_bytes
 
 from fastapi import Depends, Request
+from starlette.types import Scope
 
 from service.admission.admission import Admission, RateLimiter
 from service.auth.access import Access
@@ -52,16 +53,15 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-def serving_of(request: Request) -> RequestModel:
+def serving_of(scope: Scope) -> RequestModel:
     """Fix the model generation that answers a request, and note it for the response headers."""
-    services: Services = request.app.state.services
-    scope = request.scope
+    services: Services = scope["app"].state.services
     serving = scope[REQUEST_MODEL] = RequestModel(services.registry.serving, scope.get(SLOT))
     return serving
 
 
 async def _serving(request: Request) -> RequestModel:
-    return serving_of(request)
+    return serving_of(request.scope)
 
 
 ServingDep = Annotated[RequestModel, Depends(_serving)]

@@ -19,12 +19,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from service.admission.admission import Slot
 from service.auth.access import CLIENT
 from service.auth.keys import SCOPES
-from service.http.body import StrictRequest, parse, require_json
+from service.http.body import StrictRequest, parse, read_body, require_json
 from service.http.deps import SLOT, serving_of
 
 if TYPE_CHECKING:
@@ -80,13 +81,9 @@ class RankingRoute(GuardedRoute):
     """
 
     def answerer(self) -> Handler:
-        has_body = self.body_field is not None
-        answer = _body_answerer(self) if has_body else super().answerer()
+        answer = super().answerer()
 
         async def ranked(request: Request) -> Response:
-            if has_body:
-                await request.body()  # a client that sends slowly must not hold a slot meanwhile
-
             async def work(slot: Slot) -> Response:
                 request.scope[SLOT] = slot
                 return await answer(request)
@@ -96,16 +93,42 @@ class RankingRoute(GuardedRoute):
 
         return ranked
 
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        # The path of a route with a body has no parameters, so it is compared as it is.
+        if self.body_field is None or scope["type"] != "http" or scope.get("root_path"):
+            return super().matches(scope)
+        if scope["path"] != self.path:
+            return Match.NONE, {}
+        match = Match.FULL if scope["method"] in (self.methods or ()) else Match.PARTIAL
+        return match, {"endpoint": self.endpoint, "path_params": {}, "route": self}
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.body_field is None or scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return
-        response = await self._handler(Request(scope, receive, send))
+        services: Services = scope["app"].state.services
+        permit(services, scope, self._scope_needed)
+        require_json(scope["headers"])
+
+        async def work(slot: Slot) -> Response:
+            scope[SLOT] = slot
+            body = _validated(self._body_model, content)
+            response: Response = await self.endpoint(body, serving_of(scope), services)
+            return response
+
+        # A client that sends slowly must not hold a slot meanwhile.
+        content = await read_body(receive)
+        response = await services.admission.run(work)
         await response(scope, receive, send)
 
     @cached_property
-    def _handler(self) -> Handler:
-        return self.get_route_handler()
+    def _scope_needed(self) -> str:
+        return needed_scope(self)
+
+    @cached_property
+    def _body_model(self) -> type[BaseModel]:
+        found: type[BaseModel] = get_type_hints(self.endpoint)["body"]
+        return found
 
 
 def ranking_paths(router: APIRouter) -> set[str]:
@@ -124,22 +147,15 @@ def permit(services: Services, scope: Scope, scope_needed: str) -> None:
         services.rates.spend(_client(scope))
 
 
-def _body_answerer(route: APIRoute) -> Handler:
-    endpoint = route.endpoint
-    model: type[BaseModel] = get_type_hints(endpoint)["body"]
-
-    async def answer(request: Request) -> Response:
-        try:
-            body = model.model_validate(parse(await request.body()))
-        except ValidationError as error:
-            found = error.errors(include_url=False)
-            raise RequestValidationError(
-                [{**item, "loc": ("body", *item["loc"])} for item in found]
-            ) from None
-        response: Response = await endpoint(body, serving_of(request), request.app.state.services)
-        return response
-
-    return answer
+def _validated(model: type[BaseModel], content: bytes) -> BaseModel:
+    """Parse and check a body. Raises BadRequest, Invalid or RequestValidationError."""
+    try:
+        return model.model_validate(parse(content))
+    except ValidationError as error:
+        found = error.errors(include_url=False)
+        raise RequestValidationError(
+            [{**item, "loc": ("body", *item["loc"])} for item in found]
+        ) from None
 
 
 def _client(scope: Scope) -> str:

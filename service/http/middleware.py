@@ -90,7 +90,7 @@ class RequestMiddleware:
         except ClientDisconnect:
             status = status or _CLIENT_CLOSED
         except Exception as error:
-            problem = problem_of(error)
+            problem = problem_of(error, scope)
             if problem is None:
                 _log.exception("request %s failed", request_id)
             if status:

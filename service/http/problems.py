@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from fullrank.errors import FilterError, QueryError
 from service.errors import (
@@ -68,8 +68,15 @@ def problem_response(problem: Problem, request_id: str) -> JsonResponse:
     return JsonResponse(content, problem.status, problem.headers, MEDIA_TYPE)
 
 
-def problem_of(error: Exception) -> Problem | None:
+def problem_of(error: Exception, scope: Scope) -> Problem | None:
     """Translate an error of this service or of its frameworks; None for a defect."""
+    problem = _translated(error)
+    if isinstance(problem, MethodNotAllowed):
+        problem.headers = {"Allow": _allowed(scope) or (problem.headers or {}).get("Allow", "")}
+    return problem
+
+
+def _translated(error: Exception) -> Problem | None:
     if isinstance(error, Problem):
         return error
     if isinstance(error, HTTPException):
@@ -89,12 +96,6 @@ def problem_of(error: Exception) -> Problem | None:
     return None
 
 
-def install_problem_handlers(app: FastAPI) -> None:
-    """Answer every error of this service, and of its frameworks, with a problem document."""
-    for kind in (Problem, HTTPException, RequestValidationError, QueryError):
-        app.add_exception_handler(kind, _handle)
-
-
 def documented_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Describe the problems of a route for the `responses` of the OpenAPI document."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}}
@@ -106,21 +107,13 @@ def documented_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return found
 
 
-async def _handle(request: Request, error: Exception) -> JsonResponse:
-    problem = problem_of(error)
-    assert problem is not None
-    if isinstance(problem, MethodNotAllowed):
-        problem.headers = {"Allow": _allowed(request) or (problem.headers or {}).get("Allow", "")}
-    return problem_response(problem, str(request.scope.get(REQUEST_ID, "")))
-
-
-def _allowed(request: Request) -> str:
+def _allowed(scope: Scope) -> str:
     """List the methods of a path. The framework itself would name those of its first route only."""
-    paths = request.app.openapi()["paths"]
+    paths = scope["app"].openapi()["paths"]
     matching = [
         path
         for path in paths
-        if re.fullmatch(re.sub(r"\\{.*?\\}", ".+", re.escape(path)), request.scope["path"])
+        if re.fullmatch(re.sub(r"\\{.*?\\}", ".+", re.escape(path)), scope["path"])
     ]
     # Several templates can match; the longest is the most specific.
     return ", ".join(sorted(map(str.upper, paths[max(matching, key=len)]))) if matching else ""
