@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,8 +38,7 @@ from fullrank.storage.documents import Document, fields_line, has_text
 _MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
 
 
-@dataclass(frozen=True, slots=True)
-class LiveHit:
+class LiveHit(NamedTuple):
     """One document of an answer: its part and row, and its score = dense + lexical + bias.
 
     Attributes:
@@ -349,7 +348,7 @@ class View:
         first = FirstStage(*(np.array(column) for column in columns))
         order = stage.order(text, first, facts)
         best = [
-            replace(found.hits[i], features=order.features[i]) if i < len(hits) else found.hits[i]
+            found.hits[i]._replace(features=order.features[i]) if i < len(hits) else found.hits[i]
             for i in order.places(len(found.hits))[page].tolist()
         ]
         return replace(found, hits=best, reordered=len(hits))

@@ -123,8 +123,14 @@ class DocumentStore:
         return row
 
     def line(self, row: int) -> str:
-        """Return the stored fields of one row as JSON."""
+        """Return the stored fields of one row as a line of JSON."""
         return self._lines[row]
+
+    def json(self, row: int) -> bytes:
+        """Return the stored fields of one row as the bytes of a JSON object."""
+        lines = self._lines
+        line = lines.utf8(row) if isinstance(lines, StringTable) else lines[row].encode()
+        return line.rstrip()
 
     def corpus_line(self, row: int) -> str:
         """Return one row as a line of a corpus.jsonl: its id as _id, then its fields."""

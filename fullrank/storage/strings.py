@@ -26,12 +26,13 @@ _PIECE = 1 << 20  # offsets, or bytes, checked in one step
 class StringTable(Sequence[str]):
     """A sequence of strings over a blob and its offsets, which are not copied."""
 
-    __slots__ = ("_view", "blob", "offsets")
+    __slots__ = ("_bounds", "_view", "blob", "offsets")
 
     def __init__(self, blob: UInt8, offsets: Int64) -> None:
         self.blob = blob
         self.offsets = offsets
-        self._view = blob.data
+        # A memoryview gives a number as a Python int; numpy would make a scalar object of it first.
+        self._view, self._bounds = blob.data, offsets.data
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringTable:
@@ -51,12 +52,19 @@ class StringTable(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        size = len(self)
-        if index < 0:
-            index += size
-        if not 0 <= index < size:
+        return str(self._bytes(index), "utf-8")
+
+    def utf8(self, index: int) -> bytes:
+        """Return the UTF-8 bytes of a string. Raises IndexError."""
+        return bytes(self._bytes(index))
+
+    def _bytes(self, index: int) -> memoryview:
+        bounds = self._bounds
+        size = len(bounds) - 1
+        place = index + size if index < 0 else index
+        if not 0 <= place < size:
             raise IndexError(f"string {index} of {size}")
-        return str(self._view[self.offsets[index] : self.offsets[index + 1]], "utf-8")
+        return self._view[bounds[place] : bounds[place + 1]]
 
     def __iter__(self) -> Iterator[str]:
         # Offsets become Python integers by the chunk: reading numpy scalars one by one takes four times as long.

@@ -228,7 +228,7 @@ def _facets(view: View, request: RankRequest, deleted: Sequence[Mask | None]) ->
 def _fields(hit: LiveHit, names: Collection[str] | None) -> dict[str, Any] | orjson.Fragment:
     """Return the requested stored fields of a hit; all of them are copied into the answer as they are stored."""
     if names is None:
-        return orjson.Fragment(hit.part.store.line(hit.row).rstrip())
+        return orjson.Fragment(hit.part.store.json(hit.row))
     fields = hit.part.store.fields(hit.row)
     return {name: value for name, value in fields.items() if name in names}
 

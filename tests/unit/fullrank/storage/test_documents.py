@@ -19,7 +19,9 @@ def test_string_table_gives_back_every_string() -> None:
     table = StringTable.of(NASTY)
     assert list(table) == NASTY
     assert [table[i] for i in range(len(NASTY))] == NASTY
+    assert [table.utf8(i) for i in range(len(NASTY))] == [text.encode() for text in NASTY]
     assert table[-1] == NASTY[-1]
+    assert table.utf8(-1) == NASTY[-1].encode()
     assert table[2:5] == NASTY[2:5]
     assert table.offsets.dtype == np.int64
     assert table.damage() is None
@@ -39,8 +41,10 @@ def test_string_table_longer_than_one_chunk() -> None:
 
 @pytest.mark.parametrize("index", [3, -4])
 def test_string_table_refuses_an_index_beyond_its_end(index: int) -> None:
-    with pytest.raises(IndexError):
-        StringTable.of(["a", "b", "c"])[index]
+    table = StringTable.of(["a", "b", "c"])
+    for read in (table.__getitem__, table.utf8):
+        with pytest.raises(IndexError):
+            read(index)
 
 
 @pytest.mark.parametrize(
