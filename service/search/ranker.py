@@ -134,10 +134,9 @@ class Ranker:
         else:
             loop = asyncio.get_running_loop()
             encoded, ranked = await loop.run_in_executor(self._pool, work)
-        self._metrics.search(stages)
+        self._metrics.search(stages, ranked.mode, ranked.certified)
         if self._searched is not None:
             self._searched(stages)
-        self._metrics.searches.labels(ranked.mode, str(ranked.certified).lower()).inc()
         if not ranked.hits and not request.offset:
             self._metrics.zero_results.inc()
         if key is not None and cached is None:

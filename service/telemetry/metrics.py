@@ -35,6 +35,22 @@ _PART_SECONDS = (0.00005, 0.0001, 0.0002, 0.0005, *_SECONDS)
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
+class Series(dict[str, Counter]):
+    """The series of a counter with one label, each made when it is first used.
+
+    `labels` looks a series up by all of its labels, which costs about as much as counting.
+    """
+
+    def __init__(self, counter: Counter) -> None:
+        super().__init__()
+        self._counter = counter
+
+    def __missing__(self, value: str) -> Counter:
+        found: Counter = self._counter.labels(value)
+        self[value] = found
+        return found
+
+
 class Metrics:
     """The metrics of one worker, one attribute each; ``render`` reports those of all workers."""
 
@@ -65,15 +81,12 @@ class Metrics:
         self.zero_results = counter(
             "zero_results", "Searches without an offset that found no document"
         )
-        self.cache = counter(
-            "cache_lookups",
-            "Embeddings looked up: found in process or in redis, or a miss",
-            "result",
-        )
-        self.cache_saved = counter(
-            "cache_saved_seconds", "Encoding time saved by cache hits", "result"
-        )
-        self.cache_spent = counter("cache_spent_seconds", "Time spent on cache lookups", "result")
+        lookups = "Embeddings looked up: found in process or in redis, or a miss"
+        self.cache = Series(counter("cache_lookups", lookups, "result"))
+        saved = "Encoding time saved by cache hits"
+        self.cache_saved = Series(counter("cache_saved_seconds", saved, "result"))
+        spent = "Time spent on cache lookups"
+        self.cache_spent = Series(counter("cache_spent_seconds", spent, "result"))
         self.redis_passed = counter(
             "redis_passed_over", "Lookups skipped because the text is short"
         )
@@ -105,6 +118,7 @@ class Metrics:
         for result in ("done", "refused", "failed"):
             self.swaps.labels(result)
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._searches: dict[tuple[str, bool], Counter] = {}
         self._stages = {stage: self.stages.labels(stage) for stage in STAGES}
         self._exposed = CollectorRegistry()
         folder = shared_folder()
@@ -126,10 +140,15 @@ class Metrics:
         """Count one request that was refused unread; its time would distort the latency of the others."""
         self.requests.labels(method, route, str(status)).inc()
 
-    def search(self, stages: Stages) -> None:
-        """Count the stages of one search."""
+    def search(self, stages: Stages, mode: str, certified: bool) -> None:
+        """Count one search and its stages."""
         for stage, seconds in stages.seconds.items():
             self._stages[stage].observe(seconds)
+        found = self._searches.get((mode, certified))
+        if found is None:
+            found = self.searches.labels(mode, str(certified).lower())
+            self._searches[mode, certified] = found
+        found.inc()
 
     def described(self) -> Mapping[str, tuple[tuple[str, ...], str]]:
         """Return labels and description of every metric, by its exposed name."""

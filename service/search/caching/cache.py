@@ -198,9 +198,9 @@ class EmbeddingCache:
         if found is None:
             where = "miss"
         else:
-            self._metrics.cache_saved.labels(where).inc(found.seconds)
-        self._metrics.cache.labels(where).inc()
-        self._metrics.cache_spent.labels(where).inc(time.perf_counter() - started)
+            self._metrics.cache_saved[where].inc(found.seconds)
+        self._metrics.cache[where].inc()
+        self._metrics.cache_spent[where].inc(time.perf_counter() - started)
         return found.row if found is not None else None
 
     def put(self, key: Key, row: Encoded, seconds: float) -> None:
