@@ -26,7 +26,7 @@ from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
 from fullrank.text.variants import MAX_WORDS, short_queries
-from fullrank.text.words import words
+from fullrank.text.words import count_words, words
 
 # Joined words of a query: two or three neighbours. Each has two features.
 _MOST_JOINED = 3
@@ -103,12 +103,14 @@ class Keys:
 
     def documents(self, columns: Sequence[Sequence[str]]) -> Rows:
         """Return t′ of documents, (B, R), given the texts of each column."""
-        plain = count_corpus(columns)
+        both = count_corpus(columns, counter=_words_and_compounds)
+        is_word = np.array([not is_bigram(name) for name in both.words], np.bool_)
+        if is_word.all():
+            return self._spread(both, self.rule.document, lambda word: True)
+        place = np.where(is_word, np.cumsum(is_word) - 1, -1).astype(np.int32)
+        names = [name for name, kept in zip(both.words, is_word.tolist(), strict=True) if kept]
+        plain = Counts(names, [c.remap_columns(place, len(names)) for c in both.columns])
         found = self._spread(plain, self.rule.document, lambda word: True)
-        compounds = count_corpus(columns, counter=count_compounds)
-        if not compounds.words:
-            return found
-        both = _beside(plain, compounds)
         return Rows.add([found, self._spread(both, self.rule.document, is_bigram)])
 
     def _spread(
@@ -185,14 +187,7 @@ class Keys:
         return float(self.rule.idf.max(initial=0.0)) or 1.0
 
 
-def _beside(plain: Counts, compounds: Counts) -> Counts:
-    """Put the counts of words and of compounds, which no word equals, into one matrix per column of texts."""
-    names = [*plain.words, *compounds.words]
-    order = sorted(range(len(names)), key=names.__getitem__)
-    place = np.empty(len(names), np.int32)
-    place[order] = np.arange(len(names), dtype=np.int32)
-    columns = [
-        Rows.hstack(*pair).remap_columns(place, len(names))
-        for pair in zip(plain.columns, compounds.columns, strict=True)
-    ]
-    return Counts([names[i] for i in order], columns)
+def _words_and_compounds(text: str) -> dict[str, int]:
+    counts = count_words(text)
+    dict.update(counts, count_compounds(text))  # which no word equals
+    return counts
