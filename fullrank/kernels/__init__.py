@@ -8,6 +8,7 @@ select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
 encode.py     from counts of a query to u and s
 fast.py       the candidates of the fast mode
+gather.py     copies of encoded documents, posting lists of rows
 outline.py    upper bounds of scores from outlines
 sorting.py    a stable order
 

@@ -10,20 +10,11 @@ from fullrank.encoding import Float32
 
 
 class Scratch(threading.local):
-    """Buffers of one number per document; each thread has its own.
+    """A buffer of one number per document; each thread has its own.
 
     Attributes:
         scores: float32 (n,), zero between queries.
-        bounds: float32 (n,).
     """
 
     def __init__(self, count: int) -> None:
         self.scores: Float32 = np.zeros(count, np.float32)
-        self._bounds: Float32 | None = None
-
-    @property
-    def bounds(self) -> Float32:
-        """Made on first use."""
-        if self._bounds is None:
-            self._bounds = np.empty_like(self.scores)
-        return self._bounds

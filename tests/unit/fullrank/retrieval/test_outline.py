@@ -16,12 +16,13 @@ from fullrank.retrieval.index import outline
 from fullrank.retrieval.outline_scan import OutlineScan
 from tests.unit.fullrank.retrieval.data import assert_same_bits, brute, encoded
 
-FEW = 3
+FIRST, FEW = 2, 5
 
 
 @pytest.fixture(autouse=True)
 def few_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make vectors of a few numbers longer than their outlines."""
+    monkeypatch.setattr(outline, "FIRST", FIRST)
     monkeypatch.setattr(outline, "DIRECTIONS", FEW)
 
 
@@ -74,36 +75,47 @@ def test_a_search_by_outlines_equals_a_full_scan(
         assert_same_bits(found.take(np.arange(len(wanted.rows))), wanted)
 
 
-@pytest.mark.parametrize("n_dense", [1, FEW, 4, 40])
-def test_no_score_is_above_its_bound(n_dense: int) -> None:
+@pytest.mark.parametrize("n_dense", [1, FIRST, 4, FEW, 6, 40])
+def test_no_score_is_above_its_bounds(n_dense: int) -> None:
     rng = np.random.default_rng(n_dense)
     documents = encoded(rng, 300, n_dense, 1, density=0.0)
     made = outline.build_outline(documents.dense)
     queries = encoded(rng, 20, n_dense, 1, density=0.0, bias=False)
     dense, _ = brute(queries, documents)
     for u, truth in zip(queries.dense, dense, strict=True):
-        scores, bounds = np.zeros(300, np.float32), np.zeros(300, np.float32)
-        error = made.scan(u, documents.bias, scores, bounds)
+        query = made.query(u)
+        scores = np.zeros(300, np.float32)
+        query.add(documents.bias, scores)
         exact = truth + documents.bias
-        assert error < 0.1 * float(np.abs(truth).max())
-        assert np.all(exact <= bounds.astype(np.float64) + error + 1e-5)
-        # Where the outline is the whole vector, the scores themselves are that near.
-        if n_dense <= FEW:
-            np.testing.assert_array_equal(scores, bounds)
-            assert np.all(np.abs(exact - scores) <= error + 1e-5)
+        assert query.error < 0.1 * float(np.abs(truth).max())
+        bounds = scores + np.float32(query.length) * made.rest
+        assert np.all(exact <= bounds.astype(np.float64) + query.error + 1e-5)
+        for threshold in np.quantile(exact, [0.0, 0.5, 0.9, 1.0]):
+            found = query.reaching(scores, np.zeros(0, np.bool_), np.float32(threshold - 1e-5))
+            assert set(np.flatnonzero(exact >= threshold + query.error)) <= set(found.tolist())
+            if n_dense <= FEW:  # nothing is left, so the last bounds are the scores
+                slack = 2 * query.error + 1e-3
+                assert set(found.tolist()) <= set(np.flatnonzero(exact >= threshold - slack))
+
+
+def test_deleted_rows_reach_nothing() -> None:
+    rng = np.random.default_rng(1)
+    documents = encoded(rng, 600, 8, 1, density=0.0)
+    query = outline.build_outline(documents.dense).query(documents.dense[0])
+    deleted = rng.random(600) < 0.5
+    found = query.reaching(np.zeros(600, np.float32), deleted, np.float32(-np.inf))
+    assert found.tolist() == np.flatnonzero(~deleted).tolist()
 
 
 def test_vectors_in_few_directions_leave_no_rest() -> None:
     rng = np.random.default_rng(1)
-    basis = np.linalg.qr(rng.normal(size=(20, FEW)))[0]
-    vectors = (rng.normal(size=(200, FEW)) @ basis.T).astype(np.float32)
+    basis = np.linalg.qr(rng.normal(size=(20, FIRST)))[0]
+    vectors = (rng.normal(size=(200, FIRST)) @ basis.T).astype(np.float32)
     made = outline.build_outline(vectors)
     assert float(made.rest.max()) < 1e-3
-    documents = replace(encoded(rng, 200, 20, 1, density=0.0), dense=vectors)
-    u = rng.normal(size=20).astype(np.float32)
-    scores, bounds = np.zeros(200, np.float32), np.zeros(200, np.float32)
-    error = made.scan(u, documents.bias, scores, bounds)
-    np.testing.assert_allclose(scores, vectors @ u + documents.bias, atol=error)
+    query, scores = made.query(vectors[3]), np.zeros(200, np.float32)
+    query.add(np.ones(200, np.float32), scores)
+    np.testing.assert_allclose(scores, vectors @ vectors[3] + 1, atol=query.error + 1e-5)
 
 
 def test_a_score_nobody_reaches_finds_nothing_and_infinity_of_it_everything() -> None:
