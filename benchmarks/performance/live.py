@@ -7,11 +7,14 @@ documents are the same descriptions under other ids, in an order drawn by --seed
 are live. Everything runs in one process, without HTTP and without the log:
 
 by 256     documents applied to the view 256 at a time, like a worker that follows a bulk write
+merge      then all merges of segments that are due, which a worker does on another thread
 one        a document applied alone, 300 times
 exact      an exact search for ten documents, by titles drawn with --seed; the encoding is timed separately
+fast       the same in the fast mode
 
 Times are processor time of the one working thread, so waiting and other load on the machine do not count. Percentiles
-are over calls. The maximum of the batches of 256 is a merge of segments.
+are over calls. A search before any write is timed again beside each size, so that the two differ by the documents alone
+and not by other load: the ratio is that of the medians.
 """
 
 from __future__ import annotations
@@ -75,16 +78,35 @@ def grown(view: View, source: Source, count: int, batch: int) -> tuple[View, lis
     return view, took
 
 
-def measured(view: View, queries: Sequence[str]) -> tuple[list[float], list[float]]:
-    """Return milliseconds of encoding and of searching each query, with everything warm."""
-    for text in queries[:20]:
-        view.search(view.model.encode_queries([text]), 10)
-    encoding, searching = [], []
-    for text in queries:
-        query, spent = timed(partial(view.model.encode_queries, [text]))
-        encoding.append(spent)
-        searching.append(timed(partial(view.search, query, 10))[1])
-    return encoding, searching
+@dataclass(frozen=True)
+class Times:
+    """Milliseconds of each query: encoding, searching in each mode, and searching the bundle alone, in turn."""
+
+    encode: list[float]
+    exact: list[float]
+    fast: list[float]
+    exact_alone: list[float]
+    fast_alone: list[float]
+
+
+def measured(view: View, queries: Sequence[str]) -> Times:
+    """Time the searches of a view and of its bundle alone, with everything warm."""
+    alone = View.of(view.bundle)
+    found = Times([], [], [], [], [])
+    warm_up = queries[:20]
+    for turn, text in enumerate([*warm_up, *queries]):
+        query, encode = timed(partial(view.model.encode_queries, [text]))
+        plain = alone.model.encode_queries([text])
+        spent = [
+            timed(partial(of.search, asked, 10, mode=mode))[1]
+            for mode in ("exact", "fast")
+            for of, asked in ((view, query), (alone, plain))
+        ]
+        if turn >= len(warm_up):
+            lists = (found.encode, found.exact, found.exact_alone, found.fast, found.fast_alone)
+            for list_ms, time_ms in zip(lists, (encode, *spent), strict=True):
+                list_ms.append(time_ms)
+    return found
 
 
 def resident_mb() -> float:
@@ -106,22 +128,32 @@ def run(bundle: Bundle, source: Source, queries: Sequence[str], sizes: Sequence[
     for size in sizes:
         view, batches = grown(view, source, size - added, _BATCH)
         added = size
+        view, merging = timed(view.settled)
         memory = resident_mb() - before
-        encoding, searching = measured(view, queries)
+        spent = measured(view, queries)
         # On a discarded view, so that the next row starts from the same state.
         _, singles = grown(view, source, _SINGLES, 1)
         found.append(
             {
                 "added": size,
                 "segments": len(view.added),
-                "exact_ms": percentiles(searching, 50, 99),
-                "encode_ms": percentiles(encoding, 50, 99),
+                "exact_ms": percentiles(spent.exact, 50, 99),
+                "exact_ratio": ratio(spent.exact, spent.exact_alone),
+                "fast_ms": percentiles(spent.fast, 50, 99),
+                "fast_ratio": ratio(spent.fast, spent.fast_alone),
+                "encode_ms": percentiles(spent.encode, 50, 99),
                 "one_ms": percentiles(singles, 50, 99),
                 "batch_ms": percentiles(batches, 50, 100) if batches else None,
+                "merge_ms": round(merging, 1),
                 "memory_mb": round(memory, 1),
             }
         )
     return found
+
+
+def ratio(several: Sequence[float], alone: Sequence[float]) -> float:
+    """Return the ratio of two medians."""
+    return round(float(np.median(several) / np.median(alone)), 2)
 
 
 def percentiles(values: Sequence[float], *wanted: float) -> list[float]:
@@ -131,16 +163,21 @@ def percentiles(values: Sequence[float], *wanted: float) -> list[float]:
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """Return a row per size."""
-    headings = ["live documents", "segments", "exact p50, p99 ms", "encode p50 ms"]
-    headings += ["one write p50, p99 ms", f"{_BATCH} writes p50, max ms", "MB"]
+    headings = ["live documents", "segments", "exact p50, p99 ms", "× alone"]
+    headings += ["fast p50, p99 ms", "× alone", "encode p50 ms"]
+    headings += ["one write p50, p99 ms", f"{_BATCH} writes p50, max ms", "merge ms", "MB"]
     lines = [
         [
             f"{row['added']:,}",
             str(row["segments"]),
             "{:.2f}, {:.2f}".format(*row["exact_ms"]),
+            f"{row['exact_ratio']:.2f}",
+            "{:.2f}, {:.2f}".format(*row["fast_ms"]),
+            f"{row['fast_ratio']:.2f}",
             f"{row['encode_ms'][0]:.2f}",
             "{:.2f}, {:.2f}".format(*row["one_ms"]),
             "{:.0f}, {:.0f}".format(*row["batch_ms"]) if row["batch_ms"] else "–",
+            f"{row['merge_ms']:.0f}",
             f"{row['memory_mb']:.0f}",
         ]
         for row in rows

@@ -6,13 +6,19 @@
 
 Operation   operation.py   one write: a document by its id, or its deletion
 View        view.py        immutable: one bundle and its live documents up to one position of the log
+Entry       entry.py        which documents a bundle can take
 Part        part.py        documents that are searched together: the bundle's, or those of one segment
-segments    segments.py    immutable segments of added documents, merged as they grow
+segments    segments.py    immutable segments of added documents: encoded, chosen for a merge, merged
+ids         ids.py         rows by id
+gather      gather.py      copies documents of several parts into one
 
 Words that the model does not know have rows of their own: fullrank.models.unseen.
 
 Each request takes one View and is answered from it alone. ``apply`` returns a new View that shares all unchanged parts:
-it costs the encoding of the new documents and now and then a merge of segments.
+it costs the encoding of the new documents. Segments are merged apart from that, on any thread:
+
+    merged = view.merge(view.due())     copies segments into one; the view is searched and written on meanwhile
+    later = later.adopt(merged)         takes it over, without what was removed since
 
 For the keeper of the log:
 
@@ -23,6 +29,7 @@ For the keeper of the log:
     view.apply(operations)  in the order of seq. Operations up to view.seq are skipped, so a replay changes nothing.
                             A document that was accepted under another model never stops the log: what this model can
                             use of it is used. Raises DocumentRefused if the model supports no live documents at all
+    view.settled()          with all due merges done, for a view that does not serve yet
     view.bundle             the same for all views of a bundle
 
 For compaction:
@@ -34,6 +41,6 @@ For compaction:
 """
 
 from fullrank.live.operation import Operation
-from fullrank.live.view import View
+from fullrank.live.view import Merged, View
 
-__all__ = ["Operation", "View"]
+__all__ = ["Merged", "Operation", "View"]

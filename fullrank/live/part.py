@@ -10,8 +10,9 @@ from functools import cached_property
 import numpy as np
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded, Int32, Rows
+from fullrank.encoding import Encoded, Int32, Int64, Rows
 from fullrank.filters.columns import Columns
+from fullrank.live.ids import IdIndex
 from fullrank.models.unseen import without_unseen
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.retrieval import Mask, Ranking, Retriever
@@ -36,6 +37,7 @@ class Part:
             the model. None if the columns are the model's.
         removed: bool (n,), True for documents replaced or deleted later; None if there are no such documents.
         facts: About the documents, for the second stage; None: the bundle has no second stage.
+        ids: Rows by id.
     """
 
     key: str
@@ -45,6 +47,11 @@ class Part:
     features: Int32 | None = None
     removed: Mask | None = None
     facts: DocumentFacts | None = None
+    ids: IdIndex | None = None
+
+    def __post_init__(self) -> None:
+        if self.ids is None:
+            object.__setattr__(self, "ids", IdIndex(self.store.ids))
 
     @classmethod
     def of(cls, bundle: Bundle) -> Part:
@@ -78,6 +85,12 @@ class Part:
         except KeyError:
             return None
         return None if self.removed is not None and self.removed[row] else row
+
+    def live_rows(self, ids: Sequence[str], hashes: Int64) -> list[int]:
+        """Return the rows of those ids that are in this part and not removed; hashes: as ``hashes_of`` returns them."""
+        assert self.ids is not None
+        rows = self.ids.rows(ids, hashes)
+        return rows if self.removed is None else [row for row in rows if not self.removed[row]]
 
     def remove(self, rows: Sequence[int]) -> Part:
         """Return this part with more documents removed."""

@@ -1,22 +1,25 @@
-"""Segments: added documents in few immutable pieces.
+"""Segments: added documents in few immutable pieces, as in a log-structured merge tree.
 
-New documents become a segment of their own. Older segments that are not much larger than all later ones together are
-merged with them, as in a log-structured merge tree: a document is copied only a few times, there are few segments to
-search, each several times as large as the next, and full segments are never merged.
+``build_segment`` encodes new documents as a segment, and ``merge_small`` puts them at once together with the few others
+that are still small. Larger segments wait: ``due`` chooses those to merge next, and ``merge`` copies them into one, on
+any thread, while the view with the old ones is searched and written on. While writes come, segments of about one size
+are merged, a few at a time, so that a document is copied only a few times. After that nearly all become one, because
+each segment costs every search some time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from heapq import merge
+from heapq import merge as merge_sorted
 from itertools import chain, count
 from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, concatenate
-from fullrank.filters.columns import columns_of
+from fullrank.encoding import Encoded
+from fullrank.filters.columns import Columns, columns_of
+from fullrank.live.gather import Selection, gather, gather_columns, gather_facts
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
@@ -24,13 +27,15 @@ from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.outline_scan import OutlineScan
 from fullrank.storage.documents import Document, DocumentStore, fields_line
+from fullrank.storage.strings import StringTable
 
-# A segment is merged unless it is this many times as large as all later segments together.
-_SIZE_RATIO = 4
-# Merging smaller segments costs less than searching one more.
+# Smaller segments are merged at once: that costs less than searching one more.
 _MIN_DOCUMENTS = 256
-# Larger segments are not merged: a merge must not delay the newest documents.
-_MAX_MERGED_DOCUMENTS = 8_192
+# While writes come, as many segments as this are merged when the largest of them is at most this many times as large
+# as the smallest.
+_TIER = 4
+# Without writes, a segment this many times as large as all others together is left as it is.
+_LARGE = 8
 # Smaller segments are searched as fast without.
 _MIN_OUTLINED_DOCUMENTS = 1_024
 _segment_numbers = count(1)
@@ -47,57 +52,97 @@ def build_segment(
     Args:
         model: Encodes the documents.
         documents: Fields by id.
-        earlier: The other parts of the view.
+        earlier: The other parts of the view, the bundle's first.
         stage: The second stage of the bundle.
 
     Returns:
         The segment.
     """
     ids = sorted(documents)
-    facts = None if stage is None else stage.facts([documents[id] for id in ids])
-    encoded = model.encode_documents([documents[id] for id in ids])
+    fields = [documents[id] for id in ids]
+    facts = None if stage is None else stage.facts(fields)
     lines = [fields_line(Document(id, documents[id])) for id in ids]
-    return _make_part(model, ids, lines, encoded, earlier, facts)
+    columns = _columns_of(fields, [part.columns for part in earlier], earlier[0].columns.refused)
+    return _make_part(model, ids, lines, model.encode_documents(fields), columns, facts)
 
 
-def merge_due_segments(model: Model, segments: Sequence[Part]) -> tuple[Part, ...]:
-    """Merge the segments that are due and drop empty ones.
+def merge_small(
+    model: Model, segments: Sequence[Part], refused: Collection[str]
+) -> tuple[Part, ...]:
+    """Drop empty segments and merge the small ones, as ``merge`` does; oldest first."""
+    alive = [part for part in segments if part.n_live]
+    small = [part for part in alive if len(part) < _MIN_DOCUMENTS]
+    if len(small) < 2:
+        return tuple(alive)
+    return (*(part for part in alive if len(part) >= _MIN_DOCUMENTS), merge(model, small, refused))
+
+
+def due(segments: Sequence[Part], *, idle: bool) -> tuple[Part, ...]:
+    """Choose segments to merge next.
 
     Args:
-        model: The model that encoded the segments.
-        segments: Oldest first.
+        segments: Those of a view, oldest first.
+        idle: No writes came lately.
 
     Returns:
-        The segments of the next view, oldest first.
+        Segments that ``merge_small`` leaves alone; none if nothing is to be merged.
     """
-    alive = [part for part in segments if part.n_live]
-    if not alive:
-        return ()
-    first, size = len(alive) - 1, alive[-1].n_live
-    while first and alive[first - 1].n_live < min(
-        max(_SIZE_RATIO * size, _MIN_DOCUMENTS), _MAX_MERGED_DOCUMENTS
-    ):
-        first -= 1
-        size += alive[first].n_live
-    groups = [[part] for part in alive[:first]] + [alive[first:]]
-    return tuple(
-        group[0] if len(group) == 1 and not _is_mostly_removed(group[0]) else _merge(model, group)
-        for group in groups
+    found = sorted(
+        (part for part in segments if len(part) >= _MIN_DOCUMENTS and part.n_live),
+        key=lambda part: part.n_live,
     )
+    if not idle:
+        for first in range(len(found) - _TIER + 1):
+            tier = found[first : first + _TIER]
+            if tier[-1].n_live <= _TIER * tier[0].n_live:
+                return tuple(tier)
+        return ()
+    if not found:
+        return ()
+    *others, largest = found
+    is_wasteful = 2 * largest.n_live < len(largest)
+    if others and (is_wasteful or largest.n_live < _LARGE * sum(part.n_live for part in others)):
+        return tuple(found)
+    if len(others) > 1:
+        return tuple(others)
+    return (largest,) if is_wasteful else ()
 
 
-def _is_mostly_removed(part: Part) -> bool:
-    """Return whether a copy without the removed documents saves more than half of the memory."""
-    return 2 * part.n_live < len(part)
+def merge(model: Model, segments: Sequence[Part], refused: Collection[str]) -> Part:
+    """Copy the live documents of some segments into one.
+
+    Args:
+        model: The model that encoded them.
+        segments: With at least one live document.
+        refused: Fields that the bundle has no columns of, so that no view can filter on them.
+
+    Returns:
+        The new segment.
+    """
+    ids, selected = _live(segments)
+    lines = _string_table(segments, selected)
+    tables = [part.columns for part in segments]
+    columns = gather_columns(tables, selected)
+    facts = gather_facts(segments, selected)
+    if segments[0].features is None:
+        encoded = gather_in_model_features(segments, selected, model.n_sparse)
+        features = None
+    else:
+        features, targets = _join([part.features for part in segments])
+        documents = [part.retriever.documents for part in segments]
+        encoded = gather(documents, selected, len(features), targets)
+    part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, features)
+    if columns is not None:
+        return part
+    # Fields that no column can hold: only the documents tell whether those have remained.
+    fields = map(part.store.fields, range(len(part)))
+    return replace(part, fields=_columns_of(fields, tables, refused))
 
 
-def _merge(model: Model, segments: Sequence[Part]) -> Part:
-    """Copy the live documents of some segments into one."""
-    rows = list(live_rows(segments))
-    encoded = gather([in_model_features(part, model.n_sparse) for part in segments], rows)
-    lines = [segments[number].store.line(row) for _, number, row in rows]
-    facts = gather_facts(segments, [(number, row) for _, number, row in rows])
-    return _make_part(model, [id for id, _, _ in rows], lines, encoded, segments, facts)
+def _join(features: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """Return the distinct features of several segments, and the new number of each of theirs."""
+    joined = np.unique(np.concatenate(features))
+    return joined, [np.searchsorted(joined, own).astype(np.int32) for own in features]
 
 
 def live_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
@@ -109,64 +154,52 @@ def live_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
             if removed is None or not removed[row]:
                 yield id, number, row
 
-    return merge(*(rows_of(number, part) for number, part in enumerate(parts)))
+    return merge_sorted(*(rows_of(number, part) for number, part in enumerate(parts)))
 
 
-def gather_facts(parts: Sequence[Part], rows: Sequence[tuple[int, int]]) -> DocumentFacts | None:
-    """Copy facts about documents from several parts.
+def _live(parts: Sequence[Part]) -> tuple[list[str], Selection]:
+    """Return the ids of all live documents, ascending, and where they are."""
+    ids: list[str] = []
+    numbers, rows = [], []
+    for number, part in enumerate(parts):
+        own = list(part.store.ids)
+        live = np.arange(len(own)) if part.removed is None else np.flatnonzero(~part.removed)
+        ids += own if len(live) == len(own) else [own[row] for row in live.tolist()]
+        numbers.append(np.full(len(live), number, np.int32))
+        rows.append(live)
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    selected = Selection(np.concatenate(numbers)[order], np.concatenate(rows)[order])
+    return [ids[place] for place in order], selected
 
-    Args:
-        parts: The parts.
-        rows: (index of the part, row) of each document.
 
-    Returns:
-        The facts in the order of rows; None if a part has no facts.
+def _string_table(parts: Sequence[Part], selected: Selection) -> StringTable:
+    """Copy the stored lines of documents."""
+    lines = [part.store.line for part in parts]
+    pairs = zip(selected.number.tolist(), selected.row.tolist(), strict=True)
+    return StringTable.of(lines[number](row) for number, row in pairs)
+
+
+def gather_in_model_features(parts: Sequence[Part], selected: Selection, width: int) -> Encoded:
+    """Copy encoded documents of several parts, with the sparse columns of the model, width of them."""
+    documents = [part.retriever.documents for part in parts]
+    return gather(documents, selected, width, [part.features for part in parts])
+
+
+def _columns_of(
+    fields: Iterable[Mapping[str, Any]], earlier: Sequence[Columns], refused: Collection[str]
+) -> Columns:
+    """Make the columns of documents, at least one, that come after others; none of refused fields.
+
+    The number of columns is limited. Fields of earlier documents come first, or filters would miss these.
     """
-    pieces, order = [], np.empty(len(rows), np.int64)
-    number, row = np.array(rows, np.int64).reshape(-1, 2).T
-    done = 0
-    for i in np.unique(number).tolist():
-        facts = parts[i].facts
-        if facts is None:
-            return None
-        here = np.flatnonzero(number == i)
-        order[here] = np.arange(done, done + len(here))
-        pieces.append(facts.take(row[here]))
-        done += len(here)
-    if not pieces:
-        return None
-    return pieces[0] if len(pieces) == 1 else DocumentFacts.concatenate(pieces).take(order)
-
-
-def gather(parts: Sequence[Encoded], rows: Sequence[tuple[str, int, int]]) -> Encoded:
-    """Copy encoded documents from several parts.
-
-    Args:
-        parts: The encoded documents of each part, of one width.
-        rows: (id, index of the part, row) of each document, as ``live_rows`` yields them.
-
-    Returns:
-        The encoded documents in the order of rows.
-    """
-    number = np.array([number for _, number, _ in rows])
-    row = np.array([row for _, _, row in rows])
-    pieces, order = [], np.empty(len(rows), np.int64)
-    done = 0
-    for i, part in enumerate(parts):
-        here = np.flatnonzero(number == i)
-        order[here] = np.arange(done, done + len(here))
-        pieces.append(part.take(row[here]))
-        done += len(here)
-    return concatenate(pieces).take(order)
-
-
-def in_model_features(part: Part, width: int) -> Encoded:
-    """Return the encoded documents of a part with the sparse columns of the model, width of them."""
-    documents = part.retriever.documents
-    indices = documents.sparse.indices
-    if part.features is not None:
-        indices = part.features[indices]
-    return replace(documents, sparse=replace(documents.sparse, indices=indices, width=width))
+    known: dict[str, Any] = dict.fromkeys(
+        name
+        for columns in earlier
+        for name in (*columns.by_name, *columns.refused)
+        if name not in refused
+    )
+    documents = ({n: v for n, v in one.items() if n not in refused} for one in fields)
+    return columns_of(chain([known | next(documents)], documents))
 
 
 def _make_part(
@@ -174,28 +207,25 @@ def _make_part(
     ids: Sequence[str],
     lines: Sequence[str],
     encoded: Encoded,
-    earlier: Sequence[Part],
+    columns: Columns | None,
     facts: DocumentFacts | None,
+    features: Any = None,
 ) -> Part:
-    """Build the columns, the index and the caches of a segment."""
+    """Build the retriever of a segment and what its first search needs."""
     store, key = DocumentStore(ids, lines), f"live-{next(_segment_numbers)}"
-    # The number of columns is limited. Fields of earlier parts come first, or filters would miss these documents.
-    known: dict[str, Any] = dict.fromkeys(
-        name for part in earlier for name in (*part.columns.by_name, *part.columns.refused)
-    )
-    first, *others = range(len(store))
-    columns = columns_of(chain([known | store.fields(first)], map(store.fields, others)))
-    scorer = model.scorer(encoded)
+    fields = Columns(len(ids), {}, {}) if columns is None else columns
+    scorer = model.scorer(encoded) if features is None else None
     if scorer is not None:
         # A scorer needs the model's own feature numbers.
-        part = Part(key, store, Retriever(encoded, scorer), columns, facts=facts)
+        part = Part(key, store, Retriever(encoded, scorer), fields, facts=facts)
     else:
-        features, columns_used = np.unique(encoded.sparse.indices, return_inverse=True)
-        local = replace(encoded.sparse, indices=columns_used.astype(np.int32), width=len(features))
-        own = replace(encoded, sparse=local)
-        outlines = OutlineScan(own) if len(own) >= _MIN_OUTLINED_DOCUMENTS else None
-        retriever = Retriever(own, outlines=outlines)
-        part = Part(key, store, retriever, columns, features, facts=facts)
+        if features is None:
+            features, used = np.unique(encoded.sparse.indices, return_inverse=True)
+            local = replace(encoded.sparse, indices=used.astype(np.int32), width=len(features))
+            encoded = replace(encoded, sparse=local)
+        outlines = OutlineScan(encoded) if len(encoded) >= _MIN_OUTLINED_DOCUMENTS else None
+        retriever = Retriever(encoded, outlines=outlines)
+        part = Part(key, store, retriever, fields, features, facts=facts)
     # Builds caches now, so that the first request does not wait for them.
     part.retriever.warm()
     return part

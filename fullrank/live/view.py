@@ -15,27 +15,26 @@ import numpy as np
 from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
 from fullrank.encoding import Encoded, Float32
-from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns, aligned
-from fullrank.filters.columns.build import ColumnsBuilder
+from fullrank.live.entry import Entry
+from fullrank.live.gather import Selection, gather_facts
+from fullrank.live.ids import hashes_of
 from fullrank.live.operation import Operation
 from fullrank.live.part import Part
 from fullrank.live.segments import (
     build_segment,
-    gather,
-    gather_facts,
-    in_model_features,
+    due,
+    gather_in_model_features,
     live_rows,
-    merge_due_segments,
+    merge,
+    merge_small,
 )
 from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.features import FirstStage
 from fullrank.rerank.stage import DEPTH, SecondStage
 from fullrank.retrieval import Mask
-from fullrank.storage.documents import Document, fields_line, has_text
-
-_MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
+from fullrank.storage.documents import Document
 
 
 class LiveHit(NamedTuple):
@@ -70,6 +69,14 @@ class Hits:
     certified: bool
     total: int
     reordered: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """A finished merge: the segments that it copied, as they were, and the new one."""
+
+    old: tuple[Part, ...]
+    part: Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,60 +150,13 @@ class View:
         """Number of documents that can be found."""
         return sum(part.n_live for part in self.parts)
 
-    def check(self, id: str, fields: Mapping[str, Any]) -> None:
-        """Check that this bundle can take a document.
+    def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
+        """Raise DocumentRefused unless this bundle can take a document; the arguments are those of ``Entry.check``."""
+        self._entry.check(id, fields, is_storable=is_storable)
 
-        Args:
-            id: The document's id.
-            fields: Its stored fields, JSON values by name.
-
-        Raises:
-            DocumentRefused: The model takes no live documents; a text field is not text; no text field has any text, so
-                that no search would find the document; a value nests too deep; or a value would take its field from
-                the filters of all other documents.
-        """
-        model = self.bundle.live_model
-        if model is None:
-            raise DocumentRefused(
-                f"The model of {self.bundle.version} supports no live documents: each would change the "
-                "scores of others"
-            )
-        texts = {name for column in model.rule.columns for name in column}
-        for name in sorted(texts):
-            value = fields.get(name)
-            if value is not None and not isinstance(value, str):
-                raise DocumentRefused(f"Field {name!r} is {type(value).__name__}, not text")
-        if not has_text(fields, texts):
-            raise DocumentRefused(
-                f"No text to search for: fill one of the fields {', '.join(map(repr, sorted(texts)))}"
-            )
-        try:
-            fields_line(Document(id, fields))
-        except BundleError as error:
-            raise DocumentRefused(str(error)) from error
-        searched = {name for name in texts if not self._is_label(name)}
-        self._check_columns({n: v for n, v in fields.items() if n not in searched})
-
-    def _is_label(self, name: str) -> bool:
-        """Check for a field with few distinct values, such as a category: filters need it though it is searched."""
-        column = self.base.columns.by_name.get(name)
-        if column is None:
-            return False
-        distinct = sum(len(part.values) for part in column.parts.values())
-        return 1 < distinct <= _MAX_LABEL_SHARE * self.base.columns.documents
-
-    def _check_columns(self, fields: Mapping[str, Any]) -> None:
-        """Refuse values that would take a field from the filters, or its numbers from ranges."""
-        builder, filterable = ColumnsBuilder(), self.columns[0]
-        builder.add({name: value for name, value in fields.items() if name in filterable})
-        for name, reason in builder.refused.items():
-            raise DocumentRefused(f"Field {name!r} is used in filters, but {reason}")
-        for name, kinds in builder.kinds.items():
-            column = self.base.columns.by_name.get(name)
-            if column is not None and set(column.parts) == {"number"} and kinds - {"number"}:
-                raise DocumentRefused(
-                    f"Field {name!r} holds only numbers in {self.bundle.version}: send numbers or null"
-                )
+    @cached_property
+    def _entry(self) -> Entry:
+        return Entry(self.bundle, self.columns[0])
 
     def apply(self, operations: Iterable[Operation]) -> View:
         """Return the view after some operations.
@@ -217,17 +177,51 @@ class View:
                 latest[operation.id] = operation.fields
         if seq == self.seq:
             return self
-        base, *added = [
-            part.remove([row for id in latest if (row := part.row(id)) is not None])
-            for part in self.parts
-        ]
+        ids = list(latest)
+        hashes = hashes_of(ids)
+        base, *added = [part.remove(part.live_rows(ids, hashes)) for part in self.parts]
         new = {id: fields for id, fields in latest.items() if fields is not None}
         if new:
             if self.bundle.live_model is None:
                 self.check("", {})
             stage = self.bundle.second_stage
             added.append(build_segment(self.encoder, new, [base, *added], stage))
-        return replace(self, seq=seq, base=base, added=merge_due_segments(self.encoder, added))
+        return replace(
+            self, seq=seq, base=base, added=merge_small(self.encoder, added, base.columns.refused)
+        )
+
+    def due(self, *, idle: bool = False) -> tuple[Part, ...]:
+        """Choose segments to merge next, none if there is nothing to merge; idle: no writes came lately."""
+        return due(self.added, idle=idle)
+
+    def merge(self, segments: Sequence[Part]) -> Merged:
+        """Merge some segments of this view. May take seconds; any thread can do it while others use the view."""
+        part = merge(self.encoder, segments, self.base.columns.refused)
+        return Merged(tuple(segments), part)
+
+    def adopt(self, merged: Merged) -> View:
+        """Return this view with merged segments, without what was removed from the old ones meanwhile.
+
+        Args:
+            merged: What an earlier view merged; no other merge may have taken the same segments.
+        """
+        now = {part.key: part for part in self.added}
+        gone: list[str] = []
+        for old in merged.old:
+            part = now.pop(old.key, None)
+            removed = np.ones(len(old), np.bool_) if part is None else part.removed
+            if removed is not None and removed is not old.removed:
+                rows = np.flatnonzero(removed if old.removed is None else removed & ~old.removed)
+                gone += [old.store.ids[row] for row in rows.tolist()]
+        part = merged.part.remove(merged.part.live_rows(gone, hashes_of(gone)))
+        return replace(self, added=(*([part] if part.n_live else []), *now.values()))
+
+    def settled(self) -> View:
+        """Return this view with all due merges done."""
+        view = self
+        while segments := view.due(idle=True):
+            view = view.adopt(view.merge(segments))
+        return view
 
     def find(self, id: str) -> tuple[Part, int]:
         """Return the part and the row of a document.
@@ -259,19 +253,20 @@ class View:
         Args:
             size: Maximum number of documents in a batch.
         """
-        encoded = [in_model_features(part, self.encoder.n_sparse) for part in self.parts]
         remaining = live_rows(self.parts)
         while rows := list(islice(remaining, size)):
             documents = [
                 Document(id, self.parts[number].store.fields(row)) for id, number, row in rows
             ]
-            yield documents, gather(encoded, rows)
+            selected = Selection.of([(number, row) for _, number, row in rows])
+            yield documents, gather_in_model_features(self.parts, selected, self.encoder.n_sparse)
 
     def facts(self, size: int = 4096) -> Iterator[DocumentFacts]:
         """Yield the facts about all documents in ascending id order, as ``stream_bundle`` takes them."""
         remaining = live_rows(self.parts)
         while rows := list(islice(remaining, size)):
-            found = gather_facts(self.parts, [(number, row) for _, number, row in rows])
+            selected = Selection.of([(number, row) for _, number, row in rows])
+            found = gather_facts(self.parts, selected)
             if found is not None:
                 yield found
 
@@ -341,7 +336,7 @@ class View:
         hits = found.hits[:DEPTH]
         parts = self.parts
         number = {id(part): i for i, part in enumerate(parts)}
-        facts = gather_facts(parts, [(number[id(hit.part)], hit.row) for hit in hits])
+        facts = gather_facts(parts, Selection.of([(number[id(hit.part)], hit.row) for hit in hits]))
         if facts is None:
             return replace(found, hits=[])
         columns = zip(*((hit.score, hit.dense, hit.lexical, hit.bias) for hit in hits), strict=True)

@@ -6,6 +6,7 @@
     idempotency.py  answers stored under the keys of requests
     writer.py       requests of one worker → the log, several in one commit
     follow.py       the log → the view that each loaded model serves
+    merging.py      segments of the views → fewer segments, in the background
     live.py         writer and follower together, for routes and the registry
     compact.py      a bundle and its live documents → a new bundle
 

@@ -22,10 +22,11 @@ from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
 from service.documents.log import Log, LogError
 from service.documents.logfile import LogFile
+from service.documents.merging import Merger
 from service.documents.submission import Logged
 
 # Operations applied in one step. After each step the view is replaced, and requests get their turn.
-CHUNK = 256
+CHUNK = 1024
 # The same for a bundle that does not serve yet.
 _REPLAYED = 4096
 # Shortest pause between log lines about failures.
@@ -116,9 +117,10 @@ class Tail:
         self._waiters: list[_Waiter] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._log: Log | None = None
-        self._wake = threading.Event()
+        self._wake, self._waited_for = threading.Event(), threading.Event()
         self._closed = False
         self._logged_at = -_LOG_PAUSE_S
+        self._merger = Merger(self.nudge)
         self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
 
     # -- followed bundles ---------------------------------------------------------------------
@@ -126,7 +128,9 @@ class Tail:
     def prepare(self, bundle: Bundle) -> None:
         """Bring a bundle up to date with the log, then keep following. Raises BundleError."""
         followed = self._replayed(bundle)
+        followed = replace(followed, view=followed.view.settled())
         with self._lock:
+            self._merger.forget(id(bundle))
             self._followed[id(bundle)] = followed
 
     def _replayed(self, bundle: Bundle) -> Followed:
@@ -146,6 +150,7 @@ class Tail:
         """Stop following a bundle."""
         with self._lock:
             self._followed.pop(id(bundle), None)
+            self._merger.forget(id(bundle))
 
     def views(self, name: str | None = None) -> list[Followed]:
         """Return the followed bundles of one collection, or of all."""
@@ -179,6 +184,7 @@ class Tail:
         self._waiters.append(waiter)
         # After the append, because a view that was replaced earlier did not wake this request.
         self._settle()
+        self._waited_for.set()
         self.nudge()
         try:
             async with asyncio.timeout(timeout_s):
@@ -194,6 +200,7 @@ class Tail:
     def start(self) -> None:
         """Start following."""
         self._thread.start()
+        self._merger.start()
 
     def close(self) -> None:
         """Stop following."""
@@ -201,6 +208,7 @@ class Tail:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
+        self._merger.close()
 
     def _settle(self, beyond: Sequence[_Waiter] = ()) -> None:
         """Wake the requests whose operations are visible now; on the event loop."""
@@ -224,14 +232,18 @@ class Tail:
                 self._follow()
             except Exception as error:
                 self._on_failure(error)
-            # Sleep as long as the work took: requests get half of the time, and a stream of writes larger steps.
+            # Rest twice as long as the work took: requests get most of the time, and a stream of writes larger steps,
+            # which take less time a document.
+            self._waited_for.clear()
             if not self._waiters:
-                time.sleep(min(time.perf_counter() - began, self._poll_s))
+                self._waited_for.wait(min(2 * (time.perf_counter() - began), self._poll_s))
         if self._log is not None:
             self._log.close()
 
     def _follow(self) -> None:
-        """Bring every view up to date with the log."""
+        """Adopt finished merges, and bring every view up to date with the log."""
+        for followed in list(self._followed.values()):
+            self._replace(followed, replace(followed, view=self._merger.adopted(followed.view)))
         asked = list(self._waiters)
         if self._log is None:
             self._log = self._file.existing()
@@ -262,16 +274,24 @@ class Tail:
         except DocumentRefused as error:
             self._on_failure(error)
             return False
+        # Numbers may be missing because later operations have replaced these; a later step has those.
+        is_complete = upto == head or upto == followed.seq + len(found)
+        seq = upto if is_complete else followed.seq
+        self._replace(followed, replace(followed, view=view, seq=seq))
+        return True
+
+    def _replace(self, old: Followed, new: Followed) -> None:
+        """Serve a new view from now on, unless its bundle was prepared again or released meanwhile."""
+        bundle = old.view.bundle
         with self._lock:
-            if self._followed.get(id(bundle)) is not followed:
-                return True  # it was prepared again, or released
-            # Numbers may be missing because later operations have replaced these; a later step has those.
-            is_complete = upto == head or upto == followed.seq + len(found)
-            seq = upto if is_complete else followed.seq
-            self._followed[id(bundle)] = replace(followed, view=view, seq=seq)
+            if (new.view is old.view and new.seq == old.seq) or self._followed.get(
+                id(bundle)
+            ) is not old:
+                return
+            self._followed[id(bundle)] = new
+            self._merger.offer(new.view)
         self._changed()
         self._wake_waiters()
-        return True
 
     def _wake_waiters(self, beyond: Sequence[_Waiter] = ()) -> None:
         if self._waiters and self._loop is not None and not self._loop.is_closed():

@@ -23,6 +23,7 @@ def test_every_size_is_measured_with_that_many_documents(monkeypatch: pytest.Mon
     assert [row["added"] for row in rows] == [0, 3, 300]
     assert [row["segments"] for row in rows] == [0, 1, 2]
     assert rows[0]["batch_ms"] is None
+    assert all(row["fast_ms"][0] > 0 and row["exact_ratio"] > 0 for row in rows)
     assert all(row["exact_ms"][0] > 0 and row["one_ms"][0] > 0 for row in rows)
     # Two written alone for every size, beside those that stay.
     assert source.seq == 300 + 3 * 2

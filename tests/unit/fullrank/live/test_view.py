@@ -18,6 +18,8 @@ from fullrank.filters.facets import facet, facet_over
 from fullrank.filters.query import matching, parse_filter
 from fullrank.live import Operation, View, segments
 from fullrank.live import part as part_module
+from fullrank.live.part import Part
+from fullrank.live.view import Merged
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index import Effort
 from fullrank.retrieval.index.build import index_in_memory
@@ -51,6 +53,9 @@ document = st.fixed_dictionaries(
     },
 )
 writes = st.lists(st.tuples(st.sampled_from(IDS), st.one_of(st.none(), document)), max_size=30)
+progress = st.dictionaries(
+    st.integers(1, 30), st.sampled_from(["cut", "cut", "merge", "adopt", "settle"]), max_size=20
+)
 FILTERS: list[dict[str, Any]] = [
     {},
     {"section": 1},
@@ -71,21 +76,50 @@ BUNDLES = [
 ]
 
 
+class Writing:
+    """A view while it is written on, and merges of its segments that go on meanwhile, started and adopted at will.
+
+    Attributes:
+        base: What is left of the bundle's documents.
+        added: What was written since.
+    """
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.base, self.added = dict(BASE), dict[str, Any]()
+        self._merged: Merged | None = None
+
+    def write(self, operations: list[tuple[str, Any]], steps: Mapping[int, str]) -> None:
+        """Write; after an operation of that number, step: "cut" applies the batch, "merge" and "adopt" a merge."""
+        batch: list[Operation] = []
+        for seq, (id, fields) in enumerate(operations, start=1):
+            self.base.pop(id, None)
+            self.added.pop(id, None)
+            if fields is not None:
+                self.added[id] = fields
+            batch.append(Operation(seq, id, fields))
+            if seq in steps:
+                self.view, batch = self.view.apply(batch), []
+                self.step(steps[seq])
+        self.view = self.view.apply(batch)
+        self.step("adopt")
+
+    def step(self, name: str) -> None:
+        if self._merged is not None and name in ("merge", "adopt"):
+            self.view, self._merged = self.view.adopt(self._merged), None
+        if name == "merge" and (due := self.view.due(idle=True)):
+            self._merged = self.view.merge(due)
+        if name == "settle" and self._merged is None:
+            self.view = self.view.settled()
+
+
 def written(
-    view: View, operations: list[tuple[str, Any]], cuts: set[int]
+    view: View, operations: list[tuple[str, Any]], steps: Mapping[int, str]
 ) -> tuple[View, dict[str, Any], dict[str, Any]]:
-    """Apply writes in batches; return the view, the bundle's remaining documents and the added ones."""
-    base, added = dict(BASE), dict[str, Any]()
-    batch: list[Operation] = []
-    for seq, (id, fields) in enumerate(operations, start=1):
-        base.pop(id, None)
-        added.pop(id, None)
-        if fields is not None:
-            added[id] = fields
-        batch.append(Operation(seq, id, fields))
-        if seq in cuts:
-            view, batch = view.apply(batch), []
-    return view.apply(batch), base, added
+    """Apply writes and merges; return the view, the bundle's remaining documents and the added ones."""
+    writing = Writing(view)
+    writing.write(operations, steps)
+    return writing.view, writing.base, writing.added
 
 
 def deep(levels: int) -> list[Any]:
@@ -100,7 +134,6 @@ def deep(levels: int) -> list[Any]:
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that both sides of each occur with few documents."""
     monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 2)
-    monkeypatch.setattr(segments, "_SIZE_RATIO", 2)
     monkeypatch.setattr(segments, "_MIN_OUTLINED_DOCUMENTS", 4)
     monkeypatch.setattr(part_module, "_MAX_EXTRA_HITS", 1)
 
@@ -108,7 +141,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.sweep
 @given(
     operations=writes,
-    cuts=st.sets(st.integers(1, 30)),
+    steps=progress,
     dense=st.sampled_from([0, 1]),
     query=st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join),
     limit=st.integers(1, 12),
@@ -119,7 +152,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(deadline=None, max_examples=150)
 def test_a_view_answers_the_same_as_one_index_over_its_documents(
     operations: list[tuple[str, Any]],
-    cuts: set[int],
+    steps: dict[int, str],
     dense: int,
     query: str,
     limit: int,
@@ -127,7 +160,7 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
     asked: dict[str, Any] | None,
     exclude: list[str],
 ) -> None:
-    view, base, added = written(View.of(BUNDLES[dense]), operations, cuts)
+    view, base, added = written(View.of(BUNDLES[dense]), operations, steps)
     ids, documents = flat(view, base, added)
     everything = {**base, **added}
     assert view.seq == len(operations)
@@ -163,15 +196,15 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
 @pytest.mark.sweep
 @given(
     operations=writes,
-    cuts=st.sets(st.integers(1, 30)),
+    steps=progress,
     field=st.sampled_from(["section", "tag", "title"]),
     limit=st.integers(1, 5),
 )
 @settings(deadline=None, max_examples=100)
 def test_facets_of_a_view_equal_those_of_one_table(
-    operations: list[tuple[str, Any]], cuts: set[int], field: str, limit: int
+    operations: list[tuple[str, Any]], steps: dict[int, str], field: str, limit: int
 ) -> None:
-    view, base, added = written(View.of(BUNDLES[0]), operations, cuts)
+    view, base, added = written(View.of(BUNDLES[0]), operations, steps)
     everything = [*base.values(), *added.values()]
     parts = [
         (columns, np.ones(columns.documents, np.bool_) if mask is None else ~mask)
@@ -210,17 +243,44 @@ def test_a_deleted_document_is_not_found() -> None:
 
 
 @pytest.mark.sweep
-def test_six_hundred_single_writes_make_at_most_five_segments(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_six_hundred_single_writes_make_few_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 16)
-    monkeypatch.setattr(segments, "_SIZE_RATIO", 4)
     view = View.of(BUNDLES[0])
     for seq in range(1, 600):
         view = view.apply([Operation(seq, f"n{seq:04}", {"text": f"files {seq}"})])
+        if due := view.due():
+            view = view.adopt(view.merge(due))
         sizes = [len(part) for part in view.added]
         assert sum(sizes) == seq
-        assert len(sizes) <= 5
+        assert len(sizes) <= 9
+    assert len(view.settled().added) <= 2
+    assert view.settled().due(idle=True) == ()
+
+
+def test_a_merge_is_chosen_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 1)
+    view = View.of(BUNDLES[0])
+
+    def sizes(parts: tuple[Part, ...]) -> list[int]:
+        return [len(part) for part in parts]
+
+    for size in (40, 3, 2, 1):
+        operations = [
+            Operation(view.seq + i, f"{size}/{i:02}", {"text": "files"}) for i in range(1, size + 1)
+        ]
+        view = view.apply(operations)
+    assert sizes(view.due()) == []
+    # The largest is more than eight times the others together only without the fourth.
+    assert sizes(view.due(idle=True)) == [1, 2, 3, 40]
+    view = view.apply([Operation(view.seq + 1, "3/01", None)])
+    assert sorted(sizes(view.due(idle=True))) == [1, 2, 3]
+    merged = view.adopt(view.merge(view.due(idle=True)))
+    assert sorted(sizes(merged.added)) == [5, 40]
+    assert merged.due(idle=True) == ()
+    # One that is mostly removed is copied.
+    merged = merged.apply([Operation(merged.seq + i, f"40/{i:02}", None) for i in range(1, 22)])
+    assert sizes(merged.due(idle=True)) == [5, 40]
+    assert sizes(merged.settled().added) == [24]
 
 
 def test_the_fast_mode_searches_live_documents_exactly() -> None:
@@ -326,12 +386,12 @@ def test_a_document_accepted_under_another_model_is_applied() -> None:
 
 
 @pytest.mark.sweep
-@given(operations=writes, cuts=st.sets(st.integers(1, 30)), size=st.integers(1, 9))
+@given(operations=writes, steps=progress, size=st.integers(1, 9))
 @settings(deadline=None, max_examples=50)
 def test_batches_of_a_view_join_to_the_encoding_of_its_documents(
-    operations: list[tuple[str, Any]], cuts: set[int], size: int
+    operations: list[tuple[str, Any]], steps: dict[int, str], size: int
 ) -> None:
-    view, base, added = written(View.of(BUNDLES[1]), operations, cuts)
+    view, base, added = written(View.of(BUNDLES[1]), operations, steps)
     ids, expected = flat(view, base, added)
     batches = list(view.batches(size))
     documents = [document for part, _ in batches for document in part]

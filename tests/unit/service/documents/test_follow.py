@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import random
 from pathlib import Path
 
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
-from service.documents import follow
+from fullrank.live import segments
+from service.documents import follow, merging
 from service.documents.follow import Tail
 from service.documents.log import Log
 from service.documents.logfile import LogFile
@@ -43,3 +47,39 @@ async def test_a_document_that_is_written_twice_is_visible_all_the_time(
         tail.close()
     assert [documents for _, documents in seen] == [4, 8, 10]
     assert all(documents == 10 for seq, documents in seen if seq >= 10), seen
+
+
+async def test_segments_are_merged_in_the_background_while_writes_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """300 single writes, some on documents written before; at the end few segments have all that is left."""
+    monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 1)
+    monkeypatch.setattr(merging, "_IDLE_S", 0.02)
+    make_bundle(tmp_path, "docs")
+    bundle = open_bundle(find_bundle(tmp_path, "docs"))
+    tail = Tail(LogFile(tmp_path / "log"), poll_s=0.001)
+    tail.prepare(bundle)
+    log = Log(tmp_path / "log")
+    tail.start()
+    rng, left = random.Random(1), dict[str, str]()
+    try:
+        for seq in range(1, 301):
+            id = f"n{rng.randrange(120)}"
+            fields = None if rng.random() < 0.2 else {"text": f"files {seq}"}
+            left.pop(id, None)
+            if fields is not None:
+                left[id] = fields["text"]
+            write = Write(id, None if fields is None else json.dumps(fields).encode())
+            log.commit([Submission("docs", [write], lambda first: b"")], Caps())
+            view = await tail.view(bundle, seq, 30)
+            assert len(view) == len(bundle.documents) + len(left)
+        async with asyncio.timeout(30):
+            while len((view := await tail.view(bundle)).added) > 2:
+                await asyncio.sleep(0.01)
+    finally:
+        log.close()
+        tail.close()
+    assert len(view) == len(bundle.documents) + len(left)
+    assert {id: view.fields(id)["text"] for id in left} == left
+    found = view.search(view.model.encode_queries(["files"]), 1000)
+    assert {hit.id for hit in found.hits} >= left.keys()

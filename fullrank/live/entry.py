@@ -1,0 +1,99 @@
+"""Which documents a bundle can take while it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from fullrank.bundle import Bundle
+from fullrank.errors import BundleError, DocumentRefused
+from fullrank.filters.columns import Columns
+from fullrank.filters.columns.build import ColumnsBuilder
+from fullrank.storage.documents import Document, fields_line, has_text
+
+_MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
+
+
+class Entry:
+    """Checks documents before they are written.
+
+    Args:
+        bundle: The bundle.
+        columns: Its columns as they are now, aligned with those of live documents.
+    """
+
+    def __init__(self, bundle: Bundle, columns: Columns) -> None:
+        self._bundle, self._columns = bundle, columns
+
+    def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
+        """Check that the bundle can take a document.
+
+        Args:
+            id: The document's id.
+            fields: Its stored fields, JSON values by name.
+            is_storable: They are known to have a JSON form that nests less than documents may.
+
+        Raises:
+            DocumentRefused: The model takes no live documents; a text field is not text; no text field has any text, so
+                that no search would find the document; a value nests too deep; or a value would take its field from
+                the filters of all other documents.
+        """
+        model = self._bundle.live_model
+        if model is None:
+            raise DocumentRefused(
+                f"The model of {self._bundle.version} supports no live documents: each would change the "
+                "scores of others"
+            )
+        texts = self._texts
+        for name in texts:
+            value = fields.get(name)
+            if value is not None and not isinstance(value, str):
+                raise DocumentRefused(f"Field {name!r} is {type(value).__name__}, not text")
+        if not has_text(fields, texts):
+            raise DocumentRefused(
+                f"No text to search for: fill one of the fields {', '.join(map(repr, texts))}"
+            )
+        if not is_storable:
+            try:
+                fields_line(Document(id, fields))
+            except BundleError as error:
+                raise DocumentRefused(str(error)) from error
+        filterable, searched = self._columns, self._searched
+        self._check_columns(
+            {n: v for n, v in fields.items() if n in filterable and n not in searched}
+        )
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        """The names of the fields that the model of live documents reads, ascending."""
+        assert self._bundle.live_model is not None
+        return sorted({name for column in self._bundle.live_model.rule.columns for name in column})
+
+    @cached_property
+    def _searched(self) -> set[str]:
+        """Those that no filter needs."""
+        return {name for name in self._texts if not self._is_label(name)}
+
+    def _is_label(self, name: str) -> bool:
+        """Check for a field with few distinct values, such as a category: filters need it though it is searched."""
+        column = self._bundle.columns.by_name.get(name)
+        if column is None:
+            return False
+        distinct = sum(len(part.values) for part in column.parts.values())
+        return 1 < distinct <= _MAX_LABEL_SHARE * self._bundle.columns.documents
+
+    def _check_columns(self, fields: Mapping[str, Any]) -> None:
+        """Refuse values that would take a field from the filters, or its numbers from ranges."""
+        if not fields:
+            return
+        builder = ColumnsBuilder()
+        builder.add(fields)
+        for name, reason in builder.refused.items():
+            raise DocumentRefused(f"Field {name!r} is used in filters, but {reason}")
+        for name, kinds in builder.kinds.items():
+            column = self._bundle.columns.by_name.get(name)
+            if column is not None and set(column.parts) == {"number"} and kinds - {"number"}:
+                raise DocumentRefused(
+                    f"Field {name!r} holds only numbers in {self._bundle.version}: send numbers or null"
+                )
