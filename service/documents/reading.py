@@ -44,21 +44,23 @@ class Line:
     number  counts from 1
     id      None if it could not be read
     write   None if the line is invalid; then ``error`` says why
+    fields  the parsed fields of a document to write
     """
 
     number: int
     id: str | None
     write: Write | None
     error: InvalidDocument | None = None
+    fields: dict[str, Any] | None = None
 
 
-def read_document(id: str, body: bytes, max_bytes: int) -> Write:
-    """Read the body of a PUT. Raises InvalidDocument."""
+def read_document(id: str, body: bytes, max_bytes: int) -> tuple[Write, dict[str, Any]]:
+    """Read the body of a PUT: what to write, and the parsed fields. Raises InvalidDocument."""
     check_id(id)
     fields = _object(body, max_bytes)
     if fields.pop(ID, id) != id:
         raise InvalidDocument(ID, "is not the id in the path")
-    return _write(id, fields)
+    return _write(id, fields), fields
 
 
 def read_lines(body: bytes, max_bytes: int) -> list[Line]:
@@ -81,7 +83,7 @@ def _line(number: int, line: bytes, max_bytes: int) -> Line:
         check_id(given)
         id = given
         if DELETE not in fields:
-            return Line(number, id, _write(id, fields))
+            return Line(number, id, _write(id, fields), fields=fields)
         if fields.pop(DELETE) is not True:
             raise InvalidDocument(DELETE, "is not true")
         if fields:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from logging import getLogger
 from typing import NamedTuple
 
@@ -119,14 +120,17 @@ class Writer:
                 self._log = None
         else:
             self._committed()
-        for waiting, outcome in zip(group, outcomes, strict=True):
+        for loop in {waiting.loop for waiting in group}:
             # If the loop is closed, no request waits for the outcome.
-            try:
-                waiting.loop.call_soon_threadsafe(_resolve, waiting.future, outcome)
-            except RuntimeError:
-                continue
+            with suppress(RuntimeError):
+                # Once for all requests: each call wakes the loop.
+                loop.call_soon_threadsafe(_resolve, loop, group, outcomes)
 
 
-def _resolve(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
-    if not future.done():
-        future.set_result(outcome)
+def _resolve(
+    loop: asyncio.AbstractEventLoop, group: Sequence[_Waiting], outcomes: Sequence[Outcome]
+) -> None:
+    """Give the requests of one loop their outcomes."""
+    for waiting, outcome in zip(group, outcomes, strict=True):
+        if waiting.loop is loop and not waiting.future.done():
+            waiting.future.set_result(outcome)

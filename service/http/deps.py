@@ -68,12 +68,16 @@ ServingDep = Annotated[RequestModel, Depends(_serving)]
 
 
 async def _path_id(id: DocumentId, request: Request) -> str:
-    """Check the document id in the path. Decoding turns bytes that are not UTF-8 into U+FFFD: many paths, one id."""
+    check_path(request.scope)
+    return id
+
+
+def check_path(scope: Scope) -> None:
+    """Check the document id in a path. Decoding turns bytes that are not UTF-8 into U+FFFD: many paths, one id."""
     try:
-        unquote_to_bytes(request.scope.get("raw_path", b"")).decode()
+        unquote_to_bytes(scope.get("raw_path", b"")).decode()
     except UnicodeDecodeError:
         raise Invalid(errors=[{"field": ID, "reason": "is not UTF-8"}]) from None
-    return id
 
 
 PathId = Annotated[str, Depends(_path_id)]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from fullrank.errors import DocumentRefused
 from service import errors
@@ -17,14 +19,48 @@ from service.documents.follow import Followed
 from service.documents.reading import InvalidDocument, Line
 from service.documents.submission import Submission, Write
 from service.http.body import require_json
-from service.http.deps import PathId, Services, ServicesDep, ServingDep
-from service.http.guard import GuardedRoute, needs
+from service.http.deps import PathId, Services, ServicesDep, ServingDep, check_path
+from service.http.guard import GuardedRoute, needed_scope, needs, permit
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
+from service.models.serving import REQUEST_MODEL, RequestModel
 
 NDJSON = "application/x-ndjson"
+_KEY_HEADER = b"idempotency-key"
+
+
+class WriteRoute(GuardedRoute):
+    """A route of single writes: one without a query string and a key is answered without FastAPI's dependencies.
+
+    They cost more than the rest of the HTTP work of a write. The endpoint gets the same arguments.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_simple = scope["method"] in (self.methods or ()) and not scope.get("query_string")
+        if not is_simple or any(name == _KEY_HEADER for name, _ in scope["headers"]):
+            await super().handle(scope, receive, send)
+            return
+        services: Services = scope["app"].state.services
+        permit(services, scope, self._scope_needed)
+        request = Request(scope, receive, send)
+        check_path(scope)
+        serving = scope[REQUEST_MODEL] = RequestModel(services.registry.serving, None)
+        id = scope["path_params"]["id"]
+        if scope["method"] == "PUT":
+            response = await put_document(id, _PLAIN, request, serving, services)
+        else:
+            response = await delete_document(id, _PLAIN, serving, services)
+        await response(scope, receive, send)
+
+    @cached_property
+    def _scope_needed(self) -> str:
+        return needed_scope(self)
+
+
+_PLAIN = WriteQuery()
 router = APIRouter(prefix="/v1", tags=["documents"], route_class=GuardedRoute)
+writes = APIRouter(prefix="/v1", tags=["documents"], route_class=WriteRoute)
 
 IdempotencyKey = Annotated[
     str | None,
@@ -78,7 +114,7 @@ async def refuse_write() -> Response:
     raise errors.MethodNotAllowed
 
 
-@router.put(
+@writes.put(
     "/documents/{id:path}",
     response_model=WriteReply,
     responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
@@ -106,8 +142,8 @@ async def put_document(
         raise errors.TooLarge(f"The document is larger than {max_bytes} bytes.")
     views = _views(services, serving.resolve(asked.model).name)
     try:
-        write = reading.read_document(id, body, max_bytes)
-        _check(views, write)
+        write, fields = reading.read_document(id, body, max_bytes)
+        _check(views, id, fields)
     except InvalidDocument as error:
         raise _invalid(error) from None
     except DocumentRefused as error:
@@ -115,7 +151,7 @@ async def put_document(
     return await _single(services, views, write, idempotency_key, body)
 
 
-@router.delete(
+@writes.delete(
     "/documents/{id:path}",
     response_model=WriteReply,
     responses=problems(404, 409, 422, 503, 507),
@@ -135,6 +171,9 @@ async def delete_document(
     except InvalidDocument as error:
         raise _invalid(error) from None
     return await _single(services, views, Write(id, None), idempotency_key, b"")
+
+
+router.routes += writes.routes
 
 
 @router.post(
@@ -233,11 +272,10 @@ def _views(services: Services, name: str) -> Sequence[Followed]:
     return views
 
 
-def _check(views: Sequence[Followed], write: Write) -> None:
-    """Raise DocumentRefused if a loaded model does not accept the document."""
-    fields = orjson.loads(write.fields or b"{}")
+def _check(views: Sequence[Followed], id: str, fields: dict[str, Any]) -> None:
+    """Raise DocumentRefused if a loaded model does not accept a document that was read strictly."""
     for followed in views:
-        followed.view.check(write.id, fields)
+        followed.view.check(id, fields, is_storable=True)
 
 
 def _checked(views: Sequence[Followed], line: Line) -> Line:
@@ -246,10 +284,10 @@ def _checked(views: Sequence[Followed], line: Line) -> Line:
     Raises:
         DocumentNotAccepted: a model accepts no documents at all.
     """
-    if line.write is None or line.write.fields is None:
+    if line.fields is None or line.id is None:
         return line
     try:
-        _check(views, line.write)
+        _check(views, line.id, line.fields)
     except DocumentRefused as error:
         if any(followed.view.bundle.live_model is None for followed in views):
             raise _not_accepted(error) from None  # it would refuse every line
