@@ -3,7 +3,7 @@
 Memory is what the process has after counting, the matrices of the largest part, its parameters (one copy of U and V:
 copies are in files), the scratch of a step, and the scores that choose the weights of a blend. Several fits that are
 averaged are in memory together, so their number is what a limit lowers first; then queries and candidates of a step.
-The estimates are rough: within a third on the collections of docs/results/training.md.
+The estimates are rough: see docs/results/training.md.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from trainer.systems.parts import load_part
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _FLOPS = 1.2e10  # of one core in the kernels and in matrix products
-_COUNTED_PER_S = 1_500_000  # entries of the counts that one core turns into matrices
+_COUNTED_PER_S = 150_000  # entries of the counts that one core turns into the matrices of a part
 _WRITTEN_PER_S = 10_000  # documents of a bundle
 _SCRATCH = 64 << 20
 _LEAST_BATCH, _LEAST_CANDIDATES = 64, 500
@@ -156,9 +156,10 @@ def _estimate(corpus: Corpus, recipe: Recipe, threads: int) -> Plan:
     matrices = 44 * entries  # weights, what validation sums up, and postings
     scratch = max(map(_scratch_bytes, parts))
     memory = resident_bytes() + matrices + max(held) + scratch + scores + _SCRATCH
-    seconds = entries / _COUNTED_PER_S + sum(_fit_seconds(corpus, part, threads) for part in parts)
+    seconds = sum(_fit_seconds(corpus, part, threads) for part in parts)
     if recipe.system == "blend":
         seconds *= 2  # a trial and the last fit
+    seconds += len(parts) * entries / _COUNTED_PER_S
     limit = recipe.train.seconds
     if recipe.system == "blend" or recipe.auto.trials:
         limit = recipe.auto.seconds

@@ -1,0 +1,210 @@
+"""Training at scale: links a second, memory, quality by minute, and what the second core adds.
+
+    python -m benchmarks.performance.training [--json] [--quick] [--documents 1000000] [--links 10000000,24700000]
+        [--seconds 120] [--work DIR] [--torch PYTHON]
+
+For each number of links, benchmarks.performance.planted writes a collection (see there how links are drawn so that they
+can be learned), and each form trains on it in a process of its own, with one thread and with all:
+
+    margin    UᵀV + I, the papers' loss (recipe ssi, one rate)
+    softmax   the recipe fielded
+
+links_per_second   training links whose step was taken, over the seconds of the steps. An epoch of all links is
+                   extrapolated from the links that `--seconds` of steps take; epoch_minutes says how long it is.
+quality            MAP of the validation queries over all documents at the start and after a quarter, a half and all of
+                   the seconds; planted_map is that of the planted model itself
+peak_gib           largest resident memory of the process (getrusage), from reading the collection to the last step
+data_gib           corpus, queries and qrels on disk; parameter_gib: U, V, D, bias
+memory_ratio       (peak − parameters) / data
+second_core        links a second with all threads over those with one
+
+With `--torch`, a Python that has torch (never a dependency of this project), benchmarks.peers.embedding_bag takes
+steps of the dense part, UᵀV under both losses, with EmbeddingBag, sparse gradients and all threads; times_torch
+compares it with the same recipe without its lexical part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness.report import machine, numbers, show
+from benchmarks.performance.planted import LINKS_A_QUERY, PLANTED, write_planted
+
+FORMS = {
+    "margin": ("ssi", ["rates=0.03", "valid_queries=100"]),
+    "softmax": ("fielded", ["sampled_from=judged", "valid_queries=100"]),
+    "margin-dense": ("ssi", ["rates=0.03", "match=none"]),
+    "softmax-dense": (
+        "ssi",
+        ["loss=softmax", "match=none", "latent_terms=300", "dimension=256", "word_dropout=0"],
+    ),
+}
+DENSE = ("margin-dense", "softmax-dense")
+_POINTS = (0.25, 0.5, 1.0)
+
+
+def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path | None) -> Any:
+    """Train one form in this process for some seconds of steps; return its figures."""
+    import numba
+
+    from fullrank.progress import Reporter
+    from trainer.collection import read_collection
+    from trainer.recipes.recipe import load_recipe
+    from trainer.systems.linear.system import learner_of
+    from trainer.training.context import TrainingContext
+    from trainer.training.validation import validation
+
+    numba.set_num_threads(threads)
+    name, overrides = FORMS[form]
+    recipe = load_recipe(name).override(overrides)
+    began = time.monotonic()
+    context = TrainingContext(read_collection(folder), Reporter(quiet=True), 1, threads)
+    read_s = time.monotonic() - began
+    features = context.features(recipe.model)
+    featurised_s = time.monotonic() - began - read_s
+    valid = validation(context.corpus, recipe.train.valid_queries)
+    assert valid is not None
+    learner = learner_of(features, recipe, np.random.default_rng(1))
+    if steps is not None:
+        _write_steps(steps, form, features, recipe.train, learner)
+    quality = [] if form in DENSE else [[0.0, round(learner.measure(valid), 4)]]
+    # A step before the clock starts compiles the kernels.
+    pieces = learner.steps(0.0, 1.0)
+    next(pieces)
+    links = len(features.pairs) / learner.per_epoch
+    done, spent, points = 0, 0.0, list(_POINTS)
+    while points:
+        start = time.monotonic()
+        count, _ = next(pieces, (0, 0.0))
+        if not count:
+            pieces = learner.steps(0.0, 1.0)
+            continue
+        spent, done = spent + time.monotonic() - start, done + count
+        if spent >= points[0] * seconds:
+            points.pop(0)
+            if form not in DENSE:
+                quality.append([round(spent / 60, 3), round(learner.measure(valid), 4)])
+    parameters = sum(array.nbytes for array in learner.parameters().values())
+    per_second = done * links / spent
+    return {
+        "threads": threads,
+        "links_per_second": round(per_second, 1),
+        "links_taken": round(done * links),
+        "epoch_minutes": round(len(features.pairs) / per_second / 60, 2),
+        "quality": quality,
+        "read_and_count_s": round(read_s, 1),
+        "featurise_s": round(featurised_s, 1),
+        "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
+        "parameter_gib": round(parameters / 2**30, 3),
+    }
+
+
+def _write_steps(path: Path, form: str, features: Any, train: Any, learner: Any) -> None:
+    """Write the matrices and a thousand batches' worth of steps for the peer."""
+    pairs = features.pairs
+    arrays = {f"{side}_{part}": getattr(rows, part)
+              for side, rows in (("q", features.xq), ("d", features.xd))
+              for part in ("indptr", "indices", "values")}  # fmt: skip
+    rng = np.random.default_rng(2)
+    if form == "margin-dense":
+        chosen = pairs.queries[rng.integers(0, len(pairs.queries), 200_000)]
+        positives = np.array([pairs.relevant[q][0] for q in chosen.tolist()])
+        negatives = rng.integers(0, features.documents, len(chosen))
+        arrays |= {"queries": chosen, "positives": positives, "negatives": negatives}
+    else:
+        chosen = pairs.queries[rng.integers(0, len(pairs.queries), 64 * train.batch)]
+        arrays["queries"] = chosen
+        arrays["positives"] = np.array([pairs.relevant[q][0] for q in chosen.tolist()])
+        arrays["candidates"] = np.array(train.candidates)
+        arrays["batch"] = np.array(train.batch)
+    np.savez(path, U=learner.values.U, V=learner.values.V, rate=train.rate, **arrays)
+
+
+def _child(threads: int, arguments: list[str]) -> Any:
+    """Run ``measure`` in a process whose matrix products have as many threads as its kernels."""
+    count = str(threads)
+    found = subprocess.run(
+        [sys.executable, "-m", "benchmarks.performance.training", "--child", *arguments],
+        check=True, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count},
+    )  # fmt: skip
+    return json.loads(found.stdout.splitlines()[-1])
+
+
+def compare(folder: Path, form: str, given: argparse.Namespace, threads: int) -> dict[str, Any]:
+    """Measure a form with one thread and with all; those of the peer with all only."""
+    seconds = str(given.seconds)
+    data = sum(f.stat().st_size for f in folder.rglob("*") if f.is_file()) / 2**30
+    if form in DENSE:
+        steps = folder.parent / f"{form}.npz"
+        mine = _child(threads, [str(folder), form, seconds, str(threads), str(steps)])
+        peer = Path(__file__).parents[1] / "peers" / "embedding_bag.py"
+        out = subprocess.run(
+            [given.torch, str(peer), form, str(steps), seconds, str(threads)],
+            check=True, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        theirs = json.loads(out.stdout)
+        scale = 1.0 if form == "margin-dense" else LINKS_A_QUERY
+        per_second = theirs["items_per_second"] * scale
+        times = round(mine["links_per_second"] / per_second, 2)
+        return {**mine, "torch": {**theirs, "links_per_second": per_second}, "times_torch": times}
+    one, many = (_child(n, [str(folder), form, seconds, str(n)]) for n in (1, threads))
+    many["data_gib"] = round(data, 3)
+    many["memory_ratio"] = round((many["peak_gib"] - many["parameter_gib"]) / data, 2)
+    many["second_core"] = round(many["links_per_second"] / one["links_per_second"], 2)
+    return {**many, "one_thread": one}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object on one line")
+    parser.add_argument("--quick", action="store_true", help="20,000 documents, 100,000 links")
+    parser.add_argument("--documents", type=int, default=1_000_000)
+    parser.add_argument("--links", type=numbers, default=[10_000_000, 24_700_000])
+    parser.add_argument("--seconds", type=float, default=120.0, help="of steps for each form")
+    parser.add_argument("--work", type=Path, help="folder for the collections, kept")
+    parser.add_argument("--torch", help="a Python that has torch; default: no comparison")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        folder, form, seconds, threads, *steps = given.child
+        found = measure(
+            Path(folder), form, float(seconds), int(threads), Path(steps[0]) if steps else None
+        )
+        print(json.dumps(found))
+        return
+    if given.quick:
+        given.documents, given.links, given.seconds = 20_000, [100_000], min(given.seconds, 10.0)
+    threads = len(os.sched_getaffinity(0))
+    result: dict[str, Any] = {
+        "benchmark": "training",
+        "machine": machine(["numpy", "numba"]),
+        "settings": {"documents": given.documents, "seconds": given.seconds, "threads": threads},
+        "links": {},
+    }
+    with tempfile.TemporaryDirectory() as temporary:
+        for links in given.links:
+            folder = (given.work or Path(temporary)) / f"{given.documents}-{links}" / "collection"
+            if not (folder / "qrels" / "valid.tsv").is_file():
+                write_planted(folder, given.documents, links)
+            forms = [form for form in FORMS if given.torch or form not in DENSE]
+            result["links"][str(links)] = {
+                "planted_map": json.loads((folder / PLANTED).read_text())["map"],
+                **{form: compare(folder, form, given, threads) for form in forms},
+            }
+    show(result, given.json)
+
+
+if __name__ == "__main__":
+    main()
