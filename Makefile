@@ -16,7 +16,7 @@ FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harne
 	$(filter-out %/features %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-fast test-slow test-browser test-wheel coverage check format bench pins release clean
+.PHONY: help install demo serve test test-fast test-slow test-portable test-browser test-wheel coverage check format bench pins release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ coverage: $(VENV)/.dev-installed ## `make test` with the lines that no test runs
 
 test-slow: $(VENV)/.dev-installed ## the tests that take minutes, one after another
 	$(BIN)/pytest -m "slow and not browser" --ignore tests/wheel
+
+test-portable: $(VENV)/.dev-installed ## the kernels as compiled for a processor without special instructions
+	NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= $(PYTEST) -q tests/unit/fullrank/kernels tests/unit/fullrank/retrieval
 
 test-wheel: $(VENV)/.dev-installed ## install the wheel with each extra alone and run its commands
 	$(BIN)/pytest tests/wheel
