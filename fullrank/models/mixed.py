@@ -226,9 +226,11 @@ def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
     for part, weight in zip(parts, weights, strict=True):
         sparse, factor = part.sparse, np.float32(weight)
         put_part(*sparse.arrays, factor, n_sparse, places, indices, values)
+        n_sparse += sparse.width
         last = first + part.dense.shape[1]
-        np.multiply(part.dense, factor, out=dense[:, first:last])
-        first, n_sparse = last, n_sparse + sparse.width
+        if first < last:
+            np.multiply(part.dense, factor, out=dense[:, first:last])
+        first = last
     return Encoded(dense, Rows(indptr, indices, values, n_sparse), parts[0].bias)
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
 
 from fullrank.encoding import Float32
 from fullrank.text.bigrams import is_bigram
@@ -36,18 +35,8 @@ _CACHED = 1 << 14
 _Rows = tuple[int, ...]
 
 
-class Joined(NamedTuple):
-    """Neighbouring words of a query.
-
-    Attributes:
-        parts: The words.
-        keys: The spellings of the word that they make together.
-        number: The first one in the singular.
-    """
-
-    parts: Sequence[str]
-    keys: tuple[str, ...]
-    number: str
+Joined = tuple[Sequence[str], tuple[str, ...], str]
+"""Neighbouring words of a query, the spellings of what they make together, and the first of those in the singular."""
 
 
 def joined(words: Sequence[str]) -> list[Joined]:
@@ -62,11 +51,9 @@ def joined(words: Sequence[str]) -> list[Joined]:
     for size in range(2, MAX_PARTS + 1):
         for start in range(len(words) - size + 1):
             parts = words[start : start + size]
-            if is_simple:
-                keys: tuple[str, ...] = ("".join(folded[start : start + size]),)
-            else:
-                keys = spellings("".join(parts))
-            found.append(Joined(parts, keys, singular(keys[0])))
+            key = "".join(folded[start : start + size])
+            keys = (key,) if is_simple else spellings("".join(parts))
+            found.append((parts, keys, singular(keys[0])))
     return found
 
 
@@ -154,7 +141,9 @@ class Forms:
                 if key in index or key in folded:
                     break
             else:
-                if not (number in singulars or number in index or number in folded):
+                # Most words end in no plural: their key was looked up above.
+                is_other = number != keys[0] and (number in index or number in folded)
+                if not is_other and number not in singulars:
                     continue
             if self.of(compound := " ".join(parts)):
                 counts[compound] = counts.get(compound, 0) + 1

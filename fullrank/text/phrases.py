@@ -80,10 +80,17 @@ class Phrases:
     def rows_of(self, sequence: Sequence[str]) -> Rows:
         """Count the known phrases in the words of one text, (1, phrases): as `rows`, in less time."""
         counts = self._count(sequence) if len(self) else {}
+        if not counts:
+            return self._none
         found = sorted([(self.index[phrase], count) for phrase, count in counts.items()])
         indices = np.array([row for row, _ in found], np.int32)
         values = np.array([count for _, count in found], np.float32)
         return Rows(np.array([0, len(found)]), indices, values, len(self))
+
+    @cached_property
+    def _none(self) -> Rows:
+        """One text without a phrase."""
+        return Rows.empty(1, len(self))
 
     def own(self, texts: Sequence[str]) -> Rows:
         """Return for each text the phrase that it is, with value 1."""

@@ -83,6 +83,8 @@ class SparseSide:
         if len(reading) == 1:
             phrases = self.phrases.rows_of(reading.words)
             counted = {} if self.forms is None else self.forms.count_joined(reading.joined)
+            if not counted and not len(phrases.indices):
+                return self._nothing
             if not counted:
                 indices = phrases.indices + np.int32(len(self.words))
                 return Rows(phrases.indptr, indices, phrases.values, self.width)
@@ -93,6 +95,11 @@ class SparseSide:
         forms = [] if self.forms is None else [self.forms]
         joined = weigh_variants(counts.words, counts.columns[0], forms, len(self.words))
         return Rows.hstack(joined, phrases)
+
+    @cached_property
+    def _nothing(self) -> Rows:
+        """One text whose order of words adds nothing."""
+        return Rows.empty(1, self.width)
 
     @property
     def _count_joined(self) -> TextCounter:
