@@ -43,13 +43,15 @@ class Phrases:
         return {phrase: row for row, phrase in enumerate(self.phrases)}
 
     @cached_property
-    def _lengths(self) -> dict[str, list[int]]:
-        """First word → the lengths of the phrases that start with it."""
-        lengths: dict[str, set[int]] = {}
+    def _lengths(self) -> dict[str, dict[str, list[int]]]:
+        """First word → second word, "" for none → the lengths of the phrases that start with the two."""
+        lengths: dict[str, dict[str, list[int]]] = {}
         for phrase in self.phrases:
-            parts = phrase.split(" ")
-            lengths.setdefault(parts[0], set()).add(len(parts))
-        return {word: sorted(found) for word, found in lengths.items()}
+            first, *rest = phrase.split(" ")
+            found = lengths.setdefault(first, {}).setdefault(rest[0] if rest else "", [])
+            if len(rest) + 1 not in found:
+                found.append(len(rest) + 1)
+        return lengths
 
     def count(self, text: str) -> dict[str, int]:
         """Count the known phrases of a text, overlapping ones too."""
@@ -59,11 +61,17 @@ class Phrases:
         counts: dict[str, int] = {}
         lengths, index = self._lengths, self.index
         for start, word in enumerate(sequence):
-            for length in lengths.get(word, ()):
-                if start + length > len(sequence):
-                    break
-                phrase = word if length == 1 else " ".join(sequence[start : start + length])
-                if phrase in index:
+            # Most words of a long query start no phrase, and most pairs of words none of the rest.
+            seconds = lengths.get(word)
+            if seconds is None:
+                continue
+            if "" in seconds:
+                counts[word] = counts.get(word, 0) + 1
+            if start + 1 == len(sequence):
+                break
+            for length in seconds.get(sequence[start + 1], ()):
+                parts = sequence[start : start + length]
+                if len(parts) == length and (phrase := " ".join(parts)) in index:
                     counts[phrase] = counts.get(phrase, 0) + 1
         return counts
 
