@@ -85,13 +85,12 @@ def due(segments: Sequence[Part], *, idle: bool) -> tuple[Part, ...]:
         idle: No writes came lately.
 
     Returns:
-        Segments that ``merge_small`` leaves alone; none if nothing is to be merged.
+        Segments, none if nothing is to be merged. ``merge_small`` may take small ones meanwhile; the view that adopts
+        the merge has those documents once.
     """
-    found = sorted(
-        (part for part in segments if len(part) >= _MIN_DOCUMENTS and part.n_live),
-        key=lambda part: part.n_live,
-    )
+    found = sorted((part for part in segments if part.n_live), key=lambda part: part.n_live)
     if not idle:
+        found = [part for part in found if len(part) >= _MIN_DOCUMENTS]
         for first in range(len(found) - _TIER + 1):
             tier = found[first : first + _TIER]
             if tier[-1].n_live <= _TIER * tier[0].n_live:

@@ -203,7 +203,8 @@ class View:
         """Return this view with merged segments, without what was removed from the old ones meanwhile.
 
         Args:
-            merged: What an earlier view merged; no other merge may have taken the same segments.
+            merged: What an earlier view merged. Documents of a segment that is gone meanwhile are left out: they were
+                removed, or are in another segment.
         """
         now = {part.key: part for part in self.added}
         gone: list[str] = []
