@@ -6,8 +6,8 @@
 Every system indexes the same documents and answers the same test queries, each on one thread and from the text of the
 query: splitting it into words or encoding it is part of its time. The engines are those of benchmarks.peers.engines,
 in an environment of their own (docs/results/frontier.md); ours are bundles of DIR/bundles, trained with the recipes
-that RECIPES names. A bundle COLLECTION-RECIPE that is already there is used, so one of benchmarks.performance.quality
-can be copied there.
+that RECIPES names. Those of `benchmarks.performance.quality --cost --out DIR/bundles` (the default recipe and `clicked`)
+are used if they are there.
 
 value           MRR or MAP over an even sample of the test queries, without links of train and valid, all documents as
                 candidates, the first thousand places (HNSW returns fewer)
@@ -128,8 +128,9 @@ def timed(contenders: Sequence[Contender], places: Sequence[int], rounds: int) -
 
 
 def our_bundle(name: str, recipe: str, work: Path) -> Path:
-    """Return the folder of a bundle's versions."""
-    return work / "bundles" / f"{name.replace('/', '-')}-{recipe}"
+    """Return the folder of a bundle's versions, named as benchmarks.performance.quality does."""
+    suffix = {"auto": "", "clicked": "-one"}.get(recipe, f"-{recipe}")
+    return work / "bundles" / f"{name.replace('/', '-')}{suffix}"
 
 
 def ours(name: str, recipe: str, data: PeerData, asked: Asked, work: Path) -> Contender:
