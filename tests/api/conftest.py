@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
@@ -26,12 +27,20 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session")
+def two_models(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    """Bundles that no test may change. The learned one is the newer and serves."""
+    path = tmp_path_factory.mktemp("two-models")
+    bm25 = make_bundle(path, "bm25", created=at(1))
+    learned = make_bundle(path, "learned", n_dense=8, created=at(2))
+    return Root(path, learned, bm25)
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Root:
-    """The learned one is the newer and serves."""
-    bm25 = make_bundle(tmp_path, "bm25", created=at(1))
-    learned = make_bundle(tmp_path, "learned", n_dense=8, created=at(2))
-    return Root(tmp_path, learned, bm25)
+def root(two_models: Root, tmp_path: Path) -> Root:
+    """A copy of both bundles."""
+    shutil.copytree(two_models.path, tmp_path, dirs_exist_ok=True)
+    return replace(two_models, path=tmp_path)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -16,6 +17,13 @@ pytestmark = pytest.mark.anyio
 JSON = {"Content-Type": "application/json"}
 QUERY = {"query": "copy"}
 PAGE = {"page": {"text": "x"}, "placements": [{"id": "a"}]}
+
+
+@pytest.fixture(scope="module")
+async def client(two_models: Root) -> AsyncIterator[httpx.AsyncClient]:
+    """One service for all tests of this module: what it refuses changes nothing."""
+    async with running(two_models.path) as client:
+        yield client
 
 
 def check(response: httpx.Response, status: int, slug: str) -> dict[str, Any]:

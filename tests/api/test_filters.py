@@ -38,10 +38,12 @@ CORPUS = [
 FIELDS = {document.id: document.fields for document in CORPUS}
 
 
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
-    make_bundle(tmp_path, "tools", CORPUS, n_dense=4)
-    async with running(tmp_path) as client:
+@pytest.fixture(scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx.AsyncClient]:
+    """One service for all tests of this module, which only search."""
+    root = tmp_path_factory.mktemp("bundles")
+    make_bundle(root, "tools", CORPUS, n_dense=4)
+    async with running(root) as client:
         yield client
 
 

@@ -105,9 +105,16 @@ def test_indexing_encodes_new_documents_with_the_same_model(straight: Bundle, bu
 
 
 @pytest.mark.parametrize(
-    ("batch", "processes"), [(1, 1), (7, 1), (83, 4), (10, 3), (40, 2), (4096, 2)]
+    ("batch", "processes", "name"),
+    [
+        (1, 1, "corpus.jsonl"),
+        (7, 1, "corpus.jsonl.gz"),
+        (83, 4, "corpus.jsonl"),
+        (10, 3, "corpus.jsonl.gz"),
+        (40, 2, "corpus.jsonl"),
+        (4096, 2, "corpus.jsonl.gz"),
+    ],
 )
-@pytest.mark.parametrize("name", ["corpus.jsonl", "corpus.jsonl.gz"])
 def test_batches_and_processes_do_not_change_the_bundle(
     batch: int, processes: int, name: str, straight: Bundle, bundle: Path, tmp_path: Path
 ) -> None:
