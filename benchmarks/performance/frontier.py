@@ -6,8 +6,8 @@
 Every system indexes the same documents and answers the same test queries, each on one thread and from the text of the
 query: splitting it into words or encoding it is part of its time. The engines are those of benchmarks.peers.engines,
 in an environment of their own (docs/results/frontier.md); ours are bundles of DIR/bundles, trained with the recipes
-that RECIPES names. Those of `benchmarks.performance.quality --cost --out DIR/bundles` (the default recipe and `clicked`)
-are used if they are there.
+that RECIPES names. Those of `benchmarks.performance.quality --cost --out DIR/bundles` (the default recipe and
+`clicked`) are used if they are there.
 
 value           MRR or MAP over an even sample of the test queries, without links of train and valid, all documents as
                 candidates, the first thousand places (HNSW returns fewer)
@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from benchmarks.harness.lab import collection_folder
 from benchmarks.harness.plots import Frontier, frontier
 from benchmarks.harness.report import machine, show
 from benchmarks.peers.data import Asked, PeerData, read_peer_data
+from benchmarks.peers.dense import Encode
 from benchmarks.peers.engines.engine import Engine
 from benchmarks.peers.engines.lexical import bm25s_engine, sqlite_engine, tantivy_engine
 from benchmarks.peers.engines.postgres import postgres_engines
@@ -61,6 +62,8 @@ RECIPES = {
     "wikispeedia": ("bm25", "clicked", "auto"),
 }
 METRICS = {"tldr/en": "mrr", "wikispeedia": "map"}
+ENCODERS = ("MiniLM", "static")
+"""Of the vectors of FAISS and LanceDB: MiniLM takes minutes for the documents of a collection."""
 TOP = 10
 """Documents that a timed query asks for."""
 _WARM_UP = 5
@@ -148,7 +151,7 @@ def ours(name: str, recipe: str, data: PeerData, asked: Asked, work: Path) -> Co
     return Contender(engine, texts)
 
 
-def prepare(name: str, data: PeerData, work: Path) -> None:
+def prepare(name: str, data: PeerData, work: Path, encoders: Sequence[str]) -> None:
     """Train the bundles that are missing and encode the documents."""
     for recipe in RECIPES[name]:
         folder = our_bundle(name, recipe, work)
@@ -156,12 +159,13 @@ def prepare(name: str, data: PeerData, work: Path) -> None:
             command = [sys.executable, "-m", "fullrank", "train", str(data.collection.path)]
             options = ["--out", str(folder.parent), "--name", folder.name, "--recipe", recipe]
             subprocess.run([*command, *options], cwd=_REPOSITORY, check=True)
-    for encoder_name, load in _encoders(work).items():
-        stored_vectors(_vector_file(name, encoder_name, work), load(), data.documents)
+    for encoder_name in encoders:
+        vectors = _vector_file(name, encoder_name, work)
+        stored_vectors(vectors, _encoder(encoder_name, work), data.documents)
 
 
-def _encoders(work: Path) -> dict[str, Callable[[], Any]]:
-    return {"MiniLM": minilm_encoder, "static": lambda: static_encoder(work)}
+def _encoder(name: str, work: Path) -> Encode:
+    return minilm_encoder() if name == "MiniLM" else static_encoder(work)
 
 
 def _vector_file(name: str, encoder_name: str, work: Path) -> Path:
@@ -169,7 +173,12 @@ def _vector_file(name: str, encoder_name: str, work: Path) -> Path:
 
 
 def open_engines(
-    name: str, data: PeerData, asked: Asked, work: Path, stack: ExitStack
+    name: str,
+    data: PeerData,
+    asked: Asked,
+    work: Path,
+    encoders: Sequence[str],
+    stack: ExitStack,
 ) -> list[Contender]:
     """Return all systems; servers and files live as long as the stack."""
     names = text_fields(data.collection)
@@ -179,8 +188,8 @@ def open_engines(
         engines.append(bm25s_engine(data.clicked, "bm25s, clicked text"))
     engines += [tantivy_engine(fields), sqlite_engine(fields)]
     engines += stack.enter_context(postgres_engines(fields))
-    for encoder_name, load in _encoders(work).items():
-        encode = load()
+    for encoder_name in encoders:
+        encode = _encoder(encoder_name, work)
         vectors = stored_vectors(_vector_file(name, encoder_name, work), encode, data.documents)
         engines += faiss_engines(encoder_name, encode, vectors)
         folder = work / "lancedb" / f"{name.replace('/', '-')}-{encoder_name}"
@@ -198,7 +207,7 @@ def measure(name: str, data: PeerData, given: argparse.Namespace) -> dict[str, A
     metric = METRICS[name]
     judged = evenly_spread(len(asked.judgements), given.queries).tolist()
     with ExitStack() as stack:
-        contenders = open_engines(name, data, asked, given.work, stack)
+        contenders = open_engines(name, data, asked, given.work, given.encoders, stack)
         chosen = [judged[i] for i in evenly_spread(len(judged), given.timed).tolist()]
         times = timed(contenders, chosen, given.rounds)
         systems: dict[str, Any] = {}
@@ -246,6 +255,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--work", type=Path, required=True, help="folder of bundles and vectors")
     parser.add_argument("--prepare", action="store_true", help="only write what DIR lacks")
     parser.add_argument("--only", default=",".join(RECIPES), help="collections, comma-separated")
+    parser.add_argument(
+        "--encoders", nargs="*", choices=ENCODERS, default=ENCODERS, help="of texts; default all"
+    )
     parser.add_argument("--queries", type=int, default=500, help="judged queries; default 500")
     parser.add_argument("--timed", type=int, default=200, help="timed queries; default 200")
     parser.add_argument("--rounds", type=int, default=10, help="default 10")
@@ -259,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     collections = {n: read_peer_data(collection_folder(n)) for n in given.only.split(",")}
     if given.prepare:
         for name, data in collections.items():
-            prepare(name, data, given.work)
+            prepare(name, data, given.work, given.encoders)
         return
     result = {
         "benchmark": "frontier",
