@@ -68,20 +68,19 @@ class Outline:
 
     def query(self, u: Float32) -> QueryOutline:
         """Outline a query, float32 (N,)."""
-        whole = u.astype(np.float64)
-        size = float(np.sqrt(whole @ whole))
+        size = _length(u)
         first = self.first.codes.shape[1]
-        part, last_length, error = whole, 0.0, 0.0
+        part, last_length, error = u, 0.0, 0.0
         if self.directions is not None:
-            part = whole @ self.directions
-            left = whole - self.directions @ part
-            last_length = float(np.sqrt(left @ left)) * (1 + 1e-6)
-            # h was computed in float32: its error, and that of the directions, against exactly orthonormal ones.
-            error = 2 * len(part) ** 0.5 * len(u) * UNIT_ROUNDOFF * size * self.length
-        length = float(np.sqrt(part[first:] @ part[first:] + last_length**2)) * (1 + 1e-6)
+            part = u @ self.directions
+            slack = 4 * len(part) * UNIT_ROUNDOFF * size
+            last_length = _length(u - self.directions @ part) + slack
+            # a and h were computed in float32: their errors, and that of the directions, against orthonormal ones.
+            error = 4 * len(part) ** 0.5 * len(u) * UNIT_ROUNDOFF * size * self.length
+        length = float(np.hypot(_length(part[first:]), last_length))
         codes, scales = [], []
         for numbers, own in ((part[:first], self.first), (part[first:], self.last)):
-            code, scale, lost, _ = encode(numbers.astype(np.float32)[None])
+            code, scale, lost, _ = encode(numbers[None])
             error += size * own.error + lost * own.length
             codes.append(code[0])
             scales.append(scale[0])
@@ -157,6 +156,12 @@ def build_outline(vectors: Float32) -> Outline:
         rest[here] = np.sqrt(left + _squares(part[:, FIRST:])) + 2 * slack
     first, last = _coded(parts[:, :FIRST]), _coded(parts[:, FIRST:])
     return Outline(directions, first, last, rest, last_rest, length)
+
+
+def _length(vector: Float32) -> float:
+    """Return ‖v‖, rounded up by more than its rounding error."""
+    whole = vector.astype(np.float64)
+    return float(np.sqrt(whole @ whole)) * (1 + 1e-6)
 
 
 def _squares(vectors: Float32 | Float64) -> Float64:
