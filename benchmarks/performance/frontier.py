@@ -1,7 +1,7 @@
 """Quality against speed, beside the engines that a user would install otherwise.
 
     python -m benchmarks.performance.frontier --work DIR --prepare      train what is missing, encode documents
-    python -m benchmarks.performance.frontier --work DIR [--json] [--picture FILE]
+    python -m benchmarks.performance.frontier --work DIR [--json] [--picture FILE] [--only COLLECTION] [--join FILE]
 
 Every system indexes the same documents and answers the same test queries, each on one thread and from the text of the
 query: splitting it into words or encoding it is part of its time. The engines are those of benchmarks.peers.engines,
@@ -19,8 +19,10 @@ queries_per_core_second     1000 / cpu_ms
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -208,6 +210,7 @@ def measure(name: str, data: PeerData, given: argparse.Namespace) -> dict[str, A
     judged = evenly_spread(len(asked.judgements), given.queries).tolist()
     with ExitStack() as stack:
         contenders = open_engines(name, data, asked, given.work, given.encoders, stack)
+        contenders = [c for c in contenders if c.engine.name not in given.without]
         chosen = [judged[i] for i in evenly_spread(len(judged), given.timed).tolist()]
         times = timed(contenders, chosen, given.rounds)
         systems: dict[str, Any] = {}
@@ -258,9 +261,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--encoders", nargs="*", choices=ENCODERS, default=ENCODERS, help="of texts; default all"
     )
+    parser.add_argument("--without", action="append", default=[], help="a system to leave out")
     parser.add_argument("--queries", type=int, default=500, help="judged queries; default 500")
     parser.add_argument("--timed", type=int, default=200, help="timed queries; default 200")
     parser.add_argument("--rounds", type=int, default=10, help="default 10")
+    parser.add_argument("--join", type=Path, help="JSON of an earlier run: its collections too")
     parser.add_argument("--picture", type=Path, help="SVG file to draw")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     given = parser.parse_args(arguments)
@@ -273,12 +278,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, data in collections.items():
             prepare(name, data, given.work, given.encoders)
         return
+    # A command that is ended must also end its PostgreSQL server.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    earlier = json.loads(given.join.read_text())["collections"] if given.join else {}
     result = {
         "benchmark": "frontier",
         "machine": machine(PACKAGES),
         "threads": os.environ.get("OMP_NUM_THREADS"),
         "rounds": given.rounds,
-        "collections": {name: measure(name, data, given) for name, data in collections.items()},
+        "collections": {
+            **earlier,
+            **{name: measure(name, data, given) for name, data in collections.items()},
+        },
     }
     if given.picture:
         picture(result, given.picture)

@@ -85,7 +85,7 @@ def lancedb_engine(
         texts: of the documents.
         vectors: of the documents.
     """
-    os.environ.setdefault("LANCE_LOG", "error")  # else it warns twice a query
+    os.environ.setdefault("LANCEDB_LOG", "error")  # else it warns twice a query
     arrow = import_module("pyarrow")
     reranker = import_module("lancedb.rerankers").RRFReranker()
     flat = arrow.array(vectors.reshape(-1))
