@@ -75,6 +75,8 @@ def test_train_passes_every_option_on(
         "rerank": False,
         "exported_from": None,
         "fields": ["title", "brand"],
+        "seconds": None,
+        "memory": None,
     }
     assert json.loads(got.out) == {"version": "mine-1", "table": [{"system": "bm25"}]}
     table = run("train", tmp_path / "c", "--out", tmp_path, "--name", "mine")
