@@ -54,7 +54,8 @@ def push(best: Float32, rows: Int64, size: int, score: np.float32, row: int) -> 
 def about_kth_largest(values: Float32, k: int) -> np.float32:
     """Return a number that at least k values reach, and few more: the lower end of a bar of their histogram.
 
-    A histogram has no branch to mispredict; a quickselect takes several times as long.
+    A histogram has no branch to mispredict; a quickselect takes several times as long. Subnormal differences may be
+    lost.
 
     Args:
         values: float32 (n,).

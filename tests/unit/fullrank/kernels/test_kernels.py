@@ -24,6 +24,8 @@ from fullrank.retrieval.index.build import index_in_memory
 from tests.unit.fullrank.retrieval.data import EVERYTHING, with_cells
 
 NUMBERS = st.floats(-8, 8, width=32)
+# No subnormal numbers: a process may count them as zero.
+STEPS = st.integers(-(2**19), 2**19).map(lambda number: number / 2**16)
 ANY_NUMBERS = st.floats(width=32, allow_nan=False)
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -36,6 +38,7 @@ def random_rows(rng: np.random.Generator, count: int, width: int) -> Rows:
     return Rows(indptr, indices, rng.normal(size=len(indices)).astype(np.float32), width)
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(1, 20), st.integers(0, 100), st.integers(1, 30))
 def test_score_rows(seed: int, count: int, width: int, features: int) -> None:
     rng = np.random.default_rng(seed)
@@ -101,6 +104,7 @@ def contributions(
     return total
 
 
+@settings(deadline=None)
 @given(
     SEEDS,
     st.sampled_from([1, 30, 2047, 2048, 2049, 5000]),
@@ -148,6 +152,7 @@ def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
         assert len(slots) == (0 if expected else count)
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(1, 30), st.integers(1, 12))
 def test_additions_of_postings(seed: int, count: int, features: int) -> None:
     rng = np.random.default_rng(seed)
@@ -162,7 +167,7 @@ def test_additions_of_postings(seed: int, count: int, features: int) -> None:
 
 
 @settings(deadline=None)  # the first call compiles it
-@given(arrays(np.float32, array_shapes(max_dims=1, max_side=3000), elements=NUMBERS), SEEDS)
+@given(arrays(np.float32, array_shapes(max_dims=1, max_side=3000), elements=STEPS), SEEDS)
 def test_a_number_that_about_k_values_reach(values: np.ndarray, seed: int) -> None:
     k = int(np.random.default_rng(seed).integers(1, len(values) + 1))
     found = about_kth_largest(values, k)
@@ -178,6 +183,7 @@ def test_odd_numbers_among_the_values_do_no_harm(odd: float) -> None:
         about_kth_largest(np.array(values, np.float32), 1)
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(0, 300), st.floats(0, 1))
 def test_slots_that_a_filter_keeps(seed: int, count: int, gone: float) -> None:
     rng = np.random.default_rng(seed)
@@ -185,6 +191,7 @@ def test_slots_that_a_filter_keeps(seed: int, count: int, gone: float) -> None:
     np.testing.assert_array_equal(kept_slots(deleted, slots), slots[~deleted])
 
 
+@settings(deadline=None)
 @given(
     arrays(np.float32, array_shapes(max_dims=1, max_side=700), elements=ANY_NUMBERS),
     st.integers(1, 50),
@@ -256,6 +263,7 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
             )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(1, 60), st.integers(0, 80), st.integers(1, 12), st.booleans())
 def test_the_best_estimated(seed: int, count: int, width: int, limit: int, masked: bool) -> None:
     """All lists are read in full, so an estimate is the score of the codes and the impacts."""
@@ -306,6 +314,7 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
         )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(0, 9), st.integers(0, 70), st.sampled_from([1e-42, 1e-20, 1, 1e30]))
 def test_codes(seed: int, count: int, width: int, size: float) -> None:
     rng = np.random.default_rng(seed)
@@ -324,6 +333,7 @@ def test_codes(seed: int, count: int, width: int, size: float) -> None:
     assert length == pytest.approx(np.linalg.norm(decoded, axis=1).max(initial=0))
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(1, 12))
 def test_plans_of_words(seed: int, features: int) -> None:
     rng = np.random.default_rng(seed)
