@@ -336,7 +336,12 @@ async def test_the_list_of_workers_shows_that_they_converge(root: Root) -> None:
     assert not list((root.path / ".workers").glob("*.json"))
 
 
-async def test_no_worker_switches_if_one_cannot_load(root: Root) -> None:
+async def test_no_worker_switches_if_one_cannot_load(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # On a busy machine the other worker may need longer than a second after the failure of this one.
+    monkeypatch.setattr("service.models.swap._GRACE_S", 30.0)
+
     def refuse(path: Path) -> Bundle:
         raise BundleError(f"{path}: this worker cannot")
 
