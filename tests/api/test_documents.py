@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from service.documents.log import FILE, Log
 from service.documents.logfile import LogFile
 from tests.api.conftest import Root
-from tests.api.support import AUTH, at, make_bundle, running, served
+from tests.api.support import AUTH, at, make_bundle, running
 
 pytestmark = pytest.mark.anyio
 
@@ -436,18 +435,3 @@ async def test_no_write_is_acknowledged_after_the_folder_of_the_log_was_deleted(
         assert "b" not in found
     async with running(root.path, documents=folder / FILE) as client:
         assert (await put(client, "b")).json()["seq"] == 1
-
-
-def test_a_write_is_seen_by_every_worker_within_a_second(root: Root) -> None:
-    """20 writes, 2 workers: each of 12 connections sees each within a second."""
-    with served(root.path, workers=2) as url:
-        clients = [httpx.Client(base_url=url, timeout=10) for _ in range(12)]
-        for i in range(20):
-            reply = clients[i % 12].put(f"/v1/documents/w{i}", json={**NEW, "n": i})
-            assert reply.status_code == 200, reply.text
-            end = time.monotonic() + 1
-            for client in clients:
-                while client.get(f"/v1/documents/w{i}").status_code != 200:
-                    assert time.monotonic() < end
-        for client in clients:
-            client.close()

@@ -17,7 +17,6 @@ from service.process.run import _bind
 from service.settings import Settings
 from tests.api.conftest import Root
 from tests.api.support import (
-    AUTH,
     environment_for,
     free_port,
     make_bundle,
@@ -35,7 +34,7 @@ def test_the_environment_is_set_before_numpy_is_there() -> None:
 
 
 @pytest.mark.parametrize("before", ["", "import numpy; "])
-def test_workers_have_one_thread_per_library(root: Root, before: str) -> None:
+def test_workers_have_one_thread_per_library_and_end_on_sigterm(root: Root, before: str) -> None:
     port = free_port()
     code = f"{before}from service.process.run import serve; serve({str(root.path)!r}, port={port})"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
@@ -44,9 +43,11 @@ def test_workers_have_one_thread_per_library(root: Root, before: str) -> None:
         threads = len(list(Path(f"/proc/{process.pid}/task").iterdir()))
         # The loop, the loader, the ranking threads: no pool of a numerical library beside them.
         assert threads <= 8
-    finally:
         process.terminate()
-        process.wait(15)
+        assert process.wait(15) in (0, -signal.SIGTERM)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def refusal(root: Path, port: int, **settings: str) -> str:
@@ -108,32 +109,6 @@ def test_several_workers_send_answers_at_once(root: Root) -> None:
         for _ in range(150):
             client.get("/livez").raise_for_status()
         assert time.monotonic() - began < 3
-
-
-def test_every_worker_follows_an_activation(root: Root) -> None:
-    # A connection for each request, so that both workers are met.
-    with (
-        served(root.path, workers=2, FULLRANK_POLL_MS="20") as url,
-        httpx.Client(base_url=url, headers={"Connection": "close"}, timeout=30) as client,
-    ):
-        body = {"version": root.bm25}
-        response = client.put("/v1/models/aliases/default", json=body, headers=AUTH)
-        assert response.status_code == 200, response.text
-        end, in_a_row = time.monotonic() + 60, 0
-        while in_a_row < 30:
-            assert time.monotonic() < end
-            reply = client.post("/v1/search", json={"query": "copy"}).json()
-            in_a_row = in_a_row + 1 if reply["model"] == root.bm25 else 0
-            assert (reply["generation"] == 2) == (reply["model"] == root.bm25)
-
-
-def test_the_service_ends_on_sigterm(root: Root) -> None:
-    port = free_port()
-    code = f"from service.process.run import serve; serve({str(root.path)!r}, port={port})"
-    process = subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY)
-    wait_for(f"http://127.0.0.1:{port}/readyz", process)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(15) in (0, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize(("before", "workers"), [("import numpy", "1"), ("", "2")])
