@@ -1,10 +1,12 @@
-"""Every example runs as a user runs it, and prints what it promises to show."""
+"""Every example runs, one of them as a program of its own, and prints what it promises to show."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,8 @@ SHOWS = {
 }
 
 
-def run(name: str, folder: Path) -> str:
-    """Run an example as a program; return its output."""
+def run_as_program(name: str, folder: Path) -> str:
+    """Run an example as a user runs it; return its output."""
     environment = {**os.environ, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", f"examples.{name}"],
@@ -34,14 +36,28 @@ def run(name: str, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", SHOWS)
-def test_example_prints_what_it_shows(name: str, tmp_path: Path) -> None:
-    output = run(name, tmp_path)
+def test_example_prints_what_it_shows(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [name])
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    # Another example may have imported it, and runpy warns of that.
+    monkeypatch.delitem(sys.modules, f"examples.{name}", raising=False)
+    runpy.run_module(f"examples.{name}", run_name="__main__")
+    output = capsys.readouterr().out
     for text in SHOWS[name]:
         assert text in output
     if name == "trec_run":
         for line in output.splitlines():
             _, _, ours, _, theirs = line.split()
             assert ours == theirs
+
+
+def test_an_example_runs_as_a_program(tmp_path: Path) -> None:
+    output = run_as_program("search_from_python", tmp_path)
+    for text in SHOWS["search_from_python"]:
+        assert text in output
 
 
 def test_every_example_is_tested_and_short() -> None:

@@ -13,11 +13,8 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import FastAPI
-
-from service import app
 from service.models import follower, swap
 from service.models.follower import Follower
 from service.models.livefile import LiveFile
@@ -28,6 +25,9 @@ from service.models.swap import Swap
 from service.models.workers import Presence
 from service.process.run import run
 from service.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 FILE = "TEST_DIE"
 # (object, name of the function) by step.
@@ -55,6 +55,8 @@ _taking_part = {"coordinator": False, "follower": False}
 
 def create_app() -> FastAPI:
     """Make the app of each worker."""
+    from service import app  # the command line needs no app, and importing one takes half a second
+
     arm()
     return app.create_app()
 

@@ -84,8 +84,8 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
 
 
 def test_only_a_killed_workers_open_connections_fail(tmp_path: Path) -> None:
-    """5 times kill -9 of a random one of 2 workers under load."""
-    asyncio.run(kill_workers(tmp_path, 5, seed=1))
+    """3 times kill -9 of a random one of 2 workers under load, once with a swap and once while another is away."""
+    asyncio.run(kill_workers(tmp_path, 3, seed=4))
 
 
 @pytest.mark.slow
