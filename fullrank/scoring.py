@@ -86,16 +86,14 @@ class InnerProduct:
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
-        u, indices, weights, _ = query.row(0)
-        s = self._buffer.weights(self.documents.sparse.width)
+        u, words, weights, _ = query.row(0)
+        scratch = self._buffer.weights(self.documents.sparse.width)
         dense, lexical = np.empty(len(rows)), np.empty(len(rows))
         try:
-            s[indices] = weights
-            score_rows(
-                u.astype(np.float64), self._arrays[0], s, *self._arrays[1:], rows, dense, lexical
-            )
-        finally:
-            s[indices] = 0
+            score_rows(u, words, weights, *self._arrays, rows, scratch, dense, lexical)
+        except IndexError:
+            scratch.fill(0)
+            raise
         return dense, lexical
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:

@@ -8,8 +8,10 @@ select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
 encode.py     from counts of a query to u and s
 fast.py       the candidates of the fast mode
-gather.py     copies of encoded documents, posting lists of rows
-outline.py    upper bounds of scores from outlines
+gather.py     copies of encoded documents
+lists.py      posting lists of sparse rows
+products.py   products of int8 codes
+groups.py     the same, of 16 documents at a time
 sorting.py    a stable order
 
 Kernels take C-contiguous arrays, release the interpreter lock and use no fast math: a sum has one order, so its bits do

@@ -16,7 +16,7 @@ from fullrank.kernels.compiler import (
     output,
 )
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import LEVELS, below, keep_from
+from fullrank.kernels.scan import LEVELS, keep_from, minus
 from fullrank.kernels.select import about_kth_largest, push
 
 # Stands for a sum of exactly zero, so that zero means: not read.
@@ -119,7 +119,7 @@ def nearest_cells(near: Float32, nprobe: int, slack: float) -> Mask:
     """Choose the nprobe cells with the largest u · centre, and those that score lower by at most `slack`."""
     least = np.float32(np.inf)
     if nprobe > 0:
-        least = below(about_kth_largest(near, nprobe), slack)
+        least = minus(np.float64(about_kth_largest(near, nprobe)), slack)
     chosen = np.empty(len(near), np.bool_)
     for cell in range(len(near)):
         chosen[cell] = near[cell] >= least

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import types
 
@@ -19,65 +17,25 @@ from fullrank.kernels.compiler import (
     output,
     several,
 )
+from fullrank.kernels.groups import GROUP, group_products
 from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.select import push
 from fullrank.kernels.sorting import stable_order
 
-# Of 8-bit impacts, and of int8 codes on each side of zero.
-LEVELS, CODE_LEVELS = 255, 127
+# Of 8-bit impacts.
+LEVELS = 255
 # Scores of this many slots stay in the first cache.
 _BLOCK = 2048
 # A slot & this is its place in the block; whatever a damaged file holds, it is a place in the block.
 _IN_BLOCK = np.uint64(_BLOCK - 1)
 # Three roundings of the float32 look-up of an impact, and one to spare.
 _ROUNDING = 4 * 2.0**-24
-_LEAST_SCALE = np.finfo(np.float32).tiny
-
-
-@kernel(
-    several(FLOAT64, FLOAT64),
-    array("float32", 2), output("int8", 2), output("float32"),
-)  # fmt: skip
-def code_vectors(vectors: Float32, codes: Int8, scales: Float32) -> tuple[float, float]:
-    """Code each row v as a scale times int8: the scale is max |v_j| / 127.
-
-    Args:
-        vectors: float32 (B, N).
-        codes: int8 (B, N), written.
-        scales: float32 (B,), written.
-
-    Returns:
-        max ‖v − v̂‖ and max ‖v̂‖ over the rows.
-    """
-    largest_error = largest_length = 0.0
-    for row in range(len(vectors)):
-        largest = np.float32(0)
-        for j in range(vectors.shape[1]):
-            largest = max(largest, abs(vectors[row, j]))
-        scale = largest / np.float32(CODE_LEVELS)
-        # A subnormal scale has no inverse in float32, so such a vector is coded as zero.
-        if scale < _LEAST_SCALE:
-            scale = np.float32(0)
-        scales[row] = scale
-        error = length = 0.0
-        for j in range(vectors.shape[1]):
-            code = np.float32(0)
-            if scale > 0:
-                code = np.rint(vectors[row, j] / scale)
-                code = min(max(code, np.float32(-CODE_LEVELS)), np.float32(CODE_LEVELS))
-            codes[row, j] = np.int8(code)
-            decoded = np.float64(code) * np.float64(scale)
-            error += (np.float64(vectors[row, j]) - decoded) ** 2
-            length += decoded**2
-        largest_error = max(largest_error, error)
-        largest_length = max(largest_length, length)
-    return math.sqrt(largest_error), math.sqrt(largest_length)
 
 
 @helper
-def below(score: np.float32, slack: float) -> np.float32:
+def minus(score: float, slack: float) -> np.float32:
     """Return score − slack, rounded down."""
-    return np.float32(np.nextafter(np.float32(np.float64(score) - slack), np.float32(-np.inf)))
+    return np.float32(np.nextafter(np.float32(score - slack), np.float32(-np.inf)))
 
 
 @helper
@@ -93,12 +51,20 @@ def keep_from(slots: Int64, scores: Float32, count: int, threshold: np.float32) 
 
 @kernel(
     several(array("int64"), array("float32"), types.boolean),
+    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
     array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"),
-    array("int32"), array("boolean"), INT64, FLOAT64, INT64,
+    array("int32"), array("boolean"),
+    INT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
 )  # fmt: skip
 def scan_slots(
+    outline: Int8,
+    outline_scale: np.float32,
+    outlines: UInt8,
+    outline_scales: Float32,
+    left: np.float32,
+    rest: Float32,
     code: Int8,
     scale: np.float32,
     codes: Int8,
@@ -113,15 +79,24 @@ def scan_slots(
     rows: Int32,
     deleted: Mask,
     wanted: int,
-    slack: float,
+    least: float,
+    over: float,
+    below: float,
+    above: float,
     most: int,
 ) -> tuple[Int64, Float32, bool]:
-    """Find the slots whose approximate score g = û·v̂ + Σ s_w t̂_w + b is less than `slack` below the k-th best.
+    """Find the slots that may be among the best `wanted`, by bounds from outlines and then by codes.
 
-    It reads all codes once, a block at a time. The scores of a block stay in the first cache, where the posting lists
-    add to them.
+    f ≤ (outlines) + ‖p‖ ‖r‖ + Σ s_w t̂_w + b + over      and      g − below ≤ f ≤ g + above,  g = û·v̂ + Σ s_w t̂_w + b
+
+    It reads all outlines once, a block at a time, and the codes of those whose bound reaches the score asked for: the
+    k-th best g − below so far, or `least` if that is more. The scores of a block stay in the first cache, where the
+    posting lists add to them.
 
     Args:
+        outline, outline_scale: The query's, int8 (H,), and its scale.
+        outlines, outline_scales: Of the slots, uint8 (⌈n / 16⌉, 16 H), in groups, and float32 (n,).
+        left, rest: ‖p‖, and ‖r‖ of the slots, float32 (n,).
         code, scale: The query's code, int8 (N,), and its scale.
         codes, scales, bias: Of the slots, int8 (n, N) and float32 (n,) each.
         indptr, slots, impacts, limits: As in Postings.
@@ -129,17 +104,21 @@ def scan_slots(
         rows: int32 (n,), the document of each slot.
         deleted: bool (n,), by document; empty for none.
         wanted: k.
-        slack: Not negative.
-        most: Stop where more slots than this are within the slack of the k-th best so far.
+        least: A score that all wanted documents reach; −∞ if none is known.
+        over, below, above: Not negative.
+        most: Stop where more slots than this reach the score asked for so far.
 
     Returns:
-        The slots, their scores, and whether there are too many; then they are incomplete.
+        The slots, their g, and whether there are too many; then they are incomplete.
 
     Raises:
         IndexError: A list ends outside the file.
     """
     count = len(scales)
     shift = code_shift(code)
+    total = np.int32(0)
+    for j in range(len(outline)):
+        total = np.int32(total + 128 * outline[j])
     tables = np.empty((len(words), LEVELS + 1), np.float32)
     place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
     for i in range(len(words)):
@@ -153,79 +132,53 @@ def scan_slots(
         check_inside(stop[i], len(slots) + 1)
     best, best_slots = np.empty(wanted, np.float32), np.empty(wanted, np.int64)
     kept, kept_scores = np.empty(most + _BLOCK, np.int64), np.empty(most + _BLOCK, np.float32)
-    scores = np.empty(_BLOCK, np.float32)
+    products, bounds = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.float32)
+    sums, reaching = np.zeros(_BLOCK, np.float32), np.empty(_BLOCK, np.int64)
     size = n_kept = 0
-    threshold = np.float32(-np.inf)
+    reached, threshold = minus(least, over), minus(least, above)
     for start in range(0, count, _BLOCK):
         end = min(start + _BLOCK, count)
-        for slot in range(start, end):
-            product = code_product(code, shift, codes, slot) * scale
-            scores[slot - start] = product * scales[slot] + bias[slot]
+        for group in range(start // GROUP, (end + GROUP - 1) // GROUP):
+            group_products(outline, outlines, group, products, group * GROUP - start)
+        own_scales, own_rest, own_bias = outline_scales[start:end], rest[start:end], bias[start:end]
+        for j in range(len(own_scales)):
+            product = np.float32(np.int32(products[j] - total)) * outline_scale
+            bounds[j] = product * own_scales[j] + own_bias[j] + left * own_rest[j]
+        if len(words):
+            sums[:] = 0
         for i in range(len(words)):
             # Unsigned numbers need no check for places counted from the end, which doubles the speed.
             word, p, last = np.uint64(i), np.uint64(place[i]), np.uint64(stop[i])
             while p < last and slots[p] < end:
-                scores[np.uint64(slots[p]) & _IN_BLOCK] += tables[word, np.uint64(impacts[p])]
+                sums[np.uint64(slots[p]) & _IN_BLOCK] += tables[word, np.uint64(impacts[p])]
                 p += np.uint64(1)
             place[i] = p
-        reached = 0
+        n_reaching = 0
         for j in range(end - start):
-            reached += scores[j] >= threshold
-        if reached == 0:
-            continue
-        for j in range(end - start):
-            if scores[j] >= threshold and not (len(deleted) and deleted[rows[start + j]]):
-                kept[n_kept], kept_scores[n_kept] = start + j, scores[j]
-                n_kept += 1
-                if size < wanted or scores[j] > best[0]:
-                    size = push(best, best_slots, size, scores[j], start + j)
-                    if size == wanted:
-                        threshold = below(best[0], slack)
+            # Without a branch: whether a bound reaches the score cannot be predicted.
+            reaching[n_reaching] = j
+            n_reaching += bounds[j] + sums[j] >= reached
+        for i in range(n_reaching):
+            j = reaching[i]
+            if bounds[j] + sums[j] < reached or (len(deleted) and deleted[rows[start + j]]):
+                continue
+            product = code_product(code, shift, codes, start + j) * scale
+            score = product * scales[start + j] + bias[start + j] + sums[j]
+            if not score >= threshold:
+                continue
+            kept[n_kept], kept_scores[n_kept] = start + j, score
+            n_kept += 1
+            if size < wanted or score > best[0]:
+                size = push(best, best_slots, size, score, start + j)
+                if size == wanted:
+                    worst = max(least, np.float64(best[0]) - below)
+                    reached, threshold = minus(worst, over), minus(worst, above)
         if n_kept > most:
             n_kept = keep_from(kept, kept_scores, n_kept, threshold)
             if n_kept > most:
                 return kept[:0], kept_scores[:0], True
     n_kept = keep_from(kept, kept_scores, n_kept, threshold)
     return kept[:n_kept], kept_scores[:n_kept], False
-
-
-@kernel(
-    types.void,
-    array("int64"), array("int32"), array("uint8"), array("float32", 2),
-    array("int32"), array("float64"), output("float32"),
-)  # fmt: skip
-def add_impacts(
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
-    words: Int32,
-    weights: Float64,
-    scores: Float32,
-) -> None:
-    """Add s_w t̂_wd of some words to the scores of their documents.
-
-    Args:
-        indptr, slots, impacts, limits: As in Postings.
-        words: int32 (m,).
-        weights: s_w, float64 (m,).
-        scores: float32 (n,), updated.
-
-    Raises:
-        IndexError: A list has a row that does not exist.
-    """
-    table = np.empty(LEVELS + 1, np.float32)
-    for i in range(len(words)):
-        word = words[i]
-        low = np.float64(limits[word, 0])
-        step = (np.float64(limits[word, 1]) - low) / LEVELS
-        for level in range(LEVELS + 1):
-            table[level] = np.float32((low + step * level) * weights[i])
-        check_inside(indptr[word], len(slots) + 1)
-        check_inside(indptr[word + 1], len(slots) + 1)
-        for p in range(indptr[word], indptr[word + 1]):
-            check_inside(slots[p], len(scores))
-            scores[slots[p]] += table[impacts[p]]
 
 
 @kernel(

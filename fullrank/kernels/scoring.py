@@ -14,18 +14,20 @@ _LANES = 32
 
 @kernel(
     types.void,
-    array("float64"), array("float32", 2),
-    array("float64"), array("int64"), array("int32"), array("float32"),
-    array("int64"), output("float64"), output("float64"),
+    array("float32"), array("int32"), array("float32"),
+    array("float32", 2), array("int64"), array("int32"), array("float32"),
+    array("int64"), output("float64"), output("float64"), output("float64"),
 )  # fmt: skip
 def score_rows(
-    u: Float64,
+    u: Float32,
+    words: Int32,
+    weights: Float32,
     dense: Float32,
-    weights: Float64,
     indptr: Int64,
     indices: Int32,
     values: Float32,
     rows: Int64,
+    scratch: Float64,
     dense_scores: Float64,
     sparse_scores: Float64,
 ) -> None:
@@ -35,17 +37,22 @@ def score_rows(
     document's own row alone.
 
     Args:
-        u: float64 (N,).
+        u: float32 (N,).
+        words, weights: s, int32 and float32 (m,).
         dense: v of all documents, float32 (n, N).
-        weights: s over all features, float64 (F,).
         indptr, indices, values: t of all documents, as in Rows.
         rows: int64 (k,).
+        scratch: float64 (F,), zero before and afterwards.
         dense_scores, sparse_scores: float64 (k,), written.
 
     Raises:
-        IndexError: A document has a feature that does not exist.
+        IndexError: A document or the query has a feature that does not exist. Then the scratch is not zero.
     """
+    for i in range(len(words)):
+        check_inside(words[i], len(scratch))
+        scratch[words[i]] = weights[i]
     width = len(u)
+    query = u.astype(np.float64)
     whole = width - width % _LANES
     sums = np.empty(_LANES)
     for i in range(len(rows)):
@@ -55,9 +62,9 @@ def score_rows(
             sums[lane] = 0.0
         for start in range(0, whole, _LANES):
             for lane in range(_LANES):
-                sums[lane] += u[start + lane] * v[start + lane]
+                sums[lane] += query[start + lane] * v[start + lane]
         for j in range(whole, width):
-            sums[j - whole] += u[j] * v[j]
+            sums[j - whole] += query[j] * v[j]
         for lane in range(16):
             sums[lane] += sums[lane + 16]
         for lane in range(8):
@@ -69,6 +76,8 @@ def score_rows(
         check_inside(indptr[row], len(indices) + 1)
         check_inside(indptr[row + 1], len(indices) + 1)
         for p in range(indptr[row], indptr[row + 1]):
-            check_inside(indices[p], len(weights))
-            total += weights[indices[p]] * values[p]
+            check_inside(indices[p], len(scratch))
+            total += scratch[indices[p]] * values[p]
         sparse_scores[i] = total
+    for i in range(len(words)):
+        scratch[words[i]] = 0

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Int32, Int64, Mask
-from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64, Mask
+from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, several
+from fullrank.kernels.sorting import stable_order
 
 _BLOCK, _FEW, _BARS = 256, 32, 1024
 
@@ -161,3 +162,32 @@ def rows_at_least(scores: Float32, deleted: Mask, threshold: np.float32) -> Int6
                     rows[size] = row
                     size += 1
     return rows[:size]
+
+
+@kernel(
+    several(array("int64"), *(array("float64"),) * 4),
+    array("int64"), array("float64"), array("float64"), array("float64"), INT64, INT64,
+)  # fmt: skip
+def in_order(
+    rows: Int64, dense: Float64, lexical: Float64, bias: Float64, offset: int, limit: int
+) -> tuple[Int64, Float64, Float64, Float64, Float64]:
+    """Order documents by score, best first, ties by row, and keep places offset..offset + limit.
+
+    Args:
+        rows: int64 (k,).
+        dense, lexical, bias: float64 (k,); a score is their sum.
+        offset, limit: Not negative.
+
+    Returns:
+        rows, scores, dense, lexical and bias.
+    """
+    by_row = stable_order(rows)
+    keys = np.empty(len(rows), np.float64)
+    for i in range(len(rows)):
+        row = by_row[i]
+        keys[i] = -(dense[row] + lexical[row] + bias[row])
+    places = by_row[stable_order(keys)][offset : offset + limit]
+    return (
+        rows[places], dense[places] + lexical[places] + bias[places],
+        dense[places], lexical[places], bias[places],
+    )  # fmt: skip

@@ -25,7 +25,7 @@ from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.outline_scan import OutlineScan
+from fullrank.retrieval.index.build import INDEXED_FROM, index_of_segment
 from fullrank.storage.documents import Document, DocumentStore, fields_line
 from fullrank.storage.strings import StringTable
 
@@ -36,8 +36,6 @@ _MIN_DOCUMENTS = 256
 _TIER = 4
 # Without writes, a segment this many times as large as all others together is left as it is.
 _LARGE = 8
-# Smaller segments are searched as fast without.
-_MIN_OUTLINED_DOCUMENTS = 1_024
 _segment_numbers = count(1)
 
 
@@ -63,18 +61,17 @@ def build_segment(
     facts = None if stage is None else stage.facts(fields)
     lines = [fields_line(Document(id, documents[id])) for id in ids]
     columns = _columns_of(fields, [part.columns for part in earlier], earlier[0].columns.refused)
-    return _make_part(model, ids, lines, model.encode_documents(fields), columns, facts)
+    encoded = model.encode_documents(fields)
+    return _make_part(model, ids, lines, encoded, columns, facts, earlier[0])
 
 
-def merge_small(
-    model: Model, segments: Sequence[Part], refused: Collection[str]
-) -> tuple[Part, ...]:
+def merge_small(model: Model, segments: Sequence[Part], base: Part) -> tuple[Part, ...]:
     """Drop empty segments and merge the small ones, as ``merge`` does; oldest first."""
     alive = [part for part in segments if part.n_live]
     small = [part for part in alive if len(part) < _MIN_DOCUMENTS]
     if len(small) < 2:
         return tuple(alive)
-    return (*(part for part in alive if len(part) >= _MIN_DOCUMENTS), merge(model, small, refused))
+    return (*(part for part in alive if len(part) >= _MIN_DOCUMENTS), merge(model, small, base))
 
 
 def due(segments: Sequence[Part], *, idle: bool) -> tuple[Part, ...]:
@@ -107,13 +104,13 @@ def due(segments: Sequence[Part], *, idle: bool) -> tuple[Part, ...]:
     return (largest,) if is_wasteful else ()
 
 
-def merge(model: Model, segments: Sequence[Part], refused: Collection[str]) -> Part:
+def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
     """Copy the live documents of some segments into one.
 
     Args:
         model: The model that encoded them.
         segments: With at least one live document.
-        refused: Fields that the bundle has no columns of, so that no view can filter on them.
+        base: The documents of the bundle. No view can filter on fields that it has no columns of.
 
     Returns:
         The new segment.
@@ -130,12 +127,12 @@ def merge(model: Model, segments: Sequence[Part], refused: Collection[str]) -> P
         features, targets = _join([part.features for part in segments])
         documents = [part.retriever.documents for part in segments]
         encoded = gather(documents, selected, len(features), targets)
-    part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, features)
+    part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, base, features)
     if columns is not None:
         return part
     # Fields that no column can hold: only the documents tell whether those have remained.
     fields = map(part.store.fields, range(len(part)))
-    return replace(part, fields=_columns_of(fields, tables, refused))
+    return replace(part, fields=_columns_of(fields, tables, base.columns.refused))
 
 
 def _join(features: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -208,6 +205,7 @@ def _make_part(
     encoded: Encoded,
     columns: Columns | None,
     facts: DocumentFacts | None,
+    base: Part,
     features: Any = None,
 ) -> Part:
     """Build the retriever of a segment and what its first search needs."""
@@ -222,8 +220,12 @@ def _make_part(
             features, used = np.unique(encoded.sparse.indices, return_inverse=True)
             local = replace(encoded.sparse, indices=used.astype(np.int32), width=len(features))
             encoded = replace(encoded, sparse=local)
-        outlines = OutlineScan(encoded) if len(encoded) >= _MIN_OUTLINED_DOCUMENTS else None
-        retriever = Retriever(encoded, outlines=outlines)
+        index = (
+            index_of_segment(encoded, base.retriever.index)
+            if len(encoded) >= INDEXED_FROM
+            else None
+        )
+        retriever = Retriever(encoded, index=index)
         part = Part(key, store, retriever, fields, features, facts=facts)
     # Builds caches now, so that the first request does not wait for them.
     part.retriever.warm()

@@ -186,9 +186,7 @@ class View:
                 self.check("", {})
             stage = self.bundle.second_stage
             added.append(build_segment(self.encoder, new, [base, *added], stage))
-        return replace(
-            self, seq=seq, base=base, added=merge_small(self.encoder, added, base.columns.refused)
-        )
+        return replace(self, seq=seq, base=base, added=merge_small(self.encoder, added, base))
 
     def due(self, *, idle: bool = False) -> tuple[Part, ...]:
         """Choose segments to merge next, none if there is nothing to merge; idle: no writes came lately."""
@@ -196,7 +194,7 @@ class View:
 
     def merge(self, segments: Sequence[Part]) -> Merged:
         """Merge some segments of this view. May take seconds; any thread can do it while others use the view."""
-        part = merge(self.encoder, segments, self.base.columns.refused)
+        part = merge(self.encoder, segments, self.base)
         return Merged(tuple(segments), part)
 
     def adopt(self, merged: Merged) -> View:

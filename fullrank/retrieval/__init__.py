@@ -3,7 +3,6 @@
 retriever.py     Retriever.search: one query or a batch, exact or fast, with deleted documents masked
 full_scan.py     approximate scores of all documents from their encoded form, with an error bound
 index_scan.py    the same from a bundle's index: int8 codes and 8-bit impacts
-outline_scan.py  candidates by upper bounds, from outlines of documents in memory
 select.py        from approximate scores with an error bound to the proven top k
 fast.py          candidates of the fast mode; its recall is measured, not proven
 tune.py          choose the effort of the fast mode by its measured recall

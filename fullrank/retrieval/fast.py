@@ -20,6 +20,7 @@ from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.fast import best_estimated
 from fullrank.kernels.select import kept_slots
 from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index.query import CodedQuery
 from fullrank.retrieval.ranking import NONE_DELETED, Mask
 from fullrank.retrieval.scratch import Scratch
 
@@ -31,7 +32,7 @@ _ESTIMATED = 16_384
 def fast_candidates(
     index: Index,
     scratch: Scratch,
-    u: Float32,
+    query: CodedQuery,
     words: Int32,
     weights: Float32,
     effort: Effort,
@@ -41,17 +42,15 @@ def fast_candidates(
     """Return the rows to score in float64, distinct, in no order; `share` of the documents is not deleted."""
     lists, codes, cells, postings = index.shortlists, index.codes, index.cells, index.postings
     mask, asked = NONE_DELETED if deleted is None else deleted, _NO_SLOTS
-    length = float(np.linalg.norm(u))
-    nprobe = min(effort.nprobe, cells.count) if length else 0
+    nprobe = min(effort.nprobe, cells.count) if query.length else 0
     if deleted is not None and share < 1:
         nprobe = min(round(nprobe * share**-0.5), cells.count)
         if share * len(mask) <= max(_ESTIMATED, effort.nprobe * len(mask) / cells.count):
             asked = kept_slots(mask, cells.slots)
-    query = codes.code(u)
     try:
         slots = best_estimated(
             words, weights, effort.depth, effort.floor,
-            nprobe, effort.margin * length * cells.length, effort.sparse, effort.rescored,
+            nprobe, effort.margin * query.length * cells.length, effort.sparse, effort.rescored,
             lists.indptr, lists.slots, lists.impacts,
             postings.indptr, postings.slots, postings.impacts, postings.limits,
             lists.signed, lists.rest(postings, effort.depth), lists.signatures,

@@ -1,8 +1,9 @@
-"""Candidates of the exact mode, by approximate scores û·v̂ + Σ s_w t̂_w + b from an index and a bound on their error.
+"""Candidates of the exact mode, by approximate scores from an index and bounds on their error.
 
-Words are added in the order of their plan, until the remaining words could contribute less than the error of the
-codes, or less than a fiftieth of what all words could. If too many candidates remain, the scan is repeated with more
-words.
+The outlines bound every score from above; the codes of the documents that may still be among the best give
+g = û·v̂ + Σ s_w t̂_w + b, with a bound on both sides. Words are added in the order of their plan, until the remaining
+words could contribute less than the error of the codes, or less than a fiftieth of what all words could. If too many
+candidates remain, the scan is repeated with more words.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.scan import scan_slots
 from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
+from fullrank.retrieval.index.query import CodedQuery
 from fullrank.retrieval.ranking import NONE_DELETED, Mask
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 
@@ -22,53 +24,59 @@ _MAX_LEFT_OUT = 0.02
 # _MIN_REFINED.
 MAX_CANDIDATES_PER_HIT = 8
 _MIN_REFINED = 1024
+# So few candidates are ranked faster than reduced further.
+_FEW = 64
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def index_candidates(
     index: Index,
-    u: Float32,
+    query: CodedQuery,
     words: Int32,
     weights: Float32,
     wanted: int,
     score_parts: ScoreParts,
     deleted: Mask | None,
+    least: float,
 ) -> Int64:
-    """Return the rows that may be among the top `wanted`, in no order; no other row can be.
+    """Return the rows that may be among the top `wanted` and reach `least`, in no order; no other row can be.
 
     Args:
         index: The index.
-        u: float32 (N,).
+        query: Its u, coded.
         words: The query's words, int32 (m,).
         weights: float32 (m,).
         wanted: k.
         score_parts: Scores given rows in float64.
         deleted: bool (n,), rows that must not be returned.
+        least: A score that every wanted document reaches; −∞ if none is known.
     """
-    codes, postings, cells = index.codes, index.postings, index.cells
+    codes, postings, cells, outline = index.codes, index.postings, index.cells, index.outline
     mask = NONE_DELETED if deleted is None else deleted
     plan = postings.plan(words, weights)
-    query = codes.code(u)
     width = plan.above - plan.below
-    dense = float(np.linalg.norm(u.astype(np.float64))) * (codes.length + codes.error)
-    size = dense + float(width[0]) + codes.largest_bias
-    error = query.error + rounding(len(plan.words) + 8, size)
-    if not error < np.inf:
+    size = query.size + float(width[0]) + codes.largest_bias
+    rounded = rounding(len(plan.words) + 8, size)
+    error, outline_error = query.error + rounded, query.outline_error + rounded
+    if not max(error, outline_error) < np.inf:
         return np.arange(len(cells.rows)) if deleted is None else np.flatnonzero(~deleted)
     added = int(np.argmax(width <= max(2 * query.error, _MAX_LEFT_OUT * float(width[0]))))
     too_many = True
     while too_many:
-        off = error + float(plan.errors[added])
-        below, above = off - float(plan.below[added]), off + float(plan.above[added])
+        off, left_out = float(plan.errors[added]), float(plan.above[added])
+        below, above = error + off - float(plan.below[added]), error + off + left_out
         is_last = added == len(plan.words)
         most = len(cells.rows) if is_last else max(_MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted)
         slots, scores, too_many = scan_slots(
+            query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
             postings.indptr, postings.slots, postings.impacts, postings.limits,
-            plan.words[:added], plan.weights[:added],
-            cells.rows, mask, wanted, below + above, most,
+            plan.words[:added], plan.weights[:added], cells.rows, mask,
+            wanted, least, outline_error + off + left_out, below, above, most,
         )  # fmt: skip
         added = max(min(added + 1, len(plan.words)), int(np.argmax(width <= width[added] / 2)))
     rows = cells.rows[slots].astype(np.int64)
+    if len(rows) <= max(_FEW, 2 * wanted):
+        return rows
     found = Scanned(scores, below, above)
     return rows[candidates(found, wanted, lambda places: score_parts(rows[places]), None)]

@@ -1,7 +1,8 @@
 """Search over encoded documents: exact with a proof, or fast.
 
     exact   scan all documents with a bound on the error, score in float64 those that may be in the top k (select.py).
-            The scan reads an index where there is one (index_scan.py), else the encoded documents (full_scan.py).
+            The scan reads an index where there is one (index_scan.py), else the encoded documents (full_scan.py). Where
+            there is a fast mode, its k-th score is what the others have to reach.
     fast    score in float64 the candidates of the dense and of the sparse side (fast.py)
 
 Both modes score all documents in float64 when a filter leaves few.
@@ -18,8 +19,8 @@ from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
+from fullrank.retrieval.index.query import CodedQuery, coded
 from fullrank.retrieval.index_scan import index_candidates
-from fullrank.retrieval.outline_scan import OutlineScan
 from fullrank.retrieval.ranking import Mask, Ranking
 from fullrank.retrieval.scratch import Scratch
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates, rank
@@ -32,6 +33,8 @@ _BLOCK_SCORES = 1 << 24
 BRUTE_FORCE_DIVISOR = 80
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
+# An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
+_FIRST_LOOK = Effort(nprobe=4, words=16, depth=256, sparse=64, rescored=24, floor=0.3)
 
 
 class Retriever:
@@ -41,7 +44,6 @@ class Retriever:
         documents: n documents.
         scorer: Replaces u·v + s·t for a model that is no inner product; such a search reads no index.
         index: Compact copies of the documents: exact search reads less, and fast search is possible.
-        outlines: What an exact search reads where there is no index.
     """
 
     def __init__(
@@ -49,11 +51,9 @@ class Retriever:
         documents: Encoded,
         scorer: Scorer | None = None,
         index: Index | None = None,
-        outlines: OutlineScan | None = None,
     ) -> None:
         self.documents = documents
         self.index = index if scorer is None else None
-        self._outlines = outlines if scorer is None else None
         self._full_scan = FullScan(documents, scorer)
         self.scorer = self._full_scan.scorer
         self._scratch = None if self.index is None else Scratch(len(documents))
@@ -66,7 +66,7 @@ class Retriever:
 
     def warm(self) -> None:
         """Build what the first search would build."""
-        if self.index is None and self._outlines is None:
+        if self.index is None:
             self._full_scan.warm()
 
     def search(
@@ -109,8 +109,7 @@ class Retriever:
             if scanned is not None:
                 scan: Float32 | None = scanned[start : start + len(part)]
             else:
-                is_scanned_whole = self.index is None and self._outlines is None
-                scan = self.scores(part) if is_scanned_whole else None
+                scan = self.scores(part) if self.index is None else None
             for i in range(len(part)):
                 mask = deleted if deleted is None or deleted.ndim == 1 else deleted[start + i]
                 line = None if scan is None else scan[i]
@@ -138,23 +137,29 @@ class Retriever:
         elif scan is not None:
             error = self._full_scan.error(queries, i, scan)
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
-        elif self._outlines is not None:
-            u, words, weights, _ = queries.row(i)
-            rows = self._outlines.candidates(u, words, weights, wanted, score_parts, deleted, least)
         else:
+            assert self.index is not None
+            index, share = self.index, total / count
             u, words, weights, _ = queries.row(i)
+            query = coded(u, index.codes, index.outline)
             rows = np.zeros(0, np.int64)
             if effort is not None:
-                rows = self._fast(u, words, weights, wanted, effort, deleted, total / count)
+                rows = self._fast(query, words, weights, wanted, effort, deleted, share)
             certified = len(rows) < wanted
             if certified:
-                assert self.index is not None
-                rows = index_candidates(self.index, u, words, weights, wanted, score_parts, deleted)
+                if index.cells.count > 1:
+                    rows = self._fast(query, words, weights, wanted, _FIRST_LOOK, deleted, share)
+                if len(rows) >= wanted:
+                    scores = np.sum(score_parts(rows), axis=0)
+                    least = max(least, float(np.partition(scores, -wanted)[-wanted]))
+                rows = index_candidates(
+                    index, query, words, weights, wanted, score_parts, deleted, least
+                )
         return rank(rows, score_parts, limit, offset, certified=certified, total=total)
 
     def _fast(
         self,
-        u: Float32,
+        query: CodedQuery,
         words: Int32,
         weights: Float32,
         wanted: int,
@@ -168,7 +173,9 @@ class Retriever:
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return np.zeros(0, np.int64)
-        return fast_candidates(self.index, self._scratch, u, words, weights, scaled, deleted, share)
+        return fast_candidates(
+            self.index, self._scratch, query, words, weights, scaled, deleted, share
+        )
 
     def scores(self, queries: Encoded) -> Float32:
         """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""

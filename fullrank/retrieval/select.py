@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64
-from fullrank.kernels.select import best_rows, rows_at_least
+from fullrank.kernels.select import best_rows, in_order, rows_at_least
 from fullrank.retrieval.ranking import NONE_DELETED, Mask, Ranking
 
 # (dense, lexical, bias) of the given rows, float64 each.
@@ -61,15 +61,5 @@ def rank(
     rows: Int64, score_parts: ScoreParts, limit: int, offset: int, *, certified: bool, total: int
 ) -> Ranking:
     """Score rows in float64 and keep places offset..offset + limit; ties by row."""
-    dense, lexical, bias = score_parts(rows)
-    scores = dense + lexical + bias
-    order = np.lexsort((rows, -scores))[offset : offset + limit]
-    return Ranking(
-        rows[order].astype(np.int64),
-        scores[order],
-        dense[order],
-        lexical[order],
-        bias[order],
-        certified=certified,
-        total=total,
-    )
+    found = in_order(rows, *score_parts(rows), offset, limit)
+    return Ranking(*found, certified=certified, total=total)

@@ -156,6 +156,14 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
         array("index/scales.npy", value(0, np.nan)),
         "index/scales.npy: not finite",
     ),
+    "infinite rest of an outline": (
+        array("index/outline.rest.npy", value(0, np.inf)),
+        "index/outline.rest.npy: not finite",
+    ),
+    "outlines of fewer documents": (
+        array("index/outline.codes.npy", lambda a: a[:-1].copy()),
+        "index/outline.codes.npy",
+    ),
     "NaN in a bound": (array("index/bounds.npy", value(0, np.nan)), "index/bounds.npy: not finite"),
     "negative bound": (array("index/bounds.npy", value(0, -1)), "index/bounds.npy"),
     "row of nobody": (array("index/postings.slots.npy", value(0, 300)), "index/postings.slots.npy"),

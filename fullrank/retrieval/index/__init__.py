@@ -2,9 +2,10 @@
 
 cells.py       groups of near documents, and the order of slots, by which all parts number the documents
 codes.py       int8 codes of v, one scale per document, and b
+query.py       a query as all of these compare it with documents
 postings.py    word → slots, with 8-bit impacts
 shortlists.py  the documents that frequent words weigh most in, and a signature of each document
-outline.py     the dense parts in a few directions, of documents in memory
+outline.py     the dense parts in a few directions, and the length of the rest
 clustering.py  the centres of the cells, by k-means in three passes
 build.py       build all of it from encoded documents, in bounded memory; open and check it
 
@@ -20,6 +21,7 @@ from typing import Any
 
 from fullrank.retrieval.index.cells import Cells
 from fullrank.retrieval.index.codes import Codes
+from fullrank.retrieval.index.outline import Outline
 from fullrank.retrieval.index.postings import Postings
 from fullrank.retrieval.index.shortlists import Shortlists
 
@@ -94,6 +96,7 @@ class Index:
 
     cells: Cells
     codes: Codes
+    outline: Outline
     postings: Postings
     shortlists: Shortlists
     effort: Effort | None = None

@@ -17,14 +17,22 @@ from fullrank.progress import Progress, silent
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.cells import Cells, build_cells
 from fullrank.retrieval.index.codes import Codes, Create, build_codes
+from fullrank.retrieval.index.outline import Outline, build_outline
 from fullrank.retrieval.index.postings import Postings, build_postings
-from fullrank.retrieval.index.shortlists import Shortlists, build_shortlists, shapes
+from fullrank.retrieval.index.shortlists import (
+    Shortlists,
+    build_shortlists,
+    no_shortlists,
+    shapes,
+)
 
 # With fewer documents, a scan of the documents themselves is as fast.
 INDEXED_FROM = 1_000
 # With fewer, an exact search takes less than a millisecond: no fast mode is needed.
 FAST_FROM = 20_000
 _CELLS = {name: f"cells.{name}" for name in ("rows", "slots", "of", "starts", "centres", "scales")}
+_OUTLINE = {name: f"outline.{name}" for name in ("directions", "codes", "scales", "rest")}
+_OUTLINE_BOUNDS = ("error", "length", "longest")
 _POSTINGS = {
     "indptr": "postings.indptr",
     "slots": "postings.slots",
@@ -54,16 +62,14 @@ def build_index(
     """
     groups = build_cells(documents.dense, cells, create, progress)
     codes = build_codes(documents.dense, documents.bias, groups.rows, create, progress)
+    outline = build_outline(documents.dense, groups.rows, create, progress)
     postings = build_postings(documents.sparse, groups.rows, create, progress)
     shortlists = build_shortlists(postings, len(documents), create)
     # The bounds are in a file because files have checksums, and certificates depend on these numbers.
-    create("bounds", (4,), np.float64)[:] = (
-        codes.error,
-        codes.length,
-        codes.largest_bias,
-        groups.length,
-    )
-    return Index(groups, codes, postings, shortlists)
+    bounds = create("bounds", (7,), np.float64)
+    bounds[:4] = codes.error, codes.length, codes.largest_bias, groups.length
+    bounds[4:] = outline.error, outline.length, outline.longest
+    return Index(groups, codes, outline, postings, shortlists)
 
 
 def check_index(index: Index, documents: Encoded) -> None:
@@ -81,14 +87,19 @@ def check_index(index: Index, documents: Encoded) -> None:
         raise BundleError("index/cells.starts.npy: does not ascend to the number of documents")
     if not np.array_equal(cells.of, np.repeat(np.arange(cells.count), np.diff(cells.starts))):
         raise BundleError("index/cells.of.npy: a slot in another cell")
-    for name, lists in (("postings", index.postings), ("champions", index.shortlists)):
+    lists_of: tuple[tuple[str, Postings | Shortlists], ...] = (
+        ("postings", index.postings),
+        ("champions", index.shortlists),
+    )
+    for name, lists in lists_of:
         indptr, slots = lists.indptr, lists.slots
         if indptr[0] != 0 or indptr[-1] != len(slots) or np.any(indptr[1:] < indptr[:-1]):
             raise BundleError(f"index/{name}.indptr.npy: does not ascend to the number of entries")
         if len(slots) and not 0 <= int(slots.min()) <= int(slots.max()) < count:
             raise BundleError(f"index/{name}.slots.npy: a slot outside 0..{count - 1}")
-    codes = index.codes
-    bounds = (codes.error, codes.length, codes.largest_bias, cells.length)
+    codes, outline = index.codes, index.outline
+    bounds = [codes.error, codes.length, codes.largest_bias, cells.length]
+    bounds += [outline.error, outline.length, outline.longest]
     if not all(np.isfinite(bound) and bound >= 0 for bound in bounds):
         raise BundleError("index/bounds.npy: a bound is not a finite number above zero")
     words = index.shortlists.signed
@@ -100,7 +111,21 @@ def check_index(index: Index, documents: Encoded) -> None:
 
 def index_in_memory(documents: Encoded, *, cells: int = 1) -> Index:
     """Build the index in memory."""
-    return build_index(documents, lambda name, shape, dtype: np.zeros(shape, dtype), cells=cells)
+    return build_index(documents, _in_memory, cells=cells)
+
+
+def index_of_segment(documents: Encoded, like: Index | None) -> Index:
+    """Build what an exact search reads of live documents, with the directions of their bundle's index."""
+    groups = build_cells(documents.dense, 1, _in_memory)
+    codes = build_codes(documents.dense, documents.bias, groups.rows, _in_memory)
+    known = None if like is None else like.outline.directions
+    outline = build_outline(documents.dense, groups.rows, _in_memory, known=known)
+    postings = build_postings(documents.sparse, groups.rows, _in_memory)
+    return Index(groups, codes, outline, postings, no_shortlists(documents.sparse.width))
+
+
+def _in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    return np.zeros(shape, dtype)
 
 
 def open_index(
@@ -122,9 +147,12 @@ def open_index(
     fast = facts.get("fast", {})
     try:
         bounds = arrays["bounds"]
-        error, length, largest, centre = map(float, bounds)
+        error, length, largest, centre, *of_outline = map(float, bounds)
         cells = Cells(**{name: arrays[file] for name, file in _CELLS.items()}, length=centre)
         codes = Codes(arrays["codes"], arrays["scales"], arrays["bias"], error, length, largest)
+        outline_parts: dict[str, Any] = {name: arrays[file] for name, file in _OUTLINE.items()}
+        outline_parts |= zip(_OUTLINE_BOUNDS, of_outline, strict=True)
+        outline = Outline(**outline_parts)
         postings = Postings(**{name: arrays[file] for name, file in _POSTINGS.items()})
         shortlists = Shortlists(**{name: arrays[file] for name, file in _SHORTLISTS.items()})
         effort = Effort.from_json(fast["effort"]) if "effort" in fast else None
@@ -138,9 +166,10 @@ def open_index(
         ("cells.centres", cells.centres, "|i1", (cells.count, documents.dense.shape[1])),
         ("cells.scales", cells.scales, "<f4", (cells.count,)),
         ("codes", codes.codes, "|i1", documents.dense.shape),
-        ("bounds", bounds, "<f8", (4,)),
+        ("bounds", bounds, "<f8", (7,)),
         ("scales", codes.scales, "<f4", (count,)),
         ("bias", codes.bias, "<f4", (count,)),
+        *outline.shapes(documents.dense.shape[1], count),
         ("postings.indptr", postings.indptr, "<i8", (width + 1,)),
         ("postings.slots", postings.slots, "<i4", (entries,)),
         ("postings.impacts", postings.impacts, "|u1", (entries,)),
@@ -152,4 +181,4 @@ def open_index(
             raise BundleError(
                 f"index/{name}.npy: {array.dtype.str} {array.shape}, not {dtype} {shape}"
             )
-    return Index(cells, codes, postings, shortlists, effort)
+    return Index(cells, codes, outline, postings, shortlists, effort)

@@ -2,8 +2,8 @@
 
     v̂_d = a_d c_d      a_d = max_j |v_dj| / 127,   c_d = round(v_d / a_d)
 
-A query is coded in the same way, û = a_q c_q, so a scan is integer arithmetic over n N bytes. By Cauchy and Schwarz its
-error is at most
+A query is coded in the same way, û = a_q c_q (query.py), so a product is integer arithmetic over N bytes. By Cauchy and
+Schwarz its error is at most
 
     |u·v_d − û·v̂_d| ≤ ‖u‖ max_d ‖v_d − v̂_d‖ + ‖u − û‖ max_d ‖v̂_d‖
 """
@@ -12,33 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32
 from fullrank.kernels.arrays import Int8
-from fullrank.kernels.scan import CODE_LEVELS, code_vectors
+from fullrank.kernels.codes import code_vectors
 from fullrank.progress import Progress, silent
 
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
 _CHUNK = 1 << 16
-
-
-class QueryCode(NamedTuple):
-    """A query's code.
-
-    Attributes:
-        code: int8 (N,).
-        scale: float32.
-        error: The largest |u·v_d − û·v̂_d| of any document; infinite where a product may overflow.
-    """
-
-    code: Int8
-    scale: np.float32
-    error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +46,6 @@ class Codes:
     error: float
     length: float
     largest_bias: float
-
-    def code(self, u: Float32) -> QueryCode:
-        """Code a query's u, float32 (N,)."""
-        codes, scales, error, _ = encode(u[None])
-        size = float(np.linalg.norm(u.astype(np.float64)))
-        # A product is scaled by the query first, and may overflow before the document's scale makes it small.
-        is_safe = float(scales[0]) * CODE_LEVELS**2 * len(u) < float(np.finfo(np.float32).max)
-        bound = size * self.error + error * self.length if is_safe else np.inf
-        return QueryCode(codes[0], scales[0], bound)
 
 
 def encode(vectors: Float32) -> tuple[Int8, Float32, float, float]:

@@ -19,12 +19,13 @@ import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.kernels.arrays import UInt8
-from fullrank.kernels.scan import LEVELS, add_impacts, plan_words
+from fullrank.kernels.lists import count_entries, fill_lists
+from fullrank.kernels.scan import plan_words
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create
 
-# Entries per chunk while building; each takes several times 12 bytes.
-_CHUNK = 1 << 22
+# Between two reports of progress.
+_CHUNK, _DOCUMENTS = 1 << 22, 1 << 16
 
 
 class Plan(NamedTuple):
@@ -65,18 +66,11 @@ class Postings:
         """Order a query's words by the width of their possible contribution per posting, widest first."""
         return Plan(*plan_words(self.indptr, self.limits, words, weights))
 
-    def add(self, words: Int32, weights: Float64, scores: Float32) -> None:
-        """Add s_w t̂_wd to the scores of the slots of each word."""
-        add_impacts(self.indptr, self.slots, self.impacts, self.limits, words, weights, scores)
-
 
 def build_postings(
     documents: Rows, order: Int32, create: Create, progress: Progress = silent
 ) -> Postings:
-    """Transpose documents → words, a chunk of documents at a time.
-
-    Each chunk appends its entries to the lists of its words, so slots ascend without a sort of all entries. There are
-    two passes over the documents, because the limits must be known before the first impact is written.
+    """Transpose documents → words in two passes: the first finds the limits, the second the impacts.
 
     Args:
         documents: n rows.
@@ -85,46 +79,22 @@ def build_postings(
         progress: Receives the number of entries done.
     """
     width, entries = documents.width, len(documents.indices)
-    counts = np.zeros(width, np.int64)
-    limits = create("limits", (width, 2), np.float32)
-    low, high = np.full(width, np.inf, np.float32), np.full(width, -np.inf, np.float32)
-    for first, last in _chunks(documents.indptr):
-        words, weights = np.asarray(documents.indices[first:last]), documents.values[first:last]
-        counts += np.bincount(words, minlength=width)
-        np.minimum.at(low, words, weights)
-        np.maximum.at(high, words, weights)
-        progress("postings", last, 2 * entries)
-    limits[:, 0] = np.where(counts > 0, low, 0)
-    limits[:, 1] = np.where(counts > 0, high, 0)
+    indices, values = np.asarray(documents.indices), np.asarray(documents.values)
+    counts, limits = np.zeros(width, np.int64), create("limits", (width, 2), np.float32)
+    for first in range(0, entries, _CHUNK):
+        part = slice(first, first + _CHUNK)
+        count_entries(indices[part], values[part], counts, np.asarray(limits))
+        progress("postings", min(first + _CHUNK, entries), 2 * entries)
     indptr = create("postings.indptr", (width + 1,), np.int64)
     np.cumsum(counts, out=indptr[1:])
-
     slots = create("postings.slots", (entries,), np.int32)
     impacts = create("postings.impacts", (entries,), np.uint8)
-    step = np.maximum(limits[:, 1].astype(np.float64) - limits[:, 0], 0) / LEVELS
     following = np.array(indptr[:-1])
-    sizes = np.diff(documents.indptr)[order]
-    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    for first, last in _chunks(ends):
-        start, stop = np.searchsorted(ends, (first, last), side="right") - 1
-        part = documents.take(order[start:stop].astype(np.int64))
-        words, weights = part.indices, part.values
-        owner = np.repeat(np.arange(start, stop, dtype=np.int32), np.diff(part.indptr))
-        by_word = np.argsort(words, kind="stable")
-        words = words[by_word]
-        found, begin, many = np.unique(words, return_index=True, return_counts=True)
-        place = following[words] + np.arange(len(words)) - np.repeat(begin, many)
-        slots[place] = owner[by_word]
-        above = weights[by_word].astype(np.float64) - limits[words, 0]
-        share = np.divide(above, step[words], out=np.zeros(len(words)), where=step[words] > 0)
-        impacts[place] = np.clip(np.rint(share), 0, LEVELS).astype(np.uint8)
-        following[found] += many
-        progress("postings", entries + last, 2 * entries)
+    for start in range(0, len(order), _DOCUMENTS):
+        stop = min(start + _DOCUMENTS, len(order))
+        fill_lists(
+            np.asarray(documents.indptr), indices, values, np.asarray(order), start, stop,
+            np.asarray(limits), following, np.asarray(slots), np.asarray(impacts),
+        )  # fmt: skip
+        progress("postings", entries + entries * stop // len(order), 2 * entries)
     return Postings(indptr, slots, impacts, limits)
-
-
-def _chunks(indptr: Int64) -> list[tuple[int, int]]:
-    """Cut the entries into chunks of whole documents, about _CHUNK entries each."""
-    ends = np.searchsorted(indptr, np.arange(_CHUNK, indptr[-1] + _CHUNK, _CHUNK), side="left")
-    bounds = np.unique(np.concatenate([[0], indptr[np.minimum(ends, len(indptr) - 1)]]))
-    return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))

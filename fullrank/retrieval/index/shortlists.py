@@ -99,6 +99,13 @@ def build_shortlists(postings: Postings, documents: int, create: Create) -> Shor
     return Shortlists(indptr, slots, impacts, words, means, signatures)
 
 
+def no_shortlists(width: int) -> Shortlists:
+    """Return the lists of an index without a fast mode, for `width` words."""
+    nothing, no_impacts = np.zeros(0, np.int32), np.zeros(0, np.uint8)
+    ends, no_means = np.zeros(width + 1, np.int64), np.zeros(0, np.float32)
+    return Shortlists(ends, nothing, no_impacts, nothing, no_means, np.zeros((0, 0), np.uint8))
+
+
 def shapes(
     lists: Shortlists, width: int, documents: int
 ) -> list[tuple[str, npt.NDArray[Any], str, tuple[int, ...]]]:

@@ -51,6 +51,10 @@ def test_a_bundle_has_exactly_the_files_of_the_format(written: Path) -> None:
         "index/signatures.words.npy",
         "index/signatures.means.npy",
         "index/bias.npy",
+        "index/outline.directions.npy",
+        "index/outline.codes.npy",
+        "index/outline.scales.npy",
+        "index/outline.rest.npy",
         "index/cells.rows.npy",
         "index/cells.slots.npy",
         "index/cells.of.npy",
@@ -126,7 +130,8 @@ def test_two_bundles_published_in_one_second_are_both_kept(root: Path, written: 
 def test_progress_names_each_part(root: Path) -> None:
     steps: list[tuple[str, int, int]] = []
     write_bundle(root, "planted", **planted(), progress=lambda *step: steps.append(step))
-    parts = ["model", "documents", "columns", "cells", "codes", "postings", "golden queries"]
+    parts = ["model", "documents", "columns", "cells", "codes"]
+    parts += ["outlines", "postings", "golden queries"]
     assert list(dict.fromkeys(part for part, _, _ in steps)) == parts
     last = {part: (done, total) for part, done, total in steps}
     assert all(done == total for done, total in last.values())

@@ -13,11 +13,19 @@ from numba import njit
 from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded, Rows
+from fullrank.kernels.codes import code_query, code_vectors
 from fullrank.kernels.fast import best_estimated
+from fullrank.kernels.groups import GROUP, group_products, in_groups
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import add_weights, code_vectors, plan_words, scan_slots
+from fullrank.kernels.scan import add_weights, plan_words, scan_slots
 from fullrank.kernels.scoring import score_rows
-from fullrank.kernels.select import about_kth_largest, best_rows, kept_slots, rows_at_least
+from fullrank.kernels.select import (
+    about_kth_largest,
+    best_rows,
+    in_order,
+    kept_slots,
+    rows_at_least,
+)
 from fullrank.kernels.sorting import stable_order
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
@@ -42,24 +50,63 @@ def random_rows(rng: np.random.Generator, count: int, width: int) -> Rows:
 @given(SEEDS, st.integers(1, 20), st.integers(0, 100), st.integers(1, 30))
 def test_score_rows(seed: int, count: int, width: int, features: int) -> None:
     rng = np.random.default_rng(seed)
-    u, v = rng.normal(size=width), rng.normal(size=(count, width)).astype(np.float32)
-    s, t = rng.normal(size=features), random_rows(rng, count, features)
+    u = rng.normal(size=width).astype(np.float32)
+    v, t = rng.normal(size=(count, width)).astype(np.float32), random_rows(rng, count, features)
+    words = rng.permutation(features)[: rng.integers(0, features + 1)].astype(np.int32)
+    weights = rng.normal(size=len(words)).astype(np.float32)
     rows = rng.integers(0, count, size=rng.integers(0, 40))
-    dense, lexical = np.empty(len(rows)), np.empty(len(rows))
-    score_rows(u, v, s, t.indptr, t.indices, t.values, rows, dense, lexical)
-    np.testing.assert_allclose(dense, v[rows].astype(np.float64) @ u, rtol=1e-12, atol=1e-12)
+    dense, lexical, scratch = np.empty(len(rows)), np.empty(len(rows)), np.zeros(features)
+    score_rows(u, words, weights, v, t.indptr, t.indices, t.values, rows, scratch, dense, lexical)
+    assert not scratch.any()
+    np.testing.assert_allclose(
+        dense, v[rows].astype(np.float64) @ u.astype(np.float64), rtol=1e-12, atol=1e-12
+    )
+    scratch[words] = weights
     whole = t.csr().toarray().astype(np.float64)
-    np.testing.assert_allclose(lexical, whole[rows] @ s, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(lexical, whole[rows] @ scratch, rtol=1e-12, atol=1e-12)
 
 
 def test_score_rows_depends_on_the_row_alone() -> None:
     rng = np.random.default_rng(3)
     v = rng.normal(size=(2, 77)).astype(np.float32).repeat(20, axis=0)
-    t = random_rows(rng, 40, 5)
+    t, u = random_rows(rng, 40, 5), rng.normal(size=77).astype(np.float32)
     found, nothing = np.empty(40), np.empty(40)
-    score_rows(rng.normal(size=77), v, np.zeros(5), t.indptr, t.indices, t.values,
-               np.arange(40), found, nothing)  # fmt: skip
+    score_rows(u, np.zeros(0, np.int32), u[:0], v, t.indptr, t.indices, t.values,
+               np.arange(40), np.zeros(5), found, nothing)  # fmt: skip
     assert len(np.unique(found)) == 2
+
+
+@settings(deadline=None)
+@given(SEEDS, st.integers(0, 60), st.integers(0, 70), st.integers(1, 70))
+def test_documents_in_the_order_of_their_scores(
+    seed: int, count: int, offset: int, limit: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows, parts = rng.permutation(count), rng.integers(-2, 3, (3, count)).astype(np.float64)
+    dense, lexical, bias = parts
+    found = in_order(rows, dense, lexical, bias, offset, limit)
+    places = np.lexsort((rows, -parts.sum(axis=0)))[offset : offset + limit]
+    for one, expected in zip(found, (rows, parts.sum(axis=0), *parts), strict=True):
+        np.testing.assert_array_equal(one, expected[places])
+
+
+@settings(deadline=None)
+@given(SEEDS, st.integers(1, 70), st.integers(0, 9))
+def test_codes_of_a_query(seed: int, width: int, directions: int) -> None:
+    rng = np.random.default_rng(seed)
+    u = rng.normal(size=width).astype(np.float32)
+    basis = np.linalg.qr(rng.normal(size=(width, directions)))[0].astype(np.float32)
+    part = u.astype(np.float64) @ basis if basis.size else u.astype(np.float64)
+    code, outline = np.empty(width, np.int8), np.zeros(len(part) + 3, np.int8)
+    size, scale, lost, part_scale, part_lost, beyond = code_query(
+        u, np.ascontiguousarray(basis), code, outline
+    )
+    assert size == pytest.approx(np.linalg.norm(u), rel=1e-6)
+    assert lost == pytest.approx(np.linalg.norm(u - code * float(scale)), rel=1e-5)
+    found = outline[: len(part)] * float(part_scale)
+    assert part_lost == pytest.approx(np.linalg.norm(part - found), rel=1e-3, abs=1e-6)
+    assert beyond == pytest.approx(size**2 - np.sum(part**2), abs=1e-5 * size**2)
+    assert not outline[len(part) :].any()
 
 
 @settings(deadline=None)  # the first call compiles it
@@ -105,6 +152,23 @@ def contributions(
 
 
 @settings(deadline=None)
+@given(SEEDS, st.integers(1, 40), st.integers(0, 20))
+def test_products_of_groups(seed: int, count: int, fours: int) -> None:
+    rng = np.random.default_rng(seed)
+    code = rng.integers(-127, 128, 4 * fours).astype(np.int8)
+    codes = rng.integers(-127, 128, (count, 4 * fours)).astype(np.int8)
+    groups = in_groups(codes)
+    found = np.zeros(3 + GROUP * len(groups), np.int32)
+    for group in range(len(groups)):
+        group_products(code, groups, group, found, 3 + GROUP * group)
+    products = found - 128 * code.astype(np.int64).sum()
+    np.testing.assert_array_equal(
+        products[3 : 3 + count], codes.astype(np.int64) @ code.astype(np.int64)
+    )
+    assert not found[:3].any()
+
+
+@settings(deadline=None)
 @given(
     SEEDS,
     st.sampled_from([1, 30, 2047, 2048, 2049, 5000]),
@@ -112,10 +176,12 @@ def contributions(
     st.integers(1, 20),
     st.floats(0, 3),
     st.floats(0, 1),
+    st.booleans(),
 )
 def test_scans_of_slots(
-    seed: int, count: int, width: int, wanted: int, slack: float, gone: float
+    seed: int, count: int, width: int, wanted: int, slack: float, gone: float, is_least_known: bool
 ) -> None:
+    """The outline is a part of each code, and the rest has any length that bounds what it leaves."""
     rng = np.random.default_rng(seed)
     codes, scales, bias, lists, impacts, limits, rows = random_index(rng, count, 6, width)
     code = rng.integers(-127, 128, width).astype(np.int8)
@@ -123,19 +189,27 @@ def test_scans_of_slots(
     deleted = rng.random(count) < gone
     scores = (codes.astype(np.int64) @ code.astype(np.int64)) * 1e-4 * scales + bias
     scores += contributions(lists, impacts, limits, words, weights)
+    first = width // 8 * 4
+    left = np.linalg.norm(code[first:].astype(np.float64)) * 1e-4
+    rest = np.linalg.norm(codes[:, first:].astype(np.float64), axis=1) * scales
     for mask in (np.zeros(0, np.bool_), deleted):
         kept = np.flatnonzero(~mask[rows]) if len(mask) else np.arange(count)
+        best = np.sort(scores[kept])[-wanted] if len(kept) >= wanted else -np.inf
+        least = float(best) - 0.1 if is_least_known else -np.inf
         slots, found, too_many = scan_slots(
+            np.ascontiguousarray(code[:first]), np.float32(1e-4),
+            in_groups(np.ascontiguousarray(codes[:, :first])), scales,
+            np.float32(left), rest.astype(np.float32),
             code, np.float32(1e-4), codes, scales, bias, lists.indptr, lists.indices, impacts, limits,
-            words, weights, rows, mask, wanted, slack, count,
+            words, weights, rows, mask, wanted, least, 1e-3, slack / 2, slack / 2, count,
         )  # fmt: skip
         assert not too_many
         np.testing.assert_allclose(found, scores[slots], rtol=1e-4, atol=1e-4)
         assert np.all(np.diff(slots) > 0)
         assert set(slots.tolist()) <= set(kept.tolist())
-        least = np.sort(scores[kept])[-wanted] - slack if len(kept) >= wanted else -np.inf
-        assert set(kept[scores[kept] >= least + 1e-3].tolist()) <= set(slots.tolist())
-        assert np.all(scores[slots] >= least - 1e-3)
+        least = max(least, best - slack / 2)
+        assert set(kept[scores[kept] >= least + 2e-3].tolist()) <= set(slots.tolist())
+        assert np.all(scores[slots] >= least - slack / 2 - 1e-3)
 
 
 def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
@@ -143,10 +217,11 @@ def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
     codes, nothing = np.zeros((count, 0), np.int8), np.zeros(0, np.int32)
     order, bias = np.arange(count, dtype=np.int32), np.zeros(count, np.float32)
     lists = np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8), np.zeros((0, 2), np.float32)
+    none, one = np.zeros(0, np.int8), np.float32(1)
     for most, expected in ((2000, True), (count, False)):
         slots, _, too_many = scan_slots(
-            np.zeros(0, np.int8), np.float32(1), codes, bias, bias, *lists, nothing, np.zeros(0),
-            order, np.zeros(0, np.bool_), 10, 0.5, most,
+            none, one, in_groups(codes), bias, one, bias, none, one, codes, bias, bias, *lists,
+            nothing, np.zeros(0), order, np.zeros(0, np.bool_), 10, -np.inf, 0.5, 0.0, 0.5, most,
         )  # fmt: skip
         assert too_many is expected
         assert len(slots) == (0 if expected else count)
@@ -251,15 +326,26 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
     s, v = np.ones(9), np.zeros((9, 0), np.float32)
     limits, impacts = np.zeros((9, 2), np.float32), np.zeros(len(t.indices), np.uint8)
     words, found, nobody = np.arange(9, dtype=np.int32), np.zeros((2, 9)), np.zeros(0, np.bool_)
+    none, one, codes = np.zeros(0, np.int8), np.float32(1), np.zeros((9, 0), np.int8)
     for number in (-1, 9):
         indices, indptr = np.full_like(t.indices, number), t.indptr + 100 * number
         for damaged in ((t.indptr, indices), (indptr, t.indices)):
             with pytest.raises(IndexError, match="damaged"):
-                score_rows(np.zeros(0), v, s, *damaged, t.values, np.arange(9), *found)
+                score_rows(
+                    scores[:0],
+                    words[:0],
+                    scores[:0],
+                    v,
+                    *damaged,
+                    t.values,
+                    np.arange(9),
+                    s,
+                    *found,
+                )
         with pytest.raises(IndexError, match="damaged"):
             scan_slots(
-                np.zeros(0, np.int8), np.float32(1), np.zeros((9, 0), np.int8), scores, scores,
-                indptr, t.indices, impacts, limits, words, s, words, nobody, 3, 0.0, 9,
+                none, one, in_groups(codes), scores, one, scores, none, one, codes, scores, scores,
+                indptr, t.indices, impacts, limits, words, s, words, nobody, 3, -np.inf, 0.0, 0.0, 0.0, 9,
             )  # fmt: skip
 
 

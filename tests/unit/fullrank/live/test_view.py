@@ -134,7 +134,7 @@ def deep(levels: int) -> list[Any]:
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that both sides of each occur with few documents."""
     monkeypatch.setattr(segments, "_MIN_DOCUMENTS", 2)
-    monkeypatch.setattr(segments, "_MIN_OUTLINED_DOCUMENTS", 4)
+    monkeypatch.setattr(segments, "INDEXED_FROM", 4)
     monkeypatch.setattr(part_module, "_MAX_EXTRA_HITS", 1)
 
 

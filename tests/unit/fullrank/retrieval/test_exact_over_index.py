@@ -136,7 +136,7 @@ def test_the_scan_adds_words_until_candidates_are_few(monkeypatch: pytest.Monkey
     scan = scan_slots
 
     def counted(*arguments: Any) -> Any:
-        added.append(len(arguments[9]))
+        added.append(len(arguments[15]))
         return scan(*arguments)
 
     monkeypatch.setattr(index_scan, "scan_slots", counted)

@@ -18,6 +18,7 @@ from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.index import Index, postings, shortlists
 from fullrank.retrieval.index.build import build_index, check_index, index_in_memory, open_index
 from fullrank.retrieval.index.codes import encode
+from fullrank.retrieval.index.query import coded
 from fullrank.retrieval.scratch import Scratch
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
@@ -55,10 +56,11 @@ def test_codes_stay_within_their_error_bound(
     rng = np.random.default_rng(seed)
     documents = encoded(rng, count, width, 0, scale=scale)
     documents.dense[:: max(1, count // 3)] = 0
-    codes = index_in_memory(documents).codes
+    index = index_in_memory(documents)
+    codes = index.codes
     u = (rng.normal(size=width) * scale).astype(np.float32)
     truth = documents.dense.astype(np.float64) @ u.astype(np.float64)
-    query = codes.code(u)
+    query = coded(u, codes, index.outline)
     product = (codes.codes.astype(np.int64) @ query.code.astype(np.int64)).astype(np.float32)
     found, error = product * query.scale * codes.scales, query.error
     rounding = 1e-6 * float(np.abs(truth).max(initial=0)) + 1e-44
@@ -121,7 +123,8 @@ def test_a_query_between_many_cells_searches_more_of_them() -> None:
         effort = replace(EVERYTHING, nprobe=1, margin=margin)
         query = Encoded.from_rows(Rows.empty(1, 0), u.astype(np.float32)[None])
         scratch, (vector, words, weights, _) = Scratch(800), query.row(0)
-        rows = fast_candidates(index, scratch, vector, words, weights, effort, None, 1.0)
+        asked = coded(vector, index.codes, index.outline)
+        rows = fast_candidates(index, scratch, asked, words, weights, effort, None, 1.0)
         assert not scratch.scores.any()
         return set((rows // 100).tolist())
 

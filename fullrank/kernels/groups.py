@@ -1,0 +1,118 @@
+"""Products of a query's code with the codes of 16 documents at a time.
+
+Four numbers of one document are side by side, then four of the next one, so that an instruction of AVX-512 VNNI
+multiplies and adds four numbers of each of the 16, and no sum over a vector is needed. Codes are stored as c + 128,
+because one side of that instruction has no sign; 128 Σ q is subtracted from the result. All sums are integers below
+2³¹, so every processor gets the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from fullrank.kernels.arrays import Int8, Int32, UInt8
+from fullrank.kernels.compiler import helper
+from fullrank.kernels.products import has_vnni
+
+GROUP, TOGETHER = 16, 4
+"""How many documents a group has, and how many numbers of each are side by side."""
+_BYTES = GROUP * TOGETHER
+_NUMBER, _WORD = ir.IntType(64), ir.IntType(32)
+_WORDS, _CODES = ir.VectorType(_WORD, GROUP), ir.VectorType(ir.IntType(8), _BYTES)
+
+
+@intrinsic
+def _typed_products(
+    _typing: Any, groups: Any, start: Any, code: Any, steps: Any, found: Any, place: Any
+) -> Any:
+    """Set found[place + i] to Σ_j groups[start + …] · code[j] for the 16 documents i; 4 numbers a step."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        groups, code, found = (
+            context.make_array(signature.args[i])(context, builder, arguments[i]).data
+            for i in (0, 2, 4)
+        )
+        begin, steps = builder.gep(groups, [arguments[1]]), arguments[3]
+        code = builder.bitcast(code, _WORD.as_pointer())
+        kind = ir.FunctionType(_WORDS, [_WORDS, _CODES, _CODES])
+        name = "llvm.x86.avx512.vpdpbusd.512"
+        multiply = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+        zeros, first = ir.Constant(_WORDS, [0] * GROUP), ir.Constant(_WORDS, [0] * GROUP)
+        before = builder.block
+        loop, after = builder.append_basic_block("steps"), builder.append_basic_block("after")
+        builder.cbranch(builder.icmp_signed(">", steps, _NUMBER(0)), loop, after)
+
+        builder.position_at_end(loop)
+        step, sums = builder.phi(_NUMBER), builder.phi(_WORDS)
+        step.add_incoming(_NUMBER(0), before)
+        sums.add_incoming(zeros, before)
+        at = builder.gep(begin, [builder.mul(step, _NUMBER(_BYTES))])
+        codes = builder.load(builder.bitcast(at, _CODES.as_pointer()), align=1)
+        four = builder.load(builder.gep(code, [step]), align=1)
+        four = builder.insert_element(zeros, four, _WORD(0))
+        four = builder.shuffle_vector(four, four, first)
+        added = builder.call(multiply, [sums, codes, builder.bitcast(four, _CODES)])
+        following = builder.add(step, _NUMBER(1))
+        step.add_incoming(following, loop)
+        sums.add_incoming(added, loop)
+        builder.cbranch(builder.icmp_signed("<", following, steps), loop, after)
+
+        builder.position_at_end(after)
+        total = builder.phi(_WORDS)
+        total.add_incoming(zeros, before)
+        total.add_incoming(added, loop)
+        to = builder.bitcast(builder.gep(found, [arguments[5]]), _WORDS.as_pointer())
+        builder.store(total, to, align=4)
+        return context.get_dummy_value()
+
+    number = types.int64
+    return types.void(groups, number, code, number, found, number), generate
+
+
+# numba gives the first argument; a caller leaves it out.
+_products: Callable[..., None] = _typed_products
+
+
+def _vnni_products(code: Int8, groups: UInt8, group: int, found: Int32, place: int) -> None:
+    width = len(code)
+    _products(groups, group * width * GROUP, code, width // TOGETHER, found, place)
+
+
+def _plain_products(code: Int8, groups: UInt8, group: int, found: Int32, place: int) -> None:
+    for i in range(GROUP):
+        found[place + i] = 0
+    for step in range(len(code) // TOGETHER):
+        for i in range(GROUP):
+            total = np.int32(0)
+            for j in range(TOGETHER):
+                number = groups[group, step * GROUP * TOGETHER + i * TOGETHER + j]
+                total += np.int32(number) * np.int32(code[step * TOGETHER + j])
+            found[place + i] += total
+
+
+group_products = helper(_vnni_products if has_vnni() else _plain_products)
+"""Write the products of a code and of the 16 codes of a group, with 128 Σ q on top.
+
+Args:
+    code: int8 (H,), H divisible by 4.
+    groups: uint8 (groups, 16 H), as ``in_groups`` orders them.
+    group: Which of them.
+    found: int32, written from ``place`` on.
+    place: Of the first product.
+"""
+
+
+def in_groups(codes: Int8) -> UInt8:
+    """Order codes, int8 (n, H), in groups: uint8 (⌈n / 16⌉, 16 H), H divisible by 4; missing documents are zeros."""
+    count, width = codes.shape
+    groups = -(-count // GROUP)
+    whole = np.full((groups * GROUP, width), 128, np.uint8)
+    whole[:count] = codes.astype(np.int16) + 128
+    split = whole.reshape(groups, GROUP, width // TOGETHER, TOGETHER).transpose(0, 2, 1, 3)
+    return np.ascontiguousarray(split).reshape(groups, GROUP * width)
