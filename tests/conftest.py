@@ -8,6 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from tests.random_cases import THOROUGH
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -19,6 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+
+settings.register_profile(THOROUGH, deadline=None, max_examples=1000)
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 << 30  # far more than all tests leave behind

@@ -24,12 +24,11 @@ from fullrank.filters.query import matching, parse_filter
 from fullrank.storage.strings import StringTable
 from tests import damage
 from tests.bundles import CORPUS, make_bundle
+from tests.random_cases import cases
 
 pytestmark = pytest.mark.sweep
 
-many = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+many = settings(cases(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(scope="module")

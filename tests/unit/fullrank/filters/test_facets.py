@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.errors import FilterError
 from fullrank.filters.columns import columns_of
 from fullrank.filters.facets import ValueCount, facet
+from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, kind_of, values_of
 
 KINDS = ("boolean", "number", "keyword")
@@ -20,7 +21,7 @@ KINDS = ("boolean", "number", "keyword")
 
 @pytest.mark.sweep
 @given(documents, st.sampled_from(sorted(FIELDS)), st.integers(1, 6), st.data())
-@settings(deadline=None, max_examples=400)
+@cases(80)
 def test_a_facet_counts_the_same_as_a_counter(
     given: list[dict[str, Any]], field: str, limit: int, data: st.DataObject
 ) -> None:

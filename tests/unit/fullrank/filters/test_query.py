@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
@@ -15,6 +15,7 @@ from fullrank.errors import FilterError, QueryError
 from fullrank.filters.columns import columns_of
 from fullrank.filters.query import MAX_CONDITIONS, MAX_DEPTH, MAX_VALUES, matching, parse_filter
 from fullrank.retrieval import Retriever
+from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, keywords, kind_of, numbers, scalars, values_of
 
 COMPARED = {"gt": operator.gt, "gte": operator.ge, "lt": operator.lt, "lte": operator.le}
@@ -85,7 +86,7 @@ EVERY_KIND: list[dict[str, Any]] = [dict.fromkeys(FIELDS, value) for value in (T
 
 @pytest.mark.sweep
 @given(documents, filters)
-@settings(deadline=None, max_examples=500)
+@cases(100)
 def test_a_filter_matches_the_same_documents_as_plain_python(
     given: list[dict[str, Any]], asked: dict[str, Any]
 ) -> None:

@@ -29,6 +29,7 @@ from fullrank.kernels.select import (
 from fullrank.kernels.sorting import stable_order
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import index_in_memory
+from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import EVERYTHING, with_cells
 
 NUMBERS = st.floats(-8, 8, width=32)
@@ -241,7 +242,8 @@ def test_additions_of_postings(seed: int, count: int, features: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-@settings(deadline=None)  # the first call compiles it
+@pytest.mark.sweep
+@cases(25)
 @given(arrays(np.float32, array_shapes(max_dims=1, max_side=3000), elements=STEPS), SEEDS)
 def test_a_number_that_about_k_values_reach(values: np.ndarray, seed: int) -> None:
     k = int(np.random.default_rng(seed).integers(1, len(values) + 1))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import concatenate
@@ -26,6 +26,7 @@ from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.documents import Document
 from tests.bundles import CORPUS, linear_model
 from tests.live import brute_force, bundle_of, flat
+from tests.random_cases import cases
 
 WORDS = [
     "copy",
@@ -149,7 +150,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     asked=st.one_of(st.none(), st.sampled_from(FILTERS)),
     exclude=st.lists(st.sampled_from([*IDS, "nowhere"]), max_size=3),
 )
-@settings(deadline=None, max_examples=150)
+@cases(40)
 def test_a_view_answers_the_same_as_one_index_over_its_documents(
     operations: list[tuple[str, Any]],
     steps: dict[int, str],
@@ -200,7 +201,7 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
     field=st.sampled_from(["section", "tag", "title"]),
     limit=st.integers(1, 5),
 )
-@settings(deadline=None, max_examples=100)
+@cases(30)
 def test_facets_of_a_view_equal_those_of_one_table(
     operations: list[tuple[str, Any]], steps: dict[int, str], field: str, limit: int
 ) -> None:
@@ -387,7 +388,7 @@ def test_a_document_accepted_under_another_model_is_applied() -> None:
 
 @pytest.mark.sweep
 @given(operations=writes, steps=progress, size=st.integers(1, 9))
-@settings(deadline=None, max_examples=50)
+@cases(25)
 def test_batches_of_a_view_join_to_the_encoding_of_its_documents(
     operations: list[tuple[str, Any]], steps: dict[int, str], size: int
 ) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fullrank.text.korean import stem
 from fullrank.text.words import count_words, trigrams, words
+from tests.random_cases import cases
 
 # Scripts whose words are cut into bigrams, by the name Unicode gives their characters.
 _BIGRAM_SCRIPTS = (
@@ -99,7 +100,7 @@ _TEXTS = st.one_of(st.text(st.sampled_from(_ALPHABET), max_size=30), st.text(max
 
 
 @pytest.mark.sweep
-@settings(deadline=None, max_examples=400)
+@cases(100)
 @given(_TEXTS)
 @example("ΟΔΟΣ ΣΑΣ’Σ")
 @example("\ud800x\udfff")
@@ -121,7 +122,7 @@ def test_every_character_has_the_kind_of_its_unicode_name() -> None:
 
 
 @pytest.mark.sweep
-@settings(deadline=None, max_examples=400)
+@cases(100)
 @given(_TEXTS)
 def test_counts_equal_a_counter_of_the_words(text: str) -> None:
     assert dict(count_words(text)) == dict(Counter(reference(text)))

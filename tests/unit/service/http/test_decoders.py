@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.auth.keys import KeysError, read_keys
@@ -27,10 +27,11 @@ from service.models.state import (
 from service.models.workers import FOLDER, Report, reports
 from service.search.caching.cache import Key, unpack
 from tests import damage
+from tests.random_cases import cases
 
 pytestmark = pytest.mark.sweep
 
-many = settings(max_examples=150, deadline=None)
+many = cases(40)
 
 STATE_VALUE = {**asdict(ActiveState(3, "a-1", "0" * 64, ("b-1",), "b-1")), "loaded": ["b-1"]}
 

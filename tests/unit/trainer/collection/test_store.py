@@ -36,6 +36,7 @@ def test_documents_come_back_in_order_of_id(given: dict[str, dict[str, Any]]) ->
 
 
 def test_the_file_is_closed_with_the_documents() -> None:
+    gc.collect()  # of what other tests left
     before = len(os.listdir("/proc/self/fd"))
     stored = StoredDocuments([Document("a", {"title": "x"})])
     assert len(os.listdir("/proc/self/fd")) == before + 1
