@@ -9,6 +9,8 @@ PORT_OPTION = $(if $(PORT),--port $(PORT))
 # Two pytest workers use both cores; more threads in each would only compete with the other worker.
 TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PYTEST := $(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal
+# Otherwise each of the many processes that the tests start would compile all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 CODE := $(wildcard fullrank trainer service tests benchmarks examples)
 # Units that compile no kernel, train no model, start no server, read no shared collection and are
 # no sweep over hundreds of cases.
@@ -55,8 +57,9 @@ test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you 
 coverage: $(VENV)/.dev-installed ## `make test` with the lines that no test runs
 	$(PYTEST) -q -m "not slow and not browser" --cov --cov-report=term
 
-test-slow: $(VENV)/.dev-installed ## the tests that take minutes, one after another
+test-slow: $(VENV)/.dev-installed ## the tests that take minutes, and ten times as many random cases
 	$(BIN)/pytest -m "slow and not browser" --ignore tests/wheel
+	$(PYTEST) -q -m sweep --hypothesis-profile thorough tests/unit
 
 test-portable: $(VENV)/.dev-installed ## the kernels as compiled for a processor without special instructions
 	NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= $(PYTEST) -q tests/unit/fullrank/kernels tests/unit/fullrank/retrieval
