@@ -9,6 +9,7 @@ import json
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -70,13 +71,13 @@ class Trained:
     bundle: Bundle
     queries: list[str]
 
-    @property
+    @cached_property
     def documents(self) -> list[dict[str, str]]:
         """The text fields of the documents, with their clicked text for models that use it."""
         found = with_clicks(self.collection).documents
         return [document.texts(["title", "text", "clicked"]) for document in found]
 
-    @property
+    @cached_property
     def recipe(self) -> Recipe:
         """The recipe with the overrides of the case."""
         return load_recipe(self.case.recipe).override(self.case.overrides)

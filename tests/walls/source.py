@@ -40,8 +40,13 @@ def relative(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
 
 
-def imports(source: str) -> Iterator[Import]:
-    """Yield every absolute import, those inside functions and type checks too."""
+@cache
+def imports(source: str) -> tuple[Import, ...]:
+    """List every absolute import, those inside functions and type checks too."""
+    return tuple(_imports(source))
+
+
+def _imports(source: str) -> Iterator[Import]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -51,6 +56,5 @@ def imports(source: str) -> Iterator[Import]:
                 yield Import(node.module, alias.name, node.lineno)
 
 
-@cache
 def imports_of(file: Path) -> tuple[Import, ...]:
-    return tuple(imports(file.read_text("utf-8")))
+    return imports(file.read_text("utf-8"))

@@ -38,6 +38,7 @@ PROSE = {
     r"\bthan that inside each would\b": "more threads in each",
     r"\bthe other side thinks\b": "estimate",
 }
+ANY_PHRASE = re.compile("|".join(f"(?:{pattern})" for pattern in PROSE), re.IGNORECASE)
 NAMES = {
     "Before": "DirectRouteMiddleware, or no second dispatcher",
     "Direct": "DirectRouteMiddleware, or no second dispatcher",
@@ -108,6 +109,8 @@ def names_of(source: str) -> Iterator[tuple[int, str]]:
 def odd_phrases(text: str) -> list[str]:
     """Give each phrase of a text that a pattern matches, with what to write; lines may break it."""
     one_line = re.sub(r"\s+(# )?", " ", text)
+    if not ANY_PHRASE.search(one_line):  # one pass over nearly every text
+        return []
     return [
         f'"{match[0]}": write {instead}'
         for pattern, instead in PROSE.items()

@@ -234,10 +234,11 @@ class Twin:
         if not parts:
             names += [tuple(c.split(" ")) for c in self.strings.get("compounds", [])]
         discount: dict[tuple[int, ...], float] = {}
+        own_keys = set(spellings(word))
         for name in names:
             keys = spellings(name[0]) if len(name) == 1 else (fold("".join(name)),)
             rows = tuple(place[part] for part in name)
-            if folded and set(keys) & set(spellings(word)):
+            if folded and own_keys.intersection(keys):
                 discount[rows] = folded
             elif plurals and (number in keys or singular(keys[0]) == number):
                 discount[rows] = plurals
