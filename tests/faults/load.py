@@ -65,8 +65,9 @@ class Connection:
 
 @dataclass
 class Load:
-    """Clients that search without pause.
+    """Clients that search.
 
+    pause_s    between two searches of a client; without one they take all the time that the processors have
     check      called with each answer and what ``before`` was when its request began; raises AssertionError
     answered   how many were answered
     broken     client ports of connections that broke under a request
@@ -76,6 +77,7 @@ class Load:
     check: Callable[[Reply, int], None]
     clients: int = 8
     body: Mapping[str, Any] = field(default_factory=lambda: {"query": "copy files"})
+    pause_s: float = 0.0
     before: int = 0
     answered: int = 0
     broken: list[int] = field(default_factory=list)
@@ -111,6 +113,7 @@ class Load:
                     continue
                 self.check(reply, before)
                 self.answered += 1
+                await asyncio.sleep(self.pause_s)
         finally:
             connection.close()
 

@@ -52,6 +52,7 @@ def proxy_url(service_url: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
         client_body_timeout="1s",
         send_timeout="1s",
         keepalive_timeout="2s",
+        lingering_time="1s",
         limit_conn="clients 60",
     ) as address:
         yield address

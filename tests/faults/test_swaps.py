@@ -183,7 +183,7 @@ async def die_at(root: Path, moments: list[str]) -> None:
         admin = Connection(port)
         assert (await admin.ask("PUT", ALIAS, {"version": versions[0]}, AUTH)).status == 200
         admin.close()
-        async with Load(port, check, clients=2) as load:
+        async with Load(port, check, clients=2, pause_s=0.005) as load:
             state = read_state(root)
             for moment in moments:
                 state = await die(root, moment, following(versions, state), mark, port)

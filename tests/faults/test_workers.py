@@ -22,7 +22,7 @@ from tests.faults.load import Connection, Load, Reply, children, client_ports
 from tests.faults.real import kill, service, start, started
 
 
-async def kill_workers(root: Path, kills: int, seed: int) -> None:
+async def kill_workers(root: Path, kills: int, seed: int, pause_s: float = 0.0) -> None:
     """kill -9 of a random worker under load, again and again, with swaps in between."""
     versions = [make_bundle(root, name, n_dense=8, created=at(1)) for name in ("one", "two")]
     draw = random.Random(seed)
@@ -41,7 +41,7 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
         await asyncio.to_thread(started, root, 2)
         excused: set[int] = set()
         swaps = 0
-        async with Load(port, check) as load:
+        async with Load(port, check, pause_s=pause_s) as load:
             for _ in range(kills):
                 await asyncio.sleep(draw.uniform(0, 0.2))
                 victim = draw.choice(children(supervisor))
@@ -85,7 +85,7 @@ async def kill_workers(root: Path, kills: int, seed: int) -> None:
 
 def test_only_a_killed_workers_open_connections_fail(tmp_path: Path) -> None:
     """3 times kill -9 of a random one of 2 workers under load, once with a swap and once while another is away."""
-    asyncio.run(kill_workers(tmp_path, 3, seed=4))
+    asyncio.run(kill_workers(tmp_path, 3, seed=4, pause_s=0.005))
 
 
 @pytest.mark.slow

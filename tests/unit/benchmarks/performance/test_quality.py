@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 from benchmarks.experiments import documents
 from benchmarks.harness import peers
 from benchmarks.performance import quality
+from fullrank import cli
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import judge
@@ -36,9 +41,33 @@ def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+def measured_here(arguments: Sequence[str]) -> quality.Measured:
+    """Run a command in this process."""
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
+        patch.setattr(sys, "argv", ["fullrank", *arguments])
+        with pytest.raises(SystemExit) as stopped:
+            cli.main()
+    assert not stopped.value.code
+    return quality.Measured(out.getvalue(), 0.0, 0.0)
+
+
 def test_quality_trains_and_measures_through_the_command(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """The first training and the first evaluation are processes of their own."""
+    run_measured, names = quality.run_measured, set[str]()
+
+    def measured(arguments: Sequence[str]) -> quality.Measured:
+        if arguments[0] in names:
+            return measured_here(arguments)
+        names.add(arguments[0])
+        return run_measured(arguments)
+
+    monkeypatch.setattr(quality, "run_measured", measured)
     out = tmp_path / "bundles"
     asked = ["--only", "tldr/en", "--recipe", "tfidf", "--seeds", "1,2", "--cost"]
     with pytest.raises(SystemExit) as stopped:
