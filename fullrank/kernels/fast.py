@@ -16,11 +16,16 @@ from fullrank.kernels.compiler import (
     output,
 )
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import LEVELS, keep_from, minus
-from fullrank.kernels.select import about_kth_largest, push
+from fullrank.kernels.scan import LEVELS, keep_from
+from fullrank.kernels.select import about_kth_largest, kth_largest, push
 
 # Stands for a sum of exactly zero, so that zero means: not read.
 _READ = np.float32(np.finfo(np.float32).tiny)
+# A word of the signatures is read in full where at most one document in _WHOLE has it, and where it adds to each at
+# least this share of the largest contribution of any word.
+_WHOLE, _HEAVY = 8, 0.2
+# Stands for the sum of a slot that is estimated.
+_DONE = np.float32(np.inf)
 # The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
 _CENTRE_WEIGHT = np.float32(0.5)
 
@@ -46,7 +51,7 @@ def read_heads(
 
     Args:
         words, weights: The query's words, int32 and float32 (m,).
-        depth: Entries to read of a word of the signatures; other lists are read in full.
+        depth: Entries to read of a word of the signatures that is frequent or light; other lists are read in full.
         floor: Stop where the word contributes less than this share of the largest contribution of any word.
         head_indptr, head_slots, head_impacts: The short lists (Shortlists).
         indptr, slots, impacts, limits: The postings, for words without a short list.
@@ -67,7 +72,10 @@ def read_heads(
     base, step = np.empty(count, np.float64), np.empty(count, np.float64)
     bits, values = np.empty(count, np.int64), np.empty(count, np.float32)
     n_bits = n_entries = 0
-    largest = 0.0
+    largest = most = 0.0
+    for i in range(count):
+        low = np.float64(limits[words[i], 0]) * weights[i]
+        most = max(most, low, np.float64(limits[words[i], 1]) * weights[i])
     for i in range(count):
         word, weight = words[i], np.float64(weights[i])
         low = np.float64(limits[word, 0]) * weight
@@ -80,6 +88,10 @@ def read_heads(
             stop[i] = min(stop[i], start[i] + depth)
         in_part = is_signed and stop[i] - start[i] < indptr[word + 1] - indptr[word]
         base[i] = low
+        if in_part:
+            is_rare = _WHOLE * (indptr[word + 1] - indptr[word]) <= len(scores)
+            if is_rare and low + step[i] * rest[bit] >= _HEAVY * most:
+                in_part, from_heads[i] = False, False
         if in_part:
             value = low + step[i] * rest[bit]
             bits[n_bits], values[n_bits] = bit, np.float32(value)
@@ -115,70 +127,129 @@ def read_heads(
 
 
 @helper
-def nearest_cells(near: Float32, nprobe: int, slack: float) -> Mask:
-    """Choose the nprobe cells with the largest u · centre, and those that score lower by at most `slack`."""
-    least = np.float32(np.inf)
-    if nprobe > 0:
-        least = minus(np.float64(about_kth_largest(near, nprobe)), slack)
-    chosen = np.empty(len(near), np.bool_)
-    for cell in range(len(near)):
-        chosen[cell] = near[cell] >= least
-    return chosen
-
-
-@helper
-def slots_to_estimate(
+def likely_slots(
     near: Float32,
-    chosen: Mask,
-    starts: Int64,
+    reach: Float32,
     cell_of: UInt16,
     read: Int64,
     scores: Float32,
     rows: Int32,
     deleted: Mask,
     sparse: int,
-) -> Int64:
-    """Return the slots of the chosen cells, and of the others the `sparse` best of those read.
+) -> tuple[Int64, Int64, Float32]:
+    """Return the `sparse` best of the slots read, by what was read of them and a share of their cell's score.
 
-    Those are the best by what was read of them and a share of u · (centre of their cell).
+    Returns:
+        These slots, all that were read and are not deleted, and what was read of each on top of its cell's reach.
     """
-    outside, estimates = np.empty(len(read), np.int64), np.empty(len(read), np.float32)
+    kept, reaches = np.empty(len(read), np.int64), np.empty(len(read), np.float32)
+    estimates = np.empty(len(read), np.float32)
     size = 0
     for i in range(len(read)):
         slot, home = read[i], int(cell_of[read[i]])
         check_inside(home, len(near))
-        if not chosen[home] and not (len(deleted) and deleted[rows[slot]]):
-            outside[size] = slot
-            estimates[size] = scores[slot] + _CENTRE_WEIGHT * near[home]
-            size += 1
+        kept[size] = slot
+        estimates[size] = scores[slot] + _CENTRE_WEIGHT * near[home]
+        reaches[size] = scores[slot] + reach[home]
+        size += not (len(deleted) and deleted[rows[slot]])
+    found = kept[:size].copy()
     if size > sparse:
         least = about_kth_largest(estimates[:size], sparse)
-        size = keep_from(outside, estimates, size, least)
-    count = size
-    for cell in range(len(near)):
+        found = found[: keep_from(found, estimates, size, least)]
+    return found, kept[:size], reaches[:size]
+
+
+@helper
+def slots_of_cells(
+    chosen: Mask, starts: Int64, scores: Float32, rows: Int32, deleted: Mask
+) -> Int64:
+    """Return the slots of the chosen cells that are not estimated yet."""
+    count = 0
+    for cell in range(len(chosen)):
         if chosen[cell]:
             check_inside(starts[cell], len(rows) + 1)
             check_inside(starts[cell + 1], len(rows) + 1)
             count += max(starts[cell + 1] - starts[cell], 0)
     found = np.empty(count, np.int64)
-    found[:size] = outside[:size]
-    for cell in range(len(near)):
+    size = 0
+    for cell in range(len(chosen)):
         if chosen[cell]:
-            for inside in range(starts[cell], starts[cell + 1]):
-                if not (len(deleted) and deleted[rows[inside]]):
-                    found[size] = inside
-                    size += 1
+            for slot in range(starts[cell], starts[cell + 1]):
+                found[size] = slot
+                is_done = scores[slot] == _DONE
+                size += not is_done and not (len(deleted) and deleted[rows[slot]])
     return found[:size]
+
+
+@helper
+def slots_reaching(
+    least: np.float32,
+    kept: Int64,
+    reaches: Float32,
+    chosen: Mask,
+    cell_of: UInt16,
+    scores: Float32,
+) -> Int64:
+    """Return the slots outside the chosen cells that may reach a score and are not estimated yet."""
+    found = np.empty(len(kept), np.int64)
+    size = 0
+    for i in range(len(kept)):
+        if reaches[i] >= least:
+            found[size] = kept[i]
+            size += scores[kept[i]] != _DONE and not chosen[cell_of[kept[i]]]
+    return found[:size]
+
+
+@helper
+def mark(pool: Int64, scores: Float32) -> None:
+    """Mark slots as estimated."""
+    for i in range(len(pool)):
+        scores[pool[i]] = _DONE
+
+
+@helper
+def estimate(
+    pool: Int64,
+    code: Int8,
+    shift: np.int32,
+    scale: np.float32,
+    codes: Int8,
+    scales: Float32,
+    bias: Float32,
+    signatures: UInt8,
+    bits: Int64,
+    values: Float32,
+    scores: Float32,
+    best: Float32,
+    found: Int64,
+    size: int,
+) -> int:
+    """Estimate the scores of slots, and put the best into a heap; return its size."""
+    most = np.float32(0)
+    for k in range(len(bits)):
+        most += max(values[k], np.float32(0))
+    for i in range(len(pool)):
+        slot = pool[i]
+        check_inside(slot, len(scores))
+        product = code_product(code, shift, codes, slot) * scale
+        score = product * scales[slot] + bias[slot] + scores[slot]
+        if size < len(best) or score + most > best[0]:
+            for k in range(len(bits)):
+                if signatures[slot, bits[k] >> 3] >> (bits[k] & 7) & 1:
+                    score += values[k]
+            if size < len(best) or score > best[0]:
+                size = push(best, found, size, score, slot)
+    return size
 
 
 @kernel(
     array("int64"),
-    array("int32"), array("float32"), INT64, FLOAT64, INT64, FLOAT64, INT64, INT64,
+    array("int32"), array("float32"), INT64, FLOAT64, INT64, FLOAT64, INT64, INT64, INT64,
     array("int64"), array("int32"), array("uint8"),
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"), array("uint8", 2),
     array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
-    array("int8", 2), array("float32"), array("int64"), array("uint16"),
+    array("int8", 2), array("float32"), array("float32"), array("float32"), array("int64"), array("uint16"),
     array("int32"), array("boolean"), array("int64"),
     output("float32"),
 )  # fmt: skip
@@ -188,9 +259,10 @@ def best_estimated(
     depth: int,
     floor: float,
     nprobe: int,
-    slack: float,
+    spread: float,
     sparse: int,
     rescored: int,
+    wanted: int,
     head_indptr: Int64,
     head_slots: Int32,
     head_impacts: UInt8,
@@ -208,6 +280,8 @@ def best_estimated(
     bias: Float32,
     centres: Int8,
     centre_scales: Float32,
+    centre_bias: Float32,
+    radius: Float32,
     starts: Int64,
     cell_of: UInt16,
     rows: Int32,
@@ -217,17 +291,21 @@ def best_estimated(
 ) -> Int64:
     """Return the `rescored` candidates with the best estimates, as slots in no order.
 
-    The estimate of a document is û·v̂ + Σ impacts read + Σ of its signature's words + b.
+    The estimate of a document is û·v̂ + Σ impacts read + Σ of its signature's words + b. A document of a cell may reach
+    u · centre + the mean b + spread · the radius, and the impacts read on top.
 
     Args:
         words, weights, depth, floor: As read_heads.
-        nprobe, slack: As nearest_cells.
-        sparse: How many of the slots read outside these cells are estimated.
+        nprobe: How many of the nearest cells are estimated in any case.
+        spread: A share of the radius, times ‖u‖.
+        sparse: How many of the slots read are estimated first.
         rescored: How many candidates to return.
+        wanted: k.
         head_indptr, head_slots, head_impacts, indptr, slots, impacts, limits, signed, rest: As read_heads.
         signatures: uint8 (n, ⌈signed / 8⌉).
         code, scale, codes, scales, bias: As scan_slots.
         centres, centre_scales: int8 (C, N), float32 (C,), of the cells.
+        centre_bias, radius: float32 (C,), the mean b of a cell, and the root of its mean ‖v − centre‖².
         starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
         cell_of: uint16 (n,), the cell of each slot.
         rows, deleted: As scan_slots.
@@ -242,29 +320,45 @@ def best_estimated(
         words, weights, depth, floor, head_indptr, head_slots, head_impacts,
         indptr, slots, impacts, limits, signed, rest, scores,
     )  # fmt: skip
-    pool = asked
-    if len(asked) == 0:
-        near = np.empty(len(centres), np.float32)
-        for cell in range(len(centres)):
-            near[cell] = code_product(code, shift, centres, cell) * scale * centre_scales[cell]
-        chosen = nearest_cells(near, nprobe, slack)
-        pool = slots_to_estimate(near, chosen, starts, cell_of, read, scores, rows, deleted, sparse)
-    most = np.float32(0)
-    for k in range(len(bits)):
-        most += max(values[k], np.float32(0))
     best, found = np.empty(rescored, np.float32), np.empty(rescored, np.int64)
     size = 0
-    for i in range(len(pool)):
-        slot = pool[i]
-        check_inside(slot, len(scores))
-        product = code_product(code, shift, codes, slot) * scale
-        estimate = product * scales[slot] + bias[slot] + scores[slot]
-        if size < rescored or estimate + most > best[0]:
-            for k in range(len(bits)):
-                if signatures[slot, bits[k] >> 3] >> (bits[k] & 7) & 1:
-                    estimate += values[k]
-            if size < rescored or estimate > best[0]:
-                size = push(best, found, size, estimate, slot)
+    near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
+    chosen = np.zeros(len(centres), np.bool_)
+    pool, kept, reaches = asked, asked, near
+    if len(asked) == 0:
+        for cell in range(len(centres)):
+            product = code_product(code, shift, centres, cell) * scale
+            near[cell] = product * centre_scales[cell] + centre_bias[cell]
+            reach[cell] = near[cell] + np.float32(spread) * radius[cell]
+        pool, kept, reaches = likely_slots(
+            near, reach, cell_of, read, scores, rows, deleted, sparse
+        )
+    # The likely slots, the nearest cells, then the other slots and cells that may reach the k-th best estimate so far.
+    for turn in range(4):
+        least = np.float32(-np.inf)
+        if turn == 1:
+            if len(asked):
+                break
+            mark(pool, scores)
+            if nprobe > 0:
+                least = about_kth_largest(near, nprobe)
+            for cell in range(len(near)):
+                chosen[cell] = nprobe > 0 and near[cell] >= least
+            pool = slots_of_cells(chosen, starts, scores, rows, deleted)
+        elif turn > 1:
+            if size >= wanted:
+                least = kth_largest(best[:size], wanted)
+            if turn == 2:
+                pool = slots_reaching(least, kept, reaches, chosen, cell_of, scores)
+            else:
+                mark(pool, scores)
+                for cell in range(len(near)):
+                    chosen[cell] = not chosen[cell] and reach[cell] >= least
+                pool = slots_of_cells(chosen, starts, scores, rows, deleted)
+        size = estimate(
+            pool, code, shift, scale, codes, scales, bias, signatures, bits, values, scores,
+            best, found, size,
+        )  # fmt: skip
     for i in range(len(read)):
         scores[read[i]] = 0
     return found[:size]

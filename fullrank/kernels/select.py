@@ -52,6 +52,16 @@ def push(best: Float32, rows: Int64, size: int, score: np.float32, row: int) -> 
 
 
 @helper
+def kth_largest(values: Float32, k: int) -> np.float32:
+    """Return the k-th largest of a few values, float32 (n,), k in 1..n."""
+    best, rows = np.empty(k, np.float32), np.empty(k, np.int64)
+    size = 0
+    for value in values:
+        size = push(best, rows, size, value, 0)
+    return np.float32(best[0])
+
+
+@helper
 def about_kth_largest(values: Float32, k: int) -> np.float32:
     """Return a number that at least k values reach, and few more: the lower end of a bar of their histogram.
 

@@ -1,12 +1,15 @@
 """Candidates of the fast mode: documents that a cheap estimate puts among the best, to be scored in float64.
 
-    read        the heads of the posting lists of the query's words
-    estimated   û·v̂ + Σ impacts read + Σ of its signature's words + b: every document of the cells nearest to u, and of
-                the documents read elsewhere the best effort.sparse by Σ impacts read + ½ · u · (centre of their cell)
+    read        the posting lists of the query's words, of frequent words the heads
+    estimated   û·v̂ + Σ impacts read + Σ of its signature's words + b:
+                the best effort.sparse of the documents read, by Σ impacts read + ½ · u · (centre of their cell)
+                every document of the effort.nprobe cells nearest to u
+                every other document that may reach the k-th best of these:
+                u · centre + mean b of the cell + effort.margin · ‖u‖ · radius of the cell + Σ impacts read
     returned    the best effort.rescored of those estimated
 
-The fast mode misses a document that is good on both sides without being among the best on either. How often that
-happens is measured when a bundle is made, and stored in its manifest.
+So a query with good matches estimates few documents, and one without many. The fast mode misses a document that its
+cell makes unlikely. How often that happens is measured when a bundle is made, and stored in its manifest.
 
 A filter that leaves a share p of the documents leaves that share of each list and cell, so more of them are read. Where
 it leaves fewer documents than the cells of a search have, all of these are estimated.
@@ -35,6 +38,7 @@ def fast_candidates(
     query: CodedQuery,
     words: Int32,
     weights: Float32,
+    wanted: int,
     effort: Effort,
     deleted: Mask | None,
     share: float,
@@ -50,12 +54,12 @@ def fast_candidates(
     try:
         slots = best_estimated(
             words, weights, effort.depth, effort.floor,
-            nprobe, effort.margin * query.length * cells.length, effort.sparse, effort.rescored,
+            nprobe, effort.margin * query.length, effort.sparse, effort.rescored, wanted,
             lists.indptr, lists.slots, lists.impacts,
             postings.indptr, postings.slots, postings.impacts, postings.limits,
             lists.signed, lists.rest(postings, effort.depth), lists.signatures,
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
-            cells.centres, cells.scales, cells.starts, cells.of,
+            cells.centres, cells.scales, cells.bias, cells.radius, cells.starts, cells.of,
             cells.rows, mask, asked, scratch.scores,
         )  # fmt: skip
     except IndexError:

@@ -174,7 +174,7 @@ class Retriever:
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return np.zeros(0, np.int64)
         return fast_candidates(
-            self.index, self._scratch, query, words, weights, scaled, deleted, share
+            self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share
         )
 
     def scores(self, queries: Encoded) -> Float32:

@@ -36,13 +36,13 @@ class Effort:
     """How much work the fast mode does for a query.
 
     Attributes:
-        nprobe: Cells whose documents are all estimated.
+        nprobe: Cells whose documents are all estimated in any case.
         words: The longest query, in words, that the counts are for; `scaled` adapts them to longer ones.
         depth: Entries to read of a frequent word's list.
-        sparse: Documents read outside these cells to estimate.
+        sparse: Documents read that are estimated first.
         rescored: Candidates to score in float64.
         floor: Skip the entries of a frequent word below this share of the largest contribution of any word.
-        margin: Also take cells that score lower by at most this share of ‖u‖ · the mean length of a centre.
+        margin: How far a document may be above its cell's mean score, as a share of ‖u‖ · the radius of the cell.
     """
 
     nprobe: int

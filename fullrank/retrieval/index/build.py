@@ -30,7 +30,8 @@ from fullrank.retrieval.index.shortlists import (
 INDEXED_FROM = 1_000
 # With fewer, an exact search takes less than a millisecond: no fast mode is needed.
 FAST_FROM = 20_000
-_CELLS = {name: f"cells.{name}" for name in ("rows", "slots", "of", "starts", "centres", "scales")}
+_OF_CELLS = ("rows", "slots", "of", "starts", "centres", "scales", "bias", "radius")
+_CELLS = {name: f"cells.{name}" for name in _OF_CELLS}
 _OUTLINE = {name: f"outline.{name}" for name in ("directions", "codes", "scales", "rest")}
 _OUTLINE_BOUNDS = ("error", "length", "longest")
 _POSTINGS = {
@@ -60,15 +61,15 @@ def build_index(
         progress: Receives the step and how much of it is done.
         cells: How many groups the fast mode chooses from.
     """
-    groups = build_cells(documents.dense, cells, create, progress)
+    groups = build_cells(documents.dense, documents.bias, cells, create, progress)
     codes = build_codes(documents.dense, documents.bias, groups.rows, create, progress)
     outline = build_outline(documents.dense, groups.rows, create, progress)
     postings = build_postings(documents.sparse, groups.rows, create, progress)
     shortlists = build_shortlists(postings, len(documents), create)
     # The bounds are in a file because files have checksums, and certificates depend on these numbers.
-    bounds = create("bounds", (7,), np.float64)
-    bounds[:4] = codes.error, codes.length, codes.largest_bias, groups.length
-    bounds[4:] = outline.error, outline.length, outline.longest
+    bounds = create("bounds", (6,), np.float64)
+    bounds[:3] = codes.error, codes.length, codes.largest_bias
+    bounds[3:] = outline.error, outline.length, outline.longest
     return Index(groups, codes, outline, postings, shortlists)
 
 
@@ -98,7 +99,7 @@ def check_index(index: Index, documents: Encoded) -> None:
         if len(slots) and not 0 <= int(slots.min()) <= int(slots.max()) < count:
             raise BundleError(f"index/{name}.slots.npy: a slot outside 0..{count - 1}")
     codes, outline = index.codes, index.outline
-    bounds = [codes.error, codes.length, codes.largest_bias, cells.length]
+    bounds = [codes.error, codes.length, codes.largest_bias]
     bounds += [outline.error, outline.length, outline.longest]
     if not all(np.isfinite(bound) and bound >= 0 for bound in bounds):
         raise BundleError("index/bounds.npy: a bound is not a finite number above zero")
@@ -116,7 +117,7 @@ def index_in_memory(documents: Encoded, *, cells: int = 1) -> Index:
 
 def index_of_segment(documents: Encoded, like: Index | None) -> Index:
     """Build what an exact search reads of live documents, with the directions of their bundle's index."""
-    groups = build_cells(documents.dense, 1, _in_memory)
+    groups = build_cells(documents.dense, documents.bias, 1, _in_memory)
     codes = build_codes(documents.dense, documents.bias, groups.rows, _in_memory)
     known = None if like is None else like.outline.directions
     outline = build_outline(documents.dense, groups.rows, _in_memory, known=known)
@@ -147,8 +148,8 @@ def open_index(
     fast = facts.get("fast", {})
     try:
         bounds = arrays["bounds"]
-        error, length, largest, centre, *of_outline = map(float, bounds)
-        cells = Cells(**{name: arrays[file] for name, file in _CELLS.items()}, length=centre)
+        error, length, largest, *of_outline = map(float, bounds)
+        cells = Cells(**{name: arrays[file] for name, file in _CELLS.items()})
         codes = Codes(arrays["codes"], arrays["scales"], arrays["bias"], error, length, largest)
         outline_parts: dict[str, Any] = {name: arrays[file] for name, file in _OUTLINE.items()}
         outline_parts |= zip(_OUTLINE_BOUNDS, of_outline, strict=True)
@@ -165,8 +166,10 @@ def open_index(
         ("cells.starts", cells.starts, "<i8", (cells.count + 1,)),
         ("cells.centres", cells.centres, "|i1", (cells.count, documents.dense.shape[1])),
         ("cells.scales", cells.scales, "<f4", (cells.count,)),
+        ("cells.bias", cells.bias, "<f4", (cells.count,)),
+        ("cells.radius", cells.radius, "<f4", (cells.count,)),
         ("codes", codes.codes, "|i1", documents.dense.shape),
-        ("bounds", bounds, "<f8", (7,)),
+        ("bounds", bounds, "<f8", (6,)),
         ("scales", codes.scales, "<f4", (count,)),
         ("bias", codes.bias, "<f4", (count,)),
         *outline.shapes(documents.dense.shape[1], count),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int32, Int64
+from fullrank.encoding import Float32, Float64, Int32, Int64
 from fullrank.kernels.arrays import Int8, UInt16
 from fullrank.progress import Progress, silent
 from fullrank.retrieval.index.codes import Create, encode
@@ -38,7 +38,8 @@ class Cells:
         of: uint16 (n,), the cell of each slot.
         starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
         centres, scales: int8 (C, N) and float32 (C,), coded as documents are (codes.py).
-        length: The mean ‖centre‖.
+        bias: float32 (C,), the mean b of each cell.
+        radius: float32 (C,), the root of the mean ‖v − centre‖² of each cell.
     """
 
     rows: Int32
@@ -47,7 +48,8 @@ class Cells:
     starts: Int64
     centres: Int8
     scales: Float32
-    length: float
+    bias: Float32
+    radius: Float32
 
     @property
     def count(self) -> int:
@@ -56,11 +58,16 @@ class Cells:
 
 
 def build_cells(
-    vectors: Float32, wanted: int, create: Create, progress: Progress = silent
+    vectors: Float32, bias: Float32, wanted: int, create: Create, progress: Progress = silent
 ) -> Cells:
-    """Group vectors, float32 (n, N), into at most `wanted` cells.
+    """Group documents into at most `wanted` cells.
 
-    Equal vectors give equal cells.
+    Args:
+        vectors: v, float32 (n, N); equal vectors give equal cells.
+        bias: b, float32 (n,).
+        wanted: The largest number of cells.
+        create: Makes each array.
+        progress: Receives the number of documents done.
     """
     count, width = vectors.shape
     progress("cells", 0, count)
@@ -83,8 +90,23 @@ def build_cells(
     stored = create("cells.centres", codes.shape, np.int8)
     stored_scales = create("cells.scales", scales.shape, np.float32)
     stored[:], stored_scales[:] = codes, scales
-    length = float(np.linalg.norm(centres.astype(np.float64), axis=1).mean())
-    return Cells(rows, slots, of, starts, stored, stored_scales, length)
+    stored_bias = create("cells.bias", scales.shape, np.float32)
+    stored_radius = create("cells.radius", scales.shape, np.float32)
+    sizes = np.maximum(np.diff(starts), 1)
+    stored_bias[:] = np.bincount(cell_of, bias, minlength=len(centres)) / sizes
+    squares = np.bincount(cell_of, _squares(vectors, centres, cell_of), minlength=len(centres))
+    stored_radius[:] = np.minimum(np.sqrt(squares / sizes), np.finfo(np.float32).max)
+    return Cells(rows, slots, of, starts, stored, stored_scales, stored_bias, stored_radius)
+
+
+def _squares(vectors: Float32, centres: Float32, cell_of: UInt16) -> Float64:
+    """Return ‖v − centre‖² of each vector, float64 (n,)."""
+    found = np.empty(len(vectors))
+    for start in range(0, len(vectors), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        away = vectors[part].astype(np.float64) - centres[cell_of[part]]
+        found[part] = np.einsum("ij,ij->i", away, away)
+    return found
 
 
 def _longest(vectors: Float32) -> float:

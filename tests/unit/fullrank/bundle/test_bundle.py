@@ -61,6 +61,8 @@ def test_a_bundle_has_exactly_the_files_of_the_format(written: Path) -> None:
         "index/cells.starts.npy",
         "index/cells.centres.npy",
         "index/cells.scales.npy",
+        "index/cells.bias.npy",
+        "index/cells.radius.npy",
         "model/U.npy",
         "model/words.txt",
         "model/words.offsets.npy",

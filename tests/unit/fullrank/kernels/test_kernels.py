@@ -24,6 +24,7 @@ from fullrank.kernels.select import (
     best_rows,
     in_order,
     kept_slots,
+    kth_largest,
     rows_at_least,
 )
 from fullrank.kernels.sorting import stable_order
@@ -254,6 +255,13 @@ def test_a_number_that_about_k_values_reach(values: np.ndarray, seed: int) -> No
         assert exact - found <= (values.max() - values.min()) / 1024 * 1.01 + 1e-5
 
 
+@settings(deadline=None)  # the first call compiles it
+@given(arrays(np.float32, array_shapes(max_dims=1, max_side=60), elements=NUMBERS), SEEDS)
+def test_the_kth_largest_number(values: np.ndarray, seed: int) -> None:
+    k = int(np.random.default_rng(seed).integers(1, len(values) + 1))
+    assert kth_largest(values, k) == np.sort(values)[-k]
+
+
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_odd_numbers_among_the_values_do_no_harm(odd: float) -> None:
     for values in ([odd, 1, 2], [1, odd, 2], [odd, odd], [odd]):
@@ -369,18 +377,19 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
     cell_of = np.repeat(np.arange(5, dtype=np.uint16), np.diff(starts))
     centres = rng.integers(-127, 128, (5, width)).astype(np.int8)
     centre_scales = rng.random(5).astype(np.float32)
-    near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales
+    centre_bias, radius = rng.normal(size=5).astype(np.float32), rng.random(5).astype(np.float32)
+    near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales + centre_bias
     read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
     scores, some = np.zeros(count, np.float32), rng.permutation(kept)[: rng.integers(1, 9)]
 
-    def found(nprobe: int, sparse: int, asked: np.ndarray) -> np.ndarray:
+    def found(nprobe: int, spread: float, sparse: int, asked: np.ndarray) -> np.ndarray:
         slots = best_estimated(
-            words, weights, 9, 0.0, nprobe, 0.0, sparse, limit,
+            words, weights, 9, 0.0, nprobe, spread, sparse, limit, max(1, limit // 2),
             np.zeros(7, np.int64), lists.indices[:0], impacts[:0],
             lists.indptr, lists.indices, impacts, limits,
             words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
             code, np.float32(0.01), codes, scales, bias,
-            centres, centre_scales, starts, cell_of, rows, deleted, asked, scores,
+            centres, centre_scales, centre_bias, radius, starts, cell_of, rows, deleted, asked, scores,
         )  # fmt: skip
         assert not scores.any()
         assert len(set(slots.tolist())) == len(slots)
@@ -388,18 +397,23 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
 
     everything = np.zeros(0, np.int64)
     chosen = np.flatnonzero(near[cell_of] >= near.max() - 1e-9)
+    far = -1e9  # no cell reaches anything
     for slots, pool in (
-        (found(5, 1, everything), kept),
-        (found(0, count, everything), np.intersect1d(read, kept)),
-        (found(1, count, everything), np.intersect1d(np.union1d(read, chosen), kept)),
-        (found(1, 1, some), some),
+        (found(5, 0.0, 1, everything), kept),
+        (found(0, 1e9, 1, everything), kept),
+        (found(0, far, count, everything), np.intersect1d(read, kept)),
+        (found(1, far, count, everything), np.intersect1d(np.union1d(read, chosen), kept)),
+        (found(1, 0.0, 1, some), some),
     ):
-        assert len(slots) == min(limit, len(pool))
-        assert set(slots.tolist()) <= set(pool.tolist())
-        np.testing.assert_allclose(
-            np.sort(estimates[slots]), np.sort(estimates[pool])[max(0, len(pool) - limit) :],
-            rtol=1e-4, atol=1e-4,
-        )  # fmt: skip
+        if len(pool) >= max(1, limit // 2):  # fewer estimates than wanted: nothing is left out
+            assert len(slots) == min(limit, len(pool))
+            assert set(slots.tolist()) <= set(pool.tolist())
+            np.testing.assert_allclose(
+                np.sort(estimates[slots]), np.sort(estimates[pool])[max(0, len(pool) - limit) :],
+                rtol=1e-4, atol=1e-4,
+            )  # fmt: skip
+        else:
+            assert len(slots) >= min(limit, len(pool))
 
 
 @settings(deadline=None)
