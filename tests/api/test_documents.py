@@ -376,7 +376,7 @@ async def test_a_swap_to_a_version_has_all_documents_from_its_first_answer(
             )
             answered_by.add(response.json()["model"])
             assert "a" in [hit["id"] for hit in response.json()["hits"]]
-            assert not swap.done() or swap.result().status_code == 200
+            assert not swap.done() or swap.result().status_code == 200, swap.result().text
             # Without a socket between them nothing here waits, and the swap would get no turn.
             await asyncio.sleep(0)
 
