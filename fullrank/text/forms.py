@@ -85,11 +85,14 @@ class Forms:
                 for key in spellings(word):
                     if key != word:
                         found.setdefault(key, []).append((row,))
+        row_of = index.__getitem__
         for compound in self.compounds:
             parts = parts_of(compound)
-            rows = tuple(index[part] for part in parts if part in index)
-            if len(rows) == len(parts):
-                found.setdefault(fold("".join(parts)), []).append(rows)
+            try:
+                rows = tuple(map(row_of, parts))
+            except KeyError:  # the documents have no such word alone
+                continue
+            found.setdefault(fold("".join(parts)), []).append(rows)
         return found
 
     @cached_property
