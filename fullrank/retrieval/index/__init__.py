@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from fullrank.retrieval.index.cells import Cells
@@ -29,6 +30,8 @@ from fullrank.retrieval.index.shortlists import Shortlists
 _MAX_SCALE = 8
 # An effort is chosen by recall@10 (fullrank.retrieval.tune).
 _TUNED_LIMIT = 10
+# Lengths of queries and numbers of hits, of a few bundles.
+_CACHED = 1024
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Effort:
         """Read what a manifest stores. Raises TypeError where a name is missing or unknown."""
         return cls(**stored)
 
+    @lru_cache(maxsize=_CACHED)  # noqa: B019 - an effort lives as long as its bundle
     def scaled(self, words: int, wanted: int) -> Effort:
         """Adapt the effort to the number of words of a query and the number of documents to return.
 
