@@ -12,6 +12,8 @@ gather.py     copies of encoded documents
 lists.py      posting lists of sparse rows
 products.py   products of int8 codes
 groups.py     the same, of 16 documents at a time
+codes.py      int8 codes of vectors and queries
+prefetch.py   ask for memory before it is needed
 sorting.py    a stable order
 
 Kernels take C-contiguous arrays, release the interpreter lock and use no fast math: a sum has one order, so its bits do

@@ -15,6 +15,7 @@ from fullrank.kernels.compiler import (
     kernel,
     output,
 )
+from fullrank.kernels.prefetch import prefetch, prefetch_row
 from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.scan import LEVELS, keep_from
 from fullrank.kernels.select import about_kth_largest, kth_largest, push
@@ -24,6 +25,8 @@ _READ = np.float32(np.finfo(np.float32).tiny)
 # A word of the signatures is read in full where at most one document in _WHOLE has it, and where it adds to each at
 # least this share of the largest contribution of any word.
 _WHOLE, _HEAVY = 8, 0.2
+# Memory is asked for so many slots before it is needed.
+_AHEAD = 32
 # Stands for the sum of a slot that is estimated.
 _DONE = np.float32(np.inf)
 # The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
@@ -115,6 +118,8 @@ def read_heads(
             value = base[i] + step[i] * list_impacts[p]
             if cut[i] and least > 0 and value < least:
                 break
+            if p + _AHEAD < stop[i]:
+                prefetch(scores, list_slots[p + _AHEAD])
             slot = list_slots[p]
             check_inside(slot, len(scores))
             score = scores[slot]
@@ -146,6 +151,9 @@ def likely_slots(
     estimates = np.empty(len(read), np.float32)
     size = 0
     for i in range(len(read)):
+        if i + _AHEAD < len(read):
+            prefetch(scores, read[i + _AHEAD])
+            prefetch(cell_of, read[i + _AHEAD])
         slot, home = read[i], int(cell_of[read[i]])
         check_inside(home, len(near))
         kept[size] = slot
@@ -229,6 +237,9 @@ def estimate(
     for k in range(len(bits)):
         most += max(values[k], np.float32(0))
     for i in range(len(pool)):
+        if i + _AHEAD < len(pool):
+            prefetch_row(codes, pool[i + _AHEAD], 64)
+            prefetch(scores, pool[i + _AHEAD])
         slot = pool[i]
         check_inside(slot, len(scores))
         product = code_product(code, shift, codes, slot) * scale

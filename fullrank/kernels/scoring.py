@@ -7,9 +7,12 @@ from numba import types
 
 from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import array, check_inside, kernel, output
+from fullrank.kernels.prefetch import prefetch, prefetch_row
 
 # Partial sums of a dense product. Their number is fixed, and so is the order in which they are added up.
 _LANES = 32
+# Memory is asked for so many documents before it is needed: lines of 16 numbers, of at most so many entries.
+_AHEAD, _LINE, _ENTRIES = 8, 16, 64
 
 
 @kernel(
@@ -57,6 +60,15 @@ def score_rows(
     sums = np.empty(_LANES)
     for i in range(len(rows)):
         row = rows[i]
+        if i + 2 * _AHEAD < len(rows):
+            prefetch(indptr, rows[i + 2 * _AHEAD])
+        if i + _AHEAD < len(rows):
+            following = rows[i + _AHEAD]
+            prefetch_row(dense, following, _LINE)
+            first = indptr[following]
+            for p in range(first, min(indptr[following + 1], first + _ENTRIES), _LINE):
+                prefetch(indices, p)
+                prefetch(values, p)
         v = dense[row]
         for lane in range(_LANES):
             sums[lane] = 0.0

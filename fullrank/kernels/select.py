@@ -75,19 +75,21 @@ def about_kth_largest(values: Float32, k: int) -> np.float32:
     least, largest = values[0], values[0]
     for value in values:
         least, largest = min(least, value), max(largest, value)
-    width = (np.float64(largest) - np.float64(least)) / _BARS
-    if not 0 < width < np.inf:
+    size = np.float64(largest) - np.float64(least)
+    if not 0 < size < np.inf:
         return np.float32(-np.inf)
     heights = np.zeros(_BARS + 1, np.int64)
+    to_bar = _BARS / size
     for value in values:
-        place = (np.float64(value) - least) / width
+        place = (np.float64(value) - least) * to_bar
         heights[np.uint64(place if 0 <= place <= _BARS else 0.0)] += 1
     bar, reached = _BARS, heights[_BARS]
     while reached < k:
         bar -= 1
         reached += heights[bar]
     # A value on the border of two bars may be counted in the upper one.
-    return np.float32(np.nextafter(np.float32(least + bar * width), np.float32(-np.inf)))
+    end = least + (bar / _BARS - 2.0**-40) * size
+    return np.float32(np.nextafter(np.float32(end), np.float32(-np.inf)))
 
 
 @kernel(array("int64"), array("boolean"), array("int32"))

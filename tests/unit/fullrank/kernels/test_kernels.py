@@ -78,6 +78,20 @@ def test_score_rows_depends_on_the_row_alone() -> None:
     assert len(np.unique(found)) == 2
 
 
+def test_asking_for_memory_early_changes_nothing() -> None:
+    rng = np.random.default_rng(4)
+    v, t = rng.normal(size=(90, 40)).astype(np.float32), random_rows(rng, 90, 30)
+    u, words = rng.normal(size=40).astype(np.float32), np.arange(30, dtype=np.int32)
+    rows, scratch = rng.integers(0, 90, 60), np.zeros(30)
+    weights, together = rng.normal(size=30).astype(np.float32), np.empty((2, 60))
+    score_rows(u, words, weights, v, t.indptr, t.indices, t.values, rows, scratch, *together)
+    for i in range(60):
+        alone = np.empty((2, 1))
+        one = rows[i : i + 1]
+        score_rows(u, words, weights, v, t.indptr, t.indices, t.values, one, scratch, *alone)
+        np.testing.assert_array_equal(alone[:, 0], together[:, i])
+
+
 @settings(deadline=None)
 @given(SEEDS, st.integers(0, 60), st.integers(0, 70), st.integers(1, 70))
 def test_documents_in_the_order_of_their_scores(
