@@ -28,9 +28,9 @@ from fullrank.scoring import Scorer
 
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
-# If at most one document in 80 may be returned, all of them are scored in float64. For 10,000 of a million this takes
-# 8 to 10 ms, a scan 11 ms (docs/results.md).
-BRUTE_FORCE_DIVISOR = 80
+# If at most one document in 80 may be returned (in the fast mode, in 400), all are scored in float64. For 10,000
+# of a million this takes 6.6 ms, a scan 10 ms, a fast search 3 ms (docs/results/retrieval.md).
+BRUTE_FORCE_DIVISOR, FAST_BRUTE_FORCE_DIVISOR = 80, 400
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
@@ -132,7 +132,8 @@ class Retriever:
         total = count if deleted is None else count - int(np.count_nonzero(deleted))
         score_parts: ScoreParts = partial(self._full_scan.score_parts, queries.slice(i, i + 1))
         certified = True
-        if total <= max(wanted, count // BRUTE_FORCE_DIVISOR):
+        divisor = BRUTE_FORCE_DIVISOR if effort is None else FAST_BRUTE_FORCE_DIVISOR
+        if total <= max(wanted, count // divisor):
             rows = np.arange(count) if deleted is None else np.flatnonzero(~deleted)
         elif scan is not None:
             error = self._full_scan.error(queries, i, scan)
