@@ -25,6 +25,34 @@ GROUP, TOGETHER = 16, 4
 _BYTES = GROUP * TOGETHER
 _NUMBER, _WORD = ir.IntType(64), ir.IntType(32)
 _WORDS, _CODES = ir.VectorType(_WORD, GROUP), ir.VectorType(ir.IntType(8), _BYTES)
+_ZEROS = ir.Constant(_WORDS, [0] * GROUP)
+
+
+def _add_vnni(builder: Any, sums: Any, codes: Any, four: Any) -> Any:
+    """Add the products of 16 times four codes, by one instruction."""
+    kind = ir.FunctionType(_WORDS, [_WORDS, _CODES, _CODES])
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    multiply = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
+    four = _spread(builder, four)
+    return builder.call(multiply, [sums, codes, builder.bitcast(four, _CODES)])
+
+
+def _add_plain(builder: Any, sums: Any, codes: Any, four: Any) -> Any:
+    """Add the products of 16 times four codes, by multiplications that every processor has for vectors."""
+    codes = builder.bitcast(codes, _WORDS)
+    for j in range(TOGETHER):
+        place = ir.Constant(_WORDS, [8 * j] * GROUP)
+        code = builder.and_(builder.lshr(codes, place), ir.Constant(_WORDS, [255] * GROUP))
+        byte = builder.trunc(builder.lshr(four, _WORD(8 * j)), ir.IntType(8))
+        # Both factors are known to have 16 bits, which have a multiplication of their own.
+        sums = builder.add(sums, builder.mul(code, _spread(builder, builder.sext(byte, _WORD))))
+    return sums
+
+
+def _spread(builder: Any, word: Any) -> Any:
+    """Copy a word to all places of a vector."""
+    vector = builder.insert_element(_ZEROS, word, _WORD(0))
+    return builder.shuffle_vector(vector, vector, _ZEROS)
 
 
 @intrinsic
@@ -32,6 +60,7 @@ def _typed_products(
     _typing: Any, groups: Any, start: Any, code: Any, steps: Any, found: Any, place: Any
 ) -> Any:
     """Set found[place + i] to Σ_j groups[start + …] · code[j] for the 16 documents i; 4 numbers a step."""
+    add = _add_vnni if has_vnni() else _add_plain
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         groups, code, found = (
@@ -40,10 +69,6 @@ def _typed_products(
         )
         begin, steps = builder.gep(groups, [arguments[1]]), arguments[3]
         code = builder.bitcast(code, _WORD.as_pointer())
-        kind = ir.FunctionType(_WORDS, [_WORDS, _CODES, _CODES])
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        multiply = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
-        zeros, first = ir.Constant(_WORDS, [0] * GROUP), ir.Constant(_WORDS, [0] * GROUP)
         before = builder.block
         loop, after = builder.append_basic_block("steps"), builder.append_basic_block("after")
         builder.cbranch(builder.icmp_signed(">", steps, _NUMBER(0)), loop, after)
@@ -51,13 +76,11 @@ def _typed_products(
         builder.position_at_end(loop)
         step, sums = builder.phi(_NUMBER), builder.phi(_WORDS)
         step.add_incoming(_NUMBER(0), before)
-        sums.add_incoming(zeros, before)
+        sums.add_incoming(_ZEROS, before)
         at = builder.gep(begin, [builder.mul(step, _NUMBER(_BYTES))])
         codes = builder.load(builder.bitcast(at, _CODES.as_pointer()), align=1)
         four = builder.load(builder.gep(code, [step]), align=1)
-        four = builder.insert_element(zeros, four, _WORD(0))
-        four = builder.shuffle_vector(four, four, first)
-        added = builder.call(multiply, [sums, codes, builder.bitcast(four, _CODES)])
+        added = add(builder, sums, codes, four)
         following = builder.add(step, _NUMBER(1))
         step.add_incoming(following, loop)
         sums.add_incoming(added, loop)
@@ -65,7 +88,7 @@ def _typed_products(
 
         builder.position_at_end(after)
         total = builder.phi(_WORDS)
-        total.add_incoming(zeros, before)
+        total.add_incoming(_ZEROS, before)
         total.add_incoming(added, loop)
         to = builder.bitcast(builder.gep(found, [arguments[5]]), _WORDS.as_pointer())
         builder.store(total, to, align=4)
@@ -79,33 +102,19 @@ def _typed_products(
 _products: Callable[..., None] = _typed_products
 
 
-def _vnni_products(code: Int8, groups: UInt8, group: int, found: Int32, place: int) -> None:
+@helper
+def group_products(code: Int8, groups: UInt8, group: int, found: Int32, place: int) -> None:
+    """Write the products of a code and of the 16 codes of a group, with 128 Σ q on top.
+
+    Args:
+        code: int8 (H,), H divisible by 4.
+        groups: uint8 (groups, 16 H), as ``in_groups`` orders them.
+        group: Which of them.
+        found: int32, written from ``place`` on.
+        place: Of the first product.
+    """
     width = len(code)
     _products(groups, group * width * GROUP, code, width // TOGETHER, found, place)
-
-
-def _plain_products(code: Int8, groups: UInt8, group: int, found: Int32, place: int) -> None:
-    for i in range(GROUP):
-        found[place + i] = 0
-    for step in range(len(code) // TOGETHER):
-        for i in range(GROUP):
-            total = np.int32(0)
-            for j in range(TOGETHER):
-                number = groups[group, step * GROUP * TOGETHER + i * TOGETHER + j]
-                total += np.int32(number) * np.int32(code[step * TOGETHER + j])
-            found[place + i] += total
-
-
-group_products = helper(_vnni_products if has_vnni() else _plain_products)
-"""Write the products of a code and of the 16 codes of a group, with 128 Σ q on top.
-
-Args:
-    code: int8 (H,), H divisible by 4.
-    groups: uint8 (groups, 16 H), as ``in_groups`` orders them.
-    group: Which of them.
-    found: int32, written from ``place`` on.
-    place: Of the first product.
-"""
 
 
 def in_groups(codes: Int8) -> UInt8:
