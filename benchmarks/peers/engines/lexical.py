@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import weakref
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 
@@ -91,4 +92,5 @@ def sqlite_engine(documents: Fields) -> Engine:
         match = " OR ".join(f'"{word}"' for word in words)
         return [row for (row,) in database.execute(statement, (match, limit))]
 
+    weakref.finalize(search, database.close)
     return Engine("SQLite FTS5", search, {"tokenize": "porter unicode61"})
