@@ -132,7 +132,9 @@ def _typed_product(_typing: Any, codes: Any, start: Any, code: Any, width: Any) 
 _shifted_product: Callable[..., Any] = _typed_product
 
 
-def _vnni_shift(code: Int8) -> np.int32:
+@helper
+def sum_shift(code: Int8) -> np.int32:
+    """Return 128 Σ q of a query's code, int8 (N,): what products with c + 128 have on top."""
     total = np.int32(0)
     for j in range(len(code)):
         total = np.int32(total + code[j])
@@ -155,7 +157,7 @@ def _plain_product(code: Int8, _shift: np.int32, codes: Int8, row: int) -> np.fl
     return np.float32(product)
 
 
-code_shift = helper(_vnni_shift if has_vnni() else _plain_shift)
+code_shift = sum_shift if has_vnni() else helper(_plain_shift)
 """Return what `code_product` subtracts for a query's code, int8 (N,); computed once a query."""
 
 code_product = helper(_vnni_product if has_vnni() else _plain_product)

@@ -18,7 +18,7 @@ from fullrank.kernels.compiler import (
     several,
 )
 from fullrank.kernels.groups import GROUP, group_products
-from fullrank.kernels.products import code_product, code_shift
+from fullrank.kernels.products import code_product, code_shift, sum_shift
 from fullrank.kernels.select import push
 from fullrank.kernels.sorting import stable_order
 
@@ -116,9 +116,7 @@ def scan_slots(
     """
     count = len(scales)
     shift = code_shift(code)
-    total = np.int32(0)
-    for j in range(len(outline)):
-        total = np.int32(total + 128 * outline[j])
+    outline_shift = sum_shift(outline)
     tables = np.empty((len(words), LEVELS + 1), np.float32)
     place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
     for i in range(len(words)):
@@ -142,7 +140,7 @@ def scan_slots(
             group_products(outline, outlines, group, products, group * GROUP - start)
         own_scales, own_rest, own_bias = outline_scales[start:end], rest[start:end], bias[start:end]
         for j in range(len(own_scales)):
-            product = np.float32(np.int32(products[j] - total)) * outline_scale
+            product = np.float32(np.int32(products[j] - outline_shift)) * outline_scale
             bounds[j] = product * own_scales[j] + own_bias[j] + left * own_rest[j]
         if len(words):
             sums[:] = 0

@@ -29,6 +29,7 @@ DIRECTIONS = 64
 # Documents that choose the directions.
 _SAMPLE = 4096
 _SEED, _ITERATIONS = 1, 4
+# Of documents at a time; a multiple of GROUP, because whole groups are written.
 _CHUNK = 1 << 14
 # Products of longer vectors may overflow.
 _MOST = float(np.finfo(np.float32).max) / 4

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fullrank.encoding import concatenate
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index import outline
-from fullrank.retrieval.index.build import index_of_segment
+from fullrank.retrieval.index.build import index_in_memory, index_of_segment
 from fullrank.retrieval.index.codes import build_codes
 from fullrank.retrieval.index.query import CodedQuery, coded
 from tests.unit.fullrank.retrieval.data import assert_same_bits, brute, encoded
@@ -42,6 +42,7 @@ def few_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     bias=st.sampled_from([0.0, 1.0, 1e8, 1e30]),
     copies=st.integers(1, 4),
     least=st.one_of(st.just(0.0), st.floats(0, 1)),
+    has_bundle=st.booleans(),
 )
 def test_a_search_by_outlines_equals_a_full_scan(
     seed: int,
@@ -55,17 +56,20 @@ def test_a_search_by_outlines_equals_a_full_scan(
     bias: float,
     copies: int,
     least: float,
+    has_bundle: bool,
 ) -> None:
-    """Ties, duplicates, huge and tiny numbers, no sparse or no dense side; ``least``: that share is below the score."""
+    """Ties, duplicates, huge and tiny numbers, no sparse or no dense side; ``least``: that share is below the score.
+
+    ``has_bundle``: the directions are those of other documents.
+    """
     rng = np.random.default_rng(seed)
     documents = concatenate([encoded(rng, count, n_dense, width, scale=scale)] * copies)
     documents = replace(documents, bias=(documents.bias * bias).astype(np.float32))
     queries = encoded(rng, 3, n_dense, width, scale=min(scale, 1e6), bias=False)
     mask = rng.random(len(documents)) < gone
-    plain, outlined = (
-        Retriever(documents),
-        Retriever(documents, None, index_of_segment(documents, None)),
-    )
+    like = index_in_memory(encoded(rng, 30, n_dense, width)) if has_bundle else None
+    plain = Retriever(documents)
+    outlined = Retriever(documents, None, index_of_segment(documents, like))
     asked = {"limit": limit, "offset": offset, "deleted": mask}
     truths = plain.search(queries, **asked)  # type: ignore[arg-type]
     for truth, found in zip(truths, outlined.search(queries, **asked), strict=True):  # type: ignore[arg-type]
