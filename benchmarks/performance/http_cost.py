@@ -109,9 +109,8 @@ async def measure(bundles: Path, rounds: int) -> dict[str, float]:
             mock.patch.object(type(view.model), "encode_queries", encode_queries),
             tempfile.TemporaryDirectory() as folder,
         ):
-            for _ in range(
-                100
-            ):  # until the mean time of a search is short enough for the event loop
+            # Until the mean time of a search is short enough for the event loop.
+            for _ in range(100):
                 body = await search()
             answers = Path(folder) / "answers.json"
             headers = {"content-type": "application/json"}
