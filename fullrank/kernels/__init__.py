@@ -9,6 +9,7 @@ rows.py       sorting, renumbering, adding and multiplying sparse rows
 encode.py     from counts of a query to u and s
 fast.py       the candidates of the fast mode
 gather.py     copies of encoded documents
+tokens.py     tokens of texts, numbered and counted
 lists.py      posting lists of sparse rows
 products.py   products of int8 codes
 groups.py     the same, of 16 documents at a time

@@ -2,7 +2,8 @@
 
 words.py      split a text into words; letter trigrams
 korean.py     Korean words without particles
-counting.py   count words with several processes
+counting.py   count phrases with several processes
+sequences.py  words of many texts as numbers, by a kernel
 features.py   Vocabulary, count_corpus, tf-idf and BM25 weights
 bigrams.py    known 2-grams as features
 phrases.py    whole titles as features

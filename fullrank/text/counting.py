@@ -1,4 +1,4 @@
-"""Count the words of many texts with several processes.
+"""Count what a Python function finds in many texts (phrases, compounds), with several processes.
 
 Apart from features.py so that a worker process starts without scipy.
 """
@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.errors import FullrankError
-from fullrank.text.words import count_words
 from fullrank.workers import Worker
 
 
@@ -68,7 +67,7 @@ def count_chunks(
     chunks: Sequence[Sequence[str]],
     processes: int,
     progress: Callable[[int], object],
-    counter: TextCounter = count_words,
+    counter: TextCounter,
 ) -> list[Tally]:
     """Count every chunk, in this process and in processes - 1 workers.
 
@@ -100,8 +99,8 @@ def count_chunks(
         tallies = [own]
         for worker in workers:
             # Read after counting: each small piece read meanwhile would wait for the interpreter lock.
-            tally = worker.receive()
-            assert isinstance(tally, Tally)
+            tally = Tally(counter)
+            tally.number, tally.chunks = worker.receive()
             progress(sum(len(counted.sizes) for counted in tally.chunks.values()))
             tallies.append(tally)
         return tallies
@@ -131,6 +130,4 @@ def work(connection: Connection) -> None:
     tally = Tally(connection.recv())
     while (chunk := connection.recv()) is not None:
         tally.count(*chunk)
-    # The starter has the counter.
-    tally.counter = count_words
-    connection.send(tally)
+    connection.send((tally.number, tally.chunks))

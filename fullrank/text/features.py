@@ -16,7 +16,8 @@ import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import unit_rows
-from fullrank.text.counting import Counted, TextCounter, count_chunks
+from fullrank.text.counting import Counted, Tally, TextCounter, count_chunks
+from fullrank.text.sequences import tally_words
 from fullrank.text.words import count_words, trigrams
 
 # With fewer characters, one process is done before another has started.
@@ -95,21 +96,19 @@ def count_corpus(
     progress: Callable[[int], object] | None = None,
     counter: TextCounter = count_words,
 ) -> Counts:
-    """Count the words of each column of texts in one pass; a large corpus is counted by several processes.
+    """Count the words of each column of texts in one pass.
 
     Args:
         columns: Texts, e.g. titles and bodies; columns may differ in length.
-        processes: Processes to use, this one among them; the result does not depend on it.
+        processes: Processes to use where `counter` is not `count_words`, which is compiled; this one is among them. The
+            result does not depend on it.
         progress: Called with the number of texts of each finished chunk.
         counter: Counts the words, or phrases, of one text.
     """
     if len(columns) == 1 and len(columns[0]) == 1 and progress is None:
         return count_one(counter(columns[0][0]))
     chunks = [(c, chunk) for c, column in enumerate(columns) for chunk in _chunks(column)]
-    characters = sum(len(text) for column in columns for text in column)
-    if characters < _PARALLEL_CHARACTERS:
-        processes = 1
-    tallies = count_chunks(
+    tallies = _tallies(
         [chunk for _, chunk in chunks], processes, progress or (lambda texts: None), counter
     )
     words = sorted(set().union(*(tally.number for tally in tallies)))
@@ -124,6 +123,20 @@ def count_corpus(
     for i, (c, _) in enumerate(chunks):
         merged[c].append(counted[i])
     return Counts(words, [_merge(parts, len(words)) for parts in merged])
+
+
+def _tallies(
+    chunks: Sequence[Sequence[str]],
+    processes: int,
+    progress: Callable[[int], object],
+    counter: TextCounter,
+) -> list[Tally]:
+    if counter is count_words:
+        return [tally_words(chunks, progress)]
+    characters = sum(len(text) for chunk in chunks for text in chunk)
+    if characters < _PARALLEL_CHARACTERS:
+        processes = 1
+    return count_chunks(chunks, processes, progress, counter)
 
 
 def count_one(counted: Mapping[str, int]) -> Counts:

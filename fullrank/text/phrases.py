@@ -9,20 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from fullrank.encoding import Rows
 from fullrank.text.features import count_corpus
+from fullrank.text.sequences import number_words
 from fullrank.text.words import words
 
 MAX_WORDS = 8
 
 
-def phrase_of(text: str) -> str:
-    """Join the words of a text by spaces; "" for no words or more than `MAX_WORDS`."""
-    found = words(text)
-    return " ".join(found) if len(found) <= MAX_WORDS else ""
+def phrases_of(texts: Sequence[str]) -> list[str]:
+    """Join the words of each text by spaces; "" for no words or more than `MAX_WORDS`."""
+    number: dict[str, int] = {}
+    indptr, numbers = number_words(texts, number)
+    names, places = list(number), numbers.tolist()
+    return [
+        " ".join([names[i] for i in places[start:stop]]) if stop - start <= MAX_WORDS else ""
+        for start, stop in pairwise(indptr.tolist())
+    ]
 
 
 class Phrases:
@@ -102,7 +109,7 @@ class Phrases:
 
     def own(self, texts: Sequence[str]) -> Rows:
         """Return for each text the phrase that it is, with value 1."""
-        found = [self.index.get(phrase_of(text)) for text in texts]
+        found = [self.index.get(phrase) for phrase in phrases_of(texts)]
         return Rows.from_lists(
             [([], []) if row is None else ([row], [1.0]) for row in found], len(self)
         )

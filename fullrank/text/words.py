@@ -18,10 +18,14 @@ from collections import Counter
 from functools import lru_cache
 from itertools import groupby
 
+import numpy as np
+
 from fullrank.text.korean import stem
 
 _ASCII = bytes(ord(chr(c).lower()) if chr(c).isalnum() else 32 for c in range(128))
 _TABLE = _ASCII + bytes(range(128, 256))
+BYTES = np.frombuffer(_TABLE, np.uint8)
+"""uint8 (256,), what replaces each byte of a text before it is split at spaces: letters in lower case, spaces."""
 
 # First and last code points of the blocks that become bigrams.
 _UNSPACED = (

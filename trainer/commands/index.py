@@ -39,7 +39,7 @@ def index(
         int, typer.Option(help="Documents encoded in one step.", min=1, max=1_000_000)
     ] = 4096,
     processes: Annotated[
-        int | None, typer.Option(help="Processes that encode; default: all cores.", min=1)
+        int | None, typer.Option(help="Processes to use; default: all cores.", min=1)
     ] = None,
     exported_from: ExportedFrom = None,
     json: Json = False,

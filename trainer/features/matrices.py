@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Float32, Int64, Rows
+from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.progress import Reporter
 from fullrank.text.features import Vocabulary, bm25_idf
@@ -82,9 +83,14 @@ class Features:
         if self.clicks is not None:
             f, side = len(self.field_counts) - 1, self.model.sparse
             rest = self.clicks.without(queries, documents, cold)
-            own = _widen(side.field(self.words, rest, f), side.width, 0)
+            own = _widen(side.field(self._rows, rest, f), side.width, 0)
             found[f] = own, np.arange(len(documents))
         return found
+
+    @cached_property
+    def _rows(self) -> Int32:
+        """The row of each word of the corpus in the lexical part."""
+        return self.model.sparse.words.rows(self.words)
 
 
 def build_features(
@@ -183,8 +189,9 @@ def _field_matrices(
     phrase_idf: Float32,
 ) -> list[Rows]:
     """Make z: one matrix a field, then one of phrases if the model has any."""
+    target = sparse.words.rows(words)
     z = [
-        _widen(_sharing(sparse.field(words, rows, f), rows), sparse.width, 0)
+        _widen(_sharing(sparse.field(target, rows, f), rows), sparse.width, 0)
         for f, rows in enumerate(counts)
     ]
     if len(sparse.phrases):

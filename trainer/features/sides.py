@@ -15,7 +15,7 @@ from fullrank.models.linear import DenseSide, SparseSide
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import count_compounds, parts_of
 from fullrank.text.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
-from fullrank.text.phrases import Phrases, phrase_of
+from fullrank.text.phrases import Phrases, phrases_of
 from fullrank.text.words import trigrams
 from trainer.features.corpus import Corpus, document_frequency, sum_counts
 from trainer.features.fields import TextFields
@@ -112,7 +112,7 @@ def sparse_side(
     df = np.append(df[rows], np.ones(settings.buckets, np.int64))
     idf = bm25_idf if settings.match == "bm25" else tfidf_idf
     titles = [field_text(d.fields, [fields.phrase_field]) for d in corpus.collection.documents]
-    known = sorted({phrase_of(title) for title in titles} - {""}) if fields.phrase_field else []
+    known = sorted({*phrases_of(titles)} - {""}) if fields.phrase_field else []
     phrases = Phrases(known)
     side = SparseSide(
         vocabulary,

@@ -1,7 +1,7 @@
 """Encode batches of documents with a model on several cores.
 
-Each of p worker processes opens the model of the bundle and takes every p-th batch. Results come in the order of the
-batches and do not depend on p.
+This process reads and writes; each of p - 1 worker processes opens the model of the bundle and takes every (p - 1)-th
+batch. Results come in the order of the batches and do not depend on p.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Documents = Sequence[Document]
 def encode_batches(
     batches: Iterable[Documents], model: Model, bundle: Path, processes: int
 ) -> Generator[Batch, None, None]:
-    """Encode batches in order; at most ``processes`` batches are in memory.
+    """Encode batches in order; each worker has at most one of them.
 
     Args:
         batches: of documents.
         model: the model.
         bundle: where worker processes find the same model.
-        processes: number of worker processes; 1 encodes in this process.
+        processes: p; 1 encodes in this process.
 
     Returns:
         An iterator over (batch, its encoding).
@@ -48,12 +48,12 @@ def encode_batches(
     with ExitStack() as stack:
         workers = [
             stack.enter_context(Worker("trainer.indexing.encoders:work", "encodes documents"))
-            for _ in range(processes)
+            for _ in range(processes - 1)
         ]
         for worker in workers:
             worker.send(bundle)
         for batch in batches:
-            if len(busy) < processes:
+            if len(busy) < len(workers):
                 worker = workers[len(busy)]
                 worker.send(_texts(batch))
                 busy.append((batch, worker))

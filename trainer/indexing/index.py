@@ -28,6 +28,7 @@ from trainer.collection.corpus import CorpusFile
 from trainer.indexing.encoders import Documents, encode_batches
 
 BATCH = 4096
+_BATCHES_A_WORKER = 4
 _GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
 _TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
 _QUERY_WORDS = 10
@@ -84,7 +85,7 @@ def index(
         queries: queries.jsonl[.gz], or a folder with one: typical queries, to tune the fast mode and to check the
             bundle whenever it is opened. By default titles and other words of documents.
         batch: documents encoded in one step; the result does not depend on it.
-        processes: that encode; by default all cores.
+        processes: to use, this one among them; by default as many as cores.
         exported_from: the bundle that the corpus was exported from, if it was.
         reporter: receives progress; by default it prints to stderr.
 
@@ -145,7 +146,8 @@ def _encoded(
 ) -> Generator[Batch, None, None]:
     """Encode all documents in batches, in ascending id order."""
     batches = _batches(source.documents(), batch)
-    processes = min(processes, -(-len(source) // batch))
+    # With fewer documents, this process has encoded them before a worker has opened the model.
+    processes = min(processes, 1 + len(source) // (_BATCHES_A_WORKER * batch))
     with (
         reporter.stage("encode", total=len(source)) as stage,
         closing(encode_batches(batches, model, bundle, processes)) as found,

@@ -160,7 +160,8 @@ class LinearModel:
         if self.n_dense:
             weights = self.settings["field_weights"]
             dense = self.finish(self.document.embed(counts.words, fields, weights))
-        z = [self.sparse.field(counts.words, rows, f) for f, rows in enumerate(fields)]
+        target = self.sparse.words.rows(counts.words)
+        z = [self.sparse.field(target, rows, f) for f, rows in enumerate(fields)]
         return Encoded.from_rows(self.sparse.document(z, own), dense, self.settings["bias"])
 
     def columns(self, documents: Sequence[Mapping[str, Any]]) -> list[list[str]]:

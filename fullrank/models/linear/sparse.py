@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Float32, Rows
+from fullrank.encoding import Float32, Int32, Rows
 from fullrank.kernels.encode import weigh_lexical
 from fullrank.text.counting import TextCounter
 from fullrank.text.features import Vocabulary, bm25, count_corpus, count_one, saturate, tfidf
@@ -131,9 +131,15 @@ class SparseSide:
         kept = weighted.top_entries(self.terms)
         return kept.with_values(kept.values / self.idf[kept.indices])
 
-    def field(self, words: Sequence[str], counts: Rows, index: int) -> Rows:
-        """Compute z_f: the weights of field `index` over the words, before its diagonal."""
-        found = counts.remap_columns(self.words.rows(words), len(self.words))
+    def field(self, target: Int32, counts: Rows, index: int) -> Rows:
+        """Compute z_f: the weights of field `index` over the words, before its diagonal.
+
+        Args:
+            target: int32, the row in `words` of each column of counts; -1 where it has none.
+            counts: Of B texts.
+            index: f.
+        """
+        found = counts.remap_columns(target, len(self.words))
         if self.scheme == "none":
             return Rows.empty(len(found), found.width)
         if self.scheme == "tfidf":

@@ -22,6 +22,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from fullrank.encoding import Rows
 from fullrank.errors import FullrankError
 from fullrank.text import counting, features
+from fullrank.text.compounds import count_compounds
 from fullrank.text.features import (
     Vocabulary,
     bm25,
@@ -131,9 +132,9 @@ def test_counts_do_not_depend_on_processes(
 
     done: list[int] = []
     columns = [corpus * 4, corpus]
-    one = count_corpus(columns, processes=1)
+    one = count_corpus(columns, processes=1, counter=count_compounds)
     monkeypatch.setattr(counting.Tally, "count", slow)
-    two = count_corpus(columns, processes=2, progress=done.append)
+    two = count_corpus(columns, processes=2, counter=count_compounds, progress=done.append)
     assert two.words == one.words
     for a, b in zip(two.columns, one.columns, strict=True):
         same(a, b)
@@ -149,19 +150,20 @@ def test_a_dead_worker_raises_an_error(corpus: list[str], monkeypatch: pytest.Mo
     monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)
     monkeypatch.setattr(counting, "Worker", Dead)
     with pytest.raises(FullrankError, match=r"counts words \(pid \d+\) was killed by SIGKILL"):
-        count_corpus([corpus], processes=2)
+        count_corpus([corpus], processes=2, counter=count_compounds)
 
 
 def test_an_interrupt_ends_the_workers_silently() -> None:
     code = """
 import os, signal, threading
-from fullrank.text import counting, features
+from fullrank.text import compounds, counting, features
 if __name__ == "__main__":
     features._PARALLEL_CHARACTERS = 0
     features._CHUNK_CHARACTERS = 1000
     threading.Timer(1.0, os.killpg, (0, signal.SIGINT)).start()
     try:
-        features.count_corpus([["a b c d e f g h " * 200] * 100_000], processes=2)
+        texts = ["a-b c d e-f g h " * 200] * 100_000
+        features.count_corpus([texts], processes=2, counter=compounds.count_compounds)
     except KeyboardInterrupt:
         print("interrupted")
 """

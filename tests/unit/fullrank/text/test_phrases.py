@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from fullrank.text.phrases import MAX_WORDS, Phrases, phrase_of
+from fullrank.text.phrases import MAX_WORDS, Phrases, phrases_of
 
 KNOWN = [
     "cat",
@@ -29,7 +29,7 @@ KNOWN = [
     ],
 )
 def test_the_phrase_of_a_text_is_its_words_if_few(text: str, wanted: str) -> None:
-    assert phrase_of(text) == wanted
+    assert phrases_of(["b c", text, "a"]) == ["b c", wanted, "a"]
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_fields_of_a_step_are_those_of_documents_that_never_saw_its_queries(
     found = [z.take(rows) for z, rows in features.fields_for_step(documents, queries)]
     # The mean length of the field stays that of all documents; only counts change.
     side, f = features.model.sparse, len(features.field_counts) - 1
-    wanted = side.field(features.words, other.counts.take(documents), f)
+    wanted = side.field(side.words.rows(features.words), other.counts.take(documents), f)
     np.testing.assert_allclose(
         found[f].csr()[:, : wanted.width].toarray(), wanted.csr().toarray(), rtol=1e-6
     )

@@ -109,7 +109,7 @@ def test_indexing_encodes_new_documents_with_the_same_model(straight: Bundle, bu
     [
         (1, 1, "corpus.jsonl"),
         (7, 1, "corpus.jsonl.gz"),
-        (83, 4, "corpus.jsonl"),
+        (5, 4, "corpus.jsonl"),
         (10, 3, "corpus.jsonl.gz"),
         (40, 2, "corpus.jsonl"),
         (4096, 2, "corpus.jsonl.gz"),
@@ -288,7 +288,7 @@ def test_a_killed_indexing_leaves_no_visible_bundle(
     """After Ctrl-C no file is left, and the workers end with their parent."""
     many = [f'{{"_id": "d{i:06}", "text": "apple bread"}}' for i in range(100_000)]
     path, out = corpus(tmp_path / "in", many), tmp_path / "out"
-    arguments = ["index", bundle, path, "--out", out, "--batch", "50", "--processes", "2"]
+    arguments = ["index", bundle, path, "--out", out, "--batch", "50", "--processes", "3"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fullrank", *map(str, arguments)],
         cwd=REPOSITORY,
