@@ -68,7 +68,7 @@ ENCODERS = ("MiniLM", "static")
 """Of the vectors of FAISS and LanceDB: MiniLM takes minutes for the documents of a collection."""
 TOP = 10
 """Documents that a timed query asks for."""
-_WARM_UP = 5
+_WARM_UP = 20
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 

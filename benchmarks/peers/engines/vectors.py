@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
@@ -48,26 +49,35 @@ def stored_vectors(file: Path, encode: Encode, texts: Sequence[str]) -> Float32:
     return vectors
 
 
-def faiss_engines(encoder_name: str, encode: Encode, vectors: Float32) -> list[Engine]:
-    """Return FAISS over all vectors, and over a graph of them."""
+def faiss_engines(
+    encoder_name: str, encode: Encode, vectors: Float32, graph: Any | None = None
+) -> list[Engine]:
+    """Return FAISS over all vectors, and over a graph of them.
+
+    Args:
+        encoder_name: in the table.
+        encode: of queries.
+        vectors: of the documents.
+        graph: an HNSW index that holds the vectors already; default: make one.
+    """
     dimension = vectors.shape[1]
-    graph = faiss.IndexHNSWFlat(dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
-    graph.hnsw.efConstruction = _CONSTRUCTION
+    flat = faiss.IndexFlatIP(dimension)
+    flat.add(vectors)
+    if graph is None:
+        graph = faiss.IndexHNSWFlat(dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
+        graph.hnsw.efConstruction = _CONSTRUCTION
+        graph.add(vectors)
     graph.hnsw.efSearch = _EFFORT
     settings = {"M": _LINKS, "efConstruction": _CONSTRUCTION, "efSearch": _EFFORT}
     return [
-        _faiss(f"FAISS flat, {encoder_name}", encode, vectors, faiss.IndexFlatIP(dimension), {}),
-        _faiss(f"FAISS HNSW, {encoder_name}", encode, vectors, graph, settings),
+        _faiss(f"FAISS flat, {encoder_name}", encode, flat, {}),
+        _faiss(f"FAISS HNSW, {encoder_name}", encode, graph, settings),
     ]
 
 
-def _faiss(
-    name: str, encode: Encode, vectors: Float32, index: faiss.Index, settings: dict[str, int]
-) -> Engine:
-    index.add(vectors)
-
+def _faiss(name: str, encode: Encode, index: Any, settings: dict[str, int]) -> Engine:
     def search(text: str, limit: int) -> list[int]:
-        rows = index.search(encode([text]), min(limit, len(vectors)))[1][0]
+        rows = index.search(encode([text]), min(limit, index.ntotal))[1][0]
         return [row for row in rows.tolist() if row >= 0]  # FAISS pads with -1
 
     return Engine(name, search, settings)
