@@ -187,7 +187,7 @@ class Trainer:
     ) -> None:
         self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
         self.seed, self.threads, self.resume = seed, threads, resume
-        self.context = TrainingContext(collection, reporter, seed, threads)
+        self.context = TrainingContext(collection, reporter, seed, threads, self._checkpoints)
         self.ends: float | None = None
         self._valid: dict[int, Validation | None] = {}
 
@@ -315,7 +315,7 @@ class Trainer:
     def ready_to_write(self, best: Candidate) -> Candidate:
         """Drop what a bundle does not need, so that there is memory to write it."""
         self.context.clear_cache()
-        return replace(best, fitted=best.fitted.without_encoder())
+        return replace(best, fitted=best.fitted.in_files(self.context.files))
 
     def write(
         self,
@@ -365,7 +365,7 @@ class Trainer:
                 log_position=log_position,
                 second_stage=None if kept is None else kept.stage,
                 facts=[] if kept is None else [kept.facts],
-                progress=progress,
+                progress=self.context.files.releasing(progress),
             )
 
     def _parent(self) -> str | None:

@@ -20,6 +20,7 @@ from fullrank.kernels.scan import add_weights
 from fullrank.scoring import InnerProduct, Scorer
 
 UNIT_ROUNDOFF = 2.0**-24
+_BLOCK_DOCUMENTS = 512  # float64 copies of all weights at once would be larger than the documents
 _LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 
 
@@ -67,9 +68,13 @@ class FullScan:
     def _sparse_limits(self) -> tuple[int, float]:
         """max_d |t_d|, the most sparse entries of a document, and max_d ‖t_d‖."""
         sizes = np.diff(self.documents.sparse.indptr)
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        squares = np.bincount(owner, self.documents.sparse.values.astype(np.float64) ** 2)
-        return int(sizes.max(initial=0)), float(np.sqrt(squares.max(initial=0.0)))
+        largest = 0.0
+        for start in range(0, len(sizes), _BLOCK_DOCUMENTS):
+            part = self.documents.sparse.slice(start, min(start + _BLOCK_DOCUMENTS, len(sizes)))
+            owner = np.repeat(np.arange(len(part)), np.diff(part.indptr))
+            squares = np.bincount(owner, part.values.astype(np.float64) ** 2)
+            largest = max(largest, float(squares.max(initial=0.0)))
+        return int(sizes.max(initial=0)), math.sqrt(largest)
 
     @cached_property
     def _largest_norm(self) -> float:

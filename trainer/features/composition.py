@@ -15,7 +15,7 @@ for unseen words only; they have trigrams and no neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,6 +27,8 @@ from fullrank.text.features import trigram_rows
 from trainer.features.dice import Neighbours
 
 Matrix = sp.csr_array[np.float32]
+
+_FOLDED_ROWS = 1 << 13  # at once; the sum of all rows at once would need two more tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +62,28 @@ class Composition:
             parts.append(matrix @ letters)
         return Rows.from_csr(sp.csr_array(sp.hstack(parts, format="csr")))
 
-    def fold(self, side: DenseSide, table: Float32) -> DenseSide:
-        """Return the side that serves: C U, and the trigrams' rows for unseen words."""
+    def fold(
+        self,
+        side: DenseSide,
+        table: Float32,
+        empty: Callable[[tuple[int, int]], Float32] = np.zeros,
+    ) -> DenseSide:
+        """Return the side that serves: C U, and the trigrams' rows for unseen words.
+
+        Args:
+            side: whose words and trigrams C has.
+            table: U, float32 (trained rows, N).
+            empty: makes an array of a shape, which gets the sum of words and trigrams.
+        """
         rows, letters = table[: len(self.labels)], table[len(self.labels) :]
         if self.words is not None:
             rows = np.asarray(self.words @ rows)
         if len(letters):
-            rows = rows + np.asarray(trigram_rows(side.words.words, side.trigrams).csr() @ letters)
+            own, rows = rows, empty((len(rows), table.shape[1]))
+            parts = trigram_rows(side.words.words, side.trigrams).csr()
+            for first in range(0, len(rows), _FOLDED_ROWS):
+                block = slice(first, first + _FOLDED_ROWS)
+                rows[block] = own[block] + np.asarray(parts[block] @ letters)
         return replace(
             side,
             table=np.ascontiguousarray(rows, np.float32),

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Hashable
 from copy import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from fullrank.progress import Reporter
+from fullrank.text.features import Counts
 from trainer.collection import Collection
 from trainer.features.corpus import Corpus, count_collection
 from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings
-from trainer.training.memory import return_free_memory
+from trainer.training.memory import ArrayFiles
 
 T = TypeVar("T")
 
@@ -27,14 +29,24 @@ class TrainingContext:
         reporter: receives progress.
         seed: seed of all random numbers.
         threads: threads of the kernels, and processes that count text.
+        files: large arrays in files.
     """
 
-    def __init__(self, collection: Collection, reporter: Reporter, seed: int, threads: int) -> None:
+    def __init__(
+        self,
+        collection: Collection,
+        reporter: Reporter,
+        seed: int,
+        threads: int,
+        scratch: Path | None = None,
+    ) -> None:
+        """Count the collection; ``scratch`` is the folder of temporary files, None: the system's."""
         self.collection, self.reporter = collection, reporter
         self.seed, self.threads = seed, threads
         began = time.monotonic()
-        self.corpus: Corpus = count_collection(collection, processes=threads)
-        return_free_memory()
+        self.files = ArrayFiles(scratch)
+        self.corpus: Corpus = self._in_files(count_collection(collection, processes=threads))
+        self.files.release()
         words = len(self.corpus.counts.words)
         reporter.log("counted", words=words, seconds=time.monotonic() - began)
         self._cache: dict[Hashable, Any] = {}
@@ -83,9 +95,27 @@ class TrainingContext:
     def _build(self, settings: ModelSettings) -> Features:
         began = time.monotonic()
         features = build_features(self.corpus, settings, self.reporter)
-        return_free_memory()
+        put = self.files.put_rows
+        features = replace(
+            features,
+            xq=put(features.xq),
+            xd=put(features.xd),
+            s=put(features.s),
+            z=[*map(put, features.z)],
+            field_counts=[*map(put, features.field_counts)],
+            query_counts=put(features.query_counts),
+            query_sequences=put(features.query_sequences),
+        )
+        self.files.release()
         self.reporter.log("featurised", seconds=time.monotonic() - began)
         return features
+
+    def _in_files(self, corpus: Corpus) -> Corpus:
+        """Return the corpus with its counts in files."""
+        columns = [*map(self.files.put_rows, corpus.counts.columns)]
+        corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
+        corpus.totals["documents"] = self.files.put_rows(corpus.documents)
+        return corpus
 
 
 def _features_key(settings: ModelSettings) -> ModelSettings:

@@ -12,6 +12,7 @@ from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
 from trainer.recipes.recipe import Recipe
 from trainer.training.learned import Learned
+from trainer.training.memory import ArrayFiles
 from trainer.training.result import ResultRow
 
 
@@ -39,9 +40,9 @@ class FittedModel:
     comparison: tuple[ResultRow, ...] = ()
     learned: Learned | None = None
 
-    def without_encoder(self) -> FittedModel:
-        """Return the model without ``encode``, which holds the matrices of all queries."""
-        return replace(self, encode=_dropped)
+    def in_files(self, files: ArrayFiles) -> FittedModel:
+        """Return the model with documents in files, and without ``encode``, which holds the matrices of all queries."""
+        return replace(self, documents=files.put_encoded(self.documents), encode=_dropped)
 
 
 def _dropped(_: Int64) -> Encoded:

@@ -1,8 +1,131 @@
-"""Memory of the process."""
+"""Memory of the process: arrays in temporary files, and freed memory for the system.
+
+A training makes large arrays that it reads a few times: counts of words, weights, tables of finished models. In a file
+that is mapped into memory they read like any array, and ``ArrayFiles.release`` takes their pages out of the process
+until they are read again.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Encoded, Rows
+from fullrank.errors import TrainingError
+from fullrank.progress import Progress
+
+_LEAST_BYTES = 1 << 18  # smaller arrays stay where they are
+_WRITTEN_BYTES = 1 << 24  # between two releases
+
+
+class ArrayFiles:
+    """Arrays that lie in anonymous temporary files, which end with the last reference to their array.
+
+    Args:
+        folder: that has the files; None: the system's folder of temporary files.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._maps: WeakSet[mmap.mmap] = WeakSet()
+
+    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+        """Make an array of zeros.
+
+        Raises:
+            TrainingError: the file cannot be written.
+        """
+        kind = np.dtype(dtype)
+        size = prod(shape) * kind.itemsize
+        if size < _LEAST_BYTES:
+            return np.zeros(shape, kind)
+        try:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                # Allocated at once, so that a full disk is an error here and not a signal later.
+                os.posix_fallocate(file.fileno(), 0, size)
+                mapped = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            where = self._folder or tempfile.gettempdir()
+            raise TrainingError(
+                f"cannot write a temporary file of {size >> 20} MiB to {where}: {error.strerror}"
+            ) from error
+        self._maps.add(mapped)
+        return np.frombuffer(mapped, kind).reshape(shape)
+
+    def put(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a copy of an array in a file; a small array, or one in a file already, is returned itself.
+
+        Raises:
+            TrainingError: the file cannot be written.
+        """
+        if (
+            array.nbytes < _LEAST_BYTES
+            or not array.flags.c_contiguous
+            or _map_of(array) is not None
+        ):
+            return array
+        copy = self.empty(array.shape, array.dtype)
+        source, target = array.reshape(-1), copy.reshape(-1)
+        step = max(1, _WRITTEN_BYTES // array.itemsize)
+        for first in range(0, len(source), step):
+            target[first : first + step] = source[first : first + step]
+            _release(copy)
+        return copy
+
+    def put_rows(self, rows: Rows) -> Rows:
+        """Return rows whose arrays are in files."""
+        return Rows(
+            self.put(rows.indptr), self.put(rows.indices), self.put(rows.values), rows.width
+        )
+
+    def put_encoded(self, encoded: Encoded) -> Encoded:
+        """Return encoded texts whose arrays are in files."""
+        dense, sparse = self.put(encoded.dense), self.put_rows(encoded.sparse)
+        return Encoded(dense, sparse, encoded.bias)
+
+    def release(self) -> None:
+        """Take the pages of all arrays out of the process, and return freed memory to the system."""
+        for mapped in self._maps:
+            mapped.madvise(mmap.MADV_DONTNEED)
+        return_free_memory()
+
+    def releasing(self, progress: Progress) -> Progress:
+        """Return a progress callback that also releases."""
+
+        def report(part: str, done: int, total: int) -> None:
+            self.release()
+            progress(part, done, total)
+
+        return report
+
+
+def _map_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
+    """Return the map that an array is a view of; None for any other array."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    return base if isinstance(base, mmap.mmap) else None
+
+
+def _release(array: npt.NDArray[Any]) -> None:
+    """Take the pages of a mapped array out of the process."""
+    mapped = _map_of(array)
+    if mapped is not None:
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def return_free_memory() -> None:

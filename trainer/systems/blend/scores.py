@@ -17,6 +17,7 @@ from trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades
 from trainer.systems.blend import kernels
 from trainer.systems.ragged import ragged
 from trainer.training.fitted import FittedModel
+from trainer.training.memory import ArrayFiles
 from trainer.training.validation import Validation
 
 CELLS = 1 << 24  # scores of one part in memory: 64 MiB
@@ -38,10 +39,12 @@ class PartScores:
     unjudged: npt.NDArray[np.bool_]
 
     @staticmethod
-    def empty(valid: Validation, parts: int, unjudged: npt.NDArray[np.bool_]) -> PartScores:
+    def empty(
+        valid: Validation, parts: int, unjudged: npt.NDArray[np.bool_], files: ArrayFiles
+    ) -> PartScores:
         """Make room for the scores of all documents for evenly spread queries, as many as fit into memory."""
         valid = valid.spread(max(1, CELLS // max(1, len(unjudged))))
-        scores = np.empty((parts, len(valid.rows), len(unjudged)), np.float32)
+        scores = files.empty((parts, len(valid.rows), len(unjudged)))
         return PartScores(valid, scores, unjudged)
 
     def score(self, part: int, fitted: FittedModel) -> None:

@@ -73,6 +73,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
             scores.score(i, fitted)
         # The tables of a model are the largest arrays, so the next part does not start before they are dropped.
         del fitted
+        context.files.release()
     weights = choose(scored)
     # A first part that serves alone learned nothing that documents without a judgement lack.
     raised = 0.0 if weights[0] == 1 else raise_unjudged(scored, weights, recipe.auto.most_lost)
@@ -80,6 +81,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     comparison = _compare(fit_part, trial_context, recipe, run, parts, scored, weights, raised)
     del scored
     trial_context.clear_cache()
+    context.files.release()
     used = np.flatnonzero(weights)
     for i in np.flatnonzero(weights == 0).tolist():
         context.forget_features(parts[i].model)
@@ -92,7 +94,10 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
             left /= len(learning[learning.index(i) :])
         settled, start = trials[i].last(left)
         part_run = _part_run(run, settled, f"final-{i}")
-        finals.append(fit_part(context, settled, replace(part_run, valid=None, start=start)))
+        final = fit_part(context, settled, replace(part_run, valid=None, start=start))
+        finals.append(replace(final, documents=context.files.put_encoded(final.documents)))
+        del final
+        context.files.release()
     facts = {
         "weights": {parts[i].name: float(weights[i]) for i in used.tolist()},
         "raised": raised,
@@ -124,9 +129,9 @@ def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float
     warm = cold = None
     if held.warm is not None:
         # The last fit judges the documents set aside again, so warm queries will meet them as judged documents.
-        warm = PartScores.empty(held.warm, parts, context.corpus.unjudged)
+        warm = PartScores.empty(held.warm, parts, context.corpus.unjudged, context.files)
     if held.cold is not None:
-        cold = PartScores.empty(held.cold, parts, held.corpus.unjudged)
+        cold = PartScores.empty(held.cold, parts, held.corpus.unjudged, context.files)
     return Scored(warm, cold, share)
 
 

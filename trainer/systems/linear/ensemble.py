@@ -16,28 +16,38 @@ import numpy as np
 from fullrank.encoding import Float32
 from trainer.systems.linear.parameters import Parameters
 from trainer.training.loop import TrainingRun
+from trainer.training.memory import ArrayFiles
+
+_ROWS = 1 << 13  # at once, so that the process has no table whole
 
 
-def average(members: Sequence[Parameters]) -> Parameters:
+def average(members: Sequence[Parameters], files: ArrayFiles) -> Parameters:
     """Return the mean model. Members must have no layers: towers cannot be averaged.
 
-    Several members lose their tables on the way, because they are large.
+    Several members lose their tables on the way, because they are large; those of their mean are in files.
     """
     if len(members) == 1:
         return members[0]
     tied = members[0].tied
-    U = _concatenate([p.U for p in members])
+    U = _concatenate([p.U for p in members], files)
     for p in members:
         p.U = p.U[:0].copy()
-    V = U if tied else _concatenate([p.V for p in members])
+    V = U if tied else _concatenate([p.V for p in members], files)
     for p in members:
         p.V = p.V[:0].copy()
     D, bias = (_mean([getattr(p, name) for p in members]) for name in ("D", "bias"))
     return Parameters(U, V, D, bias)
 
 
-def _concatenate(tables: Sequence[Float32]) -> Float32:
-    return np.concatenate(tables, axis=1) * np.float32(len(tables) ** -0.5)
+def _concatenate(tables: Sequence[Float32], files: ArrayFiles) -> Float32:
+    rows, width = tables[0].shape
+    found = files.empty((rows, len(tables) * width))
+    for first in range(0, rows, _ROWS):
+        block = slice(first, first + _ROWS)
+        found[block] = np.concatenate([table[block] for table in tables], axis=1)
+        found[block] *= np.float32(len(tables) ** -0.5)
+        files.release()
+    return found
 
 
 def _mean(arrays: Sequence[Float32]) -> Float32:

@@ -14,6 +14,7 @@ from fullrank.text.features import Counts, Vocabulary
 from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.towers import start_table, start_tower
+from trainer.training.memory import ArrayFiles
 
 _COPIED_ROWS = 1 << 14  # at once; a copy of all rows at once would need a second table
 
@@ -53,6 +54,13 @@ class Parameters:
         if not self.tied:
             for name, array in self.document.arrays():
                 yield f"document.{name}", array
+
+    def put_tables(self, files: ArrayFiles) -> None:
+        """Move U and V into files; a tied pair stays one array."""
+        tied = self.tied
+        self.U = files.put(self.U)
+        self.V = self.U if tied else files.put(self.V)
+        files.release()
 
     def copy(self) -> Parameters:
         """Return an independent copy; a tied pair stays one array."""
@@ -106,8 +114,16 @@ def level_biases(features: Features, parameters: Parameters) -> None:
     parameters.bias[unjudged] = level
 
 
-def compile_model(features: Features, parameters: Parameters) -> LinearModel:
-    """Make the model: trained rows are folded into words, diagonals into document weights."""
+def compile_model(
+    features: Features, parameters: Parameters, files: ArrayFiles | None = None
+) -> LinearModel:
+    """Make the model: trained rows are folded into words, diagonals into document weights.
+
+    Args:
+        features: of the model.
+        parameters: U and V of a model without trigrams become its tables, uncopied.
+        files: for tables that are not U and V themselves; None: files of their own.
+    """
     model = features.model
     fields = len(features.field_counts)
     words = len(model.sparse.words)
@@ -117,8 +133,9 @@ def compile_model(features: Features, parameters: Parameters) -> LinearModel:
         sparse = replace(sparse, P=P.astype(np.float32))
     query, document = model.query, model.document
     if features.settings.latent == "learned":
-        query = features.query_composition.fold(query, parameters.U)
-        document = features.document_composition.fold(document, parameters.V)
+        empty = (files or ArrayFiles()).empty
+        query = features.query_composition.fold(query, parameters.U, empty)
+        document = features.document_composition.fold(document, parameters.V, empty)
         query = replace(query, tower=parameters.query)
         document = replace(document, tower=parameters.document)
     settings = {**model.settings}

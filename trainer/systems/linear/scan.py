@@ -14,13 +14,18 @@ from trainer.systems.linear.towers import forward
 
 def scan_documents(features: Features, parameters: Parameters) -> Encoded:
     """Encode the corpus: v and t = Σ_f D_f z_f."""
-    parts = [
-        z.with_values(z.values * parameters.D[f, z.indices]).csr() for f, z in enumerate(features.z)
-    ]
+    parts = [_weighted(z, D).csr() for z, D in zip(features.z, parameters.D, strict=True)]
     t = Rows.from_csr(sp.csr_array(sum(parts[1:], parts[0])))
+    del parts
     unit = 1.0 if features.settings.cosine else 0.0
     dense = _embed(features.xd, parameters.V, parameters.document, unit, features.documents)
     return Encoded.from_rows(t, dense, parameters.bias)
+
+
+def _weighted(z: Rows, D: Float32) -> Rows:
+    values = D[z.indices]
+    values *= z.values
+    return z.with_values(values)
 
 
 def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Encoded:

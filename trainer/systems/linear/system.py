@@ -32,6 +32,7 @@ from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.learned import Learned
 from trainer.training.loop import TrainingRun
+from trainer.training.memory import ArrayFiles
 from trainer.vectors.collector import WordVectors
 from trainer.vectors.reader import read_vectors
 
@@ -58,14 +59,14 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         if recipe.train.vectors:
             vectors = _read_vectors(context, Path(recipe.train.vectors))
             run = replace(run, fingerprint=run.fingerprint + vectors.fingerprint)
-        parameters, facts, learned = _learn(features, recipe, run, second, vectors)
+        parameters, facts, learned = _learn(features, recipe, run, second, vectors, context.files)
     if recipe.model.latent == "lsi":
         key = ("lsi", replace(recipe.model, alpha=1.0))
         model = lsi.compile_model(
             features, context.cached(key, lambda: lsi.project(features, context.seed))
         )
     else:
-        model = compile_model(features, parameters)
+        model = compile_model(features, parameters, context.files)
     documents = encode_corpus(features, model, parameters)
     settled = _settled(recipe, facts) if facts else None
     encode = partial(encode_judged, features, model)
@@ -92,6 +93,7 @@ def _learn(
     run: TrainingRun,
     second: Task | None,
     vectors: WordVectors | None,
+    files: ArrayFiles,
 ) -> tuple[Parameters, dict[str, Any], Learned | None]:
     """Fit every member.
 
@@ -124,12 +126,13 @@ def _learn(
             facts[-1]["mixing"] = mix(learner, run.valid)
         found.append(learner.values)
         del learner  # it has the tables too
+        found[-1].put_tables(files)
     learned = None
     if run.keeps_state and len(facts) == 1:
         epochs = len(facts[0]["history"])
         learned = Learned.stored(run.path, epochs)
     card = facts[0] if len(facts) == 1 else {"members": facts}
-    parameters = average(found)
+    parameters = average(found, files)
     if recipe.train.sampled_from == "judged" and recipe.model.bias:
         # The mean of the members' medians is not the median of their mean.
         level_biases(features, parameters)

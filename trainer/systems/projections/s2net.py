@@ -17,7 +17,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.optimize import minimize
 from scipy.special import expit
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
@@ -150,6 +149,9 @@ class S2NetLearner(RestoresInPlace):
             Y = embed(self.texts, A)
             loss, gradient = loss_and_gradient(Y, queries, candidates, self.settings.scale)
             return loss, np.asarray(transposed @ gradient, np.float64).ravel()
+
+        # Imported here: scipy.optimize takes 17 MiB of every process.
+        from scipy.optimize import minimize
 
         found = minimize(
             objective,

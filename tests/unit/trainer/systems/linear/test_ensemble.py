@@ -24,6 +24,7 @@ from trainer.systems.registry import validate
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.loop import Interrupted, TrainingRun
+from trainer.training.memory import ArrayFiles
 from trainer.training.validation import validation
 
 QUIET = Reporter(quiet=True)
@@ -73,9 +74,9 @@ def test_averaging_parameters_averages_scores(context: TrainingContext, tied: bo
     members = [start(features, recipe.train, np.random.default_rng(seed)) for seed in range(3)]
     for i, p in enumerate(members):
         p.D += i
-    mean = average([p.copy() for p in members])
+    mean = average([p.copy() for p in members], ArrayFiles())
     assert mean.tied == tied
-    assert average(members[:1]) is members[0]
+    assert average(members[:1], ArrayFiles()) is members[0]
 
     def scan(p: Any) -> np.ndarray:
         queries = scan_queries(features, p, np.arange(5))

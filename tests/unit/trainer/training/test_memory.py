@@ -1,0 +1,96 @@
+"""Arrays in files: equal to those in memory, out of the process after a release, gone with their last reference."""
+
+from __future__ import annotations
+
+import gc
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.encoding import Encoded, Rows
+from fullrank.errors import TrainingError
+from trainer.plan import resident_bytes
+from trainer.training.memory import ArrayFiles
+
+LARGE = np.arange(1 << 24, dtype=np.float32).reshape(1 << 12, 1 << 12)
+
+
+def test_an_array_in_a_file_is_equal_and_keeps_what_is_written_to_it(tmp_path: Path) -> None:
+    files = ArrayFiles(tmp_path / "new")
+    found = files.put(LARGE)
+    assert found is not LARGE
+    np.testing.assert_array_equal(found, LARGE)
+    found[7, 9] = -1
+    files.release()
+    assert found[7, 9] == -1
+    assert found.dtype == np.float32
+    assert found.flags.writeable
+    assert found.flags.c_contiguous
+    assert not list((tmp_path / "new").iterdir()), "the file has a name"
+
+
+def test_an_array_in_a_file_or_a_small_one_is_not_copied() -> None:
+    files = ArrayFiles()
+    found = files.put(LARGE)
+    part, small = found[1:], np.arange(5)
+    assert files.put(found) is found
+    assert files.put(part) is part
+    assert files.put(small) is small
+    assert not files.empty((3, 4)).any()
+    assert not files.empty((1000, 1000)).any()
+
+
+def test_a_release_takes_the_pages_out_of_the_process() -> None:
+    files = ArrayFiles()
+    found = files.put(LARGE)
+    total = found.sum()
+    before = resident_bytes()
+    files.release()
+    assert resident_bytes() <= before - found.nbytes // 2
+    assert found.sum() == total
+
+
+def test_a_file_ends_with_its_last_array() -> None:
+    files = ArrayFiles()
+    open_files = len(os.listdir("/proc/self/fd"))
+    found = files.put(LARGE)
+    view = found[5:]
+    del found
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == open_files + 1
+    np.testing.assert_array_equal(view, LARGE[5:])
+    del view
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_rows_and_encoded_texts_keep_their_values() -> None:
+    files = ArrayFiles()
+    rng = np.random.default_rng(1)
+    indptr = np.arange(0, 1 << 20, 8)
+    indices = np.tile(np.arange(8, dtype=np.int32), len(indptr) - 1)
+    rows = Rows(indptr, indices, rng.random(len(indices), np.float32), 8)
+    dense, bias = rng.random((len(rows), 4), np.float32), rng.random(len(rows), np.float32)
+    found = files.put_encoded(Encoded(dense, rows, bias))
+    for name, array in Encoded(dense, rows, bias).arrays().items():
+        np.testing.assert_array_equal(found.arrays()[name], array)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TrainingError, match="file"):
+        ArrayFiles(tmp_path / "file").put(LARGE)
+
+
+def test_progress_is_reported_and_releases() -> None:
+    files = ArrayFiles()
+    found = files.put(LARGE)
+    total = found.sum()
+    before = resident_bytes()
+    calls: list[tuple[str, int, int]] = []
+    files.releasing(lambda *call: calls.append(call))("model", 1, 2)
+    assert calls == [("model", 1, 2)]
+    assert resident_bytes() <= before - found.nbytes // 2
+    assert found.sum() == total
