@@ -40,7 +40,7 @@ from fullrank.bundle.second_stage import write_second_stage
 from fullrank.bundle.staging import StagingFolder
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
-from fullrank.filters.columns import build_columns
+from fullrank.filters.columns import ColumnsBuilder
 from fullrank.models.contract import Model, Parts
 from fullrank.progress import Progress, silent
 from fullrank.rerank.facts import DocumentFacts
@@ -160,9 +160,10 @@ def stream_bundle(
             progress("model", 0, 0)
             _write_model(folder, parts)
             progress("documents", 0, 0)
-            encoded, ids, lines = _write_documents(folder, model, batches)
+            columns = ColumnsBuilder()
+            encoded, ids = _write_documents(folder, model, batches, columns)
             progress("columns", 0, 0)
-            sections = {"columns": _write_columns(folder, lines)}
+            sections = {"columns": _write_columns(folder, columns)}
             if second_stage is not None:
                 sections[RERANK] = write_second_stage(folder, second_stage, facts, len(ids))
             scorer = model.scorer(encoded)
@@ -199,9 +200,12 @@ def _write_model(folder: StagingFolder, parts: Parts) -> None:
 
 
 def _write_documents(
-    folder: StagingFolder, model: Model, batches: Iterable[Batch]
-) -> tuple[Encoded, StringTable, StringTable]:
-    """Write the documents and map them again: their encoding, their ids, the lines of their fields."""
+    folder: StagingFolder, model: Model, batches: Iterable[Batch], columns: ColumnsBuilder
+) -> tuple[Encoded, StringTable]:
+    """Write the documents and map them again: their encoding and their ids.
+
+    Their fields go into `columns` on the way, so that they are read once, while other processes encode.
+    """
     tails = {"dense": (model.n_dense,)}
     rows = {
         name: folder.growing_array(f"documents/{name}.npy", dtype, tails.get(name, ()))
@@ -225,6 +229,8 @@ def _write_documents(
         except UnicodeEncodeError as error:
             raise BundleError(f"document id {error.object!r} has no utf-8 form") from error
         lines.extend(map(fields_line, documents))
+        for document in documents:
+            columns.add(document.fields)
         n_entries += int(encoded.sparse.indptr[-1])
         n_documents += len(documents)
     for array in rows.values():
@@ -234,19 +240,13 @@ def _write_documents(
     arrays = {name: folder.map_array(f"documents/{name}.npy") for name in ENCODED}
     return (
         Encoded.from_arrays(arrays, model.n_sparse),
-        _mapped(folder, IDS, ".txt"),
-        _mapped(folder, FIELDS, ".jsonl"),
+        StringTable(folder.map_bytes(f"{IDS}.txt"), folder.map_array(f"{IDS}.offsets.npy")),
     )
 
 
-def _mapped(folder: StagingFolder, stem: str, suffix: str) -> StringTable:
-    return StringTable(folder.map_bytes(stem + suffix), folder.map_array(f"{stem}.offsets.npy"))
-
-
-def _write_columns(folder: StagingFolder, lines: StringTable) -> dict[str, Any]:
-    """Write columns/ from the stored fields."""
-    return build_columns(
-        lines,
+def _write_columns(folder: StagingFolder, columns: ColumnsBuilder) -> dict[str, Any]:
+    """Write columns/."""
+    return columns.finish(
         lambda name, shape, dtype: folder.create_array(f"columns/{name}.npy", shape, dtype),
         lambda name, texts: folder.write_strings(f"columns/{name}", ".txt", texts),
     )

@@ -8,12 +8,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from fullrank.errors import BundleError
 from fullrank.storage.strings import StringTable
 
 # Levels of a document, its outer object included. orjson, which formats responses, refuses more than 254 levels, and
 # the depth that json accepts differs between Python versions.
 MAX_NESTING = 200
+_AS_JSON = (
+    orjson.OPT_PASSTHROUGH_DATACLASS
+    | orjson.OPT_PASSTHROUGH_DATETIME
+    | orjson.OPT_PASSTHROUGH_SUBCLASS
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,12 @@ def fields_line(document: Document) -> str:
             document.
     """
     try:
+        line = orjson.dumps(document.fields, option=_AS_JSON).decode()
+        if "null" not in line:  # which NaN becomes
+            return _checked(document, line)
+    except (TypeError, ValueError):
+        pass  # json has more forms, and says what is wrong
+    try:
         line = json.dumps(
             document.fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False
         )
@@ -77,6 +90,11 @@ def fields_line(document: Document) -> str:
         line = json.dumps(document.fields, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise BundleError(f"document {document.id!r} cannot be stored: {error}") from error
+    return _checked(document, line)
+
+
+def _checked(document: Document, line: str) -> str:
+    """End a line. Raises BundleError if the document nests deeper than MAX_NESTING."""
     # Counting brackets is cheap and never too low, so few documents are walked.
     brackets = line.count("[") + line.count("{")
     if brackets > MAX_NESTING and _depth(document.fields) > MAX_NESTING:

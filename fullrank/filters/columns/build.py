@@ -17,7 +17,6 @@ Building keeps a row and a number for each value (12 bytes at most), and each di
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
@@ -36,23 +35,6 @@ MAX_INTEGER = 1 << 53
 # create(name, shape, dtype) returns an array to fill; strings(name, texts) stores a string table.
 Create = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 Strings = Callable[[str, Iterable[str]], None]
-
-
-def build_columns(lines: Iterable[str], create: Create, strings: Strings) -> dict[str, Any]:
-    """Build columns from documents in row order.
-
-    Args:
-        lines: One JSON object with the stored fields a document; read once.
-        create: Makes an array to fill; names as in ``open_columns``.
-        strings: Stores a string table.
-
-    Returns:
-        The facts that ``open_columns`` needs, for the manifest.
-    """
-    builder = ColumnsBuilder()
-    for line in lines:
-        builder.add(json.loads(line))
-    return builder.finish(create, strings)
 
 
 class ColumnsBuilder:

@@ -40,7 +40,7 @@ def open_columns(
 
     Args:
         documents: Number of documents n.
-        facts: As ``build_columns`` returned them.
+        facts: As ``ColumnsBuilder.finish`` returned them.
         arrays: Arrays by name; exactly those that the facts describe.
         strings: String tables by name; exactly those that the facts describe.
         verify: Also read every value: codes in range, dictionaries and lists ascending.

@@ -118,17 +118,15 @@ def _longest(vectors: Float32) -> float:
 
 
 def _clusters(vectors: Float32, cells: int, progress: Progress) -> tuple[Float32, UInt16]:
-    """Return centres, float32 (cells, N), and the nearest of each vector, uint16 (n,)."""
+    """Return centres, float32 (cells, N), and a near one of each vector, uint16 (n,)."""
     # Imported here: only building an index needs it.
     import faiss
 
-    from fullrank.retrieval.index.clustering import train_centres
+    from fullrank.retrieval.index.clustering import train_cells
 
     count = len(vectors)
     sample = np.linspace(0, count - 1, min(count, cells * _POINTS_PER_CELL)).astype(np.int64)
-    centres = train_centres(np.ascontiguousarray(vectors[np.unique(sample)]), cells)
-    index = faiss.IndexFlatL2(vectors.shape[1])
-    index.add(centres)
+    centres, index = train_cells(np.ascontiguousarray(vectors[np.unique(sample)]), cells)
 
     def nearest(start: int) -> Int64:
         faiss.omp_set_num_threads(1)  # of this thread

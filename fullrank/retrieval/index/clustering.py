@@ -1,9 +1,9 @@
 """Centres of many cells by k-means in three passes.
 
 k-means of about √C groups, then of the cells of each group, then one pass over all C cells. The first two compare a
-point with about √C centres, so only the last pass takes time in proportion to points · cells; plain k-means does so ten
-times. On 63,435 package descriptions (256 numbers, 1,007 cells) it takes a fifth of the time, and a search of the same
-effort finds more: recall 0.986 instead of 0.980.
+point with about √C centres, the last one with the centres in the few groups next to it; plain k-means compares each
+point with all C ten times. On 63,435 package descriptions (256 numbers, 1,007 cells) a search of the same effort finds
+more than after plain k-means: recall 0.986 instead of 0.980.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import numpy as np
 from fullrank.encoding import Float32, Int64
 
 _GROUPED, _IN_GROUPS, _OVERALL = 8, 6, 1  # iterations
+# Groups of centres that are searched for the nearest one of a vector. With twice as many, the mean squared distance of
+# a million documents to their 4,000 centres is 0.025 % smaller, and finding them takes half as long again.
+_LOOKED_INTO = 4
 _THREADS = 2
 
 
-def train_centres(points: Float32, cells: int) -> Float32:
-    """Return the centres of cells by distance, float32 (cells, N).
+def train_cells(points: Float32, cells: int) -> tuple[Float32, faiss.Index]:
+    """Return the centres of cells by distance, float32 (cells, N), and an index that finds a near one of a vector.
 
     FAISS runs with a fixed seed and one thread a call, so equal points give equal centres, and no OpenMP pool stays
     that would hang a later fork.
@@ -42,7 +45,8 @@ def train_centres(points: Float32, cells: int) -> Float32:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             start = np.concatenate([*pool.map(centres_of, np.flatnonzero(shares).tolist())])
-        return _centres(_k_means(points, cells, _OVERALL, start))
+        index = _in_groups(start, groups)
+        return _train(points, cells, _OVERALL, index, start), index
     finally:
         faiss.omp_set_num_threads(threads)
 
@@ -56,19 +60,38 @@ def _shares(sizes: Int64, cells: int) -> Int64:
     return shares
 
 
-def _k_means(
-    points: Float32, centres: int, iterations: int, start: Float32 | None = None
-) -> faiss.IndexFlatL2:
-    """Return an index of the centres of k-means, from given centres or drawn points."""
+def _in_groups(centres: Float32, groups: int) -> faiss.Index:
+    """Return an empty index for centres, which looks for the nearest one in the nearest `_LOOKED_INTO` groups."""
+    index = faiss.IndexIVFFlat(_k_means(centres, groups, _GROUPED), centres.shape[1], groups)
+    index.train(centres)
+    index.nprobe = _LOOKED_INTO
+    return index
+
+
+def _k_means(points: Float32, centres: int, iterations: int) -> faiss.IndexFlatL2:
+    """Return an index of the centres of k-means, from drawn points."""
+    index = faiss.IndexFlatL2(points.shape[1])
+    _train(points, centres, iterations, index)
+    return index
+
+
+def _train(
+    points: Float32,
+    centres: int,
+    iterations: int,
+    index: faiss.Index,
+    start: Float32 | None = None,
+) -> Float32:
+    """Run k-means from given centres or drawn points; put the centres into an index and return them."""
     settings = faiss.ClusteringParameters()
     settings.niter = iterations
     settings.min_points_per_centroid, settings.max_points_per_centroid = 1, len(points)
     clustering = faiss.Clustering(points.shape[1], centres, settings)
     if start is not None:
         faiss.copy_array_to_vector(start.ravel(), clustering.centroids)
-    index = faiss.IndexFlatL2(points.shape[1])
     clustering.train(points, index)
-    return index
+    found: Float32 = faiss.vector_to_array(clustering.centroids).reshape(centres, -1)
+    return found
 
 
 def _centres(index: faiss.IndexFlatL2) -> Float32:

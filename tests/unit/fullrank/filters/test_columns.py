@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from fullrank.errors import BundleError
-from fullrank.filters.columns import Columns, build_columns, columns_of, open_columns
+from fullrank.filters.columns import Columns, ColumnsBuilder, columns_of, open_columns
 from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.storage.strings import StringTable
 from tests.stored_fields import documents, kind_of, values_of
@@ -22,7 +22,7 @@ Tables = dict[str, StringTable]
 
 
 def stored(given: Iterable[dict[str, Any]]) -> tuple[Arrays, Tables, dict[str, Any]]:
-    """The arrays, string tables and facts that build_columns writes for these documents."""
+    """The arrays, string tables and facts that a builder writes for these documents."""
     arrays: Arrays = {}
     tables: Tables = {}
 
@@ -36,7 +36,10 @@ def stored(given: Iterable[dict[str, Any]]) -> tuple[Arrays, Tables, dict[str, A
         assert name not in tables
         tables[name] = StringTable.of(texts)
 
-    facts = build_columns((json.dumps(fields) + "\n" for fields in given), create, strings)
+    builder = ColumnsBuilder()
+    for fields in given:
+        builder.add(json.loads(json.dumps(fields)))
+    facts = builder.finish(create, strings)
     return arrays, tables, facts
 
 

@@ -6,7 +6,7 @@ import faiss
 import numpy as np
 import pytest
 
-from fullrank.retrieval.index.clustering import train_centres
+from fullrank.retrieval.index.clustering import train_cells
 
 
 def distances(points: np.ndarray, centres: np.ndarray) -> np.ndarray:
@@ -19,7 +19,7 @@ def test_every_planted_cluster_gets_a_centre() -> None:
     rng = np.random.default_rng(1)
     planted = rng.normal(size=(40, 12)) * 10
     points = np.repeat(planted, 50, axis=0) + rng.normal(size=(2000, 12)) * 0.01
-    centres = train_centres(points.astype(np.float32), 120)
+    centres = train_cells(points.astype(np.float32), 120)[0]
     assert centres.shape == (120, 12)
     assert distances(points, centres).max() < 0.1
 
@@ -30,20 +30,20 @@ def test_centres_are_about_as_near_as_those_of_plain_k_means() -> None:
     plain = faiss.Kmeans(8, 64, niter=10, seed=1234)
     plain.train(points)
     assert plain.centroids is not None
-    ours = distances(points, train_centres(points, 64)).mean()
+    ours = distances(points, train_cells(points, 64)[0]).mean()
     assert ours < 1.2 * distances(points, plain.centroids).mean()
 
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 10])
 def test_few_cells(cells: int) -> None:
     points = np.random.default_rng(3).normal(size=(8 * cells, 4)).astype(np.float32)
-    centres = train_centres(points, cells)
+    centres = train_cells(points, cells)[0]
     assert centres.shape == (cells, 4)
     assert np.isfinite(centres).all()
 
 
 def test_equal_points() -> None:
-    centres = train_centres(np.ones((800, 3), np.float32), 50)
+    centres = train_cells(np.ones((800, 3), np.float32), 50)[0]
     assert centres.shape == (50, 3)
     np.testing.assert_allclose(centres, 1, atol=0.01)
 
@@ -53,8 +53,17 @@ def test_the_bits_do_not_depend_on_the_threads_before() -> None:
     before = faiss.omp_get_max_threads()
     try:
         faiss.omp_set_num_threads(2)
-        first = train_centres(points, 90)
+        first = train_cells(points, 90)[0]
         assert faiss.omp_get_max_threads() == 2
     finally:
         faiss.omp_set_num_threads(before)
-    assert first.tobytes() == train_centres(points, 90).tobytes()
+    assert first.tobytes() == train_cells(points, 90)[0].tobytes()
+
+
+def test_most_points_find_their_nearest_centre() -> None:
+    points = np.random.default_rng(5).normal(size=(20_000, 8)).astype(np.float32)
+    centres, index = train_cells(points, 400)
+    found = index.search(points, 1)[1][:, 0]
+    assert np.array_equal(index.search(centres, 1)[1][:, 0], np.arange(400))
+    away = np.square(points - centres[found]).sum(axis=1)
+    assert away.mean() < 1.02 * distances(points, centres).mean()

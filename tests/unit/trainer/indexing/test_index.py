@@ -274,11 +274,11 @@ def peaks(count: int, bundle: Path, folder: Path) -> dict[str, int]:
 
 
 def test_memory_does_not_grow_with_the_documents(bundle: Path, tmp_path: Path) -> None:
-    """Reading and checking needs memory for the ids, encoding and writing almost none."""
+    """Checking needs memory for ids; encoding and writing for columns, whose texts all differ here."""
     peaks(100, bundle, tmp_path / "warm")
     few, many = (peaks(n, bundle, tmp_path / str(n)) for n in (500, 3000))
     assert many["beginning"] - few["beginning"] < 2500 * 500
-    assert many["documents"] - few["documents"] < 2500 * 50
+    assert many["documents"] - few["documents"] < 2500 * 250
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
