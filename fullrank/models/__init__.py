@@ -8,5 +8,6 @@ expansion.py    a linear model whose queries are expanded by blind feedback
 language.py     query likelihood: unigram, topics, word translation
 translation.py  word translation before a linear model
 mixed.py        a weighted sum of models
+reading.py      documents that are read once for several models
 unseen/         features for words that a model does not know
 """

@@ -30,6 +30,7 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.models.contract import Parts, field_text
+from fullrank.models.reading import DocumentReading
 from fullrank.scoring import TermShare, WordScore
 from fullrank.text.features import Vocabulary, count_corpus
 from fullrank.text.reading import Reading
@@ -141,8 +142,7 @@ class LanguageModel:
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: v is θ; t is P_ml of the known words, over the length of the whole text."""
-        texts = [field_text(document, self.settings["fields"]) for document in documents]
-        counts = count_corpus([texts])
+        counts = DocumentReading.of(documents).counts([self.settings["fields"]])
         return self.encode_document_counts(counts.words, counts.columns[0])
 
     def encode_document_counts(self, words: Sequence[str], counts: Rows) -> Encoded:

@@ -21,6 +21,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.kernels.rows import put_part
 from fullrank.models.contract import Model, Parts
+from fullrank.models.reading import DocumentReading
 from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
 from fullrank.text.reading import Reading
 
@@ -69,7 +70,8 @@ class MixedModel:
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents that training did not judge: v, t and the default bias."""
-        found = self.documents([model.encode_documents(documents) for model in self.models])
+        reading = DocumentReading.of(documents)
+        found = self.documents([model.encode_documents(reading) for model in self.models])
         return replace(found, bias=found.bias + np.float32(self.raised))
 
     def documents(self, encoded: Sequence[Encoded]) -> Encoded:

@@ -25,8 +25,9 @@ import scipy.sparse as sp
 from fullrank.encoding import Encoded, Float32, Int64, Rows
 from fullrank.models.contract import Parts, field_text
 from fullrank.models.linear import DenseSide
+from fullrank.models.reading import DocumentReading
 from fullrank.scoring import TermShare
-from fullrank.text.features import Vocabulary
+from fullrank.text.features import Counts, Vocabulary
 from fullrank.text.reading import Reading
 
 KIND = "pairs"
@@ -137,7 +138,7 @@ class PairModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: s."""
-        return self.encode_query_rows(self._features(texts))
+        return self.encode_query_rows(self._features(Reading.of(texts).counts))
 
     def encode_query_rows(self, x: Rows) -> Encoded:
         """Encode queries from their vectors q."""
@@ -146,10 +147,9 @@ class PairModel:
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: t."""
         [[_, sources]] = self.settings["fields"]
-        return Encoded.from_rows(self._features([field_text(d, sources) for d in documents]))
+        return Encoded.from_rows(self._features(DocumentReading.of(documents).counts([sources])))
 
-    def _features(self, texts: Sequence[str]) -> Rows:
-        counts = Reading.of(texts).counts
+    def _features(self, counts: Counts) -> Rows:
         return self.texts.features(counts.words, counts.columns, [1.0])[0]
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
@@ -158,7 +158,7 @@ class PairModel:
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Split s by word: the word's row of W times its weight."""
-        x = self._features([text])
+        x = self._features(Reading.of([text]).counts)
         kept = self.encode_query_rows(x).sparse.indices
         entries = np.arange(len(x.indices) + 1, dtype=np.int64)
         shares = self.store.expand(Rows(entries, x.indices, x.values, x.width))

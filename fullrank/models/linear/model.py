@@ -16,6 +16,7 @@ from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.sparse import SparseSide
 from fullrank.models.linear.terms import terms
 from fullrank.models.linear.towers import Tower
+from fullrank.models.reading import DocumentReading
 from fullrank.scoring import TermShare
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.counting import TextCounter
@@ -149,8 +150,13 @@ class LinearModel:
 
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: v, t and the default bias."""
-        counts = self._count(self.columns(documents))
-        titles = [field_text(d, [self.settings["phrase_field"]]) for d in documents]
+        reading = DocumentReading.of(documents)
+        columns = [sources for _, sources in self.settings["fields"]]
+        if self._counter is count_words:
+            counts = reading.counts(columns)
+        else:
+            counts = self._count([*map(reading.texts, columns)])
+        titles = reading.texts([self.settings["phrase_field"]])
         return self.encode_document_counts(counts, self.sparse.phrases.own(titles))
 
     def encode_document_counts(self, counts: Counts, own: Rows) -> Encoded:
@@ -163,11 +169,6 @@ class LinearModel:
         target = self.sparse.words.rows(counts.words)
         z = [self.sparse.field(target, rows, f) for f, rows in enumerate(fields)]
         return Encoded.from_rows(self.sparse.document(z, own), dense, self.settings["bias"])
-
-    def columns(self, documents: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-        """Return one column of texts per field."""
-        fields = self.settings["fields"]
-        return [[field_text(d, sources) for d in documents] for _, sources in fields]
 
     def query_text(self, fields: Mapping[str, Any]) -> str:
         """Return the text of a document used as a query."""

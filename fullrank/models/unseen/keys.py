@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 
 from fullrank.encoding import Rows
+from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen.rules import Rule
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import count_compounds, parts_of
@@ -26,10 +27,12 @@ from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
 from fullrank.text.variants import MAX_WORDS, short_queries
-from fullrank.text.words import count_words, words
+from fullrank.text.words import words
 
 # Joined words of a query: two or three neighbours. Each has two features.
 _MOST_JOINED = 3
+# Unknown words of documents whose features are remembered: documents written together share many.
+_CACHED = 1 << 14
 
 Features = list[tuple[int, float]]
 
@@ -101,16 +104,16 @@ class Keys:
     vocabulary: Vocabulary
     rows: int
 
-    def documents(self, columns: Sequence[Sequence[str]]) -> Rows:
-        """Return t′ of documents, (B, R), given the texts of each column."""
-        both = count_corpus(columns, counter=_words_and_compounds)
-        is_word = np.array([not is_bigram(name) for name in both.words], np.bool_)
-        if is_word.all():
-            return self._spread(both, self.rule.document, lambda word: True)
-        place = np.where(is_word, np.cumsum(is_word) - 1, -1).astype(np.int32)
-        names = [name for name, kept in zip(both.words, is_word.tolist(), strict=True) if kept]
-        plain = Counts(names, [c.remap_columns(place, len(names)) for c in both.columns])
+    def documents(self, documents: DocumentReading) -> Rows:
+        """Return t′ of documents, (B, R)."""
+        columns = self.rule.columns
+        plain = documents.counts(columns)
         found = self._spread(plain, self.rule.document, lambda word: True)
+        compounds = count_corpus([*map(documents.texts, columns)], counter=count_compounds)
+        if not compounds.words:
+            return found
+        pairs = zip(plain.columns, compounds.columns, strict=True)
+        both = Counts(plain.words + compounds.words, [Rows.hstack(*pair) for pair in pairs])
         return Rows.add([found, self._spread(both, self.rule.document, is_bigram)])
 
     def _spread(
@@ -127,10 +130,14 @@ class Keys:
         width = known + len(unknown)
         weights = weigh([column.remap_columns(target, width) for column in counts.columns])
         names = [counts.words[i] for i in unknown.tolist()]
-        features = (
-            document_features(name, self.vocabulary) if is_wanted(name) else [] for name in names
-        )
+        features = (self._of_document(name) if is_wanted(name) else [] for name in names)
         return weights.columns(known, width).multiply(_rows(features, self.rows))
+
+    @cached_property
+    def _of_document(self) -> Callable[[str], Features]:
+        """`document_features` of a word, remembered."""
+        find = partial(document_features, buckets=self.vocabulary)
+        return lru_cache(maxsize=_CACHED)(find)
 
     def queries(self, texts: Sequence[str]) -> Rows:
         """Return s′ of queries, (B, R)."""
@@ -185,9 +192,3 @@ class Keys:
     @cached_property
     def _rarest(self) -> float:
         return float(self.rule.idf.max(initial=0.0)) or 1.0
-
-
-def _words_and_compounds(text: str) -> dict[str, int]:
-    counts = count_words(text)
-    dict.update(counts, count_compounds(text))  # which no word equals
-    return counts

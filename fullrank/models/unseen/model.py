@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int64, Rows
-from fullrank.models.contract import Model, Parts, field_text
+from fullrank.models.contract import Model, Parts
+from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen.keys import Keys
 from fullrank.models.unseen.rules import Rule, rule_of
 from fullrank.models.unseen.terms import features_of, with_feature, within
 from fullrank.scoring import TermShare, WordScore
-from fullrank.text.features import Vocabulary, count_corpus
+from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.words import count_words
 
 KIND = "open"
@@ -57,21 +58,22 @@ class OpenModel:
             return _with_unseen(encoded, self._keys.queries(texts))
         if not any(map(self._unseen, texts)):
             return replace(encoded, sparse=replace(encoded.sparse, width=self.n_sparse))
-        [counts] = self._count([texts])
+        [counts] = self._over(count_corpus([texts]))
         return _with_unseen(encoded, self._buckets(self.rule.query(counts)))
 
     def encode_documents(self, documents: Sequence[Mapping[str, Any]]) -> Encoded:
         """Encode documents: v, [t | t′] and the default bias."""
-        columns = [[field_text(d, sources) for d in documents] for sources in self.rule.columns]
+        reading = DocumentReading.of(documents)
         if self._keys is not None:
-            found = self._keys.documents(columns)
+            found = self._keys.documents(reading)
         else:
-            found = self._buckets(self.rule.document(self._count(columns)))
-        return _with_unseen(self.model.encode_documents(documents), found)
+            counts = reading.counts(self.rule.columns)
+            found = self._buckets(self.rule.document(self._over(counts)))
+        return _with_unseen(self.model.encode_documents(reading), found)
 
-    def _count(self, columns: Sequence[Sequence[str]]) -> list[Rows]:
-        """Count over the rule's words and the R buckets after them."""
-        counts, words = count_corpus(columns), self._vocabulary
+    def _over(self, counts: Counts) -> list[Rows]:
+        """Return the columns over the rule's words and the R buckets after them."""
+        words = self._vocabulary
         target, width = words.rows(counts.words), len(self.rule.words) + self.rows
         return [column.remap_columns(target, width) for column in counts.columns]
 
@@ -118,7 +120,7 @@ class OpenModel:
             return list(terms.values())
         unseen = self._unseen(text)
         if unseen:
-            [counts] = self._count([[text]])
+            [counts] = self._over(count_corpus([[text]]))
             found = self._buckets(self.rule.query(counts))
             weights = dict(zip(found.indices.tolist(), found.values.tolist(), strict=True))
             # Words of one bucket are one feature: each gets a share of its weight in proportion to its count.

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fullrank.text.compounds import count_compounds, parts_of, split_digits
 from fullrank.text.words import words
@@ -60,3 +65,29 @@ def test_the_parts_of_a_compound_are_words_of_the_text() -> None:
 )
 def test_a_word_is_split_between_digits_and_letters(word: str, parts: list[str]) -> None:
     assert split_digits(word) == parts
+
+
+_LETTERS = "aéd9ж日 \t\n\u00a0-\u2010'’._·&\"\u00ad\u200c,;()!$"
+
+
+@settings(deadline=None)
+@given(st.text(_LETTERS, max_size=40))
+def test_every_pair_of_joined_parts_is_found(text: str) -> None:
+    """An independent reading: two runs of letters and digits with exactly one joining character between them."""
+    runs = [(run.start(), run.end()) for run in re.finditer(r"[^\W_]+", text)]
+    joined = [
+        (text[a:b], text[c:d])
+        for (a, b), (c, d) in pairwise(runs)
+        if c == b + 1 and text[b] in "-\u2010'’._·&\"\u00ad\u200c"
+    ]
+    found = count_compounds(text)
+    for first, second in joined:
+        if text_is_plain(first) and text_is_plain(second) and (first + second).isalpha():
+            assert f"{first} {second}" in found or second == "s"
+    if not joined:
+        assert found == {}
+
+
+def text_is_plain(word: str) -> bool:
+    """Tell whether a word is a single lowercase word of the segmentation."""
+    return words(word) == [word]

@@ -148,10 +148,11 @@ def test_a_model_reads_the_chosen_fields_only(fields: str, folder: Path) -> None
     settings = ModelSettings(fields=fields, latent="learned", phrases=True)
     features = build_features(corpus, settings)
     document = corpus.collection.documents[0].fields
-    chosen = [document["note"], document["title"]]
-    assert features.model.columns([document]) == (
-        [[chosen[0]], [chosen[1]]] if fields == "each" else [["\n".join(chosen)]]
-    )
+    columns = [sources for _, sources in features.model.settings["fields"]]
+    assert columns == ([["note"], ["title"]] if fields == "each" else [["note", "title"]])
+    dense = features.model.encode_documents([document]).sparse
+    other = features.model.encode_documents([{**document, "text": "unread"}]).sparse
+    assert dense.indices.tolist() == other.indices.tolist()
     assert features.model.settings["query_fields"] == ["note", "title"]
     assert features.model.settings["phrase_field"] == "title"
     known = {word for d in DOCUMENTS for word in f"{d['title']} {d.get('note', '')}".split()}
