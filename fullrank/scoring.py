@@ -15,7 +15,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-from fullrank.kernels.scoring import score_rows
+from fullrank.kernels.scoring import rank_rows, score_rows
+
+Ranked = tuple[Int64, Float64, Float64, Float64, Float64]
+"""rows, scores, dense, lexical and bias of documents in the order of a ranking."""
 
 
 class TermShare(NamedTuple):
@@ -77,12 +80,12 @@ class InnerProduct:
         self._buffer = _QueryBuffer()
 
     @cached_property
-    def _arrays(self) -> tuple[Float32, Int64, Int32, Float32]:
-        """v and t of all documents, contiguous; those of a bundle are not copied."""
+    def _arrays(self) -> tuple[Float32, Int64, Int32, Float32, Float32]:
+        """v, t and b of all documents, contiguous; those of a bundle are not copied."""
         dense, sparse = self.documents.dense, self.documents.sparse
-        arrays = (dense, sparse.indptr, sparse.indices, sparse.values)
-        v, indptr, indices, values = map(np.ascontiguousarray, arrays)
-        return v, indptr, indices, values
+        arrays = (dense, sparse.indptr, sparse.indices, sparse.values, self.documents.bias)
+        v, indptr, indices, values, bias = map(np.ascontiguousarray, arrays)
+        return v, indptr, indices, values, bias
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
@@ -90,11 +93,21 @@ class InnerProduct:
         scratch = self._buffer.weights(self.documents.sparse.width)
         dense, lexical = np.empty(len(rows)), np.empty(len(rows))
         try:
-            score_rows(u, words, weights, *self._arrays, rows, scratch, dense, lexical)
+            score_rows(u, words, weights, *self._arrays[:4], rows, scratch, dense, lexical)
         except IndexError:
             scratch.fill(0)
             raise
         return dense, lexical
+
+    def rank(self, query: Encoded, rows: Int64, offset: int, limit: int) -> Ranked:
+        """Score the given documents and return places offset..offset + limit of their order, ties by row."""
+        u, words, weights, _ = query.row(0)
+        scratch = self._buffer.weights(self.documents.sparse.width)
+        try:
+            return rank_rows(u, words, weights, *self._arrays, rows, scratch, offset, limit)
+        except IndexError:
+            scratch.fill(0)
+            raise
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Split u·v and s·t by word: (the word's share of u)·v and Σ_f s_wf t_f over its features f."""

@@ -269,3 +269,21 @@ def matmul(indptr: Int64, indices: Int32, values: Float32, table: Float32) -> Fl
             for j in range(len(total)):
                 total[j] += value * line[j]
     return found
+
+
+@kernel(several(array("int32"), array("float32")), array("int32"), array("int32"), array("float32"))
+def find_columns(features: Int32, indices: Int32, values: Float32) -> tuple[Int32, Float32]:
+    """Number the entries of a row by their places among some features; leave out all others.
+
+    Args:
+        features: int32, ascending.
+        indices, values: Of the row, int32 ascending and float32.
+    """
+    places, kept = np.empty(len(indices), np.int32), np.empty(len(indices), np.float32)
+    size = 0
+    for i in range(len(indices)):
+        place = np.searchsorted(features, indices[i])
+        if place < len(features) and features[place] == indices[i]:
+            places[size], kept[size] = place, values[i]
+            size += 1
+    return places[:size], kept[:size]

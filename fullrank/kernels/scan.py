@@ -18,12 +18,15 @@ from fullrank.kernels.compiler import (
     several,
 )
 from fullrank.kernels.groups import GROUP, group_products
+from fullrank.kernels.prefetch import prefetch_row
 from fullrank.kernels.products import code_product, code_shift, sum_shift
 from fullrank.kernels.select import push
 from fullrank.kernels.sorting import stable_order
 
 # Of 8-bit impacts.
 LEVELS = 255
+# Codes are asked for so many slots before they are read.
+_AHEAD = 8
 # Scores of this many slots stay in the first cache.
 _BLOCK = 2048
 # A slot & this is its place in the block; whatever a damaged file holds, it is a place in the block.
@@ -157,6 +160,8 @@ def scan_slots(
             reaching[n_reaching] = j
             n_reaching += bounds[j] + sums[j] >= reached
         for i in range(n_reaching):
+            if i + _AHEAD < n_reaching:
+                prefetch_row(codes, start + reaching[i + _AHEAD], 64)
             j = reaching[i]
             if bounds[j] + sums[j] < reached or (len(deleted) and deleted[rows[start + j]]):
                 continue

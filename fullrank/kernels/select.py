@@ -176,11 +176,8 @@ def rows_at_least(scores: Float32, deleted: Mask, threshold: np.float32) -> Int6
     return rows[:size]
 
 
-@kernel(
-    several(array("int64"), *(array("float64"),) * 4),
-    array("int64"), array("float64"), array("float64"), array("float64"), INT64, INT64,
-)  # fmt: skip
-def in_order(
+@helper
+def ordered(
     rows: Int64, dense: Float64, lexical: Float64, bias: Float64, offset: int, limit: int
 ) -> tuple[Int64, Float64, Float64, Float64, Float64]:
     """Order documents by score, best first, ties by row, and keep places offset..offset + limit.
@@ -193,13 +190,35 @@ def in_order(
     Returns:
         rows, scores, dense, lexical and bias.
     """
-    by_row = stable_order(rows)
-    keys = np.empty(len(rows), np.float64)
-    for i in range(len(rows)):
-        row = by_row[i]
-        keys[i] = -(dense[row] + lexical[row] + bias[row])
-    places = by_row[stable_order(keys)][offset : offset + limit]
-    return (
-        rows[places], dense[places] + lexical[places] + bias[places],
-        dense[places], lexical[places], bias[places],
-    )  # fmt: skip
+    scores = dense + lexical + bias
+    kept = np.arange(len(rows))
+    wanted = offset + limit
+    if 0 < wanted < len(rows):
+        # Sorting takes longer than finding the few that are returned, and those that tie with the last of them.
+        best, places, size = np.empty(wanted), np.empty(wanted, np.int64), 0
+        for i in range(len(rows)):
+            if size < wanted or scores[i] > best[0]:
+                size = push(best, places, size, scores[i], i)
+        size = 0
+        for i in range(len(rows)):
+            kept[size] = i
+            size += not scores[i] < best[0]
+        kept = kept[:size]
+    kept = kept[stable_order(rows[kept])]
+    found = kept[stable_order(-scores[kept])][offset:wanted]
+    return rows[found], scores[found], dense[found], lexical[found], bias[found]
+
+
+RANKED = several(array("int64"), *(array("float64"),) * 4)
+"""The type of rows, scores, dense, lexical and bias."""
+
+
+@kernel(
+    RANKED,
+    array("int64"), array("float64"), array("float64"), array("float64"), INT64, INT64,
+)  # fmt: skip
+def in_order(
+    rows: Int64, dense: Float64, lexical: Float64, bias: Float64, offset: int, limit: int
+) -> tuple[Int64, Float64, Float64, Float64, Float64]:
+    """Do the same as `ordered`."""
+    return ordered(rows, dense, lexical, bias, offset, limit)

@@ -12,6 +12,7 @@ import numpy as np
 from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded, Int32, Int64, Rows
 from fullrank.filters.columns import Columns
+from fullrank.kernels.rows import find_columns
 from fullrank.live.ids import IdIndex
 from fullrank.models.unseen import without_unseen
 from fullrank.rerank.facts import DocumentFacts
@@ -139,11 +140,8 @@ class Part:
         width = self.retriever.documents.sparse.width
         if self.features is None:
             return without_unseen(query, width)
-        columns = np.searchsorted(self.features, query.sparse.indices)
-        columns[columns == width] = 0
-        known = self.features[columns] == query.sparse.indices if width else np.zeros(0, np.bool_)
-        kept = np.flatnonzero(known)
-        return _with_sparse(query, columns[kept].astype(np.int32), query.sparse.values[kept], width)
+        found = find_columns(self.features, query.sparse.indices, query.sparse.values)
+        return _with_sparse(query, *found, width)
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:
         """Split the score of one document.
@@ -169,4 +167,4 @@ class Part:
 def _with_sparse(text: Encoded, indices: Int32, weights: np.ndarray, width: int) -> Encoded:
     """Return one encoded text with other sparse entries."""
     indptr = np.array([0, len(indices)], np.int64)
-    return replace(text, sparse=Rows(indptr, indices, weights, width))
+    return Encoded(text.dense, Rows(indptr, indices, weights, width), text.bias)

@@ -17,7 +17,8 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.scan import add_weights
-from fullrank.scoring import InnerProduct, Scorer
+from fullrank.kernels.select import in_order
+from fullrank.scoring import InnerProduct, Ranked, Scorer
 
 UNIT_ROUNDOFF = 2.0**-24
 _BLOCK_DOCUMENTS = 512  # float64 copies of all weights at once would be larger than the documents
@@ -98,6 +99,12 @@ class FullScan:
         """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
         bias = self.documents.bias.take(rows).astype(np.float64)
         return *self.scorer.score(query, rows), bias
+
+    def rank(self, query: Encoded, rows: Int64, offset: int, limit: int) -> Ranked:
+        """Score rows in float64 and return places offset..offset + limit of their order, ties by row."""
+        if isinstance(self.scorer, InnerProduct):
+            return self.scorer.rank(query, rows, offset, limit)
+        return in_order(rows, *self.score_parts(query, rows), offset, limit)
 
     @np.errstate(over="ignore", invalid="ignore")
     def scan(self, queries: Encoded) -> Float32:

@@ -74,7 +74,8 @@ def index_candidates(
             plan.words[:added], plan.weights[:added], cells.rows, mask,
             wanted, least, outline_error + off + left_out, below, above, most,
         )  # fmt: skip
-        added = max(min(added + 1, len(plan.words)), int(np.argmax(width <= width[added] / 2)))
+        if too_many:
+            added = max(min(added + 1, len(plan.words)), int(np.argmax(width <= width[added] / 2)))
     rows = cells.rows[slots].astype(np.int64)
     if len(rows) <= max(_FEW, 2 * wanted):
         return rows

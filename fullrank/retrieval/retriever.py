@@ -23,7 +23,7 @@ from fullrank.retrieval.index.query import CodedQuery, coded
 from fullrank.retrieval.index_scan import index_candidates
 from fullrank.retrieval.ranking import Mask, Ranking
 from fullrank.retrieval.scratch import Scratch
-from fullrank.retrieval.select import Scanned, ScoreParts, candidates, rank
+from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.scoring import Scorer
 
 # The scores of one block of queries take at most 64 MB.
@@ -130,7 +130,8 @@ class Retriever:
         """Rank for query i; no effort means an exact search."""
         count, wanted = len(self.documents), offset + limit
         total = count if deleted is None else count - int(np.count_nonzero(deleted))
-        score_parts: ScoreParts = partial(self._full_scan.score_parts, queries.slice(i, i + 1))
+        one = queries.slice(i, i + 1)
+        score_parts: ScoreParts = partial(self._full_scan.score_parts, one)
         certified = True
         divisor = BRUTE_FORCE_DIVISOR if effort is None else FAST_BRUTE_FORCE_DIVISOR
         if total <= max(wanted, count // divisor):
@@ -151,12 +152,12 @@ class Retriever:
                 if index.cells.count > 1:
                     rows = self._fast(query, words, weights, wanted, _FIRST_LOOK, deleted, share)
                 if len(rows) >= wanted:
-                    scores = np.sum(score_parts(rows), axis=0)
-                    least = max(least, float(np.partition(scores, -wanted)[-wanted]))
+                    least = max(least, float(self._full_scan.rank(one, rows, wanted - 1, 1)[1][0]))
                 rows = index_candidates(
                     index, query, words, weights, wanted, score_parts, deleted, least
                 )
-        return rank(rows, score_parts, limit, offset, certified=certified, total=total)
+        found = self._full_scan.rank(one, rows, offset, limit)
+        return Ranking(*found, certified=certified, total=total)
 
     def _fast(
         self,

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64
-from fullrank.kernels.select import best_rows, in_order, rows_at_least
-from fullrank.retrieval.ranking import NONE_DELETED, Mask, Ranking
+from fullrank.kernels.select import best_rows, rows_at_least
+from fullrank.retrieval.ranking import NONE_DELETED, Mask
 
 # (dense, lexical, bias) of the given rows, float64 each.
 ScoreParts = Callable[[Int64], tuple[Float64, Float64, Float64]]
@@ -55,11 +55,3 @@ def candidates(
     # float32() may round the threshold up, so compare with the next number below it.
     threshold = np.nextafter(np.float32(theta - scanned.above), np.float32(-np.inf))
     return rows_at_least(scores, mask, threshold)
-
-
-def rank(
-    rows: Int64, score_parts: ScoreParts, limit: int, offset: int, *, certified: bool, total: int
-) -> Ranking:
-    """Score rows in float64 and keep places offset..offset + limit; ties by row."""
-    found = in_order(rows, *score_parts(rows), offset, limit)
-    return Ranking(*found, certified=certified, total=total)

@@ -176,7 +176,7 @@ def without_unseen(encoded: Encoded, width: int) -> Encoded:
     """Keep the first `width` sparse features: those of the words that the model knows."""
     if encoded.sparse.width == width:
         return encoded
-    return replace(encoded, sparse=encoded.sparse.columns(0, width))
+    return Encoded(encoded.dense, encoded.sparse.columns(0, width), encoded.bias)
 
 
 class OpenScorer:

@@ -18,7 +18,7 @@ from fullrank.kernels.fast import best_estimated
 from fullrank.kernels.groups import GROUP, group_products, in_groups
 from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.scan import add_weights, plan_words, scan_slots
-from fullrank.kernels.scoring import score_rows
+from fullrank.kernels.scoring import rank_rows, score_rows
 from fullrank.kernels.select import (
     about_kth_largest,
     best_rows,
@@ -103,6 +103,27 @@ def test_documents_in_the_order_of_their_scores(
     found = in_order(rows, dense, lexical, bias, offset, limit)
     places = np.lexsort((rows, -parts.sum(axis=0)))[offset : offset + limit]
     for one, expected in zip(found, (rows, parts.sum(axis=0), *parts), strict=True):
+        np.testing.assert_array_equal(one, expected[places])
+
+
+@settings(deadline=None)
+@given(SEEDS, st.integers(1, 20), st.integers(0, 40), st.integers(0, 12), st.integers(1, 12))
+def test_rows_are_scored_and_ranked(
+    seed: int, count: int, width: int, offset: int, limit: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    v, t = rng.normal(size=(count, width)).astype(np.float32), random_rows(rng, count, 9)
+    u, bias = rng.normal(size=width).astype(np.float32), rng.normal(size=count).astype(np.float32)
+    words = rng.permutation(9)[:4].astype(np.int32)
+    weights = rng.normal(size=4).astype(np.float32)
+    rows, scratch, parts = rng.permutation(count), np.zeros(9), np.empty((2, count))
+    documents = v, t.indptr, t.indices, t.values
+    score_rows(u, words, weights, *documents, rows, scratch, *parts)
+    found = rank_rows(u, words, weights, *documents, bias, rows, scratch, offset, limit)
+    assert not scratch.any()
+    columns = rows, parts.sum(axis=0) + bias[rows].astype(np.float64), *parts, bias[rows]
+    places = np.lexsort((rows, -columns[1]))[offset : offset + limit]
+    for one, expected in zip(found, columns, strict=True):
         np.testing.assert_array_equal(one, expected[places])
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
+from fullrank.kernels.rows import find_columns
 from fullrank.text.features import unit
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -146,3 +147,11 @@ def test_read_only_arrays_are_accepted() -> None:
     table.flags.writeable = False
     np.testing.assert_allclose(rows.matmul(table)[:, 0], rows.sums(), rtol=1e-5, atol=1e-5)
     assert same(Rows.add([rows, rows.with_values(np.zeros_like(rows.values))]), rows)
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
+def test_entries_are_numbered_among_some_features(own: set[int], asked: set[int]) -> None:
+    features, indices = (np.array(sorted(n), np.int32) for n in (own, asked))
+    places, values = find_columns(features, indices, indices.astype(np.float32))
+    np.testing.assert_array_equal(features[places], sorted(own & asked))
+    np.testing.assert_array_equal(values, sorted(own & asked))
