@@ -19,7 +19,7 @@ from benchmarks.performance.footprint import bandwidth, folder_bytes, workers
 from benchmarks.performance.prepare import DEBIAN, Kept
 from benchmarks.performance.resample import QUERY_WORDS, run_queries, short_queries
 from benchmarks.performance.rounds import WARM_UP, Timed, in_rounds
-from benchmarks.performance.truth import Truth, brute_force, equal, mean_recall
+from benchmarks.performance.truth import Truth, brute_force, equal, mean_recall, recall_bounds
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.filters.columns import Columns
 from fullrank.filters.query import matching, parse_filter
@@ -114,6 +114,10 @@ class Measurement:
         exact = timed.answers["exact"]
         fused = [name for name in timed.answers if name.startswith("fusion")]
         recalls = _recalls(timed, truths, 10)
+        low = high = None
+        if "fast" in recalls:
+            answers = [answer.rows for answer in timed.answers["fast"]]
+            low, high = recall_bounds(answers, truths, 10)
         peer = min(("bm25s", "bm25s, numpy"), key=lambda name: float(timed.seconds[name].sum()))
         ratios = {
             "exact_over_flat_scan": timed.ratio("exact", "flat"),
@@ -127,6 +131,8 @@ class Measurement:
             "certified_share": _share(a.ranking is not None and a.ranking.certified for a in exact),
             "equal_to_brute_force": _share(map(_equal, exact, truths)),
             "fast_recall_at_10": recalls.get("fast"),
+            "fast_recall_at_10_low": low,
+            "fast_recall_at_10_high": high,
             "fusion_recall_at_10": max(recalls[name] for name in fused),
             "recall_at_10": recalls,
             "ratios": ratios,

@@ -21,6 +21,7 @@ from fullrank.retrieval import Ranking
 TOLERANCE = 1e-9  # of a score below 1 in absolute value; relative above
 _TILE = 1 << 15  # documents
 _BATCH = 64  # queries
+_DRAWS = 10_000  # of the bootstrap
 _ROUNDING = 1e-9  # error of the float64 sums of a tile, relative to their size
 
 
@@ -121,6 +122,15 @@ def mean_recall(answers: Sequence[Int64], truths: Sequence[Truth], k: int) -> fl
     """Return the mean over the queries, to five digits."""
     found = [recall(a, t, k) for a, t in zip(answers, truths, strict=True)]
     return round(float(np.mean(found)), 5)
+
+
+def recall_bounds(answers: Sequence[Int64], truths: Sequence[Truth], k: int) -> tuple[float, float]:
+    """Return the ends of the 95 % interval of the mean, by the bootstrap: queries drawn again 10,000 times."""
+    found = np.array([recall(a, t, k) for a, t in zip(answers, truths, strict=True)])
+    rng, count = np.random.default_rng(1), len(found)
+    means = [found[rng.integers(0, count, count)].mean() for _ in range(_DRAWS)]
+    low, high = np.quantile(means, (0.025, 0.975))
+    return round(float(low), 5), round(float(high), 5)
 
 
 def equal(ranking: Ranking, truth: Truth) -> bool:

@@ -14,7 +14,14 @@ from benchmarks.performance.footprint import folder_bytes
 from benchmarks.performance.retrieval import parser
 from benchmarks.performance.retrieval_tables import BARS, held, plots, tables
 from benchmarks.performance.rounds import Timed, figures, in_rounds
-from benchmarks.performance.truth import Truth, brute_force, equal, mean_recall, recall
+from benchmarks.performance.truth import (
+    Truth,
+    brute_force,
+    equal,
+    mean_recall,
+    recall,
+    recall_bounds,
+)
 from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.retrieval import Retriever
 
@@ -94,7 +101,13 @@ def test_recall_counts_the_true_first_documents() -> None:
     assert recall([1, 7, 8, 9], truth, 3) == 0
     assert recall([], Truth(np.zeros(0, np.int64), np.zeros(0)), 10) == 1
     one = Truth(np.array([4]), np.array([3.0]))
-    assert mean_recall([np.array([4]), np.array([5])], [one, one], 1) == 0.5
+    answers = [np.array([4]), np.array([5])]
+    assert mean_recall(answers, [one, one], 1) == 0.5
+    assert recall_bounds(answers, [one, one], 1) == (0, 1)
+    # Of 100 queries with a recall of one in half, the mean has a standard error of 0.05.
+    low, high = recall_bounds(answers * 50, [one] * 100, 1)
+    assert low == pytest.approx(0.402, abs=0.011)
+    assert high == pytest.approx(0.598, abs=0.011)
 
 
 def test_truth_lists_documents_tied_with_the_last() -> None:
@@ -191,6 +204,8 @@ def corpus(name: str, documents: int, **more: Any) -> dict[str, Any]:
         "equal_to_brute_force": 1.0,
         "fast_speedup_over_exact": 16.0,
         "fast_recall_at_10": 0.995,
+        "fast_recall_at_10_low": 0.991,
+        "fast_recall_at_10_high": 0.998,
         "fast_over_bm25s": 0.9,
         "fusion_recall_at_10": 0.5,
         "ratios": {
@@ -228,6 +243,7 @@ def test_goals_compare_figures_with_limits() -> None:
         "equal_to_brute_force": 0.999,
         "fast_speedup_over_exact": 14.9,
         "fast_recall_at_10": 0.9899,
+        "fast_recall_at_10_low": 0.9899,
         "fast_over_bm25s": 1.01,
     }.items():
         found = held(corpus("1000000", 10**6, **{name: value}))
