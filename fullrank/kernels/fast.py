@@ -255,7 +255,7 @@ def estimate(
 
 @kernel(
     array("int64"),
-    array("int32"), array("float32"), INT64, FLOAT64, INT64, FLOAT64, INT64, INT64, INT64,
+    array("int32"), array("float32"), INT64, FLOAT64, INT64, FLOAT64, INT64, INT64, INT64, FLOAT64,
     array("int64"), array("int32"), array("uint8"),
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"), array("uint8", 2),
@@ -274,6 +274,7 @@ def best_estimated(
     sparse: int,
     rescored: int,
     wanted: int,
+    known: float,
     head_indptr: Int64,
     head_slots: Int32,
     head_impacts: UInt8,
@@ -312,6 +313,7 @@ def best_estimated(
         sparse: How many of the slots read are estimated first.
         rescored: How many candidates to return.
         wanted: k.
+        known: A score that all wanted documents reach; −∞ if none is known.
         head_indptr, head_slots, head_impacts, indptr, slots, impacts, limits, signed, rest: As read_heads.
         signatures: uint8 (n, ⌈signed / 8⌉).
         code, scale, codes, scales, bias: As scan_slots.
@@ -359,6 +361,7 @@ def best_estimated(
         elif turn > 1:
             if size >= wanted:
                 least = kth_largest(best[:size], wanted)
+            least = max(least, np.float32(known))
             if turn == 2:
                 pool = slots_reaching(least, kept, reaches, chosen, cell_of, scores)
             else:

@@ -16,11 +16,13 @@ _BLOCK, _FEW, _BARS = 256, 32, 1024
 
 
 @helper
-def push(best: Float32, rows: Int64, size: int, score: np.float32, row: int) -> int:
+def push(
+    best: Float32 | Float64, rows: Int64, size: int, score: np.float32 | np.float64, row: int
+) -> int:
     """Put a score into a heap of the best ones, whose root is the least of them; return the new size.
 
     Args:
-        best, rows: float32 and int64 (wanted,), the heap.
+        best, rows: float32 or float64, and int64 (wanted,), the heap.
         size: How many of its places are taken.
         score, row: The new score; a full heap drops it unless it is above the root. Compare with the root
             before calling: most scores are below it, and the comparison alone is many times as fast.

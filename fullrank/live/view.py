@@ -318,7 +318,7 @@ class View:
             limit: Maximum number of hits, at least 1.
             offset: First place to return.
             deleted: As ``self.deleted`` returned it; default: removed documents only.
-            mode: "exact" or "fast". Added documents are always searched exactly.
+            mode: "exact" or "fast". Segments of fewer than 20,000 documents are always searched exactly.
             text: The query's text, which the second stage of the bundle reads; None leaves that stage out.
 
         Returns:

@@ -4,7 +4,7 @@
     estimated   û·v̂ + Σ impacts read + Σ of its signature's words + b:
                 the best effort.sparse of the documents read, by Σ impacts read + ½ · u · (centre of their cell)
                 every document of the effort.nprobe cells nearest to u
-                every other document that may reach the k-th best of these:
+                every other document that may reach the k-th best of these, and the score asked for:
                 u · centre + mean b of the cell + effort.margin · ‖u‖ · radius of the cell + Σ impacts read
     returned    the best effort.rescored of those estimated
 
@@ -16,6 +16,8 @@ it leaves fewer documents than the cells of a search have, all of these are esti
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -42,8 +44,18 @@ def fast_candidates(
     effort: Effort,
     deleted: Mask | None,
     share: float,
+    least: float = -math.inf,
 ) -> Int64:
-    """Return the rows to score in float64, distinct, in no order; `share` of the documents is not deleted."""
+    """Return the rows to score in float64, distinct, in no order.
+
+    Args:
+        index, scratch, effort: Of the documents.
+        query, words, weights: u, coded, and s.
+        wanted: k.
+        deleted: bool (n,), rows that must not be returned.
+        share: How many of the documents are not deleted.
+        least: A score that every wanted document reaches; −∞ if none is known.
+    """
     lists, codes, cells, postings = index.shortlists, index.codes, index.cells, index.postings
     mask, asked = NONE_DELETED if deleted is None else deleted, _NO_SLOTS
     nprobe = min(effort.nprobe, cells.count) if query.length else 0
@@ -54,7 +66,7 @@ def fast_candidates(
     try:
         slots = best_estimated(
             words, weights, effort.depth, effort.floor,
-            nprobe, effort.margin * query.length, effort.sparse, effort.rescored, wanted,
+            nprobe, effort.margin * query.length, effort.sparse, effort.rescored, wanted, least,
             lists.indptr, lists.slots, lists.impacts,
             postings.indptr, postings.slots, postings.impacts, postings.limits,
             lists.signed, lists.rest(postings, effort.depth), lists.signatures,

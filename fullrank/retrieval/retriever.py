@@ -144,20 +144,21 @@ class Retriever:
             index, share = self.index, total / count
             u, words, weights, _ = queries.row(i)
             query = coded(u, index.codes, index.outline)
-            rows = np.zeros(0, np.int64)
-            if effort is not None:
-                rows = self._fast(query, words, weights, wanted, effort, deleted, share)
-            certified = len(rows) < wanted
-            if certified:
-                if index.cells.count > 1:
-                    rows = self._fast(query, words, weights, wanted, _FIRST_LOOK, deleted, share)
-                if len(rows) >= wanted:
-                    least = max(least, float(self._full_scan.rank(one, rows, wanted - 1, 1)[1][0]))
+            look = partial(self._fast, query, words, weights, wanted, deleted, share)
+            is_known = least > -math.inf
+            found = None if effort is None else look(effort, least)
+            certified = found is None or (len(found) < wanted and not is_known)
+            if found is not None and not certified:
+                rows = found
+            else:
+                found = look(_FIRST_LOOK, least) if index.cells.count > 1 and not is_known else None
+                if found is not None and len(found) >= wanted:
+                    least = max(least, float(self._full_scan.rank(one, found, wanted - 1, 1)[1][0]))
                 rows = index_candidates(
                     index, query, words, weights, wanted, score_parts, deleted, least
                 )
-        found = self._full_scan.rank(one, rows, offset, limit)
-        return Ranking(*found, certified=certified, total=total)
+        ranked = self._full_scan.rank(one, rows, offset, limit)
+        return Ranking(*ranked, certified=certified, total=total)
 
     def _fast(
         self,
@@ -165,18 +166,19 @@ class Retriever:
         words: Int32,
         weights: Float32,
         wanted: int,
-        effort: Effort,
         deleted: Mask | None,
         share: float,
-    ) -> Int64:
-        """Find candidates of the fast mode; none where the exact search would be faster."""
+        effort: Effort,
+        least: float,
+    ) -> Int64 | None:
+        """Find candidates of the fast mode; None where the exact search would be faster."""
         assert self.index is not None
         assert self._scratch is not None
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
-            return np.zeros(0, np.int64)
+            return None
         return fast_candidates(
-            self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share
+            self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share, least
         )
 
     def scores(self, queries: Encoded) -> Float32:

@@ -116,13 +116,22 @@ def index_in_memory(documents: Encoded, *, cells: int = 1) -> Index:
 
 
 def index_of_segment(documents: Encoded, like: Index | None) -> Index:
-    """Build what an exact search reads of live documents, with the directions of their bundle's index."""
-    groups = build_cells(documents.dense, documents.bias, 1, _in_memory)
+    """Build the index of live documents, with the directions of their bundle's index.
+
+    Many have a fast mode, with the effort and the centres of the bundle's, if that has one.
+    """
+    effort = None if like is None or len(documents) < FAST_FROM else like.effort
+    cells = None if like is None or effort is None else like.cells
+    groups = build_cells(documents.dense, documents.bias, 1, _in_memory, known=cells)
     codes = build_codes(documents.dense, documents.bias, groups.rows, _in_memory)
     known = None if like is None else like.outline.directions
     outline = build_outline(documents.dense, groups.rows, _in_memory, known=known)
     postings = build_postings(documents.sparse, groups.rows, _in_memory)
-    return Index(groups, codes, outline, postings, no_shortlists(documents.sparse.width))
+    if effort is None:
+        shortlists = no_shortlists(documents.sparse.width)
+    else:
+        shortlists = build_shortlists(postings, len(documents), _in_memory)
+    return Index(groups, codes, outline, postings, shortlists, effort)
 
 
 def _in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

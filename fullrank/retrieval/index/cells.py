@@ -58,7 +58,12 @@ class Cells:
 
 
 def build_cells(
-    vectors: Float32, bias: Float32, wanted: int, create: Create, progress: Progress = silent
+    vectors: Float32,
+    bias: Float32,
+    wanted: int,
+    create: Create,
+    progress: Progress = silent,
+    known: Cells | None = None,
 ) -> Cells:
     """Group documents into at most `wanted` cells.
 
@@ -68,12 +73,16 @@ def build_cells(
         wanted: The largest number of cells.
         create: Makes each array.
         progress: Receives the number of documents done.
+        known: Cells of documents of the same model, whose centres are used in place of new ones.
     """
     count, width = vectors.shape
     progress("cells", 0, count)
-    cells = min(wanted, count // 8, _MAX_CELLS)
+    cells = min(wanted, count // 8, _MAX_CELLS) if known is None else known.count
     if cells < 2 or not width or not _longest(vectors) < _MAX_LENGTH:
         centres, cell_of = np.zeros((1, width), np.float32), np.zeros(count, np.uint16)
+    elif known is not None:
+        centres = known.centres * known.scales[:, None]
+        cell_of = _nearest(vectors, centres)
     else:
         centres, cell_of = _clusters(vectors, cells, progress)
     rows, slots = (
@@ -106,6 +115,15 @@ def _squares(vectors: Float32, centres: Float32, cell_of: UInt16) -> Float64:
         part = slice(start, start + _CHUNK)
         away = vectors[part].astype(np.float64) - centres[cell_of[part]]
         found[part] = np.einsum("ij,ij->i", away, away)
+    return found
+
+
+def _nearest(vectors: Float32, centres: Float32) -> UInt16:
+    """Return the centre with the least distance of each vector, uint16 (n,)."""
+    found, half = np.empty(len(vectors), np.uint16), np.sum(centres**2, axis=1) / 2
+    for start in range(0, len(vectors), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        found[part] = np.argmax(vectors[part] @ centres.T - half, axis=1)
     return found
 
 

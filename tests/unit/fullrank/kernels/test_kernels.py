@@ -417,9 +417,11 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
     read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
     scores, some = np.zeros(count, np.float32), rng.permutation(kept)[: rng.integers(1, 9)]
 
-    def found(nprobe: int, spread: float, sparse: int, asked: np.ndarray) -> np.ndarray:
+    def found(
+        nprobe: int, spread: float, sparse: int, asked: np.ndarray, known: float = -np.inf
+    ) -> np.ndarray:
         slots = best_estimated(
-            words, weights, 9, 0.0, nprobe, spread, sparse, limit, max(1, limit // 2),
+            words, weights, 9, 0.0, nprobe, spread, sparse, limit, max(1, limit // 2), known,
             np.zeros(7, np.int64), lists.indices[:0], impacts[:0],
             lists.indptr, lists.indices, impacts, limits,
             words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
@@ -439,6 +441,8 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
         (found(0, far, count, everything), np.intersect1d(read, kept)),
         (found(1, far, count, everything), np.intersect1d(np.union1d(read, chosen), kept)),
         (found(1, 0.0, 1, some), some),
+        (found(1, 0.0, 1, some, 1e9), some),
+        (found(0, 1e9, 1, everything, -1e8), kept),
     ):
         if len(pool) >= max(1, limit // 2):  # fewer estimates than wanted: nothing is left out
             assert len(slots) == min(limit, len(pool))
@@ -449,6 +453,8 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
             )  # fmt: skip
         else:
             assert len(slots) >= min(limit, len(pool))
+    first = found(1, 1.0, 1, everything, 1e8)  # nothing else may reach the known score
+    assert set(first.tolist()) <= set(kept.tolist())
 
 
 @settings(deadline=None)

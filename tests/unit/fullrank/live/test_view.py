@@ -21,7 +21,7 @@ from fullrank.live import part as part_module
 from fullrank.live.part import Part
 from fullrank.live.view import Merged
 from fullrank.retrieval import Retriever
-from fullrank.retrieval.index import Effort
+from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.documents import Document
 from tests.bundles import CORPUS, linear_model
@@ -284,7 +284,7 @@ def test_a_merge_is_chosen_by_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sizes(merged.settled().added) == [24]
 
 
-def test_the_fast_mode_searches_live_documents_exactly() -> None:
+def test_the_fast_mode_searches_few_live_documents_exactly() -> None:
     rng = np.random.default_rng(1)
     documents = {
         f"b{i:03}": {"title": "", "text": " ".join(rng.choice(WORDS[:8], 5))} for i in range(400)
@@ -310,6 +310,30 @@ def test_the_fast_mode_searches_live_documents_exactly() -> None:
         live = [hit.id for hit in exact.hits if hit.id.startswith("n")]
         shown = [hit.id for hit in fast.hits if hit.id.startswith("n")]
         assert shown == live[: len(shown)]
+
+
+def test_many_live_documents_have_a_fast_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "INDEXED_FROM", 100)
+    monkeypatch.setattr(build, "FAST_FROM", 200)
+    rng = np.random.default_rng(1)
+    texts = [{"title": "", "text": " ".join(rng.choice(WORDS[:8], 5))} for _ in range(400)]
+    documents = {f"b{i:03}": fields for i, fields in enumerate(texts)}
+    given = [Document(id, fields) for id, fields in documents.items()]
+    bundle = bundle_of(linear_model(given, n_dense=4), documents)
+    # The margin is so wide that every cell may reach any score.
+    index = index_in_memory(bundle.encoded, cells=40)
+    index = replace(index, effort=Effort(1, 20, 400, 1, 1000, 0.0, 1e6))
+    bundle = replace(bundle, retriever=Retriever(bundle.encoded, None, index))
+    writes = [Operation(i, f"n{i:03}", documents[f"b{i:03}"]) for i in range(1, 300)]
+    view = View.of(bundle).apply([*writes, Operation(300, "b001", None)]).settled()
+    assert [part.retriever.modes for part in view.added] == [("exact", "fast")]
+    for text in ("copy files", "ssh", "list directory host"):
+        query = view.model.encode_queries([text])
+        exact, fast = view.search(query, 9), view.search(query, 9, mode="fast")
+        assert exact.certified
+        assert not fast.certified
+        assert [hit.id for hit in fast.hits] == [hit.id for hit in exact.hits]
+        assert [hit.score for hit in fast.hits] == [hit.score for hit in exact.hits]
 
 
 @pytest.mark.parametrize(
