@@ -1,9 +1,10 @@
 """Estimate how long a training takes and how much memory it needs, and fit it into what the user allows.
 
-Memory is what the process has after counting, the matrices of the largest part, its parameters (one copy of U and V:
-copies are in files), the scratch of a step, and the scores that choose the weights of a blend. Several fits that are
-averaged are in memory together, so their number is what a limit lowers first; then queries and candidates of a step.
-The estimates are rough: see docs/results/training.md.
+Memory is what the process has after counting, vocabularies, and the largest of three phases: the fit of a part (one
+copy of U and V, the matrices that it reads, and the scratch of a step or of a validation), the choice of weights (the
+scores of all parts), and the average of several fits (a table of all of them, and the documents that it encodes). All
+else is in files whose pages are not in the process (trainer.training.memory). A limit lowers the number of averaged
+fits first; then queries and candidates of a step. docs/results/training.md compares estimates with measurements.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _FLOPS = 1.2e10  # of one core in the kernels and in matrix products
 _COUNTED_PER_S = 150_000  # entries of the counts that one core turns into the matrices of a part
 _WRITTEN_PER_S = 10_000  # documents of a bundle
 _SCRATCH = 64 << 20
+_PER_WORD = 400  # bytes of a word in the vocabularies of a fit
+_ENTRY = 8  # bytes of an index and a value
 _LEAST_BATCH, _LEAST_CANDIDATES = 64, 500
 
 
@@ -37,7 +40,7 @@ class Plan:
         recipe: that fits into the memory.
         seconds: from now on, until the bundle is written.
         memory_bytes: the most resident memory of the process.
-        parameter_bytes: of it, the parameters.
+        parameter_bytes: of the largest part, all averaged fits; not all of them are in memory at once.
         limit: time for all fits together, seconds; 0: no limit.
         lowered: what was lowered to fit.
     """
@@ -102,9 +105,9 @@ def _fitting(corpus: Corpus, plan: Plan, threads: int, limit: int) -> Plan:
         if plan.memory_bytes <= limit:
             return plan
         smaller, what = lower(corpus, plan.recipe)
-        if smaller != plan.recipe:
-            lowered = (*plan.lowered, what)
-            plan = replace(_estimate(corpus, smaller, threads), lowered=lowered)
+        found = _estimate(corpus, smaller, threads)
+        if found.memory_bytes < plan.memory_bytes:
+            plan = replace(found, lowered=(*plan.lowered, what))
     if plan.memory_bytes > limit:
         raise TrainingError(
             f"--memory {_text(limit)}: {plan.recipe.name} needs about {_text(plan.memory_bytes)} here, "
@@ -143,19 +146,16 @@ def parts_of(corpus: Corpus, recipe: Recipe) -> list[Recipe]:
 def _estimate(corpus: Corpus, recipe: Recipe, threads: int) -> Plan:
     parts = parts_of(corpus, recipe)
     entries = sum(len(column.indices) for column in corpus.counts.columns)
-    parameters = [_parameter_bytes(corpus, part) for part in parts]
-    held = [
-        size * (1 if part.train.members == 1 else 1 + part.train.members)
-        for size, part in zip(parameters, parts, strict=True)
-    ]
-    scores = 0
+    documents = len(corpus.collection.documents)
+    phases = [_fit_bytes(corpus, part) for part in parts]
+    phases += [_average_bytes(corpus, part) for part in parts]
     if recipe.system == "blend":
-        documents = len(corpus.collection.documents)
         queries = min(recipe.train.valid_queries or documents, max(1, CELLS // documents))
-        scores = 8 * len(parts) * queries * documents
-    matrices = 44 * entries  # weights, what validation sums up, and postings
-    scratch = max(map(_scratch_bytes, parts))
-    memory = resident_bytes() + matrices + max(held) + scratch + scores + _SCRATCH
+        warm_and_cold = 2
+        phases.append(warm_and_cold * len(parts) * queries * documents * 4)
+    parameters = max(part.train.members * _parameter_bytes(corpus, part) for part in parts)
+    vocabularies = _PER_WORD * len(corpus.counts.words)
+    memory = resident_bytes() + vocabularies + max(phases) + _SCRATCH
     seconds = sum(_fit_seconds(corpus, part, threads) for part in parts)
     if recipe.system == "blend":
         seconds *= 2  # a trial and the last fit
@@ -165,8 +165,28 @@ def _estimate(corpus: Corpus, recipe: Recipe, threads: int) -> Plan:
         limit = recipe.auto.seconds
     if limit:
         seconds = min(seconds, limit)
-    seconds += _writing_seconds(corpus, max(held))
-    return Plan(recipe, seconds, memory, max(held), limit)
+    seconds += _writing_seconds(corpus, parameters)
+    return Plan(recipe, seconds, memory, parameters, limit)
+
+
+def _fit_bytes(corpus: Corpus, part: Recipe) -> int:
+    """Return what one fit of a part needs: U and V, the matrices, and a step or a validation."""
+    entries = sum(len(column.indices) for column in corpus.counts.columns)
+    kept = part.model.latent_terms or entries
+    texts = len(corpus.collection.documents) + len(corpus.query_ids)
+    matrices = _ENTRY * (entries + 2 * min(entries, kept * texts))
+    # A validation sums up the fields of all documents and makes their posting lists.
+    work = max(_scratch_bytes(part), 2 * _ENTRY * entries)
+    return _parameter_bytes(corpus, part) + matrices + work
+
+
+def _average_bytes(corpus: Corpus, part: Recipe) -> int:
+    """Return what the average of several fits needs: one of its tables, and its documents twice."""
+    if part.train.members == 1:
+        return 0
+    table = _parameter_bytes(corpus, part) // (1 if part.model.tied else 2)
+    documents = 4 * part.model.dimension * len(corpus.collection.documents)
+    return part.train.members * (table + 2 * documents)
 
 
 def _parameter_bytes(corpus: Corpus, part: Recipe) -> int:

@@ -157,8 +157,7 @@ def stream_bundle(
     folder = StagingFolder(Path(root) / name)
     try:
         with folder:
-            progress("model", 0, 0)
-            _write_model(folder, parts)
+            _write_model(folder, parts, progress)
             progress("documents", 0, 0)
             columns = ColumnsBuilder()
             encoded, ids = _write_documents(folder, model, batches, columns)
@@ -178,8 +177,12 @@ def stream_bundle(
             progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)
             folder.write_text(GOLDEN, golden.dump(answers))
+            config = parts.config
+            # The check maps all files anew and loads a second model; what made them is not needed beside it.
+            del parts, columns, encoded, ids, scorer, retriever
+            progress("check", 0, 0)
             with folder.locked():
-                target = _finish(folder, name, created, parts.config, card, sections, log_position)
+                target = _finish(folder, name, created, config, card, sections, log_position)
     except OSError as error:
         raise BundleError(
             f"cannot write {error.filename or folder.path}: {error.strerror}"
@@ -187,8 +190,9 @@ def stream_bundle(
     return target
 
 
-def _write_model(folder: StagingFolder, parts: Parts) -> None:
-    for name, array in sorted(parts.arrays.items()):
+def _write_model(folder: StagingFolder, parts: Parts, progress: Progress) -> None:
+    for done, (name, array) in enumerate(sorted(parts.arrays.items()), start=1):
+        progress("model", done, len(parts.arrays))
         if not is_part(name):
             raise BundleError(f"model array {name!r} cannot name a file")
         check_finite(f"model/{name}", array)

@@ -21,7 +21,8 @@ from fullrank.kernels.select import in_order
 from fullrank.scoring import InnerProduct, Ranked, Scorer
 
 UNIT_ROUNDOFF = 2.0**-24
-_BLOCK_DOCUMENTS = 512  # float64 copies of all weights at once would be larger than the documents
+# At once: float64 copies of all weights would be larger than the documents.
+_BLOCK_DOCUMENTS, _BLOCK_ENTRIES = 512, 1 << 18
 _LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 
 
@@ -62,7 +63,10 @@ class FullScan:
     def _largest_weight(self) -> Float64:
         """max_d |t_wd| of each feature."""
         largest = np.zeros(self.documents.sparse.width)
-        np.maximum.at(largest, self.documents.sparse.indices, np.abs(self.documents.sparse.values))
+        sparse = self.documents.sparse
+        for start in range(0, len(sparse.values), _BLOCK_ENTRIES):
+            block = slice(start, start + _BLOCK_ENTRIES)
+            np.maximum.at(largest, sparse.indices[block], np.abs(sparse.values[block]))
         return largest
 
     @cached_property

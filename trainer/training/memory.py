@@ -81,7 +81,7 @@ class ArrayFiles:
         step = max(1, _WRITTEN_BYTES // array.itemsize)
         for first in range(0, len(source), step):
             target[first : first + step] = source[first : first + step]
-            _release(copy)
+            release(copy)
         return copy
 
     def put_rows(self, rows: Rows) -> Rows:
@@ -121,11 +121,11 @@ def _map_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
     return base if isinstance(base, mmap.mmap) else None
 
 
-def _release(array: npt.NDArray[Any]) -> None:
-    """Take the pages of a mapped array out of the process."""
-    mapped = _map_of(array)
-    if mapped is not None:
+def release(*arrays: npt.NDArray[Any]) -> None:
+    """Take the pages of arrays in files out of the process; other arrays stay. Return freed memory to the system."""
+    for mapped in filter(None, map(_map_of, arrays)):
         mapped.madvise(mmap.MADV_DONTNEED)
+    return_free_memory()
 
 
 def return_free_memory() -> None:

@@ -52,7 +52,7 @@ def test_the_parameters_are_those_that_a_fit_starts_with(name: str, corpus: Corp
 
 def test_a_lower_limit_takes_single_fits_then_small_batches(corpus: Corpus) -> None:
     recipe = load_recipe("auto").override(
-        ["blend.recipes=bm25;fielded dimension=4096 members=9 batch=512 candidates=5000"]
+        ["blend.recipes=bm25;fielded dimension=4096 members=100 batch=256 candidates=2000"]
     )
     whole = make_plan(corpus, recipe, 1)
     assert whole.recipe == recipe
@@ -61,16 +61,29 @@ def test_a_lower_limit_takes_single_fits_then_small_batches(corpus: Corpus) -> N
     assert [part.train.members for part in parts_of(corpus, single.recipe)] == [1, 1]
     small = make_plan(corpus, recipe, 1, limit=single.memory_bytes - 1)
     assert len(small.lowered) == 2
-    assert parts_of(corpus, small.recipe)[1].train.batch == 128
+    assert parts_of(corpus, small.recipe)[1].train.batch == 64
     assert whole.memory_bytes > single.memory_bytes > small.memory_bytes
     validate(small.recipe)
 
 
+def test_averaged_fits_stay_if_fewer_would_not_need_less(corpus: Corpus) -> None:
+    """They are fitted one after another, so steps can need more than their average."""
+    recipe = load_recipe("fielded").override(["dimension=4096", "members=2", "batch=512"])
+    whole = make_plan(corpus, recipe, 1)
+    small = make_plan(corpus, recipe, 1, limit=whole.memory_bytes - 1)
+    assert small.lowered == ("a quarter of the queries and candidates of a step",)
+    assert small.recipe.train.members == 2
+
+
 def test_linked_documents_lower_their_own_list(tmp_path: Path) -> None:
     links = count_collection(read_collection(write_planted_links(tmp_path)), processes=1)
-    recipe = load_recipe("auto").override(["blend.linked=bm25;fielded members=5"])
+    recipe = load_recipe("auto").override(
+        ["blend.linked=bm25;fielded members=100 dimension=4096 batch=64 candidates=500"]
+    )
     plan = make_plan(links, recipe, 1, limit=make_plan(links, recipe, 1).memory_bytes - 1)
-    assert plan.recipe.blend.linked[1] == "fielded members=5 members=1"
+    assert plan.recipe.blend.linked[1] == (
+        "fielded members=100 dimension=4096 batch=64 candidates=500 members=1"
+    )
     assert plan.recipe.blend.recipes == recipe.blend.recipes
 
 

@@ -13,6 +13,7 @@ from trainer.systems.linear.parameters import start
 from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.training.learned import Arrays
 from trainer.training.loop import RestoresInPlace
+from trainer.training.memory import release
 from trainer.training.validation import Validation
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
@@ -49,6 +50,13 @@ class LinearLearner(RestoresInPlace, ABC):
 
     def measure(self, valid: Validation) -> float:
         """Return the MAP on validation; no model is compiled."""
+        release()
         documents = scan_documents(self.features, self.values)
         queries = scan_queries(self.features, self.values, valid.rows)
-        return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
+        # The measurement makes copies of all documents, and does not read the features.
+        parts = (self.features.xq, self.features.xd, self.features.s, *self.features.z)
+        release(*(array for rows in parts for array in rows.arrays))
+        found = float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
+        del documents, queries
+        release()
+        return found

@@ -216,6 +216,7 @@ def _step(
         by_query_word = transpose(s)
         for f, by_word in enumerate(postings):
             _step_diagonal(state, f, by_query_word, by_word, G, train.diagonal_rate)
+    del postings, by_word  # the largest arrays of a step
     if features.settings.bias:
         g = G.sum(axis=0)
         if cold is not None:

@@ -68,6 +68,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     else:
         model = compile_model(features, parameters, context.files)
     documents = encode_corpus(features, model, parameters)
+    context.files.release()  # V, before queries read U
     settled = _settled(recipe, facts) if facts else None
     encode = partial(encode_judged, features, model)
     return FittedModel(model, documents, encode, facts, settled, learned=learned)

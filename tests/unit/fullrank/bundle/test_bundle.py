@@ -133,7 +133,7 @@ def test_progress_names_each_part(root: Path) -> None:
     steps: list[tuple[str, int, int]] = []
     write_bundle(root, "planted", **planted(), progress=lambda *step: steps.append(step))
     parts = ["model", "documents", "columns", "cells", "codes"]
-    parts += ["outlines", "postings", "golden queries"]
+    parts += ["outlines", "postings", "golden queries", "check"]
     assert list(dict.fromkeys(part for part, _, _ in steps)) == parts
     last = {part: (done, total) for part, done, total in steps}
     assert all(done == total for done, total in last.values())
