@@ -7,12 +7,12 @@ of that, n (fullrank.text.folding). So have its compounds, without w. A query's 
 
 so an equal word scores x, one that is equal after folding a x, and one that is equal in the singular b x. A word that
 the model knows has no bucket of its own, and its keys count idf_w / idf of an unknown word, as in fullrank.text.forms.
-The words of long queries have no keys.
+The words of long queries have no keys, and their neighbours are not joined (fullrank.text.forms).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 
@@ -26,59 +26,30 @@ from fullrank.text.compounds import count_compounds, parts_of
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
-from fullrank.text.variants import MAX_WORDS, short_queries
-from fullrank.text.words import words
+from fullrank.text.reading import Reading
+from fullrank.text.variants import MAX_WORDS
 
 # Joined words of a query: two or three neighbours. Each has two features.
 _MOST_JOINED = 3
 # Unknown words of documents whose features are remembered: documents written together share many.
 _CACHED = 1 << 14
 
+# These control characters occur in no word.
+_FOLDED, _SINGULAR = "\x1f", "\x1e"
+
 Features = list[tuple[int, float]]
 
 
 def _keys(word: str) -> tuple[str, str]:
-    """Return the two keys as features; the control characters occur in no word."""
+    """Return the two keys as features."""
     key = fold("".join(parts_of(word)))
-    return f"\x1f{key}", f"\x1e{singular(key)}"
+    return _FOLDED + key, _SINGULAR + singular(key)
 
 
 def document_features(word: str, buckets: Vocabulary) -> Features:
     """Return (bucket, share) of an unknown word or a compound of a document."""
     own = [] if " " in word else [word]
     return [(buckets.bucket(text), 1.0) for text in (*own, *_keys(word))]
-
-
-def query_features(
-    word: str, strength: float | None, forms: Forms, buckets: Vocabulary
-) -> Features:
-    """Return (bucket, share) of a word or a compound of a query.
-
-    Args:
-        word: The word.
-        strength: Of a known word, relative to that of unknown words, at most 1; None for an unknown word or a compound.
-        forms: Has the discounts.
-        buckets: The buckets.
-    """
-    key, number = _keys(word)
-    most = max(forms.folded, forms.plurals)
-    factor = 1.0 if strength is None else strength
-    shares = [(key, (most - forms.plurals) * factor), (number, forms.plurals * factor)]
-    if strength is None and " " not in word:
-        shares.append((word, 1.0 - most))
-    return [(buckets.bucket(text), share) for text, share in shares if share]
-
-
-def joined(text: str) -> dict[str, int]:
-    """Count the neighbouring words of a query, in parts: each may be one word of a document."""
-    found = words(text)
-    counts: dict[str, int] = {}
-    if len(found) <= MAX_WORDS:
-        for size in range(2, _MOST_JOINED + 1):
-            for start in range(len(found) - size + 1):
-                compound = " ".join(found[start : start + size])
-                counts[compound] = counts.get(compound, 0) + 1
-    return counts
 
 
 def _rows(features: Iterable[Features], width: int) -> Rows:
@@ -141,54 +112,82 @@ class Keys:
 
     def queries(self, texts: Sequence[str]) -> Rows:
         """Return s′ of queries, (B, R)."""
-        names, weights = self._weights(texts)
-        compounds = count_corpus([texts], counter=joined)
-        short = short_queries(weights)
-        parts = [
-            short.multiply(_rows(map(self._features, names), self.rows)),
-            compounds.columns[0].multiply(_rows(map(self._features, compounds.words), self.rows)),
-        ]
-        if len(short.indices) < len(weights.indices):
-            rest = weights.csr() - short.csr()
-            rest.eliminate_zeros()
-            own = _rows(map(self._own_bucket, names), self.rows)
-            parts.append(Rows.from_csr(rest).multiply(own))
-        return Rows.add(parts)
+        reading = Reading.of(texts)
+        each = [reading] if len(reading) == 1 else [Reading([text]) for text in reading]
+        found: list[dict[int, float]] = []
+        for one in each:
+            weights: dict[int, float] = {}
+            for _, amount, features in self._split(one):
+                _add(weights, amount, features)
+            found.append(weights)
+        return Rows.from_lists([([*one], [*one.values()]) for one in found], self.rows)
 
     def terms(self, text: str) -> dict[str, dict[int, float]]:
         """Split s′ of one query: bucket → weight of each word, and of each compound."""
-        names, weights = self._weights([text])
         found: dict[str, dict[int, float]] = {}
-        amounts = dict(zip(weights.indices.tolist(), weights.values.tolist(), strict=True))
-        of_words = [(name, amounts.get(i, 0.0)) for i, name in enumerate(names)]
-        split = self._features if len(weights.indices) <= MAX_WORDS else self._own_bucket
-        for name, amount in (*of_words, *joined(text).items()):
-            features = found.setdefault(name, {})
-            for bucket, share in split(name):
-                features[bucket] = features.get(bucket, 0.0) + amount * share
+        for name, amount, features in self._split(Reading([text])):
+            _add(found.setdefault(name, {}), amount, features)
         return found
 
-    def _weights(self, texts: Sequence[str]) -> tuple[list[str], Rows]:
-        """Weigh the words of queries; known and unknown words have columns of their own."""
-        counts = count_corpus([texts])
+    def _split(self, reading: Reading) -> Iterator[tuple[str, float, Features]]:
+        """Yield the words of one query, and its neighbouring words in parts: each, its weight, (bucket, share)."""
+        names, weights = self._weights(reading.counts)
+        split = self._of_query if len(names) <= MAX_WORDS else self._own_bucket
+        for name, amount in zip(names, weights, strict=True):
+            yield name, amount, split(name)
+        for parts, keys, number in reading.joined:
+            if len(parts) <= _MOST_JOINED:
+                yield " ".join(parts), 1.0, self._shares(keys[0], number, 1.0)
+
+    def _weights(self, counts: Counts) -> tuple[list[str], list[float]]:
+        """Weigh the words of one query, known or not."""
         known, target = len(self.rule.words), self.rule.words.rows(counts.words)
         unknown = np.flatnonzero(target < 0)
         target[unknown] = known + np.arange(len(unknown), dtype=np.int32)
-        width = known + len(unknown)
-        weights = self.rule.query(counts.columns[0].remap_columns(target, width))
-        back = np.full(width, -1, np.int32)
-        back[target] = np.arange(len(counts.words), dtype=np.int32)
-        return counts.words, weights.remap_columns(back, len(counts.words))
+        order = np.argsort(target)
+        [column] = counts.columns
+        rows = Rows(column.indptr, target[order], column.values[order], known + len(unknown))
+        weights = np.empty(len(order), np.float32)
+        weights[order] = self.rule.query(rows).values
+        return counts.words, weights.tolist()
 
     def _own_bucket(self, word: str) -> Features:
         is_known = word in self.rule.words.index
         return [] if is_known else [(self.vocabulary.bucket(word), 1.0)]
 
+    @cached_property
+    def _of_query(self) -> Callable[[str], Features]:
+        """`_features` of a word, remembered."""
+        return lru_cache(maxsize=_CACHED)(self._features)
+
     def _features(self, word: str) -> Features:
+        """Return (bucket, share) of a word of a query."""
         row = self.rule.words.index.get(word)
-        strength = None if row is None else float(self.rule.idf[row]) / self._rarest
-        return query_features(word, strength, self.forms, self.vocabulary)
+        key = fold(word)
+        if row is not None:
+            return self._shares(key, singular(key), float(self.rule.idf[row]) / self._rarest)
+        most = max(self.forms.folded, self.forms.plurals)
+        own = [(self.vocabulary.bucket(word), 1.0 - most)] if most < 1 else []
+        return self._shares(key, singular(key), 1.0) + own
+
+    def _shares(self, key: str, number: str, strength: float) -> Features:
+        """Return (bucket, share) of the folded form of a word of a query, and of its singular.
+
+        Args:
+            key: The folded form.
+            number: That in the singular.
+            strength: Of the word, relative to that of unknown words, at most 1.
+        """
+        folded, plurals = self.forms.folded, self.forms.plurals
+        shares = ((_FOLDED + key, max(folded - plurals, 0.0)), (_SINGULAR + number, plurals))
+        return [(self.vocabulary.bucket(k), share * strength) for k, share in shares if share]
 
     @cached_property
     def _rarest(self) -> float:
         return float(self.rule.idf.max(initial=0.0)) or 1.0
+
+
+def _add(weights: dict[int, float], amount: float, features: Features) -> None:
+    """Add an amount of some features to weights by bucket."""
+    for bucket, share in features:
+        weights[bucket] = weights.get(bucket, 0.0) + amount * share

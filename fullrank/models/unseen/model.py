@@ -17,6 +17,7 @@ from fullrank.models.unseen.rules import Rule, rule_of
 from fullrank.models.unseen.terms import features_of, with_feature, within
 from fullrank.scoring import TermShare, WordScore
 from fullrank.text.features import Counts, Vocabulary, count_corpus
+from fullrank.text.reading import Reading
 from fullrank.text.words import count_words
 
 KIND = "open"
@@ -53,9 +54,10 @@ class OpenModel:
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: u and [s | s′]."""
-        encoded = self.model.encode_queries(texts)
+        reading = Reading.of(texts)
+        encoded = self.model.encode_queries(reading)
         if self._keys is not None:
-            return _with_unseen(encoded, self._keys.queries(texts))
+            return _with_unseen(encoded, self._keys.queries(reading))
         if not any(map(self._unseen, texts)):
             return replace(encoded, sparse=replace(encoded.sparse, width=self.n_sparse))
         [counts] = self._over(count_corpus([texts]))
