@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.random_cases import THOROUGH
+from tests.random_cases import THOROUGH, UNTIMED
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -23,7 +23,10 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+# No test has a time limit for a case: other load would decide whether it passes.
+settings.register_profile(UNTIMED, deadline=None)
 settings.register_profile(THOROUGH, deadline=None, max_examples=1000)
+settings.load_profile(UNTIMED)
 
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 << 30  # far more than all tests leave behind

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import settings
 
-THOROUGH = "thorough"
-"""The Hypothesis profile of `make test-slow`; tests/conftest.py registers it."""
+UNTIMED, THOROUGH = "untimed", "thorough"
+"""The Hypothesis profiles of `make test` and of `make test-slow`; tests/conftest.py registers them."""
 
 _MORE = 10
 
 
 def cases(few: int) -> settings:
-    """Return the settings of a sweep of this many random cases, without a time limit for each."""
+    """Return the settings of a sweep of this many random cases."""
     is_thorough = settings.get_current_profile_name() == THOROUGH
-    return settings(deadline=None, max_examples=few * _MORE if is_thorough else few)
+    return settings(max_examples=few * _MORE if is_thorough else few)

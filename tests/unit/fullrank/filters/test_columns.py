@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from fullrank.errors import BundleError
 from fullrank.filters.columns import Columns, ColumnsBuilder, columns_of, open_columns
@@ -71,7 +71,6 @@ def order(kind: str) -> int:
 
 @pytest.mark.sweep
 @given(documents)
-@settings(deadline=None)
 def test_columns_have_the_values_of_the_stored_fields(given: list[dict[str, Any]]) -> None:
     arrays, tables, facts = stored(given)
     columns = open_columns(len(given), facts, arrays, tables)

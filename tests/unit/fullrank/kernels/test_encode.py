@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
@@ -37,7 +37,6 @@ def unit(values: np.ndarray) -> np.ndarray:
     return values / (norm if norm else np.float32(1))
 
 
-@settings(deadline=None)
 @given(
     SEEDS, st.integers(1, 5), st.integers(1, 12), st.integers(0, 9), st.booleans(), st.sampled_from(SIZES),
 )  # fmt: skip
@@ -113,7 +112,6 @@ def lexical_twin(
     return total | phrases
 
 
-@settings(deadline=None)
 @given(
     SEEDS, st.integers(1, 5), st.integers(1, 12), st.integers(0, 9), st.sampled_from([0.0, 1.0, 7.5, np.inf]),
     st.integers(0, 13),

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 from numba import njit
@@ -48,7 +48,6 @@ def random_rows(rng: np.random.Generator, count: int, width: int) -> Rows:
     return Rows(indptr, indices, rng.normal(size=len(indices)).astype(np.float32), width)
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 20), st.integers(0, 100), st.integers(1, 30))
 def test_score_rows(seed: int, count: int, width: int, features: int) -> None:
     rng = np.random.default_rng(seed)
@@ -92,7 +91,6 @@ def test_asking_for_memory_early_changes_nothing() -> None:
         np.testing.assert_array_equal(alone[:, 0], together[:, i])
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(0, 60), st.integers(0, 70), st.integers(1, 70))
 def test_documents_in_the_order_of_their_scores(
     seed: int, count: int, offset: int, limit: int
@@ -106,7 +104,6 @@ def test_documents_in_the_order_of_their_scores(
         np.testing.assert_array_equal(one, expected[places])
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 20), st.integers(0, 40), st.integers(0, 12), st.integers(1, 12))
 def test_rows_are_scored_and_ranked(
     seed: int, count: int, width: int, offset: int, limit: int
@@ -127,7 +124,6 @@ def test_rows_are_scored_and_ranked(
         np.testing.assert_array_equal(one, expected[places])
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 70), st.integers(0, 9))
 def test_codes_of_a_query(seed: int, width: int, directions: int) -> None:
     rng = np.random.default_rng(seed)
@@ -146,7 +142,6 @@ def test_codes_of_a_query(seed: int, width: int, directions: int) -> None:
     assert not outline[len(part) :].any()
 
 
-@settings(deadline=None)  # the first call compiles it
 @given(SEEDS, st.integers(1, 9), st.integers(0, 300))
 def test_products_of_codes(seed: int, count: int, width: int) -> None:
     rng = np.random.default_rng(seed)
@@ -188,7 +183,6 @@ def contributions(
     return total
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 40), st.integers(0, 20))
 def test_products_of_groups(seed: int, count: int, fours: int) -> None:
     rng = np.random.default_rng(seed)
@@ -205,7 +199,6 @@ def test_products_of_groups(seed: int, count: int, fours: int) -> None:
     assert not found[:3].any()
 
 
-@settings(deadline=None)
 @given(
     SEEDS,
     st.sampled_from([1, 30, 2047, 2048, 2049, 5000]),
@@ -264,7 +257,6 @@ def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
         assert len(slots) == (0 if expected else count)
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 30), st.integers(1, 12))
 def test_additions_of_postings(seed: int, count: int, features: int) -> None:
     rng = np.random.default_rng(seed)
@@ -290,7 +282,6 @@ def test_a_number_that_about_k_values_reach(values: np.ndarray, seed: int) -> No
         assert exact - found <= (values.max() - values.min()) / 1024 * 1.01 + 1e-5
 
 
-@settings(deadline=None)  # the first call compiles it
 @given(arrays(np.float32, array_shapes(max_dims=1, max_side=60), elements=NUMBERS), SEEDS)
 def test_the_kth_largest_number(values: np.ndarray, seed: int) -> None:
     k = int(np.random.default_rng(seed).integers(1, len(values) + 1))
@@ -303,7 +294,6 @@ def test_odd_numbers_among_the_values_do_no_harm(odd: float) -> None:
         about_kth_largest(np.array(values, np.float32), 1)
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(0, 300), st.floats(0, 1))
 def test_slots_that_a_filter_keeps(seed: int, count: int, gone: float) -> None:
     rng = np.random.default_rng(seed)
@@ -311,7 +301,6 @@ def test_slots_that_a_filter_keeps(seed: int, count: int, gone: float) -> None:
     np.testing.assert_array_equal(kept_slots(deleted, slots), slots[~deleted])
 
 
-@settings(deadline=None)
 @given(
     arrays(np.float32, array_shapes(max_dims=1, max_side=700), elements=ANY_NUMBERS),
     st.integers(1, 50),
@@ -394,7 +383,6 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
             )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 60), st.integers(0, 80), st.integers(1, 12), st.booleans())
 def test_the_best_estimated(seed: int, count: int, width: int, limit: int, masked: bool) -> None:
     """All lists are read in full, so an estimate is the score of the codes and the impacts."""
@@ -457,7 +445,6 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
     assert set(first.tolist()) <= set(kept.tolist())
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(0, 9), st.integers(0, 70), st.sampled_from([1e-42, 1e-20, 1, 1e30]))
 def test_codes(seed: int, count: int, width: int, size: float) -> None:
     rng = np.random.default_rng(seed)
@@ -476,7 +463,6 @@ def test_codes(seed: int, count: int, width: int, size: float) -> None:
     assert length == pytest.approx(np.linalg.norm(decoded, axis=1).max(initial=0))
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 12))
 def test_plans_of_words(seed: int, features: int) -> None:
     rng = np.random.default_rng(seed)
@@ -505,7 +491,6 @@ def test_plans_of_words(seed: int, features: int) -> None:
         assert step <= errors[i] <= step * 1.01 + 1e-5
 
 
-@settings(deadline=None)  # the first call compiles it
 @given(st.lists(st.integers(-5, 5), max_size=70))
 def test_a_stable_order(keys: list[int]) -> None:
     for kind in (np.int32, np.float64):

@@ -24,7 +24,7 @@ SIZES = (0.0, 1e-42, 1e-30, 1e-14, 1.0, 1e10, 1e25, 1e37)
 
 
 @pytest.mark.sweep
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 90),
@@ -69,7 +69,7 @@ def test_exact_search_over_an_index_equals_search_without_one(
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("indexed", [False, True])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     documents_scale=st.sampled_from(SIZES),

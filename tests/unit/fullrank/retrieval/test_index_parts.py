@@ -43,7 +43,7 @@ def read(
     return *found, scores
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 60),

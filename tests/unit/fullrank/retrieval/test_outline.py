@@ -29,7 +29,7 @@ def few_directions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.sweep
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 90),

@@ -36,7 +36,7 @@ def test_search_equals_brute_force(n_dense: int, width: int, limit: int) -> None
         )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 80),

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.errors import BundleError
@@ -73,7 +73,6 @@ def _store(ids: list[str]) -> DocumentStore:
     return DocumentStore.of([Document(id, {"title": id.upper()}) for id in sorted(ids)])
 
 
-@settings(deadline=None)
 @given(st.sets(st.text(st.characters(exclude_categories=["Cs"]))), st.text())
 def test_rows_and_ids_map_to_each_other(ids: set[str], other: str) -> None:
     store = _store(list(ids))

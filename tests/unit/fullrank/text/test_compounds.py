@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.text.compounds import count_compounds, parts_of, split_digits
@@ -70,7 +70,6 @@ def test_a_word_is_split_between_digits_and_letters(word: str, parts: list[str])
 _LETTERS = "aéd9ж日 \t\n\u00a0-\u2010'’._·&\"\u00ad\u200c,;()!$"
 
 
-@settings(deadline=None)
 @given(st.text(_LETTERS, max_size=40))
 def test_every_pair_of_joined_parts_is_found(text: str) -> None:
     """An independent reading: two runs of letters and digits with exactly one joining character between them."""

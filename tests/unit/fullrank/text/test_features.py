@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -317,7 +317,6 @@ _ENTRIES = st.lists(
 
 
 @pytest.mark.sweep
-@settings(deadline=None)
 @given(_ENTRIES)
 def test_rows_of_lists_add_up_equal_indices(entries: list[list[tuple[int, int]]]) -> None:
     rows = Rows.from_lists([([i for i, _ in row], [v for _, v in row]) for row in entries], 7)
@@ -329,7 +328,6 @@ def test_rows_of_lists_add_up_equal_indices(entries: list[list[tuple[int, int]]]
     np.testing.assert_array_equal(dense(rows), expected)
 
 
-@settings(deadline=None)
 @given(_ENTRIES, st.integers(0, 8))
 def test_top_entries_keeps_the_largest_ties_by_index(
     entries: list[list[tuple[int, int]]], keep: int

@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.text.sequences import number_words, tally_words
@@ -18,7 +18,6 @@ _TEXTS = st.lists(st.one_of(st.text(_ALPHABET, max_size=30), st.text(max_size=20
 
 
 @pytest.mark.sweep
-@settings(deadline=None)
 @given(_TEXTS)
 @example([])
 @example([""])
@@ -33,7 +32,6 @@ def test_numbers_name_the_words_of_each_text(texts: list[str]) -> None:
 
 
 @pytest.mark.sweep
-@settings(deadline=None)
 @given(st.lists(_TEXTS, max_size=3))
 def test_tallies_count_the_words_of_each_text(chunks: list[list[str]]) -> None:
     done: list[int] = []

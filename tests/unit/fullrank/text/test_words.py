@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.text.korean import stem
@@ -128,7 +128,6 @@ def test_counts_equal_a_counter_of_the_words(text: str) -> None:
     assert dict(count_words(text)) == dict(Counter(reference(text)))
 
 
-@settings(deadline=None)
 @given(st.lists(_TEXTS, max_size=4))
 def test_a_line_end_separates_words(texts: list[str]) -> None:
     assert words("\n".join(texts)) == [word for text in texts for word in words(text)]
@@ -136,7 +135,6 @@ def test_a_line_end_separates_words(texts: list[str]) -> None:
 
 @example("a\ufe0f\u0301")
 @example("İ\u094d")
-@settings(deadline=None)
 @given(_TEXTS)
 def test_splitting_a_word_again_gives_the_same_word(text: str) -> None:
     for word in words(text):

@@ -381,7 +381,7 @@ IDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), min
 
 
 @pytest.mark.sweep
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     documents=st.dictionaries(
         IDS,

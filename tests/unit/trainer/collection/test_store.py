@@ -20,7 +20,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(TEXTS, st.dictionaries(TEXTS, VALUES, max_size=4), max_size=8))
 def test_documents_come_back_in_order_of_id(given: dict[str, dict[str, Any]]) -> None:
     stored = StoredDocuments(Document(id, fields) for id, fields in given.items())

@@ -35,7 +35,7 @@ def batches(draw: st.DrawFn) -> tuple[Rows, Int64]:
     return rows, np.array(batch, np.int64)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches())
 def test_taken_rows_are_those_of_rows_take(example: tuple[Rows, Int64]) -> None:
     matrix, rows = example
@@ -45,7 +45,7 @@ def test_taken_rows_are_those_of_rows_take(example: tuple[Rows, Int64]) -> None:
         assert getattr(found, name).dtype == getattr(wanted, name).dtype
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches(), st.integers(0, 2**32))
 def test_columns_of_a_batch_are_those_of_scipy(example: tuple[Rows, Int64], seed: int) -> None:
     matrix, rows = example
@@ -62,7 +62,7 @@ def test_columns_of_a_batch_are_those_of_scipy(example: tuple[Rows, Int64], seed
         np.testing.assert_array_equal(weights, twin.data)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches(), st.sampled_from([0.0, 0.3, 1.0]))
 def test_common_words_have_a_row_with_every_candidate(
     example: tuple[Rows, Int64], common: float
