@@ -3,10 +3,11 @@
     python -m benchmarks.performance.features [--json] [--repeats 5] [--collection wikispeedia ...]
 
 One repetition turns a list of texts into tf-idf unit vectors (float32, 1 + ln tf): vocabulary, document frequencies and
-vectors, with new worker processes each time. The peer does the same with its default tokeniser (words of two letters or
-more), which does not normalise Unicode and does not split scripts without spaces, so it does less work. One query goes
-from text to vector with the vocabulary of the corpus. Ratios are computed per repetition; the report gives their
-median. busy_elsewhere is the share of the machine used by other programs: the floor is for an idle machine.
+vectors. A kernel counts the words while a thread splits the next texts, whatever number of processes is asked for. The
+peer does the same with its default tokeniser (words of two letters or more), which does not normalise Unicode and does
+not split scripts without spaces, so it does less work. One query goes from text to vector with the vocabulary of the
+corpus. Ratios are computed per repetition; the report gives their median. A megabyte is a million characters.
+busy_elsewhere is the share of the machine used by other programs: the floor is for an idle machine.
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ def measure(folder: Path, repeats: int, processes: int) -> dict[str, Any]:
         "seconds": {name: [round(s, 3) for s in values] for name, values in measured.items()},
         "documents_per_second": {
             name: round(len(texts) / statistics.median(values)) for name, values in measured.items()
+        },
+        "megabytes_per_second": {
+            name: round(sum(map(len, texts)) / 1e6 / statistics.median(values), 1)
+            for name, values in measured.items()
         },
         "times_sklearn": {
             name: round(median_ratio(measured["sklearn"], measured[name]), 2)

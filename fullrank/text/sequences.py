@@ -5,12 +5,14 @@ A kernel splits the texts and numbers their tokens, so that only different token
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import accumulate
 
 import numpy as np
 
-from fullrank.kernels.arrays import Int32, Int64
+from fullrank.kernels.arrays import Int32, Int64, UInt8
 from fullrank.kernels.tokens import count_numbers, replace_tokens, split_tokens
 from fullrank.text.counting import Counted, Tally
 from fullrank.text.words import BYTES, count_words, words
@@ -32,10 +34,21 @@ def number_words(texts: Sequence[str], number: dict[str, int]) -> tuple[Int64, I
         >>> number_words(["Red apple", "red"], number)[1].tolist(), number
         ([0, 1, 0], {'red': 0, 'apple': 1})
     """
+    return _number(*_split(texts), number)
+
+
+def _split(texts: Sequence[str]) -> tuple[Int64, Int32, UInt8]:
+    """Return the tokens of texts, as `split_tokens` does."""
     encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
     ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
     blob = np.frombuffer(bytearray().join(encoded), np.uint8)
-    indptr, tokens, names = split_tokens(blob, ends, BYTES)
+    return split_tokens(blob, ends, BYTES)
+
+
+def _number(
+    indptr: Int64, tokens: Int32, names: UInt8, number: dict[str, int]
+) -> tuple[Int64, Int32]:
+    """Replace tokens by the numbers of their words."""
     found = names.tobytes().decode("utf-8", "surrogatepass").split(" ")[:-1]
     if len(names) and names.max() < 128:
         place = [number.setdefault(token, len(number)) for token in found]
@@ -58,8 +71,22 @@ def tally_words(
         progress: Called with the number of texts of each finished chunk.
     """
     tally = Tally(count_words)
-    for chunk, texts in enumerate(chunks):
-        sequences = number_words(texts, tally.number)
+    for chunk, tokens in enumerate(_split_ahead(chunks)):
+        sequences = _number(*tokens, tally.number)
         tally.chunks[chunk] = Counted(*count_numbers(*sequences, len(tally.number)))
-        progress(len(texts))
+        progress(len(chunks[chunk]))
     return tally
+
+
+def _split_ahead(chunks: Sequence[Sequence[str]]) -> Iterator[tuple[Int64, Int32, UInt8]]:
+    """Yield the tokens of each chunk; a thread splits the next chunk, without the interpreter lock."""
+    if len(chunks) == 1:
+        yield _split(chunks[0])
+        return
+    with ThreadPoolExecutor(1) as pool:
+        waiting: deque[Future[tuple[Int64, Int32, UInt8]]] = deque()
+        for texts in chunks:
+            waiting.append(pool.submit(_split, texts))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        yield from (future.result() for future in waiting)
