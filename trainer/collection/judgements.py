@@ -6,6 +6,7 @@ qrels/<split>.tsv[.gz]     tab-separated, header "query-id corpus-id score", int
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,7 @@ class QrelsReader:
                 report.self_links += 1
                 continue
             grades = qrels.setdefault(query, {})
+            document = sys.intern(document)  # one string for all of its judgements
             if document in grades:
                 if grades[document] != grade:
                     raise lines.error(
