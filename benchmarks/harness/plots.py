@@ -137,17 +137,20 @@ def unbeaten(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 def frontier(path: Path, panels: Mapping[str, Frontier], *, x: str) -> Path:
     """Plot speed on a log scale against quality, a named point per system; a line joins our unbeaten ones."""
     figure = _figure(5.2 * len(panels), 4.6)
-    for axes, (title, panel) in zip(
-        np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True
-    ):
+    drawn = np.atleast_1d(figure.subplots(1, len(panels)))
+    labels: list[list[Any]] = []
+    for axes, (title, panel) in zip(drawn, panels.items(), strict=True):
+        labels.append([])
         for is_ours, colour, mark in ((False, "#555555", "o"), (True, _COLOURS[0], "s")):
             named = {n: (s, q) for n, (s, q, own) in panel.systems.items() if own is is_ours}
             if named:
                 axes.scatter(*zip(*named.values(), strict=True), color=colour, marker=mark, s=26)
-            for name, point in named.items():
+            labels[-1] += [
                 axes.annotate(
                     name, point, (4, 4), textcoords="offset points", fontsize=7, color=colour
                 )
+                for name, point in named.items()
+            ]
             if is_ours and named:
                 axes.plot(*zip(*unbeaten(named.values()), strict=True), color=colour, linewidth=1)
         axes.set_xscale("log")
@@ -155,4 +158,23 @@ def frontier(path: Path, panels: Mapping[str, Frontier], *, x: str) -> Path:
         axes.margins(x=0.18, y=0.08)
         axes.set_title(title, fontsize=10)
         axes.grid(color="#dddddd", linewidth=0.6)
+    figure.draw_without_rendering()
+    for axes, named_points in zip(drawn, labels, strict=True):
+        _separate(axes, named_points)
     return _save(figure, path)
+
+
+def _separate(axes: Any, labels: Iterable[Any]) -> None:
+    """Put each label at the first corner of its point where it is inside the axes and overlaps no earlier label."""
+    frame = axes.get_window_extent()
+    placed: list[Any] = []
+    for label in labels:
+        for x, y in ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 1)):
+            label.set_position((4 * x, 4 * y))
+            label.set_horizontalalignment("left" if x > 0 else "right")
+            label.set_verticalalignment("bottom" if y > 0 else "top")
+            box = label.get_window_extent()
+            inside = frame.x0 <= box.x0 and box.x1 <= frame.x1
+            if inside and not any(box.overlaps(other) for other in placed):
+                break
+        placed.append(box)

@@ -291,9 +291,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             **{name: measure(name, data, given) for name, data in collections.items()},
         },
     }
+    show(result, given.json)
     if given.picture:
         picture(result, given.picture)
-    show(result, given.json)
 
 
 if __name__ == "__main__":
