@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def unbeaten(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]
 
 def frontier(path: Path, panels: Mapping[str, Frontier], *, x: str) -> Path:
     """Plot speed on a log scale against quality, a named point per system; a line joins our unbeaten ones."""
-    figure = _figure(5.2 * len(panels), 4.6)
+    figure = _figure(6.0 * len(panels), 4.6)
     drawn = np.atleast_1d(figure.subplots(1, len(panels)))
     labels: list[list[Any]] = []
     for axes, (title, panel) in zip(drawn, panels.items(), strict=True):
@@ -155,9 +156,11 @@ def frontier(path: Path, panels: Mapping[str, Frontier], *, x: str) -> Path:
                 axes.plot(*zip(*unbeaten(named.values()), strict=True), color=colour, linewidth=1)
         axes.set_xscale("log")
         axes.set(xlabel=x, ylabel=panel.measure)
-        axes.margins(x=0.18, y=0.08)
+        axes.margins(x=0.3, y=0.08)
         axes.set_title(title, fontsize=10)
         axes.grid(color="#dddddd", linewidth=0.6)
+    for label in chain.from_iterable(labels):
+        label.set_in_layout(False)
     figure.draw_without_rendering()
     for axes, named_points in zip(drawn, labels, strict=True):
         _separate(axes, named_points)
