@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,9 @@ def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, An
                 raise RuntimeError(f"a worker ended with {worker.wait()}")
             reports.append(json.loads(line))
         memory = [_memory(worker.pid) for worker in running]
+        mapped = sum(
+            (mapped_bytes(worker.pid, bundle.resolve()) for worker in running), Counter[str]()
+        )
     finally:
         for worker in running:
             worker.communicate("end\n")
@@ -88,6 +92,7 @@ def workers(bundle: Path, queries: Sequence[str], scratch: Path) -> dict[str, An
         "proportional_set_gb": round(sum(m["Pss"] for m in memory) / 1e9, 4),
         "of_files_gb": round(sum(m["Pss_File"] for m in memory) / 1e9, 4),
         "of_their_own_gb": round(sum(m["Pss_Anon"] for m in memory) / 1e9, 4),
+        "of_folders_gb": {name: round(size / 1e9, 4) for name, size in mapped.most_common()},
         # The first one may read from disk.
         "open_s": round(min(one["open_s"] for one in reports), 4),
         "open_s_each": [round(one["open_s"], 4) for one in reports],
@@ -102,6 +107,20 @@ def _memory(pid: int) -> dict[str, int]:
     """Return bytes by the names of smaps_rollup."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
     return {name: 1024 * int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
+
+
+def mapped_bytes(pid: int, bundle: Path) -> Counter[str]:
+    """Return the proportional bytes of mapped files by folder of the bundle."""
+    found, folder = Counter[str](), ""
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        name, *rest = line.split(maxsplit=5)
+        if not name.endswith(":"):  # the line that begins a mapping ends with its file
+            file = Path(rest[4]) if len(rest) == 5 else Path()
+            inside = file.is_relative_to(bundle)
+            folder = file.relative_to(bundle).parts[0] if inside else ""
+        elif name == "Pss:" and folder:
+            found[folder] += 1024 * int(rest[0])
+    return found
 
 
 def _work(path: Path, queries: Sequence[str]) -> dict[str, Any]:

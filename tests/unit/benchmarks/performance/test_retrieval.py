@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.performance.engines import fused
-from benchmarks.performance.footprint import folder_bytes
+from benchmarks.performance.footprint import folder_bytes, mapped_bytes
 from benchmarks.performance.retrieval import parser
 from benchmarks.performance.retrieval_tables import BARS, held, plots, tables
 from benchmarks.performance.rounds import Timed, figures, in_rounds
@@ -269,3 +270,13 @@ def test_tables_and_plots_are_complete(tmp_path: Path) -> None:
     drawn = plots(corpora, tmp_path)
     assert {path.name for path in drawn} == {"documents.svg", "k.svg", "words.svg", "share.svg"}
     assert all(path.stat().st_size for path in drawn)
+
+
+def test_mapped_bytes_are_those_that_were_read(tmp_path: Path) -> None:
+    (tmp_path / "documents").mkdir()
+    array = np.ones(1 << 20, np.uint8)
+    for name in ("read", "not-read"):
+        array.tofile(tmp_path / "documents" / name)
+    mapped = [np.memmap(tmp_path / "documents" / name, mode="r") for name in ("read", "not-read")]
+    assert mapped[0].sum() == array.size
+    assert mapped_bytes(os.getpid(), tmp_path.resolve()) == {"documents": array.size}
