@@ -54,6 +54,7 @@ def test_a_release_takes_the_pages_out_of_the_process() -> None:
 
 def test_a_file_ends_with_its_last_array() -> None:
     files = ArrayFiles()
+    gc.collect()  # of what other tests left
     open_files = len(os.listdir("/proc/self/fd"))
     found = files.put(LARGE)
     view = found[5:]
