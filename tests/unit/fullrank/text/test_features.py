@@ -160,7 +160,7 @@ from fullrank.text import compounds, counting, features
 if __name__ == "__main__":
     features._PARALLEL_CHARACTERS = 0
     features._CHUNK_CHARACTERS = 1000
-    threading.Timer(1.0, os.killpg, (0, signal.SIGINT)).start()
+    threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
     try:
         texts = ["a-b c d e-f g h " * 200] * 100_000
         features.count_corpus([texts], processes=2, counter=compounds.count_compounds)
