@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -20,6 +21,8 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.auth.keys import SCOPES
+from service.http.schemas import ModelsReply
+from service.models.registry import Registry
 from service.settings import Settings
 from tests.bundles import CORPUS as CORPUS
 from tests.bundles import at as at
@@ -171,3 +174,34 @@ def redis_process(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]
 def answer_of(reply: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of an answer that do not name the moment it was given."""
     return {key: reply[key] for key in reply if key not in ("query_id", "took_ms")}
+
+
+async def activate(client: httpx.AsyncClient, version: str) -> httpx.Response:
+    """Ask for a version to serve."""
+    return await client.put("/v1/models/aliases/default", json={"version": version}, headers=AUTH)
+
+
+async def models(client: httpx.AsyncClient) -> dict[str, Any]:
+    """What /v1/models lists, checked against its schema."""
+    reply: dict[str, Any] = (await client.get("/v1/models")).json()
+    ModelsReply.model_validate(reply)
+    return reply
+
+
+async def serving(client: httpx.AsyncClient) -> str:
+    """The version that answers a search now."""
+    response = await client.post("/v1/search", json={"query": "copy"})
+    return str(response.json()["model"])
+
+
+def registry(client: httpx.AsyncClient) -> Registry:
+    """The registry of the app behind a client without a socket."""
+    app = client._transport.app  # type: ignore[attr-defined]
+    return cast(Registry, app.state.services.registry)
+
+
+async def until(ask: Any, answer: Any) -> None:
+    """Ask until the answer comes; fail after ten seconds."""
+    async with asyncio.timeout(10):
+        while await ask() != answer:
+            await asyncio.sleep(0.02)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -16,29 +16,25 @@ from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
 from service.app import create_app
 from service.errors import BundleRefused
-from service.http.schemas import AliasReply, LoadReply, ModelsReply
+from service.http.schemas import AliasReply
 from service.models.registry import Registry
-from service.models.state import PROPOSAL, STATE, lock, read_state, write_state
+from service.models.state import PROPOSAL, STATE, read_state, write_state
 from service.telemetry.metrics import Metrics
 from tests.api.conftest import Root
-from tests.api.support import AUTH, at, client_of, make_bundle, running, settings_for
+from tests.api.support import (
+    AUTH,
+    activate,
+    at,
+    client_of,
+    make_bundle,
+    models,
+    running,
+    serving,
+    settings_for,
+    until,
+)
 
 pytestmark = pytest.mark.anyio
-
-
-async def activate(client: httpx.AsyncClient, version: str) -> httpx.Response:
-    return await client.put("/v1/models/aliases/default", json={"version": version}, headers=AUTH)
-
-
-async def models(client: httpx.AsyncClient) -> dict[str, Any]:
-    reply: dict[str, Any] = (await client.get("/v1/models")).json()
-    ModelsReply.model_validate(reply)
-    return reply
-
-
-async def serving(client: httpx.AsyncClient) -> str:
-    response = await client.post("/v1/search", json={"query": "copy"})
-    return str(response.json()["model"])
 
 
 def disjoint(root: Path) -> tuple[str, str]:
@@ -111,29 +107,6 @@ async def test_the_activated_version_serves_after_a_restart(root: Root) -> None:
         assert await serving(client) == root.bm25
         listed = await models(client)
         assert (listed["generation"], listed["aliases"]) == (2, {"default": root.bm25})
-
-
-async def test_another_worker_follows_an_activation(root: Root) -> None:
-    async with running(root.path, poll_ms=20) as one, running(root.path, poll_ms=20) as two:
-        assert (await activate(one, root.bm25)).status_code == 200
-        await until(lambda: serving(two), root.bm25)
-        assert (await models(two))["generation"] == 2
-        late = make_bundle(root.path, "late", created=at(3))
-        loaded = await one.post(f"/v1/models/{late}:load", headers=AUTH)
-        LoadReply.model_validate(loaded.json())
-
-        async def answers() -> int:
-            body = {"query": "copy", "model": "late"}
-            return (await two.post("/v1/search", json=body)).status_code
-
-        await until(answers, 200)
-        assert await serving(one) == await serving(two) == root.bm25
-
-
-async def until(ask: Any, answer: Any) -> None:
-    async with asyncio.timeout(10):
-        while await ask() != answer:
-            await asyncio.sleep(0.02)
 
 
 async def test_the_first_bundle_serves_as_soon_as_it_appears(tmp_path: Path) -> None:
@@ -254,19 +227,6 @@ async def test_a_swap_on_a_full_disk_fails_and_the_old_version_serves(
         assert (await activate(client, root.bm25)).status_code == 200
 
 
-async def test_only_one_of_two_concurrent_swaps_succeeds(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with running(root.path) as client:
-        with lock(root.path):  # as another worker would hold it
-            assert (await activate(client, root.bm25)).status_code == 409
-        answers = await asyncio.gather(*(activate(client, root.bm25) for _ in range(4)))
-        codes = sorted(response.status_code for response in answers)
-        assert codes[0] == 200
-        assert set(codes) <= {200, 409}
-        assert await serving(client) == root.bm25
-
-
 async def test_requests_are_answered_while_a_model_loads(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,115 +279,6 @@ async def test_the_state_identifies_the_bundle_by_its_manifest(root: Root) -> No
     assert find_bundle(root.path, note["version"]).is_dir()
 
 
-async def test_the_list_of_workers_shows_that_they_converge(root: Root) -> None:
-    async with running(root.path, poll_ms=10) as one, running(root.path, poll_ms=10) as two:
-        for generation, version in enumerate((root.bm25, root.learned, root.bm25), start=2):
-            reply = (await activate(one, version)).json()
-            assert (reply["generation"], reply["workers"]) == (generation, 2)
-            # The answer came when both were seen to serve it.
-            assert reply["converged"] is True
-            for client in (one, two):
-                assert await serving(client) == version
-                listed = await models(client)
-                assert listed["converged"] is True
-                assert [worker["generation"] for worker in listed["workers"]] == [generation] * 2
-                assert {worker["version"] for worker in listed["workers"]} == {version}
-                assert {worker["prepared"] for worker in listed["workers"]} <= {None, version}
-    assert not list((root.path / ".workers").glob("*.json"))
-
-
-async def test_no_worker_switches_if_one_cannot_load(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # On a busy machine the other worker may need longer than a second after the failure of this one.
-    monkeypatch.setattr("service.models.swap._GRACE_S", 30.0)
-
-    def refuse(path: Path) -> Bundle:
-        raise BundleError(f"{path}: this worker cannot")
-
-    options = {"poll_ms": 10, "preload": False}
-    async with running(root.path, **options) as one, running(root.path, **options) as two:
-        registry(two)._loader.opener = refuse
-        response = await activate(one, root.bm25)
-        assert response.status_code == 409
-        assert response.json()["type"].endswith("bundle-refused")
-        assert "this worker cannot" in response.json()["detail"]
-        assert registry(two)._presence.report.id in response.json()["detail"]
-        assert registry(one)._presence.report.id not in response.json()["detail"]
-        assert await serving(one) == await serving(two) == root.learned
-        assert read_state(root.path) is None
-        assert not (root.path / PROPOSAL).exists()
-        # The prepared bundle is released.
-        await until(lambda: prepared(one), set())
-        registry(two)._loader.opener = open_bundle
-        assert (await activate(one, root.bm25)).status_code == 200
-        assert await serving(two) == root.bm25
-
-
-async def prepared(client: httpx.AsyncClient) -> set[str]:
-    return {w["prepared"] for w in (await models(client))["workers"] if w["prepared"]}
-
-
-def registry(client: httpx.AsyncClient) -> Registry:
-    app = client._transport.app  # type: ignore[attr-defined]
-    return cast(Registry, app.state.services.registry)
-
-
-async def test_a_worker_that_is_not_prepared_in_time_is_named(root: Root) -> None:
-    gate = threading.Event()
-
-    def slow(path: Path) -> Bundle:
-        gate.wait(10)
-        return open_bundle(path)
-
-    options = {"poll_ms": 10, "preload": False, "swap_timeout_s": 1.0}
-    async with running(root.path, poll_ms=10, preload=False) as one:
-        # The first holds both by now, so that it is prepared in time on the slowest of machines.
-        for version in (root.bm25, root.learned):
-            assert (await activate(one, version)).status_code == 200
-        async with running(root.path, **options) as two:
-            registry(two)._loader.opener = slow
-            response = await activate(two, root.bm25)
-            assert response.status_code == 409
-            assert "not prepared in time" in response.json()["detail"]
-            assert registry(two)._presence.report.id in response.json()["detail"]
-            assert registry(one)._presence.report.id not in response.json()["detail"]
-            assert await serving(one) == await serving(two) == root.learned
-            gate.set()
-
-
-async def test_a_worker_that_starts_late_serves_what_the_others_serve(root: Root) -> None:
-    async with running(root.path, poll_ms=10) as one:
-        late = make_bundle(root.path, "late", created=at(3))
-        async with running(root.path, poll_ms=10) as two:
-            # No version was activated and a newer bundle exists: both workers still serve the same one.
-            assert await serving(one) == await serving(two) == root.learned
-        await activate(one, root.bm25)
-        async with running(root.path, poll_ms=10) as two:
-            assert await serving(two) == root.bm25
-            assert (await models(two))["generation"] == 2
-            assert (await activate(two, late)).json()["workers"] == 2
-            assert await serving(one) == late
-
-
-async def test_a_bundle_that_does_not_fit_in_memory_is_refused_with_the_numbers(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = {"poll_ms": 10, "preload": False}
-    async with running(root.path, **options) as one, running(root.path, **options) as two:
-        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 90_000_000)
-        response = await activate(one, root.bm25)
-        assert response.status_code == 409
-        assert "each of 2 workers" in response.json()["detail"]
-        assert "90.0 MB are available" in response.json()["detail"]
-        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 120_000_000)
-        assert (await activate(one, root.bm25)).status_code == 200
-        # Both hold it by now: rolling to and fro asks for nothing more.
-        monkeypatch.setattr("service.models.memory.available_bytes", lambda: 0)
-        assert (await activate(two, root.learned)).status_code == 200
-        assert (await activate(two, root.bm25)).status_code == 200
-
-
 async def test_a_rollback_to_a_damaged_bundle_is_refused_even_if_it_is_loaded(root: Root) -> None:
     async with running(root.path, poll_ms=10) as client:
         victim = root.path / "bm25" / root.bm25 / "documents" / "weights.npy"
@@ -459,17 +310,6 @@ async def test_the_generation_is_in_the_header_of_every_answer(root: Root) -> No
             response = await client.request(method, path, json=body)
             assert response.headers["X-Model-Generation"] == "2", path
             assert response.headers.get("X-Model-Version") == version, (path, response.text)
-
-
-async def test_the_proposal_of_a_dead_coordinator_is_void(root: Root) -> None:
-    (root.path / PROPOSAL).write_text(
-        '{"id": "x", "version": "y", "manifest_sha256": "", "host": ""}'
-    )
-    async with running(root.path, poll_ms=10) as client:
-        await asyncio.sleep(0.05)
-        assert registry(client)._presence.report.proposal is None
-        assert (await activate(client, root.bm25)).status_code == 200
-        assert not (root.path / PROPOSAL).exists()
 
 
 async def test_a_bundle_is_prepared_before_it_serves(root: Root) -> None:
