@@ -12,7 +12,7 @@ there, far below 1, because a pool holds few of the documents that it ranks high
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +114,8 @@ def planted_map(queries: Rows, documents: Rows, links: Int64, seed: int) -> floa
     return float(np.mean(found))
 
 
-def _texts(folder: Path) -> Iterator[str]:
+def corpus_texts(folder: Path) -> Iterator[str]:
+    """Yield the text of each document of a resampled corpus."""
     with (folder / "corpus.jsonl").open("rb") as lines:
         for line in lines:
             yield orjson.loads(line)["text"]
@@ -125,7 +126,7 @@ def _queries(folder: Path, count: int, seed: int) -> list[str]:
     rng = np.random.default_rng(seed)
     found: list[str] = []
     while len(found) < count:
-        for text in _texts(folder):
+        for text in corpus_texts(folder):
             if len(found) == count:
                 break
             sequence = words(text)
@@ -133,6 +134,14 @@ def _queries(folder: Path, count: int, seed: int) -> list[str]:
             start = int(rng.integers(0, max(1, len(sequence) - length)))
             found.append(" ".join(sequence[start : start + length]))
     return found
+
+
+def planted_tfidf(columns: Sequence[Sequence[str]]) -> list[Rows]:
+    """Return unit tf-idf vectors of each column of texts over one vocabulary; the last column is the documents."""
+    counted = count_corpus(columns, processes=2)
+    df = np.bincount(counted.columns[-1].indices, minlength=len(counted.words)).astype(np.int64)
+    idf: Float32 = tfidf_idf(df, len(columns[-1]))
+    return [tfidf(column, idf) for column in counted.columns]
 
 
 def write_planted(folder: Path, documents: int, links: int, seed: int = 1) -> None:
@@ -143,10 +152,7 @@ def write_planted(folder: Path, documents: int, links: int, seed: int = 1) -> No
         for _ in write_corpus(source, folder, documents, seed=seed, stretch=stretch):
             pass
     texts = _queries(folder, max(2 * VALID, links // LINKS_A_QUERY), seed)
-    counted = count_corpus([texts, list(_texts(folder))], processes=2)
-    df = np.bincount(counted.columns[1].indices, minlength=len(counted.words)).astype(np.int64)
-    idf: Float32 = tfidf_idf(df, documents)
-    queries, corpus = (tfidf(column, idf) for column in counted.columns)
+    queries, corpus = planted_tfidf([texts, list(corpus_texts(folder))])
     drawn = draw_links(queries, corpus, seed)
     held_out = queries.slice(len(texts) - VALID, len(texts))
     best = planted_map(held_out, corpus, drawn[-VALID:], seed)
