@@ -59,14 +59,21 @@ class Scorer(Protocol):
 
 
 class _QueryBuffer(threading.local):
-    """One query's sparse part over all F features, zero between queries; each thread has its own."""
+    """Lends a kernel float64 (F,) for one query's sparse part, zero between queries; each thread has its own."""
 
     _weights: Float64 | None = None
 
-    def weights(self, width: int) -> Float64:
+    def __init__(self, width: int) -> None:
+        self._width = width
+
+    def __enter__(self) -> Float64:
         if self._weights is None:
-            self._weights = np.zeros(width)
+            self._weights = np.zeros(self._width)
         return self._weights
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and self._weights is not None:  # a kernel that fails does not clear it
+            self._weights.fill(0)
 
 
 class InnerProduct:
@@ -77,37 +84,36 @@ class InnerProduct:
 
     def __init__(self, documents: Encoded) -> None:
         self.documents = documents
-        self._buffer = _QueryBuffer()
+        self._buffer = _QueryBuffer(documents.sparse.width)
 
     @cached_property
-    def _arrays(self) -> tuple[Float32, Int64, Int32, Float32, Float32]:
-        """v, t and b of all documents, contiguous; those of a bundle are not copied."""
+    def _arrays(self) -> tuple[Float32, Int64, Int32, Float32]:
+        """v and t of all documents, contiguous; those of a bundle are not copied."""
         dense, sparse = self.documents.dense, self.documents.sparse
-        arrays = (dense, sparse.indptr, sparse.indices, sparse.values, self.documents.bias)
-        v, indptr, indices, values, bias = map(np.ascontiguousarray, arrays)
-        return v, indptr, indices, values, bias
+        arrays = (dense, sparse.indptr, sparse.indices, sparse.values)
+        v, indptr, indices, values = map(np.ascontiguousarray, arrays)
+        return v, indptr, indices, values
+
+    @cached_property
+    def _bias(self) -> Float32:
+        """b of all documents, contiguous."""
+        return np.ascontiguousarray(self.documents.bias)
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         u, words, weights, _ = query.row(0)
-        scratch = self._buffer.weights(self.documents.sparse.width)
         dense, lexical = np.empty(len(rows)), np.empty(len(rows))
-        try:
-            score_rows(u, words, weights, *self._arrays[:4], rows, scratch, dense, lexical)
-        except IndexError:
-            scratch.fill(0)
-            raise
+        with self._buffer as scratch:
+            score_rows(u, words, weights, *self._arrays, rows, scratch, dense, lexical)
         return dense, lexical
 
     def rank(self, query: Encoded, rows: Int64, offset: int, limit: int) -> Ranked:
         """Score the given documents and return places offset..offset + limit of their order, ties by row."""
         u, words, weights, _ = query.row(0)
-        scratch = self._buffer.weights(self.documents.sparse.width)
-        try:
-            return rank_rows(u, words, weights, *self._arrays, rows, scratch, offset, limit)
-        except IndexError:
-            scratch.fill(0)
-            raise
+        with self._buffer as scratch:
+            return rank_rows(
+                u, words, weights, *self._arrays, self._bias, rows, scratch, offset, limit
+            )
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Split u·v and s·t by word: (the word's share of u)·v and Σ_f s_wf t_f over its features f."""

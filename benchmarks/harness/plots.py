@@ -168,11 +168,12 @@ def frontier(path: Path, panels: Mapping[str, Frontier], *, x: str) -> Path:
 
 
 def _separate(axes: Any, labels: Iterable[Any]) -> None:
-    """Put each label at the first corner of its point where it is inside the axes and overlaps no earlier label."""
+    """Put each label at a corner of its point, inside the axes and clear of earlier labels if one of them is."""
+    corners = ((1, 1), (1, -1), (-1, 1), (-1, -1))
     frame = axes.get_window_extent()
     placed: list[Any] = []
     for label in labels:
-        for x, y in ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 1)):
+        for x, y in (*corners, corners[0]):
             label.set_position((4 * x, 4 * y))
             label.set_horizontalalignment("left" if x > 0 else "right")
             label.set_verticalalignment("bottom" if y > 0 else "top")

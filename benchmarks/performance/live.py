@@ -103,8 +103,9 @@ def measured(view: View, queries: Sequence[str]) -> Times:
                 partial(of.search, asked, 10, mode=mode)
                 for of, asked in ((view, query), (alone, plain))
             ]
-            both = [timed(search)[1] for search in pair[:: 1 - 2 * (turn % 2)]]
-            spent += both[:: 1 - 2 * (turn % 2)]
+            order = (0, 1) if turn % 2 == 0 else (1, 0)
+            times = {place: timed(pair[place])[1] for place in order}
+            spent += [times[0], times[1]]
         if turn >= len(warm_up):
             lists = (found.encode, found.exact, found.exact_alone, found.fast, found.fast_alone)
             for list_ms, time_ms in zip(lists, (encode, *spent), strict=True):

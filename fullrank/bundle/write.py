@@ -159,8 +159,7 @@ def stream_bundle(
         with folder:
             _write_model(folder, parts, progress)
             progress("documents", 0, 0)
-            columns = ColumnsBuilder()
-            encoded, ids = _write_documents(folder, model, batches, columns)
+            encoded, ids, columns = _write_documents(folder, model, batches)
             progress("columns", 0, 0)
             sections = {"columns": _write_columns(folder, columns)}
             if second_stage is not None:
@@ -204,12 +203,10 @@ def _write_model(folder: StagingFolder, parts: Parts, progress: Progress) -> Non
 
 
 def _write_documents(
-    folder: StagingFolder, model: Model, batches: Iterable[Batch], columns: ColumnsBuilder
-) -> tuple[Encoded, StringTable]:
-    """Write the documents and map them again: their encoding and their ids.
-
-    Their fields go into `columns` on the way, so that they are read once, while other processes encode.
-    """
+    folder: StagingFolder, model: Model, batches: Iterable[Batch]
+) -> tuple[Encoded, StringTable, ColumnsBuilder]:
+    """Write the documents and map them again: their encoding and their ids; and collect their fields for filters."""
+    columns = ColumnsBuilder()
     tails = {"dense": (model.n_dense,)}
     rows = {
         name: folder.growing_array(f"documents/{name}.npy", dtype, tails.get(name, ()))
@@ -245,6 +242,7 @@ def _write_documents(
     return (
         Encoded.from_arrays(arrays, model.n_sparse),
         StringTable(folder.map_bytes(f"{IDS}.txt"), folder.map_array(f"{IDS}.offsets.npy")),
+        columns,
     )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from numba import types
 
 from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
-from fullrank.kernels.compiler import INT64, array, check_inside, helper, kernel, output
+from fullrank.kernels.compiler import INT64, array, check_inside, kernel, output
 from fullrank.kernels.prefetch import prefetch, prefetch_row
-from fullrank.kernels.select import RANKED, ordered
+from fullrank.kernels.select import RANKED, in_order
 
 # Partial sums of a dense product. Their number is fixed, and so is the order in which they are added up.
 _LANES = 32
@@ -16,8 +16,16 @@ _LANES = 32
 _AHEAD, _LINE, _ENTRIES = 8, 16, 64
 
 
-@helper
-def add_products(
+_QUERY = array("float32"), array("int32"), array("float32")
+_DOCUMENTS = array("float32", 2), array("int64"), array("int32"), array("float32")
+
+
+@kernel(
+    types.void,
+    *_QUERY, *_DOCUMENTS,
+    array("int64"), output("float64"), output("float64"), output("float64"),
+)  # fmt: skip
+def score_rows(
     u: Float32,
     words: Int32,
     weights: Float32,
@@ -91,44 +99,6 @@ def add_products(
         scratch[words[i]] = 0
 
 
-_QUERY = array("float32"), array("int32"), array("float32")
-_DOCUMENTS = array("float32", 2), array("int64"), array("int32"), array("float32")
-
-
-@kernel(
-    types.void,
-    *_QUERY, *_DOCUMENTS,
-    array("int64"), output("float64"), output("float64"), output("float64"),
-)  # fmt: skip
-def score_rows(
-    u: Float32,
-    words: Int32,
-    weights: Float32,
-    dense: Float32,
-    indptr: Int64,
-    indices: Int32,
-    values: Float32,
-    rows: Int64,
-    scratch: Float64,
-    dense_scores: Float64,
-    sparse_scores: Float64,
-) -> None:
-    """Do the same as `add_products`."""
-    add_products(
-        u,
-        words,
-        weights,
-        dense,
-        indptr,
-        indices,
-        values,
-        rows,
-        scratch,
-        dense_scores,
-        sparse_scores,
-    )
-
-
 @kernel(
     RANKED,
     *_QUERY, *_DOCUMENTS, array("float32"),
@@ -148,15 +118,15 @@ def rank_rows(
     offset: int,
     limit: int,
 ) -> tuple[Int64, Float64, Float64, Float64, Float64]:
-    """Score rows as `add_products` does, and order them as `ordered` does.
+    """Score rows as `score_rows` does, and order them as `in_order` does.
 
     Args:
-        u, words, weights, dense, indptr, indices, values, rows, scratch: As for `add_products`.
+        u, words, weights, dense, indptr, indices, values, rows, scratch: As for `score_rows`.
         bias: b of all documents, float32 (n,).
-        offset, limit: As for `ordered`.
+        offset, limit: As for `in_order`.
     """
     dense_scores, sparse_scores = np.empty(len(rows)), np.empty(len(rows))
-    add_products(
+    score_rows(
         u,
         words,
         weights,
@@ -172,4 +142,4 @@ def rank_rows(
     own_bias = np.empty(len(rows))
     for i in range(len(rows)):
         own_bias[i] = bias[rows[i]]
-    return ordered(rows, dense_scores, sparse_scores, own_bias, offset, limit)
+    return in_order(rows, dense_scores, sparse_scores, own_bias, offset, limit)

@@ -178,8 +178,15 @@ def rows_at_least(scores: Float32, deleted: Mask, threshold: np.float32) -> Int6
     return rows[:size]
 
 
-@helper
-def ordered(
+RANKED = several(array("int64"), *(array("float64"),) * 4)
+"""The type of rows, scores, dense, lexical and bias."""
+
+
+@kernel(
+    RANKED,
+    array("int64"), array("float64"), array("float64"), array("float64"), INT64, INT64,
+)  # fmt: skip
+def in_order(
     rows: Int64, dense: Float64, lexical: Float64, bias: Float64, offset: int, limit: int
 ) -> tuple[Int64, Float64, Float64, Float64, Float64]:
     """Order documents by score, best first, ties by row, and keep places offset..offset + limit.
@@ -209,18 +216,3 @@ def ordered(
     kept = kept[stable_order(rows[kept])]
     found = kept[stable_order(-scores[kept])][offset:wanted]
     return rows[found], scores[found], dense[found], lexical[found], bias[found]
-
-
-RANKED = several(array("int64"), *(array("float64"),) * 4)
-"""The type of rows, scores, dense, lexical and bias."""
-
-
-@kernel(
-    RANKED,
-    array("int64"), array("float64"), array("float64"), array("float64"), INT64, INT64,
-)  # fmt: skip
-def in_order(
-    rows: Int64, dense: Float64, lexical: Float64, bias: Float64, offset: int, limit: int
-) -> tuple[Int64, Float64, Float64, Float64, Float64]:
-    """Do the same as `ordered`."""
-    return ordered(rows, dense, lexical, bias, offset, limit)

@@ -40,11 +40,6 @@ def _find_tokens(blob: UInt8, ends: Int64, table: UInt8) -> tuple[Int64, Int64, 
                     count += np.uint64(1)
                 hashed, start = _OFFSET, place + np.uint64(1)
             place += np.uint64(1)
-        if start < place:
-            starts[count] = start
-            sizes[count] = place - start
-            hashes[count] = hashed ^ (hashed >> np.uint64(29))
-            count += np.uint64(1)
         indptr[text + 1] = count
     return indptr, starts[:count], sizes[:count], hashes[:count]
 
@@ -79,7 +74,7 @@ def split_tokens(blob: UInt8, ends: Int64, table: UInt8) -> tuple[Int64, Int32, 
 
     Args:
         blob: uint8, the texts in UTF-8 one after another; mapped by `table` in place.
-        ends: int64 (B,), where each text ends.
+        ends: int64 (B,), where each text ends; its last byte is a space.
         table: uint8 (256,), what replaces each byte.
 
     Returns:

@@ -18,12 +18,15 @@ _CHUNK = 1 << 22
 
 def check_finite(name: str, array: npt.NDArray[Any]) -> None:
     """Check that floats are finite; other dtypes pass."""
-    if array.dtype.kind != "f":
-        return
+    if array.dtype.kind == "f" and not is_finite(array):
+        raise BundleError(f"{name}: not finite")
+
+
+def is_finite(array: npt.NDArray[Any]) -> bool:
+    """Tell whether all numbers are finite."""
     flat = array.reshape(-1)
-    for start in range(0, flat.size, _CHUNK):
-        if not np.isfinite(flat[start : start + _CHUNK]).all():
-            raise BundleError(f"{name}: not finite")
+    parts = (flat[start : start + _CHUNK] for start in range(0, flat.size, _CHUNK))
+    return all(np.isfinite(part).all() for part in parts)
 
 
 def check_strings(name: str, table: StringTable) -> None:

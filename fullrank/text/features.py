@@ -100,8 +100,8 @@ def count_corpus(
 
     Args:
         columns: Texts, e.g. titles and bodies; columns may differ in length.
-        processes: Processes to use where `counter` is not `count_words`, which is compiled; this one is among them. The
-            result does not depend on it.
+        processes: Processes to use, this one among them; `count_words`, which is compiled, uses at most two threads
+            instead. The result does not depend on it.
         progress: Called with the number of texts of each finished chunk.
         counter: Counts the words, or phrases, of one text.
     """
@@ -132,7 +132,7 @@ def _tallies(
     counter: TextCounter,
 ) -> list[Tally]:
     if counter is count_words:
-        return [tally_words(chunks, progress)]
+        return [tally_words(chunks, progress, processes)]
     characters = sum(len(text) for chunk in chunks for text in chunk)
     if characters < _PARALLEL_CHARACTERS:
         processes = 1

@@ -109,6 +109,8 @@ class Phrases:
 
     def own(self, texts: Sequence[str]) -> Rows:
         """Return for each text the phrase that it is, with value 1."""
+        if not len(self):
+            return Rows.empty(len(texts), 0)
         found = [self.index.get(phrase) for phrase in phrases_of(texts)]
         return Rows.from_lists(
             [([], []) if row is None else ([row], [1.0]) for row in found], len(self)

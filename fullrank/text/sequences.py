@@ -5,9 +5,8 @@ A kernel splits the texts and numbers their tokens, so that only different token
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 
 import numpy as np
@@ -39,7 +38,7 @@ def number_words(texts: Sequence[str], number: dict[str, int]) -> tuple[Int64, I
 
 def _split(texts: Sequence[str]) -> tuple[Int64, Int32, UInt8]:
     """Return the tokens of texts, as `split_tokens` does."""
-    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    encoded = [text.encode("utf-8", "surrogatepass") + b" " for text in texts]
     ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
     blob = np.frombuffer(bytearray().join(encoded), np.uint8)
     return split_tokens(blob, ends, BYTES)
@@ -49,29 +48,31 @@ def _number(
     indptr: Int64, tokens: Int32, names: UInt8, number: dict[str, int]
 ) -> tuple[Int64, Int32]:
     """Replace tokens by the numbers of their words."""
-    found = names.tobytes().decode("utf-8", "surrogatepass").split(" ")[:-1]
+    distinct = names.tobytes().decode("utf-8", "surrogatepass").split(" ")[:-1]
     if len(names) and names.max() < 128:
-        place = [number.setdefault(token, len(number)) for token in found]
+        place = [number.setdefault(token, len(number)) for token in distinct]
         return indptr, np.array(place, np.int32)[tokens]
-    several: list[Sequence[str]] = [
-        (token,) if token.isascii() else words(token) for token in found
+    parts: list[Sequence[str]] = [
+        (token,) if token.isascii() else words(token) for token in distinct
     ]
-    bounds = np.array([0, *accumulate(map(len, several))], np.int64)
-    place = [number.setdefault(word, len(number)) for found in several for word in found]
+    bounds = np.array([0, *accumulate(map(len, parts))], np.int64)
+    place = [number.setdefault(word, len(number)) for part in parts for word in part]
     return replace_tokens(indptr, tokens, bounds, np.array(place, np.int32))
 
 
 def tally_words(
-    chunks: Sequence[Sequence[str]], progress: Callable[[int], object] = lambda texts: None
+    chunks: Sequence[Sequence[str]], progress: Callable[[int], object], cores: int
 ) -> Tally:
     """Count the words of every text of every chunk, as `count_words` does.
 
     Args:
         chunks: Of texts.
         progress: Called with the number of texts of each finished chunk.
+        cores: With more than one, a thread splits the next chunk meanwhile.
     """
     tally = Tally(count_words)
-    for chunk, tokens in enumerate(_split_ahead(chunks)):
+    split = map(_split, chunks) if cores == 1 or len(chunks) == 1 else _split_ahead(chunks)
+    for chunk, tokens in enumerate(split):
         sequences = _number(*tokens, tally.number)
         tally.chunks[chunk] = Counted(*count_numbers(*sequences, len(tally.number)))
         progress(len(chunks[chunk]))
@@ -80,13 +81,9 @@ def tally_words(
 
 def _split_ahead(chunks: Sequence[Sequence[str]]) -> Iterator[tuple[Int64, Int32, UInt8]]:
     """Yield the tokens of each chunk; a thread splits the next chunk, without the interpreter lock."""
-    if len(chunks) == 1:
-        yield _split(chunks[0])
-        return
     with ThreadPoolExecutor(1) as pool:
-        waiting: deque[Future[tuple[Int64, Int32, UInt8]]] = deque()
-        for texts in chunks:
-            waiting.append(pool.submit(_split, texts))
-            if len(waiting) > 1:
-                yield waiting.popleft().result()
-        yield from (future.result() for future in waiting)
+        waiting = pool.submit(_split, chunks[0])
+        for following in chunks[1:]:
+            done, waiting = waiting, pool.submit(_split, following)
+            yield done.result()
+        yield waiting.result()

@@ -66,20 +66,20 @@ class Composition:
         self,
         side: DenseSide,
         table: Float32,
-        empty: Callable[[tuple[int, int]], Float32] = np.zeros,
+        zeros: Callable[[tuple[int, int]], Float32] = np.zeros,
     ) -> DenseSide:
         """Return the side that serves: C U, and the trigrams' rows for unseen words.
 
         Args:
             side: whose words and trigrams C has.
             table: U, float32 (trained rows, N).
-            empty: makes an array of a shape, which gets the sum of words and trigrams.
+            zeros: makes an array of a shape, which gets the sum of words and trigrams.
         """
         rows, letters = table[: len(self.labels)], table[len(self.labels) :]
         if self.words is not None:
             rows = np.asarray(self.words @ rows)
         if len(letters):
-            own, rows = rows, empty((len(rows), table.shape[1]))
+            own, rows = rows, zeros((len(rows), table.shape[1]))
             parts = trigram_rows(side.words.words, side.trigrams).csr()
             for first in range(0, len(rows), _FOLDED_ROWS):
                 block = slice(first, first + _FOLDED_ROWS)

@@ -28,7 +28,8 @@ from trainer.collection.corpus import CorpusFile
 from trainer.indexing.encoders import Documents, encode_batches
 
 BATCH = 4096
-_BATCHES_A_WORKER = 4
+# Of batches for each worker; this process has encoded fewer before a worker has opened the model.
+_LEAST_BATCHES = 4
 _GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
 _TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
 _QUERY_WORDS = 10
@@ -146,8 +147,7 @@ def _encoded(
 ) -> Generator[Batch, None, None]:
     """Encode all documents in batches, in ascending id order."""
     batches = _batches(source.documents(), batch)
-    # With fewer documents, this process has encoded them before a worker has opened the model.
-    processes = min(processes, 1 + len(source) // (_BATCHES_A_WORKER * batch))
+    processes = min(processes, 1 + len(source) // (_LEAST_BATCHES * batch))
     with (
         reporter.stage("encode", total=len(source)) as stage,
         closing(encode_batches(batches, model, bundle, processes)) as found,

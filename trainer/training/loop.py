@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
+from fullrank.storage.checks import is_finite
 from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import TrainSettings
 from trainer.training import checkpoint as checkpoints
@@ -27,7 +27,6 @@ from trainer.training.learned import Arrays, Learned
 from trainer.training.validation import Validation
 
 _CHECKPOINT_EVERY_S = 15.0
-_CHECKED = 1 << 22  # numbers at once
 
 
 class Interrupted(TrainingError):
@@ -282,17 +281,11 @@ def _seconds_left(train: TrainSettings, began: float) -> float:
 
 def _measure(learner: Learner, valid: Validation | None) -> float | None:
     """Measure the learner on validation. Raises Diverged if its parameters are not finite."""
-    if not all(map(_is_finite, learner.parameters().values())):
+    if not all(map(is_finite, learner.parameters().values())):
         raise Diverged(
             "training diverged: parameters are no longer finite; lower train.rate or train.rates"
         )
     return None if valid is None else learner.measure(valid)
-
-
-def _is_finite(array: npt.NDArray[Any]) -> bool:
-    flat = array.reshape(-1)
-    parts = (flat[first : first + _CHECKED] for first in range(0, len(flat), _CHECKED))
-    return all(np.isfinite(part).all() for part in parts)
 
 
 def _raise_interrupted(path: Path, saved_epoch: int, epoch: int) -> None:

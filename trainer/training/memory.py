@@ -39,8 +39,8 @@ class ArrayFiles:
         self._folder = folder
         self._maps: WeakSet[mmap.mmap] = WeakSet()
 
-    def empty(self, shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-        """Make an array of zeros.
+    def zeros(self, shape: Sequence[int], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
+        """Make an array of zeros in a file; a small one is in memory.
 
         Raises:
             TrainingError: the file cannot be written.
@@ -76,7 +76,7 @@ class ArrayFiles:
             or _map_of(array) is not None
         ):
             return array
-        copy = self.empty(array.shape, array.dtype)
+        copy = self.zeros(array.shape, array.dtype)
         source, target = array.reshape(-1), copy.reshape(-1)
         step = max(1, _WRITTEN_BYTES // array.itemsize)
         for first in range(0, len(source), step):

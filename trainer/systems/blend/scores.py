@@ -44,7 +44,7 @@ class PartScores:
     ) -> PartScores:
         """Make room for the scores of all documents for evenly spread queries, as many as fit into memory."""
         valid = valid.spread(max(1, CELLS // max(1, len(unjudged))))
-        scores = files.empty((parts, len(valid.rows), len(unjudged)))
+        scores = files.zeros((parts, len(valid.rows), len(unjudged)))
         return PartScores(valid, scores, unjudged)
 
     def score(self, part: int, fitted: FittedModel) -> None:

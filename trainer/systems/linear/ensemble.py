@@ -41,7 +41,7 @@ def average(members: Sequence[Parameters], files: ArrayFiles) -> Parameters:
 
 def _concatenate(tables: Sequence[Float32], files: ArrayFiles) -> Float32:
     rows, width = tables[0].shape
-    found = files.empty((rows, len(tables) * width))
+    found = files.zeros((rows, len(tables) * width))
     for first in range(0, rows, _ROWS):
         block = slice(first, first + _ROWS)
         found[block] = np.concatenate([table[block] for table in tables], axis=1)

@@ -13,7 +13,7 @@ from trainer.systems.linear.parameters import start
 from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.training.learned import Arrays
 from trainer.training.loop import RestoresInPlace
-from trainer.training.memory import release
+from trainer.training.memory import release, return_free_memory
 from trainer.training.validation import Validation
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
@@ -50,7 +50,7 @@ class LinearLearner(RestoresInPlace, ABC):
 
     def measure(self, valid: Validation) -> float:
         """Return the MAP on validation; no model is compiled."""
-        release()
+        return_free_memory()
         documents = scan_documents(self.features, self.values)
         queries = scan_queries(self.features, self.values, valid.rows)
         # The measurement makes copies of all documents, and does not read the features.
@@ -58,5 +58,5 @@ class LinearLearner(RestoresInPlace, ABC):
         release(*(array for rows in parts for array in rows.arrays))
         found = float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
         del documents, queries
-        release()
+        return_free_memory()
         return found

@@ -133,9 +133,9 @@ def compile_model(
         sparse = replace(sparse, P=P.astype(np.float32))
     query, document = model.query, model.document
     if features.settings.latent == "learned":
-        empty = (files or ArrayFiles()).empty
-        query = features.query_composition.fold(query, parameters.U, empty)
-        document = features.document_composition.fold(document, parameters.V, empty)
+        zeros = (files or ArrayFiles()).zeros
+        query = features.query_composition.fold(query, parameters.U, zeros)
+        document = features.document_composition.fold(document, parameters.V, zeros)
         query = replace(query, tower=parameters.query)
         document = replace(document, tower=parameters.document)
     settings = {**model.settings}

@@ -32,10 +32,10 @@ def test_numbers_name_the_words_of_each_text(texts: list[str]) -> None:
 
 
 @pytest.mark.sweep
-@given(st.lists(_TEXTS, max_size=3))
-def test_tallies_count_the_words_of_each_text(chunks: list[list[str]]) -> None:
+@given(st.lists(_TEXTS, max_size=3), st.integers(1, 2))
+def test_tallies_count_the_words_of_each_text(chunks: list[list[str]], cores: int) -> None:
     done: list[int] = []
-    tally = tally_words(chunks, done.append)
+    tally = tally_words(chunks, done.append, cores)
     assert done == [len(texts) for texts in chunks]
     names = list(tally.number)
     for chunk, texts in enumerate(chunks):

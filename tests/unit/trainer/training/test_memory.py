@@ -38,8 +38,8 @@ def test_an_array_in_a_file_or_a_small_one_is_not_copied() -> None:
     assert files.put(found) is found
     assert files.put(part) is part
     assert files.put(small) is small
-    assert not files.empty((3, 4)).any()
-    assert not files.empty((1000, 1000)).any()
+    assert not files.zeros((3, 4)).any()
+    assert not files.zeros((1000, 1000)).any()
 
 
 def test_a_release_takes_the_pages_out_of_the_process() -> None:
