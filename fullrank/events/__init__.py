@@ -1,0 +1,5 @@
+"""What people did with answers: served lists and events, in files that any number of machines can merge by copying.
+
+segments.py   files of JSON lines: append, sync, seal, recover
+archive.py    the folder of segments: list, read, expire
+"""
