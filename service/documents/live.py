@@ -15,7 +15,8 @@ from service.documents.idempotency import KeyReused
 from service.documents.log import LogError, LogFull, TooManyLive
 from service.documents.logfile import LogFile
 from service.documents.submission import Caps, Kept, Submission
-from service.documents.writer import Full, Writer
+from service.documents.writer import Writer
+from service.groups import Full
 from service.telemetry.metrics import Metrics
 
 # Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
