@@ -13,6 +13,10 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
 
+import orjson
+
+from fullrank.events.lists import person
+
 MAX_CHARS = 100
 MAX_OBJECT_CHARS = 512  # as an id of a document
 MAX_AGE_S, MAX_AHEAD_S = 7 * 86_400, 300
@@ -47,6 +51,7 @@ class Event:
         texts: query_id, client_id, session_id, user_id, application and event_id, where given.
         object_id: The document.
         dwell_ms: How long the document was looked at.
+        is_bot: Whether the client said that it is a program.
         dropped: Number of fields that are not stored.
     """
 
@@ -55,12 +60,50 @@ class Event:
     texts: Mapping[str, str]
     object_id: str | None = None
     dwell_ms: float | None = None
+    is_bot: bool = False
     dropped: int = 0
 
     @property
     def is_trainable(self) -> bool:
         """Whether it names the list and the document that training needs."""
         return "query_id" in self.texts and self.object_id is not None
+
+    @property
+    def person(self) -> str | None:
+        """Who did it, as a pseudonym once it is stored."""
+        return person(self.texts)
+
+    def line(self) -> bytes:
+        """Return the line that stores it."""
+        attributes: dict[str, Any] = {}
+        if self.object_id is not None:
+            attributes["object"] = {"object_id": self.object_id}
+        if self.dwell_ms is not None:
+            attributes["dwell_ms"] = self.dwell_ms
+        if self.is_bot:
+            attributes["is_bot"] = True
+        return orjson.dumps(
+            {
+                "action_name": self.action,
+                "timestamp": round(self.at * 1000),
+                **self.texts,
+                "event_attributes": attributes,
+            }
+        )
+
+
+def parse_stored(line: bytes) -> Event:
+    """Read the line of a stored event. Raises ValueError, KeyError or TypeError if it is something else."""
+    given = orjson.loads(line)
+    attributes = given["event_attributes"]
+    return Event(
+        given["action_name"],
+        given["timestamp"] / 1000,
+        {name: given[name] for name in _TEXTS if name in given},
+        attributes.get("object", {}).get("object_id"),
+        attributes.get("dwell_ms"),
+        attributes.get("is_bot", False),
+    )
 
 
 def parse_event(given: object, now: float) -> Event:
@@ -98,7 +141,7 @@ def parse_event(given: object, now: float) -> Event:
     dropped += len(attributes.keys() - _ATTRIBUTES)
     object_id, dropped_there = _object_id(attributes.get("object"))
     dwell_ms = _dwell(attributes.get("dwell_ms"))
-    return Event(action, at, texts, object_id, dwell_ms, dropped + dropped_there)
+    return Event(action, at, texts, object_id, dwell_ms, dropped=dropped + dropped_there)
 
 
 def _text(given: Mapping[str, Any], name: str, most: int, path: str = "") -> str | None:

@@ -1,0 +1,68 @@
+"""The log as a reader sees it: served lists and events, without those of people who were erased."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fullrank.events.archive import SegmentError, list_segments, read_lines
+from fullrank.events.lists import ServedList, parse_list
+from fullrank.events.people import is_erased, read_erased
+from fullrank.events.records import Event, parse_stored
+
+LISTS, EVENTS = "lists", "events"
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """A folder of segments.
+
+    Attributes:
+        folder: Of the segments; it need not exist.
+    """
+
+    folder: Path
+
+    def lists(self) -> Iterator[ServedList]:
+        """Yield the served lists, the oldest segment first.
+
+        Raises:
+            SegmentError: A segment is damaged.
+        """
+        erased = read_erased(self.folder)
+        for path, line in self._lines(LISTS):
+            try:
+                found = parse_list(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise SegmentError(f"{path}: no served list: {line[:80]!r}") from error
+            if not is_erased(erased, found.texts, found.at):
+                yield found
+
+    def events(self) -> Iterator[Event]:
+        """Yield the events, the oldest segment first; of those with one event_id, the first of each day.
+
+        Raises:
+            SegmentError: A segment is damaged.
+        """
+        erased = read_erased(self.folder)
+        seen: set[tuple[int, str]] = set()
+        for path, line in self._lines(EVENTS):
+            try:
+                found = parse_stored(line)
+            except (ValueError, KeyError, TypeError) as error:
+                raise SegmentError(f"{path}: no event: {line[:80]!r}") from error
+            if is_erased(erased, found.texts, found.at):
+                continue
+            if "event_id" in found.texts:
+                key = int(found.at // _DAY_S), found.texts["event_id"]
+                if key in seen:
+                    continue
+                seen.add(key)
+            yield found
+
+    def _lines(self, kind: str) -> Iterator[tuple[Path, bytes]]:
+        for path in list_segments(self.folder, kind):
+            for line in read_lines(path):
+                yield path, line

@@ -1,0 +1,156 @@
+"""What is logged comes back, but for people who were erased."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.errors import FullrankError
+from fullrank.events.archive import SegmentError
+from fullrank.events.lists import ServedList, parse_list
+from fullrank.events.log import EVENTS, LISTS, EventLog
+from fullrank.events.people import ERASED, KeyDamaged, Pseudonyms, erase, read_erased, read_key
+from fullrank.events.records import Event, parse_stored
+from fullrank.events.segments import SegmentWriter
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+NAMES = st.sampled_from(["user_id", "client_id", "session_id", "application"])
+LISTS_OF = st.builds(
+    ServedList,
+    query_id=TEXT,
+    at=st.integers(0, 2**41).map(lambda ms: ms / 1000),
+    text=TEXT,
+    ids=st.lists(TEXT, max_size=5),
+    kind=st.sampled_from(["search", "similar", "match", "reported"]),
+    offset=st.integers(0, 10_000),
+    model=st.none() | TEXT.filter(bool),
+    generation=st.integers(0, 2**31),
+    candidate=st.none() | TEXT.filter(bool),
+    teams=st.text("ab-", max_size=5),
+    pair=st.none() | st.integers(0, 100),
+    swapped=st.booleans(),
+    inserted=st.none() | st.integers(0, 100),
+    texts=st.dictionaries(NAMES, TEXT, max_size=4),
+    filter=st.none() | st.dictionaries(TEXT, st.integers(0, 9), min_size=1, max_size=2),
+    page_url=st.none() | TEXT.filter(bool),
+    is_bot=st.booleans(),
+)
+EVENTS_OF = st.builds(
+    Event,
+    action=TEXT,
+    at=st.integers(0, 2**41).map(lambda ms: ms / 1000),
+    texts=st.dictionaries(NAMES | st.sampled_from(["query_id", "event_id"]), TEXT, max_size=6),
+    object_id=st.none() | TEXT,
+    dwell_ms=st.none() | st.floats(0, 1e6),
+    is_bot=st.booleans(),
+)
+
+
+@given(LISTS_OF)
+def test_a_list_comes_back_from_its_line(served: ServedList) -> None:
+    assert parse_list(served.line()) == served
+
+
+@given(EVENTS_OF)
+def test_an_event_comes_back_from_its_line(event: Event) -> None:
+    assert parse_stored(event.line()) == event
+
+
+def write(folder: Path, kind: str, lines: list[bytes]) -> None:
+    writer = SegmentWriter(folder, kind)
+    writer.append(lines)
+    writer.close()
+
+
+def click(at: float = 1e9, **texts: str) -> Event:
+    return Event("click", at, texts, "d")
+
+
+def test_an_event_id_counts_once_a_day(tmp_path: Path) -> None:
+    day = 86_400
+    events = [click(day, event_id="x"), click(day + 5, event_id="x"), click(2 * day, event_id="x")]
+    events += [click(day, event_id="y"), click(day), click(day)]
+    write(tmp_path, EVENTS, [event.line() for event in events[:1]])
+    write(tmp_path, EVENTS, [event.line() for event in events[1:]])
+    found = list(EventLog(tmp_path).events())
+    assert len(found) == 5
+    assert [event.at for event in found if event.texts.get("event_id") == "x"].count(day * 2) == 1
+
+
+def test_erased_people_are_gone_at_once(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        EVENTS,
+        [
+            click(10, user_id="u").line(),
+            click(10, client_id="u").line(),
+            click(10, user_id="v", session_id="w").line(),
+            click(30, user_id="u").line(),
+        ],
+    )
+    served = [ServedList("q1", 10, "a", [], texts={"client_id": "w"}), ServedList("q2", 1, "b", [])]
+    write(tmp_path, LISTS, [found.line() for found in served])
+    log = EventLog(tmp_path)
+    assert len(list(log.events())) == 4
+    erase(tmp_path, ["u"], 20)
+    assert [(e.at, e.person) for e in log.events()] == [(10, "v"), (30, "u")]
+    erase(tmp_path, ["w"], 20)
+    # What somebody does afterwards is theirs again.
+    assert [(e.at, e.person) for e in log.events()] == [(30, "u")]
+    assert [found.query_id for found in log.lists()] == ["q2"]
+    assert read_erased(tmp_path) == {"u": 20, "w": 20}
+
+
+def test_erasing_at_once_loses_nobody(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: erase(tmp_path, [f"u{i}"], i), range(40)))
+    assert len(read_erased(tmp_path)) == 40
+
+
+def test_a_damaged_list_of_the_erased_hides_nothing_silently(tmp_path: Path) -> None:
+    (tmp_path / ERASED).write_text("[1")
+    with pytest.raises(FullrankError, match=ERASED):
+        list(EventLog(tmp_path).events())
+
+
+@pytest.mark.parametrize("line", [b"[]", b"{", b'{"query_id":"x"}'])
+def test_a_line_of_something_else_is_damage(tmp_path: Path, line: bytes) -> None:
+    write(tmp_path, LISTS, [line])
+    write(tmp_path, EVENTS, [line])
+    with pytest.raises(SegmentError, match="no served list"):
+        list(EventLog(tmp_path).lists())
+    with pytest.raises(SegmentError, match="no event"):
+        list(EventLog(tmp_path).events())
+
+
+def test_no_folder_is_an_empty_log(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "none")
+    assert [*log.lists(), *log.events()] == []
+
+
+def test_pseudonyms_are_hmacs_of_ids_of_people(tmp_path: Path) -> None:
+    key = read_key(tmp_path / "a" / "key")
+    assert key == read_key(tmp_path / "a" / "key") != read_key(tmp_path / "other")
+    assert (tmp_path / "a" / "key").stat().st_mode & 0o777 == 0o600
+    found = Pseudonyms(key).replace({"user_id": "ann", "application": "shop", "query_id": "q"})
+    wanted = hmac.new(key, b"ann", hashlib.sha256).hexdigest()[:32]
+    assert found == {"user_id": wanted, "application": "shop", "query_id": "q"}
+
+
+def test_processes_that_make_the_key_at_once_agree(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda _: read_key(tmp_path / "key"), range(32)))
+    assert len(keys) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_key_of_another_length_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "key").write_bytes(b"short")
+    with pytest.raises(KeyDamaged, match="has 5 bytes"):
+        read_key(tmp_path / "key")
