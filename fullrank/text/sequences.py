@@ -71,7 +71,7 @@ def tally_words(
         cores: With more than one, a thread splits the next chunk meanwhile.
     """
     tally = Tally(count_words)
-    split = map(_split, chunks) if cores == 1 or len(chunks) == 1 else _split_ahead(chunks)
+    split = map(_split, chunks) if cores == 1 or len(chunks) < 2 else _split_ahead(chunks)
     for chunk, tokens in enumerate(split):
         sequences = _number(*tokens, tally.number)
         tally.chunks[chunk] = Counted(*count_numbers(*sequences, len(tally.number)))

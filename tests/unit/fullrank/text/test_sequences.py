@@ -33,6 +33,7 @@ def test_numbers_name_the_words_of_each_text(texts: list[str]) -> None:
 
 @pytest.mark.sweep
 @given(st.lists(_TEXTS, max_size=3), st.integers(1, 2))
+@example([], 2)
 def test_tallies_count_the_words_of_each_text(chunks: list[list[str]], cores: int) -> None:
     done: list[int] = []
     tally = tally_words(chunks, done.append, cores)
