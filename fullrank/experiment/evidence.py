@@ -1,0 +1,43 @@
+"""When votes decide between two models: an e-value that may be looked at after every vote.
+
+Under the hypothesis that each vote is a fair coin, the expected value of
+
+    e(w, l) = ∫₀¹ θ^w (1 − θ)^l dθ / ½^(w + l) = B(w + 1, l + 1) 2^(w + l)
+
+is 1 at any time, so by Ville's inequality it ever reaches 20 with a probability of at most 1/20, however often somebody
+looks and whenever the test ends. (P. Grünwald, R. de Heide, W. Koolen: Safe testing, 2020.)
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import exp, inf, lgamma, log
+
+LEVEL = 20.0
+
+
+class Verdict(StrEnum):
+    """What the votes say."""
+
+    PROMOTE = "promote"
+    STOP = "stop"
+    OPEN = "open"
+
+
+def e_value(wins: float, losses: float) -> float:
+    """Return the evidence that two models are not equally good.
+
+    Args:
+        wins, losses: Votes for the candidate and against it.
+    """
+    logarithm = (
+        lgamma(wins + 1) + lgamma(losses + 1) - lgamma(wins + losses + 2) + (wins + losses) * log(2)
+    )
+    return exp(logarithm) if logarithm < 700 else inf
+
+
+def decide(wins: float, losses: float) -> Verdict:
+    """Promote the candidate or stop the experiment once the evidence reaches `LEVEL`."""
+    if e_value(wins, losses) < LEVEL:
+        return Verdict.OPEN
+    return Verdict.PROMOTE if wins > losses else Verdict.STOP

@@ -1,0 +1,68 @@
+"""A vote counts once, for the ranking that picked what was clicked."""
+
+from __future__ import annotations
+
+from fullrank.events.lists import ServedList
+from fullrank.events.records import Event
+from fullrank.experiment.votes import Vote, votes_of
+
+DAY = 86_400
+
+
+def shown(
+    query_id: str, user: str | None = "u", text: str = "copy", **changes: object
+) -> ServedList:
+    given: dict[str, object] = {
+        "model": "m1",
+        "candidate": "m2",
+        "teams": "-ab",
+        "texts": {} if user is None else {"user_id": user},
+        **changes,
+    }
+    at = given.pop("at", 10.0)
+    return ServedList(query_id, at, text, ["x", "y", "z"], **given)  # type: ignore[arg-type]
+
+
+def click(query_id: str, document: str, at: float = 11, **changes: object) -> Event:
+    return Event("click", at, {"query_id": query_id}, document, **changes)  # type: ignore[arg-type]
+
+
+def votes(lists: list[ServedList], events: list[Event]) -> list[Vote]:
+    return votes_of(lists, events, "m1", "m2", 5.0)
+
+
+def test_a_click_is_a_vote_for_its_team() -> None:
+    assert votes([shown("1")], [click("1", "z")]) == [Vote(11, True)]
+    assert votes([shown("1")], [click("1", "y")]) == [Vote(11, False)]
+    # What both rankings begin with, what was not shown, and what is no click votes for nobody.
+    other = [
+        click("1", "x"),
+        click("1", "w"),
+        click("2", "z"),
+        Event("view", 9, {"query_id": "1"}, "z"),
+    ]
+    assert votes([shown("1")], other) == []
+
+
+def test_a_person_has_one_vote_a_query_and_day() -> None:
+    lists = [shown("1"), shown("2", at=20.0), shown("3", at=DAY + 1.0), shown("4", text="move")]
+    events = [click(found.query_id, "z", found.at + 1) for found in lists]
+    assert len(votes(lists, events)) == 3
+    # Both teams equally often: no vote. The same document again adds nothing.
+    assert votes(lists, [click("1", "y"), click("2", "z")]) == []
+    assert votes(lists, [click("1", "y"), click("2", "y"), click("2", "z")]) == []
+    # People without a name are different people.
+    strangers = [shown("1", None), shown("2", None)]
+    assert len(votes(strangers, [click("1", "z"), click("2", "z")])) == 2
+
+
+def test_other_experiments_and_programs_do_not_vote() -> None:
+    for other in (
+        shown("1", model="m0"),
+        shown("1", candidate="m3"),
+        shown("1", at=4.0),
+        shown("1", is_bot=True),
+        shown("1", teams=""),
+    ):
+        assert votes([other], [click("1", "z")]) == []
+    assert votes([shown("1")], [click("1", "z", is_bot=True)]) == []
