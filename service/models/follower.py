@@ -22,6 +22,7 @@ from service.models.state import (
     PROPOSAL,
     STATE,
     ActiveState,
+    Experiment,
     FileFingerprint,
     Proposal,
     StateDamaged,
@@ -257,7 +258,21 @@ class Follower:
             self._models.failures[ALIAS] = f"{step.activate}: {error}"
             _log.error("cannot serve %s: %s", step.activate, error)
         else:
-            self._models.switch(bundle, step.generation, noted.previous if noted else None)
+            previous = noted.previous if noted else None
+            self._models.switch(bundle, step.generation, previous, self._experiment(noted))
+
+    def _experiment(self, state: ActiveState | None) -> Experiment | None:
+        """Return the experiment of a state, its candidate loaded; None if it cannot be: the active version serves."""
+        if state is None or state.experiment is None:
+            return None
+        candidate = state.experiment.candidate
+        try:
+            self._models.add(self._bundle(candidate))
+        except FullrankError as error:
+            self._models.failures[candidate] = str(error)
+            _log.error("no experiment: cannot load %s: %s", candidate, error)
+            return None
+        return state.experiment
 
     def _bundle(self, version: str, sha256: str | None = None) -> Bundle:
         """Return a bundle that is prepared or loaded, else load it."""

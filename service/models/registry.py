@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fullrank.bundle import Bundle, BundleInfo, open_bundle
 from fullrank.errors import BundleNotFound
@@ -106,9 +107,17 @@ class Registry:
         await self._run(self._swap.load, version)
         return self.serving.resolve(version)
 
-    async def _run(self, work: Callable[[str], Swapped], version: str) -> Swapped:
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
+        """Interleave a version with the active one in every worker. Raises as ``activate``."""
+        return await self._run(self._swap.start_experiment, candidate, share, max_days)
+
+    async def stop_experiment(self) -> Swapped:
+        """End the experiment in every worker. Raises as ``activate``."""
+        return await self._run(self._swap.stop_experiment)
+
+    async def _run(self, work: Callable[..., Swapped], *arguments: Any) -> Swapped:
         try:
-            swapped = await asyncio.to_thread(work, version)
+            swapped = await asyncio.to_thread(work, *arguments)
         except swap.SwapUnderWay:
             raise errors.Conflict from None
         except BundleNotFound as error:

@@ -15,6 +15,7 @@ from fullrank.bundle import Bundle
 from service import errors
 from service.admission.admission import Slot
 from service.models.policy import to_drop
+from service.models.state import Experiment
 from service.telemetry.metrics import Metrics
 
 ALIAS = "default"
@@ -29,12 +30,14 @@ class Serving:
 
     active, previous  versions, or None
     models            by version, oldest load first
+    experiment        against the active version; its candidate is loaded
     """
 
     generation: int = 0
     active: str | None = None
     previous: str | None = None
     models: Mapping[str, Bundle] = field(default_factory=lambda: MappingProxyType({}))
+    experiment: Experiment | None = None
 
     def resolve(self, model: str | None) -> Bundle:
         """Return the bundle that a request names.
@@ -113,11 +116,18 @@ class LoadedModels:
             self._publish(replace(self.serving, models=self._with(bundle)))
             _log.info("loaded %s", bundle.version)
 
-    def switch(self, bundle: Bundle, generation: int, previous: str | None) -> None:
-        """Make a model the default."""
+    def switch(
+        self,
+        bundle: Bundle,
+        generation: int,
+        previous: str | None,
+        experiment: Experiment | None = None,
+    ) -> None:
+        """Make a model the default; the candidate of an experiment must be loaded."""
         self.failures.pop(bundle.version, None)
         self.failures.pop(ALIAS, None)
-        self._publish(Serving(generation, bundle.version, previous, self._with(bundle)))
+        models = self._with(bundle)
+        self._publish(Serving(generation, bundle.version, previous, models, experiment))
         self._metrics.generation.set(generation)
         self._metrics.documents.set(len(bundle.documents))
         self._metrics.bundle_bytes.set(bundle.manifest.total_bytes)
@@ -129,7 +139,9 @@ class LoadedModels:
     def _publish(self, serving: Serving) -> None:
         models = dict(serving.models)
         newest = next(reversed(models), None)
-        keep = {serving.active, serving.previous, newest, *self.pinned}
+        experiment = serving.experiment
+        tried = None if experiment is None else experiment.candidate
+        keep = {serving.active, serving.previous, tried, newest, *self.pinned}
         dropped = [models.pop(version) for version in to_drop(list(models), keep, self.max_loaded)]
         dropped += [
             old

@@ -30,14 +30,31 @@ FileFingerprint = tuple[int, int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
+class Experiment:
+    """A version whose documents are interleaved with those of the active one.
+
+    candidate  its version
+    share      of the searches
+    started    in seconds since 1970
+    max_days   after which the active version stays
+    """
+
+    candidate: str
+    share: float
+    started: float
+    max_days: float
+
+
+@dataclass(frozen=True, slots=True)
 class ActiveState:
     """The committed state.
 
-    generation       counts activations
+    generation       counts activations, and starts and ends of experiments
     version          the active version; None: none was activated, and the newest serves
     manifest_sha256  of the active version, so that no other bundle of this version serves
     loaded           further versions that every worker keeps loaded
     previous         the version that was active before
+    experiment       against the active version
     """
 
     generation: int = 0
@@ -45,6 +62,7 @@ class ActiveState:
     manifest_sha256: str | None = None
     loaded: tuple[str, ...] = ()
     previous: str | None = None
+    experiment: Experiment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +90,7 @@ def read_state(root: Path) -> ActiveState | None:
             value["manifest_sha256"],
             tuple(value["loaded"]),
             value.get("previous"),
+            _experiment(value.get("experiment")),
         )
     except FileNotFoundError:
         return None
@@ -81,6 +100,19 @@ def read_state(root: Path) -> ActiveState | None:
     if type(state.generation) is not int or not all(isinstance(t, str | None) for t in texts):
         raise StateDamaged(f"{path}: a field has the wrong type")
     return state
+
+
+def _experiment(value: object) -> Experiment | None:
+    """Read an experiment. Raises TypeError or ValueError if it is none."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise TypeError("experiment is no object")
+    found = Experiment(**value)
+    numbers = (found.share, found.started, found.max_days)
+    if not isinstance(found.candidate, str) or any(type(n) not in (int, float) for n in numbers):
+        raise TypeError("a field of the experiment has the wrong type")
+    return found
 
 
 def write_state(root: Path, state: ActiveState) -> None:

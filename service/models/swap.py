@@ -28,6 +28,7 @@ from service.models.loader import find, manifest_sha256
 from service.models.memory import check_memory
 from service.models.state import (
     ActiveState,
+    Experiment,
     Locked,
     Proposal,
     StateDamaged,
@@ -99,7 +100,7 @@ class Swap:
         self._nudge = nudge
 
     def activate(self, version: str) -> Swapped:
-        """Make a version the default; if it already is, change nothing.
+        """Make a version the default, which ends an experiment; if it already is, change nothing.
 
         Raises:
             BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing was changed.
@@ -110,7 +111,7 @@ class Swap:
                 return state
             before = state.version or _served(reports(self._root))
             return ActiveState(
-                1 + max([state.generation, *(r.generation for r in reports(self._root))]),
+                self._next_generation(state),
                 version,
                 sha256,
                 state.loaded,
@@ -118,6 +119,50 @@ class Swap:
             )
 
         return self.run(version, change)
+
+    def start_experiment(self, candidate: str, share: float, max_days: float) -> Swapped:
+        """Interleave a version with the active one; this ends an experiment with another.
+
+        Args:
+            candidate: its version.
+            share: of the searches.
+            max_days: after which the active version stays.
+
+        Raises:
+            BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing was changed.
+        """
+
+        def change(state: ActiveState, sha256: str) -> ActiveState:
+            active = state.version or _served(reports(self._root))
+            if active is None or active == candidate:
+                raise SwapRefused(f"{candidate}: there is no other version to compare it with")
+            experiment = Experiment(candidate, share, time.time(), max_days)
+            noted = state.manifest_sha256 or manifest_sha256(find(self._root, active).path)
+            return replace(
+                state,
+                generation=self._next_generation(state),
+                version=active,
+                manifest_sha256=noted,
+                experiment=experiment,
+            )
+
+        return self.run(candidate, change)
+
+    def stop_experiment(self) -> Swapped:
+        """End the experiment; the active version stays. Without one, change nothing. Raises as ``start_experiment``."""
+
+        def change(state: ActiveState, sha256: str) -> ActiveState:
+            if state.experiment is None:
+                return state
+            return replace(state, generation=self._next_generation(state), experiment=None)
+
+        active = serving_version(self._root)
+        if active is None:
+            raise BundleNotFound("No version is active.")
+        return self.run(active, change)
+
+    def _next_generation(self, state: ActiveState) -> int:
+        return 1 + max([state.generation, *(r.generation for r in reports(self._root))])
 
     def load(self, version: str) -> Swapped:
         """Load a version in every worker; the default stays. Raises as ``activate``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from service.models.policy import Available, Holding, Step, next_step, to_drop
-from service.models.state import ActiveState
+from service.models.state import ActiveState, Experiment
 
 A1, A2, B1 = Available("a", "a-1"), Available("a", "a-2"), Available("b", "b-1")
 NOTHING = Holding(0, None, ())
@@ -45,6 +45,13 @@ NEWEST_FIRST = [B1, A2, A1]
             Holding(3, "b-1", ["b-1"]),
             {"max_loaded": 3},
             Step(("a-2",), None, 3),
+        ),
+        # The candidate of an experiment stays loaded, however few models may.
+        (
+            ActiveState(3, "b-1", None, ("a-2",), None, Experiment("a-1", 0.2, 0, 14)),
+            Holding(3, "b-1", ["b-1"]),
+            {"max_loaded": 3},
+            Step(("a-1", "a-2"), None, 3),
         ),
         (None, NOTHING, {"preload": True}, Step(("a-2",), "b-1", 1)),
         (

@@ -11,6 +11,7 @@ import pytest
 from service.models.state import (
     STATE,
     ActiveState,
+    Experiment,
     Locked,
     StateDamaged,
     fingerprint,
@@ -21,7 +22,8 @@ from service.models.state import (
 
 
 def test_the_state_is_read_as_it_was_written(tmp_path: Path) -> None:
-    state = ActiveState(3, "a-1", "0" * 64, ("b-1", "c-1"))
+    tried = Experiment("b-1", 0.2, 1_800_000_000.5, 14)
+    state = ActiveState(3, "a-1", "0" * 64, ("b-1", "c-1"), "a-0", tried)
     assert read_state(tmp_path) is None
     write_state(tmp_path, state)
     assert read_state(tmp_path) == state
@@ -56,6 +58,10 @@ def test_a_failed_write_leaves_the_old_state(
         '{"generation": 1, "version": 2, "manifest_sha256": null, "loaded": []}',
         '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": [1]}',
         '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": null}',
+        '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": [], "experiment": 1}',
+        '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": [], "experiment": {}}',
+        '{"generation": 1, "version": null, "manifest_sha256": null, "loaded": [], "experiment": '
+        '{"candidate": 1, "share": 0.2, "started": 1, "max_days": 1}}',
     ],
 )
 def test_a_damaged_state_file_is_an_error(tmp_path: Path, text: str) -> None:
