@@ -103,16 +103,15 @@ def read_state(root: Path) -> ActiveState | None:
 
 
 def _experiment(value: object) -> Experiment | None:
-    """Read an experiment. Raises TypeError or ValueError if it is none."""
+    """Read an experiment. Raises TypeError or ValueError if it is something else."""
     if value is None:
         return None
     if not isinstance(value, dict):
         raise TypeError("experiment is no object")
-    found = Experiment(**value)
-    numbers = (found.share, found.started, found.max_days)
-    if not isinstance(found.candidate, str) or any(type(n) not in (int, float) for n in numbers):
+    numbers = [value.get(name) for name in ("share", "started", "max_days")]
+    if type(value.get("candidate")) is not str or any(type(n) not in (int, float) for n in numbers):
         raise TypeError("a field of the experiment has the wrong type")
-    return found
+    return Experiment(**value)
 
 
 def write_state(root: Path, state: ActiveState) -> None:
