@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fullrank.errors import CollectionError
-from trainer.collection.lines import Lines, find_file
+from trainer.collection.lines import Lines, find_file, read_pairs
 from trainer.collection.report import ReadReport
 
 Qrels = dict[str, dict[str, int]]
@@ -51,7 +51,10 @@ class QrelsReader:
         """
         report = self.report
         qrels: Qrels = {}
-        for number, (query, document, grade) in _rows(lines, report):
+        for number, query, document, score in read_pairs(lines, QRELS_HEADER, report):
+            if not _INTEGER.fullmatch(score):
+                raise lines.error(number, f"field 'score': expected an integer, got {score!r}")
+            grade = int(score)
             if self._is_unknown(lines, number, query, document):
                 continue
             if query not in self.query_ids:
@@ -92,8 +95,8 @@ class QrelsReader:
         return True
 
 
-def find_qrels(folder: Path) -> list[tuple[str, Path]]:
-    """Find the qrels files of a folder.
+def find_splits(folder: Path) -> list[tuple[str, Path]]:
+    """Find the files of splits in a folder.
 
     Returns:
         (split, file): train, valid, test, then other splits by name.
@@ -136,7 +139,7 @@ def find_inherited_qrels(
     is_above = queries.parent.resolve() != parent.resolve()
     if not is_above or find_file(parent, "queries.jsonl") or query_ids.isdisjoint(document_ids):
         return []
-    files = find_qrels(parent / "qrels")
+    files = find_splits(parent / "qrels")
     unknown = query_ids - document_ids
     if files and unknown:
         raise CollectionError(
@@ -151,33 +154,3 @@ def find_inherited_qrels(
 def relevant(grades: Mapping[str, int]) -> Iterable[str]:
     """Iterate over the document ids with a grade above zero."""
     return (document for document, grade in grades.items() if grade > 0)
-
-
-def _rows(lines: Lines, report: ReadReport) -> Iterator[tuple[int, tuple[str, str, int]]]:
-    """Read (line number, (query id, document id, grade)) after the header."""
-    header_seen = False
-    for number, raw in lines:
-        try:
-            columns = tuple(raw.decode().rstrip("\r\n").split("\t"))
-        except UnicodeDecodeError as error:
-            message = f"not valid UTF-8 at byte {error.start + 1} of the line"
-            raise lines.error(number, message) from None
-        if columns == ("",):
-            report.blank_lines += 1
-            continue
-        if not header_seen:
-            if columns != QRELS_HEADER:
-                wanted = " ".join(QRELS_HEADER)
-                raise lines.error(
-                    number, f"expected the header {wanted!r}, tab-separated, got {raw[:80]!r}"
-                )
-            header_seen = True
-            continue
-        if len(columns) != 3:
-            raise lines.error(number, f"expected 3 tab-separated columns, got {len(columns)}")
-        query, document, score = columns
-        if not _INTEGER.fullmatch(score):
-            raise lines.error(number, f"field 'score': expected an integer, got {score!r}")
-        yield number, (query, document, int(score))
-    if not header_seen:
-        raise CollectionError(f"{lines.path}: empty; the header line is missing")

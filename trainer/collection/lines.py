@@ -121,3 +121,39 @@ def id_field(lines: Lines, number: int, item: Mapping[str, Any], seen: dict[str,
         raise lines.error(number, f"field '_id': {id!r} is already the id of line {seen[id]}")
     seen[id] = number
     return id
+
+
+def read_pairs(
+    lines: Lines, header: tuple[str, str, str], report: ReadReport
+) -> Iterator[tuple[int, str, str, str]]:
+    """Read a table of pairs: a header, then two ids and a value, tab-separated.
+
+    Returns:
+        An iterator over (line number, query id, document id, value).
+
+    Raises:
+        CollectionError: the header is missing or another one, or a line has not 3 columns.
+    """
+    header_seen = False
+    for number, raw in lines:
+        try:
+            columns = tuple(raw.decode().rstrip("\r\n").split("\t"))
+        except UnicodeDecodeError as error:
+            message = f"not valid UTF-8 at byte {error.start + 1} of the line"
+            raise lines.error(number, message) from None
+        if columns == ("",):
+            report.blank_lines += 1
+            continue
+        if not header_seen:
+            if columns != header:
+                wanted = " ".join(header)
+                raise lines.error(
+                    number, f"expected the header {wanted!r}, tab-separated, got {raw[:80]!r}"
+                )
+            header_seen = True
+            continue
+        if len(columns) != 3:
+            raise lines.error(number, f"expected 3 tab-separated columns, got {len(columns)}")
+        yield number, *columns
+    if not header_seen:
+        raise CollectionError(f"{lines.path}: empty; the header line is missing")

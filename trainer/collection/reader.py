@@ -5,6 +5,7 @@
     queries.jsonl[.gz]    {"_id", "text"} and optionally "title", which is put before the text;
                           absent if the documents are the queries
     qrels/<split>.tsv     judgements, see ``judgements``
+    weights/<split>.tsv   optional: of judgements, see ``weights``
     schema.json           optional: which fields are read, see ``schema``; in the folder or next to the corpus
 
 Documents in another language: a folder under a collection of linked documents may hold queries
@@ -26,11 +27,12 @@ from pathlib import Path
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
 from trainer.collection.documents import find_corpus, iter_documents
-from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_qrels
+from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_splits
 from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
 from trainer.collection.report import ReadReport
 from trainer.collection.schema import SCHEMA, FieldVerdict, Schema, choose_fields, parse_schema
 from trainer.collection.store import StoredDocuments
+from trainer.collection.weights import PEOPLE, WEIGHTS, Values, read_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class Collection:
             change it.
         judgements: qrels by split.
         fields: which fields of the documents are read, and why.
+        weights: by split, of judged pairs, above zero; empty without weights/<split>.tsv.
+        people: by split, how many people clicked a judged pair; empty without people/<split>.tsv.
     """
 
     path: Path
@@ -68,6 +72,8 @@ class Collection:
     fingerprint: str
     judgements: Mapping[str, Qrels] = field(repr=False)
     fields: tuple[FieldVerdict, ...] = ()
+    weights: Mapping[str, Values] = field(default_factory=dict, repr=False)
+    people: Mapping[str, Values] = field(default_factory=dict, repr=False)
 
     @cached_property
     def document_ids(self) -> Sequence[str]:
@@ -142,7 +148,7 @@ def read_collection(
 
     document_ids = set(documents.ids)
     query_ids = document_ids if queries is None else {query.id for query in queries}
-    files = find_qrels(folder / "qrels")
+    files = find_splits(folder / "qrels")
     are_inherited = False
     if queries_file is not None and not files:
         files = find_inherited_qrels(queries_file, corpus.path.parent, query_ids, document_ids)
@@ -154,6 +160,11 @@ def read_collection(
         lines = Lines(file)
         judgements[split] = reader.read(lines, split)
         digests.append((f"qrels/{split}", lines.digest()))
+
+    values = {
+        place: read_values(folder / place, judgements, strict, report, digests)
+        for place in (WEIGHTS, PEOPLE)
+    }
 
     judged: set[str] = set()
     for qrels in judgements.values():
@@ -169,6 +180,8 @@ def read_collection(
         fingerprint=hashlib.sha256(repr(sorted(digests)).encode()).hexdigest(),
         judgements=judgements,
         fields=choose_fields(documents, schema, fields),
+        weights=values[WEIGHTS],
+        people=values[PEOPLE],
     )
 
 

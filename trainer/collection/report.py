@@ -14,6 +14,7 @@ _REMARKS = {
     "other_queries": "judgements of documents without a query here, left out",
     "self_links": "links from a document to itself, left out",
     "zero_grades": "judgements with a grade of zero or below, kept as not relevant",
+    "values_without_judgement": "weights of pairs that are not judged relevant, left out",
     "queries_without_judgements": "queries that no split judges",
     "blank_lines": "blank lines, skipped",
 }
@@ -33,6 +34,7 @@ class ReadReport:
         other_queries: inherited judgements of queries that this folder lacks; they are left out.
         self_links: links from a document to itself; they are left out.
         zero_grades: grades of zero or below; they are kept as "judged, not relevant".
+        values_without_judgement: weights and counts of people of pairs that are not judged relevant; left out.
         queries_without_judgements: queries that no split judges; they are kept.
         blank_lines: blank lines; they are skipped.
     """
@@ -48,6 +50,7 @@ class ReadReport:
     other_queries: int = 0
     self_links: int = 0
     zero_grades: int = 0
+    values_without_judgement: int = 0
     queries_without_judgements: int = 0
     blank_lines: int = 0
 

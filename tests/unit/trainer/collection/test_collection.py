@@ -72,6 +72,7 @@ def test_documents_come_in_id_order_with_their_fields(tmp_path: Path) -> None:
         "other_queries": 0,
         "self_links": 0,
         "zero_grades": 0,
+        "values_without_judgement": 0,
         "queries_without_judgements": 0,
         "blank_lines": 0,
     }

@@ -1,0 +1,104 @@
+"""A log becomes a collection that the reader accepts in strict mode."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.errors import FullrankError
+from tests.clicking import MONDAY, click, listing
+from trainer.clicks.export import query_id, split_votes, write_collection
+from trainer.clicks.join import Votes, join
+from trainer.clicks.propensity import Propensities
+from trainer.collection import read_collection
+
+ETA_1 = Propensities.of_power(1.0)
+DAY = 86_400
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    lines = [json.dumps({"_id": f"d{i}", "title": f"thing {i}", "sku": "x"}) for i in range(5)]
+    (folder / "corpus.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    (folder / "schema.json").write_text('{"fields": {"sku": "stored"}}', "utf-8")
+    return folder
+
+
+def clicked(queries: int = 200) -> Votes:
+    """Each query is asked on ten days, by one or two people, and leads to one document."""
+    lists, events = [], []
+    for i in range(queries):
+        for day in range(10):
+            name, user, at = f"l{i}-{day}", f"u{i}-{day % (1 + i % 2)}", day * DAY + i
+            lists.append(listing(name, [f"d{j}" for j in range(5)], f"query {i}", at, user))
+            events.append(click(name, f"d{i % 5}", at, user))
+    return join(lists, events)
+
+
+def test_an_export_is_a_collection(tmp_path: Path, corpus: Path) -> None:
+    votes = clicked()
+    counts = write_collection(votes, ETA_1, corpus, tmp_path / "clicks")
+    found = read_collection(tmp_path / "clicks", strict=True)
+    assert found.splits == ("train", "valid", "test", "recent")
+    assert {split: len(found.qrels(split)) for split in found.splits} == counts
+    assert found.queries is not None
+    texts = {query.id: query.text for query in found.queries}
+    for split in found.splits:
+        assert found.weights[split].keys() == found.qrels(split).keys()
+        for query, grades in found.qrels(split).items():
+            number = int(texts[query].removeprefix("query "))
+            assert grades == {f"d{number % 5}": 1}
+            assert found.people[split][query] == {f"d{number % 5}": 1 + number % 2}
+    assert [v.name for v in found.fields if v.is_read] == ["title"]
+
+
+def test_one_query_in_ten_is_in_valid_and_one_in_test() -> None:
+    votes = clicked(3000)
+    splits = split_votes(votes)
+    asked = {name: set(votes.query[rows].tolist()) for name, rows in splits.items()}
+    for name in ("valid", "test"):
+        assert 250 < len(asked[name]) < 350
+        assert asked["train"].isdisjoint(asked[name])
+    assert asked["valid"].isdisjoint(asked["test"])
+    assert len(asked["recent"]) == 3000
+    assert np.sum([*splits.values()], axis=0).tolist() == [1] * len(votes)
+
+
+def test_the_newest_fifth_of_the_time_is_recent() -> None:
+    votes = clicked()
+    day = (votes.time - MONDAY) // DAY
+    assert set(day[split_votes(votes)["recent"]]) == {8, 9}
+    assert not split_votes(votes, 0)["recent"].any()
+
+
+def test_the_corpus_is_linked(tmp_path: Path, corpus: Path) -> None:
+    write_collection(clicked(), ETA_1, corpus, tmp_path / "clicks")
+    assert (tmp_path / "clicks/corpus.jsonl").samefile(corpus / "corpus.jsonl")
+    assert sorted(path.name for path in (tmp_path / "clicks").iterdir()) == [
+        "corpus.jsonl",
+        "people",
+        "qrels",
+        "queries.jsonl",
+        "schema.json",
+        "weights",
+    ]
+
+
+def test_nothing_is_written_without_clicks_or_over_a_folder(tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "clicks"
+    with pytest.raises(FullrankError, match="no clicks to learn from"):
+        write_collection(join([listing("l1", "ab")], []), ETA_1, corpus, out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["shop"]
+    out.mkdir()
+    with pytest.raises(FullrankError, match="exists already"):
+        write_collection(clicked(), ETA_1, corpus, out)
+    assert list(out.iterdir()) == []
+
+
+def test_ids_of_queries_never_change() -> None:
+    assert query_id("red shoes") == "qea9addb87ec054ac"

@@ -1,0 +1,218 @@
+"""Events meet the lists that people saw, against a join in plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fullrank.events.lists import ServedList
+from fullrank.events.records import Event
+from tests.clicking import click, listing
+from trainer.clicks.caps import find_bots
+from trainer.clicks.join import Votes, join, normalised
+
+Vote = tuple[str, str, int, int, bool]  # query, document, day, place, clicked
+
+
+def rows(votes: Votes) -> list[Vote]:
+    days = (votes.time // 86_400).astype(int) - 20_780
+    columns = (votes.query, votes.document, days, votes.place, votes.clicked)
+    return sorted(
+        (votes.queries[q], votes.documents[d], int(day), int(place), bool(clicked))
+        for q, d, day, place, clicked in zip(*columns, strict=True)
+    )
+
+
+def test_a_click_is_joined_to_what_was_shown() -> None:
+    lists = [listing("l1", ["a", "b", "c"], " Red  SHOES ", offset=10)]
+    votes = join(lists, [click("l1", "b", dwell_ms=2500)])
+    assert rows(votes) == [
+        ("red shoes", "a", 0, 10, False),
+        ("red shoes", "b", 0, 11, True),
+        ("red shoes", "c", 0, 12, False),
+    ]
+    assert votes.dwell_s[votes.clicked] == 2.5
+    assert np.isnan(votes.dwell_s[~votes.clicked]).all()
+    assert votes.counts["votes"] == 1
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (click("other", "a"), "unknown_list"),
+        (click("l1", "z"), "not_shown"),
+        (click("l1", None), "without_document"),
+        (click(None, "a"), "without_list"),
+        (click("l1", "a", is_bot=True), "by_programs"),
+        (click("l2", "a"), "not_a_search"),
+        (click("l3", "a"), "by_programs"),
+        (click("l1", "a", action="impression"), "other_actions"),
+    ],
+)
+def test_a_click_that_does_not_count_is_counted_by_reason(event: Event, reason: str) -> None:
+    lists = [
+        listing("l1", ["a", "b"]),
+        listing("l2", ["a"], kind="similar"),
+        listing("l3", ["a"], is_bot=True),
+    ]
+    votes = join(lists, [event])
+    assert votes.counts[reason] == 1
+    assert not votes.clicked.any()
+    assert len(votes) == 2
+
+
+def test_a_reported_list_counts_only_without_one_of_ours() -> None:
+    ours, theirs = listing("l1", ["a", "b"]), listing("l1", ["z", "b"], kind="reported")
+    alone = listing("l2", ["c"], "other", kind="reported")
+    for lists in ([ours, theirs, alone], [theirs, alone, ours]):
+        votes = join(lists, [click("l1", "z"), click("l2", "c")])
+        assert [row[:2] for row in rows(votes)] == [
+            ("other", "c"),
+            ("red shoes", "a"),
+            ("red shoes", "b"),
+        ]
+        assert votes.counts["not_shown"] == votes.counts["repeated_lists"] == 1
+
+
+def test_a_person_has_one_vote_a_day() -> None:
+    lists = [listing(f"l{i}", ["a", "b"] if i else ["b", "a"], at=i * 30_000) for i in range(4)]
+    votes = join(lists, [click("l1", "b"), click("l2", "b"), click("l3", "a", 95_000)])
+    assert rows(votes) == [
+        ("red shoes", "a", 0, 0, False),
+        ("red shoes", "a", 1, 0, True),
+        ("red shoes", "b", 0, 1, True),
+        ("red shoes", "b", 1, 1, False),
+    ]
+
+
+def test_the_list_of_an_unknown_person_belongs_to_the_one_who_clicks() -> None:
+    lists = [listing("l1", ["a"], user=None), listing("l2", ["a"], user=None), listing("l3", ["a"])]
+    votes = join(lists, [click("l1", "a", user="ann"), click("l3", "a")])
+    assert len(votes) == 2  # those of ann are one vote
+    assert len(set(votes.person.tolist())) == 2
+
+
+def test_a_person_has_ten_votes_on_a_document() -> None:
+    lists = [listing(f"l{i}", ["a", "b"], f"query {i}", i * 60) for i in range(13)]
+    votes = join(lists, [click(f"l{i}", "a", i * 60 + 1) for i in range(13)])
+    assert votes.clicked.sum() == 10
+    assert votes.counts["beyond_caps"] == 3
+    kept = [votes.queries[q] for q in votes.query[votes.clicked]]
+    assert kept == [f"query {i}" for i in range(10)]
+    on_b = [votes.documents[d] == "b" for d in votes.document.tolist()]
+    assert sum(on_b) == 13
+
+
+def test_a_person_has_200_votes_a_day() -> None:
+    gap = 300  # 12 clicks an hour
+    lists = [listing(f"l{i}", [f"d{i}", f"e{i}"], f"query {i}", i * gap) for i in range(240)]
+    votes = join(lists, [click(f"l{i}", f"d{i}", i * gap + 1) for i in range(240)])
+    assert votes.clicked.sum() == 200
+    assert len(votes) == 400  # what the list of the 200th click showed counts, and no later list
+
+
+def test_a_person_who_clicks_100_times_an_hour_is_no_program() -> None:
+    lists = [listing(f"l{i}", [f"d{i}"], f"query {i}") for i in range(101)]
+    assert join(lists, [click(f"l{i}", f"d{i}") for i in range(100)]).clicked.sum() == 100
+    votes = join(lists, [click(f"l{i}", f"d{i}") for i in range(101)])
+    assert len(votes) == 0
+    assert votes.counts["by_programs"] == 101
+
+
+def test_clicks_on_unknown_lists_make_a_program_too() -> None:
+    events = [click("l0", "a"), *(click("gone", f"d{i}") for i in range(100))]
+    assert len(join([listing("l0", ["a"]), listing("l1", ["a"], user="bob")], events)) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40), st.integers(2, 4))
+def test_programs_are_found_as_by_brute_force(clicks: list[tuple[int, int]], limit: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("trainer.clicks.caps.MAX_CLICKS_AN_HOUR", limit)
+        patch.setattr("trainer.clicks.caps._HOUR_S", 3)
+        person, time = np.array(clicks, np.int64).reshape(-1, 2).T
+        wanted = {
+            who
+            for who, start in clicks
+            if sum(w == who and start <= at < start + 3 for w, at in clicks) > limit
+        }
+        assert set(find_bots(person, time.astype(np.float64)).tolist()) == wanted
+
+
+def test_coins_have_absolute_places_and_count_once() -> None:
+    lists = [
+        listing("l1", "abcd", pair=1, offset=20),
+        listing("l2", "abcd", pair=0),
+        listing("l3", "abcd", pair=0),  # the same person, query and day
+        listing("l4", "abcd", pair=2, user="bob"),
+        listing("l5", "abcd", pair=3, user="eve"),  # the last has no neighbour below it
+        listing("l6", "abcd", pair=1, user="kim", is_bot=True),
+    ]
+    coins = join(
+        lists, [click("l1", "c"), click("l2", "a"), click("l4", "c"), click("l4", "d")]
+    ).coins
+    found = [*zip(coins.place.tolist(), coins.upper.tolist(), coins.lower.tolist(), strict=True)]
+    assert found == [(21, False, True), (0, False, False), (2, True, True)]
+
+
+def brute_force(lists: list[ServedList], events: list[Event]) -> tuple[list[Vote], int]:
+    """Join in plain Python, without caps; return also the number of clicks that count."""
+    known: dict[str, ServedList] = {}
+    for served in lists:
+        if served.query_id not in known or (
+            known[served.query_id].kind == "reported" and served.kind != "reported"
+        ):
+            known[served.query_id] = served
+    best: dict[tuple[str, str, str, int], tuple[bool, int]] = {}
+    joined = 0
+    for served in known.values():
+        mine = [e for e in events if e.texts.get("query_id") == served.query_id]
+        people = [served.person, *(e.person for e in mine)]
+        who = next((p for p in people if p is not None), f"list {served.query_id}")
+        if served.is_bot or served.kind not in ("search", "reported"):
+            continue
+        joined += sum(not e.is_bot and e.object_id in served.ids for e in mine)
+        for place, document in enumerate(served.ids):
+            clicked = any(e.object_id == document and not e.is_bot for e in mine)
+            key = (who, normalised(served.text), document, int(served.at // 86_400))
+            entry = (not clicked, place + served.offset)
+            best[key] = min(best.get(key, entry), entry)
+    votes = [(k[1], k[2], k[3] - 20_780, v[1], not v[0]) for k, v in best.items()]
+    return sorted(votes), joined
+
+
+IDS = st.lists(st.sampled_from("abcdef"), max_size=5, unique=True)
+USERS = st.sampled_from(["ann", "bob", None])
+NAMES = st.sampled_from(["l1", "l2", "l3", "l4"])
+LISTS = st.builds(
+    listing,
+    query_id=NAMES,
+    ids=IDS,
+    text=st.sampled_from(["shoes", "Shoes ", "boots"]),
+    at=st.sampled_from([0.0, 100.0, 90_000.0]),
+    user=USERS,
+    kind=st.sampled_from(["search", "search", "reported", "match"]),
+    offset=st.sampled_from([0, 10]),
+    is_bot=st.sampled_from([False, False, False, True]),
+)
+EVENTS = st.builds(
+    click,
+    query_id=NAMES,
+    document=st.sampled_from("abcdef"),
+    at=st.just(1.0),
+    user=USERS,
+    is_bot=st.sampled_from([False, False, False, True]),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(LISTS, max_size=6), st.lists(EVENTS, max_size=8))
+def test_votes_are_those_of_a_join_in_plain_python(
+    lists: list[ServedList], events: list[Event]
+) -> None:
+    wanted, joined = brute_force(lists, events)
+    votes = join(lists, events)
+    assert rows(votes) == wanted
+    lost = ("unknown_list", "not_shown", "by_programs", "not_a_search")
+    assert len(events) - sum(votes.counts.get(reason, 0) for reason in lost) == joined

@@ -1,0 +1,135 @@
+"""Weights of judgements, against the formulas in plain Python."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from tests.clicking import click, listing, simulate
+from trainer.clicks.join import Votes, join
+from trainer.clicks.propensity import Propensities
+from trainer.clicks.weights import Judged, Rule, weigh
+
+
+def weights(judged: Judged) -> dict[tuple[str, str], float]:
+    columns = judged.query.tolist(), judged.document.tolist(), judged.weight.tolist()
+    return {
+        (judged.queries[q], judged.documents[d]): weight
+        for q, d, weight in zip(*columns, strict=True)
+    }
+
+
+def by_hand(votes: Votes, eta: float, rule: Rule, a: float) -> dict[tuple[str, str], float]:
+    """Weigh in plain Python, before scaling."""
+    clicks: dict[tuple[str, str], float] = defaultdict(float)
+    views: dict[tuple[str, str], float] = defaultdict(float)
+    for q, d, place, clicked in zip(
+        votes.query, votes.document, votes.place, votes.clicked, strict=True
+    ):
+        pair, p = (votes.queries[q], votes.documents[d]), (place + 1.0) ** -eta
+        clicks[pair] += clicked / (max(p, 0.1) if rule == "ips" else 1)
+        views[pair] += p
+    if rule != "coec":
+        return {pair: c for pair, c in clicks.items() if c}
+    m = sum(clicks.values()) / sum(views.values())
+    rate = {pair: (c + a * m) / (views[pair] + a) for pair, c in clicks.items()}
+    return {pair: r for pair, r in rate.items() if clicks[pair] and r > m}
+
+
+@pytest.fixture(scope="module")
+def votes() -> Votes:
+    relevance = np.random.default_rng(1).choice([0.05, 0.3, 0.9], (30, 10))
+    return join(*simulate(800, lambda k: 1 / k, relevance, 2))
+
+
+@pytest.mark.parametrize("rule", ["coec", "naive", "ips"])
+def test_weights_are_those_of_the_formula(votes: Votes, rule: Rule) -> None:
+    found = weights(weigh(votes, Propensities.of_power(1.2), rule, shrinkage=0.7))
+    wanted = by_hand(votes, 1.2, rule, 0.7)
+    assert found.keys() == wanted.keys()
+    squares: dict[str, float] = defaultdict(float)
+    for (query, _), weight in wanted.items():
+        squares[query] += weight**2
+    average = np.mean([*squares.values()])
+    for pair, weight in wanted.items():
+        square = average if rule == "coec" else squares[pair[0]]
+        assert found[pair] == pytest.approx(weight / square**0.5)
+
+
+def test_coec_ranks_documents_as_relevant_as_they_are_where_counts_do_not() -> None:
+    """The least relevant documents are shown first, so they get the most clicks."""
+    relevance = np.tile([0.2, 0.3, 0.4, 0.6, 0.8], (4, 1))
+    votes = join(*simulate(8000, lambda k: 1 / k, relevance, 3, coin=0.0))
+
+    def order(rule: Rule, eta: float) -> list[int]:
+        judged = weigh(votes, Propensities.of_power(eta), rule)
+        total = np.zeros(5)
+        for (_, document), weight in weights(judged).items():
+            total[int(document.split("-")[1])] += weight
+        return np.argsort(-total).tolist()
+
+    assert order("coec", 1.0)[:3] == [4, 3, 2]
+    assert order("ips", 1.0)[:3] == [4, 3, 2]
+    assert order("naive", 1.0)[0] == 0
+
+
+def test_equal_counts_weigh_as_the_unweighted_loss() -> None:
+    lists = [listing("l1", "abcd"), listing("l2", "xy", "boots")]
+    clicks = [click("l1", "a"), click("l1", "b"), click("l1", "d"), click("l2", "y")]
+    judged = weigh(join(lists, clicks), Propensities.of_power(0), "naive")
+    np.testing.assert_allclose(judged.weight, [3**-0.5] * 3 + [1])
+
+
+def test_ips_is_clipped_at_ten() -> None:
+    lists = [listing("l1", ["a", "b"]), listing("l2", ["c", "d"], offset=99)]
+    votes = join(lists, [click("l1", "a"), click("l2", "c")])
+    first, hundredth = weigh(votes, Propensities.of_power(1), "ips").weight
+    assert hundredth / first == pytest.approx(10)
+
+
+def test_position_1_keeps_the_first_place_of_lists_that_were_clicked() -> None:
+    lists = [
+        listing("l1", "ab", user="ann"),
+        listing("l2", "ab", user="bob"),
+        listing("l3", "ab", user="kim"),  # no click
+        listing("l4", "yz", "boots", offset=10, user="ann"),  # the second page
+        listing("l5", "cd", "boots", user="bob"),
+    ]
+    clicks = [click("l1", "a"), click("l2", "b"), click("l4", "y"), click("l5", "c")]
+    votes = join(lists, clicks)
+    judged = weigh(votes, Propensities.of_power(3), position_1=True)
+    # Two views of a, one click; one view of c, one click; m = 2/3.
+    wanted = {("red shoes", "a"): (1 + 2 / 3) / 3, ("boots", "c"): (1 + 2 / 3) / 2}
+    relevant = {pair: w for pair, w in wanted.items() if w > 2 / 3}
+    assert weights(judged).keys() == relevant.keys() == {("boots", "c")}
+    counted = weigh(votes, Propensities.of_power(3), "naive", position_1=True)
+    assert weights(counted).keys() == wanted.keys()
+
+
+def test_dwell_counts_only_if_asked() -> None:
+    lists = [listing("l1", "abc")]
+    clicks = [click("l1", "a", dwell_ms=3000), click("l1", "b"), click("l1", "c", dwell_ms=90_000)]
+    votes = join(lists, clicks)
+    plain = weigh(votes, Propensities.of_power(0), "naive").weight
+    np.testing.assert_allclose(plain, 3**-0.5)
+    dwelt = weigh(votes, Propensities.of_power(0), "naive", dwell=True).weight
+    np.testing.assert_allclose(dwelt / dwelt[1], [0.1, 1, 1])
+
+
+def test_people_are_counted_once_whatever_they_click() -> None:
+    lists = [listing(f"l{i}", "ab", at=i * 90_000) for i in range(3)]
+    lists.append(listing("l9", "ab", user="bob"))
+    clicks = [click(f"l{i}", "a", i * 90_000) for i in range(3)]
+    judged = weigh(
+        join(lists, [*clicks, click("l9", "a"), click("l9", "b")]),
+        Propensities.of_power(0),
+        "naive",
+    )
+    assert judged.people.tolist() == [2, 1]
+
+
+def test_no_votes_weigh_nothing() -> None:
+    for rule in ("coec", "naive", "ips"):
+        assert len(weigh(join([], []), Propensities.of_power(1), rule)) == 0

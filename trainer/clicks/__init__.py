@@ -1,0 +1,26 @@
+"""From the log of events to a collection with weights.
+
+join.py        votes: who saw which document at which place, and whether they clicked it
+caps.py        how many votes one person has
+propensity.py  how likely a place is looked at, from pairs whose order a coin decided
+weights.py     how relevant a clicked document is
+export.py      a collection: queries, judgements, weights
+"""
+
+from trainer.clicks.export import write_collection
+from trainer.clicks.join import Coins, Votes, join, normalised
+from trainer.clicks.propensity import Propensities, fit_propensities
+from trainer.clicks.weights import RULES, Judged, weigh
+
+__all__ = [
+    "RULES",
+    "Coins",
+    "Judged",
+    "Propensities",
+    "Votes",
+    "fit_propensities",
+    "join",
+    "normalised",
+    "weigh",
+    "write_collection",
+]

@@ -1,0 +1,63 @@
+"""Limit what one person can do to a ranking: programs are left out, and votes are capped."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.encoding import Float64, Int64
+
+MAX_CLICKS_AN_HOUR = 100
+"""A person with more is a program."""
+MAX_VOTES_ON_DOCUMENT = 10
+MAX_VOTES_A_DAY = 200
+
+_HOUR_S, _DAY_S = 3600, 86_400
+
+Bool = npt.NDArray[np.bool_]
+
+
+def find_bots(person: Int64, time: Float64) -> Int64:
+    """Return the people who clicked more than 100 times within some hour.
+
+    Args:
+        person: of each click.
+        time: of each click, in seconds.
+    """
+    order = np.lexsort((time, person))
+    person, time = person[order], time[order]
+    first, last = slice(None, -MAX_CLICKS_AN_HOUR), slice(MAX_CLICKS_AN_HOUR, None)
+    is_fast = (person[last] == person[first]) & (time[last] - time[first] < _HOUR_S)
+    return np.unique(person[last][is_fast])
+
+
+def within_caps(person: Int64, document: Int64, time: Float64, clicked: Bool) -> Bool:
+    """Return which votes count.
+
+    Of one person, the votes on a document end with the 10th click on it, and those of a day with the 200th click;
+    what the person saw later does not count either, as the absence of a click would then say nothing.
+
+    Args:
+        person, document, time, clicked: of each vote.
+    """
+    kept = np.ones(len(person), np.bool_)
+    day = (time // _DAY_S).astype(np.int64)
+    for group, limit in ((document, MAX_VOTES_ON_DOCUMENT), (day, MAX_VOTES_A_DAY)):
+        rows = np.flatnonzero(kept)
+        before = _clicks_before(person[rows], group[rows], time[rows], clicked[rows])
+        kept[rows[before >= limit]] = False
+    return kept
+
+
+def _clicks_before(person: Int64, group: Int64, time: Float64, clicked: Bool) -> Int64:
+    """Return for each vote the number of earlier clicks of the same person in the same group."""
+    # What a list showed next to a click was seen with it, so it comes first.
+    order = np.lexsort((clicked, time, group, person))
+    p, g, c = person[order], group[order], clicked[order].astype(np.int64)
+    total = np.cumsum(c) - c
+    starts = np.ones(len(order), np.bool_)
+    starts[1:] = (p[1:] != p[:-1]) | (g[1:] != g[:-1])
+    base = np.maximum.accumulate(np.where(starts, total, 0))
+    before = np.empty(len(order), np.int64)
+    before[order] = total - base
+    return before
