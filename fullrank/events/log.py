@@ -10,6 +10,7 @@ from fullrank.events.archive import SegmentError, list_segments, read_lines
 from fullrank.events.lists import ServedList, parse_list
 from fullrank.events.people import is_erased, read_erased
 from fullrank.events.records import Event, parse_stored
+from fullrank.events.segments import begun
 
 LISTS, EVENTS = "lists", "events"
 _DAY_S = 86_400
@@ -25,35 +26,41 @@ class EventLog:
 
     folder: Path
 
-    def lists(self) -> Iterator[ServedList]:
+    def lists(self, since: float = 0.0) -> Iterator[ServedList]:
         """Yield the served lists, the oldest segment first.
+
+        Args:
+            since: Skip what was shown before, in seconds since 1970.
 
         Raises:
             SegmentError: A segment is damaged.
         """
         erased = read_erased(self.folder)
-        for path, line in self._lines(LISTS):
+        for path, line in self._lines(LISTS, since):
             try:
                 found = parse_list(line)
             except (ValueError, KeyError, TypeError) as error:
                 raise SegmentError(f"{path}: no served list: {line[:80]!r}") from error
-            if not is_erased(erased, found.texts, found.at):
+            if found.at >= since and not is_erased(erased, found.texts, found.at):
                 yield found
 
-    def events(self) -> Iterator[Event]:
+    def events(self, since: float = 0.0) -> Iterator[Event]:
         """Yield the events, the oldest segment first; of those with one event_id, the first of each day.
+
+        Args:
+            since: Skip what happened before, in seconds since 1970.
 
         Raises:
             SegmentError: A segment is damaged.
         """
         erased = read_erased(self.folder)
         seen: set[tuple[int, str]] = set()
-        for path, line in self._lines(EVENTS):
+        for path, line in self._lines(EVENTS, since):
             try:
                 found = parse_stored(line)
             except (ValueError, KeyError, TypeError) as error:
                 raise SegmentError(f"{path}: no event: {line[:80]!r}") from error
-            if is_erased(erased, found.texts, found.at):
+            if found.at < since or is_erased(erased, found.texts, found.at):
                 continue
             if "event_id" in found.texts:
                 key = int(found.at // _DAY_S), found.texts["event_id"]
@@ -62,7 +69,10 @@ class EventLog:
                 seen.add(key)
             yield found
 
-    def _lines(self, kind: str) -> Iterator[tuple[Path, bytes]]:
+    def _lines(self, kind: str, since: float) -> Iterator[tuple[Path, bytes]]:
         for path in list_segments(self.folder, kind):
+            # A segment is sealed an hour after its begin, and clocks of clients may be ahead.
+            if begun(path).timestamp() + _DAY_S < since:
+                continue
             for line in read_lines(path):
                 yield path, line
