@@ -16,12 +16,14 @@ from service.auth.access import Access
 from service.documents.live import LiveDocuments
 from service.documents.log import FILE
 from service.documents.submission import Caps
+from service.events.recorder import Recorder
+from service.http.cors import CorsMiddleware
 from service.http.deps import Services
 from service.http.guard import ranking_paths
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import document
 from service.http.overload import OverloadMiddleware
-from service.http.routes import documents, health, models, search
+from service.http.routes import documents, events, health, models, search
 from service.http.routes.page import page_router
 from service.http.transfer import TransferLimits
 from service.models.registry import Registry
@@ -55,6 +57,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         services = _build(settings, metrics, Access.from_settings(settings), tracing)
         app.state.services = services
         services.live.start()
+        if services.events is not None:
+            services.events.start()
         drain_before_stop(services.drain, settings.drain_ms / 1000)
         await services.registry.start()
         try:
@@ -63,6 +67,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await services.ranker.close()
             await services.registry.close()
             await services.live.close()
+            if services.events is not None:
+                await services.events.close()
             if tracing is not None:
                 tracing.close()
 
@@ -79,6 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         # The search routes come first: /documents/{id}/similar would match as a document whose id contains a slash.
         routes=[
             *search.router.routes,
+            *(events.routes() if settings.events else ()),
             *documents.router.routes,
             *models.router.routes,
             *health.router.routes,
@@ -91,11 +98,17 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         metrics=metrics,
         limits=TransferLimits(settings.body_timeout_s, settings.response_timeout_s),
         max_body_bytes=settings.max_body_bytes,
-        max_body_bytes_of={f"/v1{documents.BULK}": settings.max_bulk_bytes},
+        max_body_bytes_of={
+            f"/v1{documents.BULK}": settings.max_bulk_bytes,
+            **dict.fromkeys(events.PATHS, events.MAX_BODY_BYTES),
+        },
         log_requests=settings.log_requests,
     )
     # Added last, so it is the outermost.
     app.add_middleware(OverloadMiddleware, paths=ranking_paths(search.router), metrics=metrics)
+    if settings.cors_origins is not None:
+        routes = [*search.router.routes, *events.routes()]
+        app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
 
@@ -163,6 +176,7 @@ def _build(
         RateLimiter(settings.rate_limit, settings.rate_burst),
         live,
         Drain(),
+        Recorder.from_settings(settings, metrics) if settings.events else None,
     )
 
 

@@ -21,9 +21,11 @@
     ├── Overloaded            503  try again later
     │   ├── NotReady               no model is loaded
     │   ├── NotYetVisible          a write is not visible yet
-    │   └── LogUnavailable         the log of live documents cannot be written
+    │   ├── LogUnavailable         the log of live documents cannot be written
+    │   └── EventsUnavailable      the log of events cannot be read or written
     └── StorageFull           507  the disk is full
-        └── TooManyDocuments       the limit of live documents is reached
+        ├── TooManyDocuments       the limit of live documents is reached
+        └── EventsFull             the disk or the limit of the log of events is full
 
 One shape: {"type", "title", "status", "detail", "request_id", "errors"?}.
 """
@@ -202,6 +204,12 @@ class LogUnavailable(Overloaded):
     default_detail = "The log of live documents cannot be written now; nothing was changed."
 
 
+class EventsUnavailable(Overloaded):
+    slug = "events-unavailable"
+    title = "Log of events unavailable"
+    default_detail = "The log of events cannot be read or written now; nothing was stored."
+
+
 class StorageFull(RetryLater):
     status = 507
     slug = "storage-full"
@@ -215,3 +223,9 @@ class StorageFull(RetryLater):
 class TooManyDocuments(StorageFull):
     slug = "too-many-documents"
     title = "Too many live documents"
+
+
+class EventsFull(StorageFull):
+    slug = "events-full"
+    title = "Log of events full"
+    default_detail = "The log of events is full; nothing was stored."

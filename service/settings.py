@@ -196,6 +196,34 @@ class Settings(BaseSettings):
     min_seq_wait_ms: int = Field(
         default=1_000, ge=0, description="longest wait for the writes up to `min_seq`"
     )
+    events: bool = Field(
+        default=True,
+        description="`on`: log what answers show and what clients report; `off`: nothing is logged, and the "
+        "endpoints of events answer 404",
+    )
+    events_folder: Path | None = Field(
+        default=None,
+        description="folder of the log of events; unset: `.events` beside the file of live documents",
+    )
+    events_key: Path | None = Field(
+        default=None,
+        description="file of the key that replaces ids of people by pseudonyms, outside of that folder; made "
+        "if missing; unset: `.events.key` beside the file of live documents",
+    )
+    events_days: int = Field(
+        default=90, ge=1, description="days after which what was logged is removed"
+    )
+    events_mb: int = Field(
+        default=10_000,
+        ge=1,
+        description="most megabytes of the log of events; beyond them events are answered 507 and answers are "
+        "not logged",
+    )
+    cors_origins: str | None = Field(
+        default=None,
+        description="origins whose pages may search and report events, such as "
+        "`https://shop.example,https://www.shop.example`, or `*`; unset: none",
+    )
     max_query_chars: int = Field(default=2_000, ge=1, description="longest query")
     max_page_chars: int = Field(
         default=200_000, ge=1, description="longest page text for /v1/match"

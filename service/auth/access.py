@@ -11,7 +11,7 @@ from typing import cast
 from starlette.types import Scope
 
 from fullrank.errors import FullrankError
-from service.auth.keys import FILE, KeyRing, KeysError, checked_scopes
+from service.auth.keys import FILE, Key, KeyRing, KeysError, checked_scopes
 from service.errors import Forbidden, Unauthorized
 from service.settings import Settings
 
@@ -54,11 +54,28 @@ class Access:
             Unauthorized: no key, or an unknown or expired one.
             Forbidden: the key lacks the scope.
         """
-        token = _bearer_token(scope)
+        self._authorize(scope, needed, _bearer_token(scope))
+
+    def authorize_public(self, scope: Scope, needed: str, token: str | None) -> None:
+        """Check a key that everybody can read, in an address or a page: it must have the needed scope alone.
+
+        Args:
+            token: None: the caller has no key.
+
+        Raises:
+            Unauthorized, Forbidden: as `authorize`.
+        """
+        key = self._authorize(scope, needed, token)
+        if key is not None and key.scopes != {needed}:
+            raise Forbidden(
+                f"The API key {key.id!r} has more scopes than {needed!r}, so it must not be in an address."
+            )
+
+    def _authorize(self, scope: Scope, needed: str, token: str | None) -> Key | None:
         if token is None:
             if needed not in self._anonymous_scopes():
                 raise Unauthorized
-            return
+            return None
         key = self._keys.find(token)
         if key is None:
             raise Unauthorized("Unknown or expired API key.")
@@ -66,6 +83,7 @@ class Access:
         scope[CLIENT] = key.id
         if needed not in key.scopes:
             raise Forbidden(f"The API key {key.id!r} does not have the scope {needed!r}.")
+        return key
 
     def require_protection(self) -> None:
         """Raise FullrankError if other machines can connect and neither a key nor a setting controls their access."""

@@ -11,18 +11,23 @@ from starlette.types import Receive
 from fullrank.storage import strict_json
 from service.errors import BadRequest, Invalid, UnsupportedMedia
 
-_JSON = b"application/json"
+_JSON, _TEXT = b"application/json", b"text/plain"
 
 
-def require_json(headers: list[tuple[bytes, bytes]]) -> None:
-    """Raise UnsupportedMedia unless the Content-Type is JSON in UTF-8."""
+def require_json(headers: list[tuple[bytes, bytes]], *, or_text: bool = False) -> None:
+    """Raise UnsupportedMedia unless the Content-Type is JSON in UTF-8.
+
+    Args:
+        or_text: accept JSON as plain text too, as navigator.sendBeacon sends it.
+    """
     for name, value in headers:
         if name == b"content-type":
             if value == _JSON:
                 return
             kind, _, parameters = value.lower().partition(b";")
             charset = parameters.strip().replace(b'"', b"")
-            if kind.strip() == _JSON and charset in (b"", b"charset=utf-8"):
+            is_known = kind.strip() == _JSON or (or_text and kind.strip() == _TEXT)
+            if is_known and charset in (b"", b"charset=utf-8"):
                 return
             break
     raise UnsupportedMedia

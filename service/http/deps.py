@@ -14,6 +14,7 @@ from service.auth.access import Access
 from service.documents.live import LiveDocuments
 from service.documents.reading import ID
 from service.errors import Invalid
+from service.events.recorder import Recorder
 from service.http.schemas import DocumentId
 from service.models.registry import Registry
 from service.models.serving import REQUEST_MODEL, RequestModel
@@ -28,7 +29,7 @@ SLOT = "fullrank.slot"
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of one app, built by create_app."""
+    """The parts of one app, built by create_app; `events` is None if they are off."""
 
     settings: Settings
     metrics: Metrics
@@ -39,6 +40,7 @@ class Services:
     rates: RateLimiter
     live: LiveDocuments
     drain: Drain
+    events: Recorder | None
 
     @property
     def draining(self) -> bool:
@@ -56,7 +58,9 @@ ServicesDep = Annotated[Services, Depends(_services)]
 def serving_of(scope: Scope) -> RequestModel:
     """Fix the model generation that answers a request, and note it for the response headers."""
     services: Services = scope["app"].state.services
-    serving = scope[REQUEST_MODEL] = RequestModel(services.registry.serving, scope.get(SLOT))
+    serving = scope[REQUEST_MODEL] = RequestModel(
+        services.registry.serving, scope.get(SLOT), scope["headers"]
+    )
     return serving
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Coroutine
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 SCHEME = "key"
 """Name of the security scheme in the OpenAPI document."""
 
+Body = TypeVar("Body", bound=BaseModel)
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -112,7 +113,7 @@ class RankingRoute(GuardedRoute):
 
         async def work(slot: Slot) -> Response:
             scope[SLOT] = slot
-            body = _validated(self._body_model, content)
+            body = validated(self._body_model, parse(content))
             response: Response = await self.endpoint(body, serving_of(scope), services)
             return response
 
@@ -143,14 +144,20 @@ def ranking_paths(router: APIRouter) -> set[str]:
 def permit(services: Services, scope: Scope, scope_needed: str) -> None:
     """Check the key and the rate of a caller. Raises Unauthorized, Forbidden or TooManyRequests."""
     services.access.authorize(scope, scope_needed)
-    if services.rates.is_enabled and scope_needed != "admin":
+    if scope_needed != "admin":
+        spend(services, scope)
+
+
+def spend(services: Services, scope: Scope) -> None:
+    """Count a request of an authorized caller. Raises TooManyRequests."""
+    if services.rates.is_enabled:
         services.rates.spend(_client(scope))
 
 
-def _validated(model: type[BaseModel], content: bytes) -> BaseModel:
-    """Parse and check a body. Raises BadRequest, Invalid or RequestValidationError."""
+def validated(model: type[Body], content: object) -> Body:
+    """Check a parsed body. Raises RequestValidationError."""
     try:
-        return model.model_validate(parse(content))
+        return model.model_validate(content)
     except ValidationError as error:
         found = error.errors(include_url=False)
         raise RequestValidationError(

@@ -20,6 +20,7 @@ MAX_FIELDS = 64
 MAX_FACETS = 16
 MAX_FACET_VALUES = 100
 MAX_FILTER_CHARS = 8192
+MAX_ASKER_CHARS = 100
 
 
 def _encodable(text: str) -> str:
@@ -92,13 +93,26 @@ class Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
+AskerText = Annotated[Text, Field(max_length=MAX_ASKER_CHARS)]
+
+
+class Asked(BaseModel):
+    """Who asks, for the log of events, in which ids of people are pseudonyms."""
+
+    client_id: AskerText | None = None
+    session_id: AskerText | None = None
+    user_id: AskerText | None = None
+    application: AskerText | None = None
+    record: bool = Field(default=True, description="false: the answer is not logged")
+
+
 class Reply(BaseModel):
     """Base of replies."""
 
     model_config = ConfigDict(extra="forbid")
 
 
-class SearchRequest(Request):
+class SearchRequest(Request, Asked):
     query: Text = Field(min_length=1, examples=["copy a file to another host"])
     limit: Count = 10
     offset: int = Field(default=0, ge=0)
@@ -140,7 +154,7 @@ class Placement(Request):
     count: Annotated[int, Field(ge=1, le=MAX_PER_PLACEMENT)] = 1
 
 
-class MatchRequest(Request):
+class MatchRequest(Request, Asked):
     page: Page
     placements: list[Placement] = Field(min_length=1, max_length=MAX_PLACEMENTS)
     blocked_ids: list[Id] = Field(
@@ -158,7 +172,7 @@ class MatchRequest(Request):
     min_seq: MinSeq = 0
 
 
-class SimilarQuery(BaseModel):
+class SimilarQuery(Asked):
     """The query string of /similar. Not strict, because its numbers are text."""
 
     model_config = ConfigDict(extra="forbid")

@@ -6,7 +6,7 @@ happens meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from logging import getLogger
 from types import MappingProxyType
@@ -21,6 +21,7 @@ from service.telemetry.metrics import Metrics
 ALIAS = "default"
 # The key of a request's RequestModel in its ASGI scope.
 REQUEST_MODEL = "fullrank.request_model"
+Header = tuple[bytes, bytes]
 _log = getLogger(__name__)
 
 
@@ -64,13 +65,16 @@ class Serving:
 
 
 class RequestModel:
-    """The generation that answers one request, its admission slot if it ranks, and its bundle once it is resolved."""
+    """The generation that answers one request, its headers, its slot if it ranks, its bundle once resolved."""
 
-    __slots__ = ("bundle", "serving", "slot")
+    __slots__ = ("bundle", "headers", "serving", "slot")
 
-    def __init__(self, serving: Serving, slot: Slot | None = None) -> None:
+    def __init__(
+        self, serving: Serving, slot: Slot | None = None, headers: Sequence[Header] = ()
+    ) -> None:
         self.serving = serving
         self.slot = slot
+        self.headers = headers
         self.bundle: Bundle | None = None
 
     @property

@@ -111,6 +111,17 @@ class Metrics:
         self.log_position = each(
             "log_position", "Last operation of the log that all loaded models contain"
         )
+        self.events = Series(
+            counter("events", "Events reported: kept, untrainable (kept too) or refused", "outcome")
+        )
+        self.event_fields_dropped = counter(
+            "event_fields_dropped", "Fields of reported events that are not stored"
+        )
+        self.lists = Series(
+            counter("served_lists", "Answers to log: written, or dropped for a reason", "outcome")
+        )
+        self.events_bytes = each("events_bytes", "Bytes of the log of events, of all workers")
+        self.events_full = each("events_full", "1 while the log of events takes nothing more")
         self.documents = each("documents", "Documents of the active bundle")
         self.bundle_bytes = each("bundle_bytes", "Bytes of the active bundle")
         each("worker_process_id", "Process id of the worker").set(os.getpid())

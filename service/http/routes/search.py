@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from fastapi import APIRouter, Query
 
 from fullrank.live import View
 from service.errors import DocumentNotFound
+from service.events.shown import Shown
 from service.http.body import parse_text
 from service.http.deps import PathId, Services, ServicesDep, ServingDep
 from service.http.guard import RankingRoute, needs
@@ -19,6 +21,7 @@ from service.http.limits import check_limits
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import (
+    Asked,
     BatchReply,
     BatchRequest,
     MatchReply,
@@ -50,28 +53,58 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """An answer whose hits are final: what is logged and sent."""
+
+    services: Services
+    serving: RequestModel
+    view: View
+    request: RankRequest
+    asker: Asked
+    ranked: Ranked
+    started: float
+
+
 def _ranking_reply(
-    serving: RequestModel, view: View, ranked: Ranked, started: float, **content: Any
+    answer: _Answer, kind: str, page_url: str | None = None, **content: Any
 ) -> dict[str, Any]:
+    """Record an answer and write its reply."""
+    view, ranked, serving = answer.view, answer.ranked, answer.serving
+    query_id = os.urandom(16).hex()
+    if answer.services.events is not None:
+        answer.services.events.record(
+            Shown(
+                query_id,
+                time.time(),
+                answer.request.text,
+                [hit["id"] for hit in ranked.hits],
+                kind,
+                answer.request.offset,
+                view.bundle.version,
+                serving.generation,
+                answer.request.filter,
+                page_url,
+                answer.asker,
+                serving.headers,
+            )
+        )
     return {
-        "query_id": os.urandom(16).hex(),
+        "query_id": query_id,
         "model": view.bundle.version,
         "generation": serving.generation,
-        "took_ms": round((time.perf_counter() - started) * 1000, 3),
+        "took_ms": round((time.perf_counter() - answer.started) * 1000, 3),
         "certified": ranked.certified,
         "reordered": ranked.reordered,
         **content,
     }
 
 
-def _search_reply(
-    serving: RequestModel, view: View, ranked: Ranked, started: float
-) -> dict[str, Any]:
+def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
+    ranked = answer.ranked
     return _ranking_reply(
-        serving,
-        view,
-        ranked,
-        started,
+        answer,
+        kind,
         total=ranked.total,
         hits=ranked.hits,
         facets=ranked.facets,
@@ -96,7 +129,9 @@ async def _search(
         facet_limit=asked.facet_limit,
     )
     ranked = await services.ranker.rank(view, request)
-    return _search_reply(serving, view, ranked, started)
+    return _search_reply(
+        _Answer(services, serving, view, request, asked, ranked, started), "search"
+    )
 
 
 @router.post(
@@ -163,7 +198,8 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         {"id": placement.id, "hits": list(islice(hits, placement.count))}
         for placement in body.placements
     ]
-    return JsonResponse(_ranking_reply(serving, view, ranked, started, placements=filled))
+    answer = _Answer(services, serving, view, request, body, ranked, started)
+    return JsonResponse(_ranking_reply(answer, "match", body.page.url or None, placements=filled))
 
 
 @router.get(
@@ -198,7 +234,8 @@ async def similar_documents(
         is_document=True,
     )
     ranked = await services.ranker.rank(view, request)
-    return JsonResponse(_search_reply(serving, view, ranked, started))
+    answer = _Answer(services, serving, view, request, asked, ranked, started)
+    return JsonResponse(_search_reply(answer, "similar"))
 
 
 def page_text(view: View, page: Page) -> str:

@@ -1,0 +1,171 @@
+"""The thread of a worker that writes what answers showed, seals segments, measures the log and removes what is old."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from logging import getLogger
+from pathlib import Path
+
+from fullrank.errors import FullrankError
+from fullrank.events.archive import expire
+from fullrank.events.log import LISTS
+from fullrank.events.people import Pseudonyms
+from fullrank.events.segments import SegmentWriter, recover
+from service.events.capacity import Capacity
+from service.events.journal import Journal
+from service.events.shown import Shown
+from service.telemetry.metrics import Metrics
+
+_FLUSH_S = 0.25
+_MEASURE_S = 5.0
+_HOUR_S = 3600.0
+# Answers that may wait for the thread. Sealing a full segment takes it a few seconds.
+_MAX_WAITING = 20_000
+# Lines made in one go. The event loop waits for the interpreter meanwhile.
+_LINES_AT_ONCE = 64
+# Its time of modification is when a worker last removed what is old.
+_TURN = ".upkeep"
+_log = getLogger(__name__)
+
+
+class Upkeep:
+    """Writes lists without a sync: a crash of the machine loses the last of them.
+
+    Args:
+        folder: Of the log.
+        days: What is older is removed.
+        people: Returns the pseudonyms. May raise FullrankError.
+        journal: Its segments are sealed here.
+        capacity: Whether lists may be written.
+        metrics: Count lists.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        days: int,
+        people: Callable[[], Pseudonyms],
+        journal: Journal,
+        capacity: Capacity,
+        metrics: Metrics,
+    ) -> None:
+        self._folder, self._days, self._people = folder, days, people
+        self._journal, self._capacity, self._metrics = journal, capacity, metrics
+        self._waiting: deque[Shown] = deque()
+        self._lists = SegmentWriter(folder, LISTS)
+        self._unsealed: list[SegmentWriter] = []
+        self._closing = threading.Event()
+        self._warned = ""
+        self._next_measure = self._next_turn = 0.0
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; it first seals the segments of workers that died."""
+        self._thread.start()
+
+    def note(self, shown: Shown) -> None:
+        """Note an answer, to be written within a second. Called on the event loop."""
+        if len(self._waiting) < _MAX_WAITING:
+            self._waiting.append(shown)
+        else:
+            self._metrics.lists["overflow"].inc()
+
+    def close(self) -> None:
+        """Write what was noted and seal every segment. The journal must be closed."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._closing.wait(_FLUSH_S):
+            self._guarded(self._tick)
+        self._guarded(self._flush)
+        self._unsealed.append(self._lists)
+        self._guarded(self._seal)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Do a step; a failure is logged once, not four times a second."""
+        try:
+            step()
+        except Exception as error:
+            failure = f"{step.__name__}: {type(error).__name__}: {error}"
+            if failure != self._warned:
+                _log.exception("the log of events: %s", error)
+            self._warned = failure
+
+    def _tick(self) -> None:
+        self._flush()
+        if self._lists.is_due():
+            self._unsealed.append(self._lists)
+            self._lists = SegmentWriter(self._folder, LISTS)
+        self._seal()
+        now = time.monotonic()
+        if now >= self._next_measure:
+            self._next_measure = now + _MEASURE_S
+            with suppress(FileNotFoundError):  # sealed or removed by another worker meanwhile
+                self._capacity.measure()
+        if now >= self._next_turn and self._folder.is_dir():
+            self._next_turn = now + _HOUR_S
+            recover(self._folder)
+            clean(self._folder, self._days)
+
+    def _flush(self) -> None:
+        while self._waiting:
+            count = min(len(self._waiting), _LINES_AT_ONCE)
+            noted = [self._waiting.popleft() for _ in range(count)]
+            self._metrics.lists[self._write(noted)].inc(count)
+
+    def _write(self, noted: list[Shown]) -> str:
+        """Write lists; return what became of them."""
+        if self._capacity.is_full:
+            return "full"
+        try:
+            people = self._people()
+            lines = [shown.line(people) for shown in noted]
+            self._lists.append(lines)
+        except (OSError, FullrankError) as error:
+            self._warn_once(error)
+            return "unwritable"
+        except (TypeError, ValueError):
+            _log.exception("lists that cannot be stored")
+            return "unwritable"
+        self._capacity.add(sum(map(len, lines)) + len(lines))
+        return "written"
+
+    def _warn_once(self, error: Exception) -> None:
+        if str(error) != self._warned:
+            _log.error("answers are not logged: %s", error)
+        self._warned = str(error)
+
+    def _seal(self) -> None:
+        self._unsealed += self._journal.take_due()
+        waiting, self._unsealed = self._unsealed, []
+        for writer in waiting:
+            try:
+                writer.seal()
+            except OSError as error:
+                self._warn_once(error)
+                self._unsealed.append(writer)  # again in a moment
+
+
+def clean(folder: Path, days: int) -> bool:
+    """Remove what is older than some days, unless another worker did within the hour; return whether it was done."""
+    with (folder / _TURN).open("a") as turn:
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        status = os.fstat(turn.fileno())
+        if status.st_size and time.time() - status.st_mtime < _HOUR_S / 2:
+            return False
+        turn.truncate(0)
+        turn.write("The time of this file is when what is old was last removed.\n")
+        turn.flush()
+        expire(folder, datetime.now(UTC) - timedelta(days=days))
+    return True

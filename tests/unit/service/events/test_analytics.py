@@ -1,0 +1,130 @@
+"""Analytics of a small log, counted by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from fullrank.events.lists import ServedList
+from fullrank.events.people import erase
+from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
+from service.events.analytics import Analytics
+
+NOW = 1_795_435_200.0
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def write(folder: Path, records: Iterable[ServedList | Event], at: float = NOW - 60) -> None:
+    for kind, record_type in (("lists", ServedList), ("events", Event)):
+        writer = SegmentWriter(folder, kind, clock=lambda: at)
+        writer.append([record.line() for record in records if isinstance(record, record_type)])
+        writer.seal()
+
+
+def shown(id: str, text: str, who: str, ids: str = "abc", **changes: object) -> ServedList:
+    given = {"at": NOW - 30, "texts": {"client_id": who}, **changes}
+    return ServedList(id, text=text, ids=list(ids), **given)  # type: ignore[arg-type]
+
+
+def click(query_id: str, object_id: str, action: str = "click", **changes: object) -> Event:
+    given = {"at": NOW - 20, **changes}
+    return Event(action, texts={"query_id": query_id}, object_id=object_id, **given)  # type: ignore[arg-type]
+
+
+def report(folder: Path, days: int = 7) -> dict[str, object]:
+    return Analytics(folder, Clock()).report(days)
+
+
+def test_an_empty_log(tmp_path: Path) -> None:
+    found = report(tmp_path / "missing")
+    assert (found["searches"], found["ctr"], found["clicked_place"]) == (0, None, None)
+    assert found["complete"] is True
+
+
+def test_searches_and_clicks_are_counted(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        [
+            shown("1", "Copy  file", "u1"),
+            shown("2", "copy file", "u2"),
+            shown("3", "copy file", "u3"),
+            shown("4", "nothing here", "u1", ids=""),
+            # Not searches of people, or not first pages.
+            shown("5", "copy file", "u4", is_bot=True),
+            shown("6", "copy file", "u4", offset=10),
+            shown("7", "copy file", "u4", kind="match"),
+            shown("8", "copy file", "u4", at=NOW - 8 * 86_400),
+            click("1", "c"),
+            click("1", "b"),
+            click("2", "a", "purchase"),
+            click("3", "z"),  # was not shown
+            click("3", "a", "impression"),
+            click("3", "a", is_bot=True),
+        ],
+    )
+    found = report(tmp_path)
+    assert (found["searches"], found["clicked"], found["without_hits"]) == (4, 2, 1)
+    assert found["ctr"] == 0.5
+    assert found["clicked_place"] == (2 + 1) / 2
+    assert found["top"] == [{"query": "copy file", "searches": 3, "people": 3, "clicked": 2}]
+
+
+def test_texts_need_three_people(tmp_path: Path) -> None:
+    lists = [shown(f"a{i}", "my name", "u1") for i in range(9)]
+    lists += [shown(f"b{i}", "two ask", f"u{i % 2}") for i in range(9)]
+    lists += [shown(f"c{i}", "three ask", f"u{i % 3}") for i in range(9)]
+    lists += [shown(f"d{i}", "nothing", f"u{i}", ids="") for i in range(3)]
+    write(tmp_path, lists)
+    found = report(tmp_path)
+    nothing = {"query": "nothing", "searches": 3, "people": 3, "clicked": 0}
+    three = {"query": "three ask", "searches": 9, "people": 3, "clicked": 0}
+    assert found["top"] == [three, nothing]
+    assert found["top_without_hits"] == [nothing]
+    assert found["top_without_clicks"] == [three]
+    assert "name" not in str(found)
+
+
+def test_a_reported_list_counts_only_if_it_is_not_ours(tmp_path: Path) -> None:
+    write(tmp_path, [shown("1", "copy", "u", kind="reported"), shown("1", "copy", "u")])
+    write(tmp_path, [shown("2", "copy", "u", kind="reported"), click("2", "a")], NOW - 90)
+    found = report(tmp_path)
+    assert (found["searches"], found["clicked"]) == (2, 1)
+
+
+def test_it_is_read_once_a_minute_unless_somebody_is_erased(tmp_path: Path) -> None:
+    clock = Clock()
+    analytics = Analytics(tmp_path, clock)
+    write(tmp_path, [shown("1", "copy", "u")])
+    assert analytics.report(7)["searches"] == 1
+    write(tmp_path, [shown("2", "copy", "v")])
+    assert analytics.report(7)["searches"] == 1
+    clock.now += 61
+    assert analytics.report(7)["searches"] == 2
+    erase(tmp_path, ["v"], NOW)
+    analytics.forget()
+    assert analytics.report(7)["searches"] == 1
+
+
+def test_it_says_when_time_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("service.events.analytics._MAX_READ_S", -1.0)
+    write(tmp_path, [shown("1", "copy", "u")])
+    found = report(tmp_path)
+    assert (found["searches"], found["complete"]) == (0, False)
+
+
+@pytest.mark.parametrize("bound", ["_MAX_QUERIES", "_MAX_CLICKED_LISTS"])
+def test_it_says_when_memory_runs_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(f"service.events.analytics.{bound}", 1)
+    write(tmp_path, [shown("1", "copy", "u"), shown("2", "move", "u")])
+    assert report(tmp_path)["complete"] is False
