@@ -123,14 +123,28 @@ class Estimate:
         return {"mean": self.mean, "standard_error": None if np.isnan(error) else error}
 
 
-def estimate(values: Float64) -> Estimate:
-    """Return mean and standard error of per-query values. Raises ValueError without values."""
+def estimate(values: Float64, weights: Float64 | None = None) -> Estimate:
+    """Return mean and standard error of per-query values. Raises ValueError without values.
+
+    Args:
+        values: one a query.
+        weights: of the queries, with a mean of 1; None: all alike.
+    """
     if len(values) == 0:
         raise ValueError("no values to average")
+    if weights is not None:
+        mean = float((weights * values).mean())
+        # x̄ = Σ w x / Σ w has the variance Σ w² (x − x̄)² / (Σ w)², times n / (n − 1) as for equal weights.
+        variance = (weights**2 * (values - mean) ** 2).sum() / (
+            len(values) * (len(values) - 1 or np.nan)
+        )
+        return Estimate(mean, float(np.sqrt(variance)))
     error = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.nan
     return Estimate(float(np.mean(values)), error)
 
 
-def estimates(per_query: Mapping[str, Float64]) -> dict[str, Estimate]:
+def estimates(
+    per_query: Mapping[str, Float64], weights: Float64 | None = None
+) -> dict[str, Estimate]:
     """Return ``estimate`` of each measure."""
-    return {name: estimate(values) for name, values in per_query.items()}
+    return {name: estimate(values, weights) for name, values in per_query.items()}

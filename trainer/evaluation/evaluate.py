@@ -56,12 +56,14 @@ class Judgement:
         relevant: int64 (R,), ascending, R > 0, none of them excluded.
         grades: int64 (R,), above zero.
         excluded: int64 (E,), ascending, the rows that are no candidates.
+        weight: sum of the weights of the judgements; 1 in a split without weights.
     """
 
     query: str
     relevant: Int64
     grades: Int64
     excluded: Int64
+    weight: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +136,11 @@ def judge(
     excluded = [collection.qrels(name) for name in exclude_splits]
     if rows is None:
         rows = {id: row for row, id in enumerate(collection.document_ids)}
+    weights = collection.weights.get(split)
     judgements = []
     for query in _query_ids(collection):
         if query in qrels:
-            judgement = _judge_query(collection, query, qrels, excluded, rows)
+            judgement = _judge_query(collection, query, qrels, excluded, rows, weights)
             if len(judgement.relevant):
                 judgements.append(judgement)
     if not judgements:
@@ -159,22 +162,30 @@ def _judge_query(
     qrels: Qrels,
     excluded_qrels: Sequence[Qrels],
     rows: Mapping[str, int],
+    weights: Mapping[str, Mapping[str, float]] | None,
 ) -> Judgement:
     excluded = {name for other in excluded_qrels for name in relevant(other.get(query, {}))}
     if collection.has_mates:
         excluded.add(query)
-    graded = {
-        _row(rows, document): grade
-        for document, grade in qrels[query].items()
-        if grade > 0 and document not in excluded
-    }
+    kept = [d for d in relevant(qrels[query]) if d not in excluded]
+    graded = {_row(rows, document): qrels[query][document] for document in kept}
     ordered = sorted(graded)
     return Judgement(
         query,
         np.array(ordered, np.int64),
         np.array([graded[row] for row in ordered], np.int64),
         np.array(sorted(_row(rows, document) for document in excluded), np.int64),
+        1.0 if weights is None else sum(weights.get(query, {}).get(d, 1.0) for d in kept),
     )
+
+
+def relative_weights(judgements: Sequence[Judgement]) -> Float64 | None:
+    """Return the weight of each query, with a mean of 1; None if all are alike."""
+    weights = np.array([judgement.weight for judgement in judgements], np.float64)
+    if not len(weights) or (weights == weights[0]).all():
+        return None
+    found: Float64 = weights / weights.mean()
+    return found
 
 
 def _row(rows: Mapping[str, int], document: str) -> int:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Int64, Rows
+from fullrank.encoding import Float32, Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from trainer.collection import Collection, relevant
 from trainer.collection.schema import SCHEMA
+from trainer.collection.weights import MIN_PEOPLE
+
+_Value = TypeVar("_Value", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,11 +31,15 @@ class Pairs:
         queries: int64, the rows of the queries with a relevant document, ascending.
         relevant: query row → rows of its relevant documents, int64, ascending.
         source: the qrels file, for error messages.
+        weights: query row → weight of each relevant document, float32, above zero; None: all alike.
+        shared: query row → which relevant documents at least two people clicked, bool; None: all.
     """
 
     queries: Int64
     relevant: dict[int, Int64]
     source: str = "qrels/train.tsv"
+    weights: dict[int, Float32] | None = None
+    shared: dict[int, npt.NDArray[np.bool_]] | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self.relevant.values()))
@@ -41,6 +48,40 @@ class Pairs:
     def documents(self) -> Int64:
         """The rows of the judged documents, int64, ascending."""
         return np.unique(np.concatenate([np.zeros(0, np.int64), *self.relevant.values()]))
+
+    @property
+    def clicked(self) -> dict[int, Int64]:
+        """Query row → rows of the documents whose clicked text it becomes."""
+        if self.shared is None:
+            return self.relevant
+        found = {query: rows[self.shared[query]] for query, rows in self.relevant.items()}
+        return {query: rows for query, rows in found.items() if len(rows)}
+
+    def keep(self, choose: Callable[[int, Int64], npt.NDArray[np.bool_]]) -> Pairs:
+        """Return some of the pairs.
+
+        Args:
+            choose: returns which pairs of a query to keep, from its row and the rows of its relevant documents.
+        """
+        kept = {query: choose(query, rows) for query, rows in self.relevant.items()}
+        kept = {query: chosen for query, chosen in kept.items() if chosen.any()}
+
+        def cut(values: dict[int, npt.NDArray[_Value]]) -> dict[int, npt.NDArray[_Value]]:
+            return {query: values[query][chosen] for query, chosen in kept.items()}
+
+        return Pairs(
+            np.array(sorted(kept), np.int64),
+            cut(self.relevant),
+            self.source,
+            None if self.weights is None else cut(self.weights),
+            None if self.shared is None else cut(self.shared),
+        )
+
+    def weight_of(self, query: int, documents: Int64) -> Float32:
+        """Return the weights of some of a query's relevant documents, ascending; 1 without weights."""
+        if self.weights is None:
+            return np.ones(len(documents), np.float32)
+        return self.weights[query][np.searchsorted(self.relevant[query], documents)]
 
     def require(self) -> None:
         """Raise TrainingError if there is no pair."""
@@ -203,12 +244,30 @@ def judged_pairs(collection: Collection, query_ids: Sequence[str], split: str) -
     place = {query: row for row, query in enumerate(query_ids)}
     rows = {id: row for row, id in enumerate(collection.document_ids)}
     mates = collection.has_mates
+    weights, people = collection.weights.get(split), collection.people.get(split)
     found: dict[int, Int64] = {}
+    weight: dict[int, Float32] = {}
+    shared: dict[int, npt.NDArray[np.bool_]] = {}
     for query, grades in collection.qrels(split).items():
-        documents = [rows[d] for d in relevant(grades) if not (mates and d == query)]
-        if documents:
-            found[place[query]] = np.array(sorted(documents), np.int64)
-    return Pairs(np.array(sorted(found), np.int64), found, source)
+        documents = [d for d in relevant(grades) if not (mates and d == query)]
+        if not documents:
+            continue
+        documents.sort(key=rows.__getitem__)
+        row = place[query]
+        found[row] = np.array([rows[d] for d in documents], np.int64)
+        if weights is not None:
+            of_query = weights.get(query, {})
+            weight[row] = np.array([of_query.get(d, 1.0) for d in documents], np.float32)
+        if people is not None:
+            clicked = people.get(query, {})
+            shared[row] = np.array([clicked.get(d, MIN_PEOPLE) >= MIN_PEOPLE for d in documents])
+    return Pairs(
+        np.array(sorted(found), np.int64),
+        found,
+        source,
+        None if weights is None else weight,
+        None if people is None else shared,
+    )
 
 
 def document_frequency(rows: Rows) -> Int64:

@@ -63,7 +63,7 @@ def cut_fields(
         # Linked documents count with their titles: whole articles would drown the field.
         uses_titles = are_queries and "title" in place
         texts = corpus.counts.columns[place["title"]] if uses_titles else queries
-        clicks = Clicks.of(corpus.pairs.relevant, documents, texts)
+        clicks = Clicks.of(corpus.pairs.clicked, documents, texts)
         names, weights = [*names, (CLICKED, [CLICKED])], [*weights, 0.0]
         counts.append(clicks.counts)
     return TextFields(names, weights, counts, clicks, phrase_field)

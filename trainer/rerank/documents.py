@@ -63,7 +63,7 @@ def _with_clicked_text(corpus: Corpus) -> Iterator[Mapping[str, Any]]:
     uses_titles = collection.documents_are_queries and "title" in corpus.sources
     texts = corpus.query_texts(["title"] if uses_titles else corpus.sources)
     clicked: list[list[str]] = [[] for _ in collection.documents]
-    for query, rows in corpus.pairs.relevant.items():
+    for query, rows in corpus.pairs.clicked.items():
         for row in rows.tolist():
             clicked[row].append(texts[query])
     for document, found in zip(collection.documents, clicked, strict=True):

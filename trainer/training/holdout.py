@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainer.evaluation.evaluate import Judgement
-from trainer.features.corpus import Corpus, Pairs
+from trainer.features.corpus import Corpus
 from trainer.training.validation import Validation, validation, validation_of
 
 _SHARE = 0.1
@@ -64,16 +64,14 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
     """
     held = np.array([is_held_out(id) for id in corpus.collection.document_ids], np.bool_)
     cold = _judgements(corpus, corpus.pairs.relevant, held)
-    kept = {q: rows[~held[rows]] for q, rows in corpus.pairs.relevant.items()}
-    kept = {q: rows for q, rows in kept.items() if len(rows)}
+    pairs = corpus.pairs.keep(lambda _, rows: ~held[rows])
     valid = validation(corpus, 0)
     if valid is not None:
         warm = [w for j in valid.judgements if (w := _without(j, held)) is not None]
     else:
-        asked = {q: rows for q, rows in kept.items() if is_held_out(corpus.query_ids[q])}
+        asked = {q: rows for q, rows in pairs.relevant.items() if is_held_out(corpus.query_ids[q])}
         warm = _judgements(corpus, asked, np.ones_like(held))
-        kept = {q: rows for q, rows in kept.items() if q not in asked}
-    pairs = Pairs(np.array(sorted(kept), np.int64), kept, corpus.pairs.source)
+        pairs = pairs.keep(lambda q, rows: np.full(len(rows), q not in asked))
     return HoldOut(
         replace(corpus, pairs=pairs, cache={}),
         _validation(corpus, "valid", warm, limit),
@@ -105,7 +103,10 @@ def _judgements(
             mate = corpus.mates[query]
             excluded = np.union1d(others, [mate]) if mate >= 0 else others
             ones = np.ones(len(answers), np.int64)
-            found.append(Judgement(corpus.query_ids[query], answers, ones, excluded))
+            weight = 1.0
+            if corpus.pairs.weights is not None:
+                weight = float(corpus.pairs.weight_of(query, answers).sum())
+            found.append(Judgement(corpus.query_ids[query], answers, ones, excluded, weight))
     return found
 
 

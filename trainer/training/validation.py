@@ -10,7 +10,14 @@ from fullrank.encoding import Encoded, Int64
 from fullrank.measures import Estimate, estimates
 from fullrank.retrieval import Retriever
 from trainer.collection import Collection
-from trainer.evaluation.evaluate import DEPTH, Judgement, evenly_spread, judge, measure_rankings
+from trainer.evaluation.evaluate import (
+    DEPTH,
+    Judgement,
+    evenly_spread,
+    judge,
+    measure_rankings,
+    relative_weights,
+)
 from trainer.features.corpus import Corpus
 from trainer.training.fitted import FittedModel
 
@@ -64,7 +71,7 @@ class Validation:
             depth=depth,
             with_rank_loss=with_rank_loss,
         )
-        return estimates(values)
+        return estimates(values, relative_weights(self.judgements))
 
 
 def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation | None:

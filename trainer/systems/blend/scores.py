@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fullrank.encoding import Float32, Int64
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
 from fullrank.retrieval import Retriever
-from trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades
+from trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades, relative_weights
 from trainer.systems.blend import kernels
 from trainer.systems.ragged import ragged
 from trainer.training.fitted import FittedModel
@@ -82,7 +82,10 @@ class PartScores:
         return found
 
     def average_precision(self, weights: Float64, raised: float = 0.0) -> Float64:
-        """Return the average precision of each query, float64 (queries,). Equal scores rank a document last."""
+        """Return the average precision of each query, float64 (queries,). Equal scores rank a document last.
+
+        Of queries with weights, it is multiplied by their relative weight.
+        """
         relevant = [judgement.relevant for judgement in self.judgements]
         found = np.empty(len(relevant))
         used = np.flatnonzero(weights)
@@ -90,7 +93,8 @@ class PartScores:
         kernels.average_precision(
             self.parts, used, w, np.float32(raised), self.unjudged, *ragged(relevant), found
         )
-        return found
+        query_weights = relative_weights(self.judgements)
+        return found if query_weights is None else found * query_weights
 
     def measures(self, weights: Float64, raised: float = 0.0) -> Mapping[str, Estimate]:
         """Return all measures of the rankings, with standard errors."""
@@ -101,7 +105,10 @@ class PartScores:
             grades = ranked_grades(order, judgement)
             for name, value in ranking_measures(grades, judgement.grades).items():
                 values.setdefault(name, []).append(value)
-        return estimates({name: np.array(line) for name, line in values.items()})
+        return estimates(
+            {name: np.array(line) for name, line in values.items()},
+            relative_weights(self.judgements),
+        )
 
 
 def _score(fitted: FittedModel, valid: Validation, out: Float32) -> None:

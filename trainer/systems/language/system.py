@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
 from fullrank.text.features import Vocabulary
@@ -112,12 +112,14 @@ class Texts:
         words: the vocabulary.
         queries, documents: the two texts of each pair; without queries, each document once.
         background: float64 (words,), P(w|C).
+        weights: float32, of each pair; None: all alike.
     """
 
     words: Vocabulary
     queries: Rows
     documents: Rows
     background: Float64
+    weights: Float32 | None = None
 
 
 def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings) -> Texts:
@@ -162,7 +164,10 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
         queries_of = Rows(nothing, everything.indices[:0], everything.values[:0], len(kept))
         return Texts(words, queries_of, everything, background)
     pairs = project(corpus.queries.take(queries)), project(corpus.documents.take(documents))
-    return Texts(words, *pairs, background)
+    weights = None
+    if corpus.pairs.weights is not None:
+        weights = np.concatenate([corpus.pairs.weights[q] for q in corpus.pairs.queries.tolist()])
+    return Texts(words, *pairs, background, weights)
 
 
 def _stems(words: Sequence[str], language: str) -> tuple[Sequence[str], Int32]:
@@ -231,9 +236,13 @@ def _translation(
             likelihoods.append(likelihood)
             stage.advance(1, loss=-likelihood / len(texts.queries))
 
+        queries = texts.queries
+        if texts.weights is not None:
+            # P(T | S) of a pair to the power of its weight: the same as n(t, T) times the weight.
+            queries = queries.with_values(queries.values * queries.spread(texts.weights))
         table = translation_table(
             texts.documents,
-            texts.queries,
+            queries,
             iterations=recipe.train.epochs,
             floor=recipe.language.translation_floor,
             progress=progress,

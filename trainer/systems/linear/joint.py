@@ -146,7 +146,10 @@ def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
     )
     queries = second.pairs.queries + first
     relevant = {row + first: documents for row, documents in second.pairs.relevant.items()}
-    return both, Pairs(queries, relevant)
+    weights = second.pairs.weights
+    if weights is not None:
+        weights = {row + first: values for row, values in weights.items()}
+    return both, Pairs(queries, relevant, weights=weights)
 
 
 def _shift_columns(rows: Rows, by: int) -> Rows:

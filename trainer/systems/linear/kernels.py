@@ -177,11 +177,14 @@ def softmax_gradient(
     positives: Int64,
     masked_indptr: Int64,
     masked: Int64,
+    weights: Float32,
     losses: Float32,
 ) -> None:
     """Turn scores S (B, C) into ∂L/∂f in place, before the mean over queries; losses[i] = −mean_p log P(p).
 
-    The columns of row i in ``masked`` are no negatives (-1: not a candidate); they include its ``positives``.
+    L = Σ_p w_p −log P(p), where w_p are the ``weights`` of the positives; without weights (0,) they are |P|^−½, and
+    with them the mean is weighted. The columns of row i in ``masked`` are no negatives (-1: not a candidate); they
+    include its ``positives``.
     """
     for i in prange(S.shape[0]):
         row = S[i]
@@ -202,17 +205,22 @@ def softmax_gradient(
             negatives += row[c]
         inverse = np.float32(0)
         loss = np.float32(0)
+        total = np.float32(0)
+        share = np.ones(len(kept), np.float32)
+        scale = np.float32(1) / np.sqrt(np.float32(len(kept)))
+        if len(weights):
+            share, scale = weights[first:last], np.float32(1)
         for k in range(len(kept)):
             z = kept[k] + negatives + np.float32(1e-30)
-            inverse += np.float32(1) / z
-            loss -= np.log(kept[k] / z + np.float32(1e-30))
-        weight = np.float32(1) / np.sqrt(np.float32(len(kept)))
+            inverse += share[k] / z
+            loss -= share[k] * np.log(kept[k] / z + np.float32(1e-30))
+            total += share[k]
         for c in range(row.shape[0]):
-            row[c] *= weight * inverse
+            row[c] *= scale * inverse
         for k in range(len(kept)):
             z = kept[k] + negatives + np.float32(1e-30)
-            row[positives[first + k]] = weight * (kept[k] / z - np.float32(1))
-        losses[i] = loss / np.float32(len(kept))
+            row[positives[first + k]] = scale * share[k] * (kept[k] / z - np.float32(1))
+        losses[i] = loss / total
 
 
 @njit(nogil=True, cache=True)

@@ -4,6 +4,8 @@
 
     ∂L/∂f(q,n) = |P|^−½ e^{f(q,n)} Σ_p 1/Z_p          ∂L/∂f(q,p) = |P|^−½ (e^{f(q,p)}/Z_p − 1)
 
+Where judgements have weights, w_p takes the place of |P|^−½: ∂L/∂f(q,n) = e^{f(q,n)} Σ_p w_p/Z_p.
+
 Candidates are the judged documents of the batch, filled up with sampled ones. Known positives of a query are masked
 among its negatives, and so is its mate, the document that it is or describes. Every touched row of U and V, every layer
 above them, every touched diagonal entry and every bias takes an AdaGrad step.
@@ -19,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
+from trainer.features.corpus import Pairs
 from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
@@ -208,7 +211,10 @@ def _step(
         _sample_negatives(S, train.negatives, masked_starts, masked, rng)
 
     losses = np.empty(len(queries), np.float32)
-    kernels.softmax_gradient(S, positive_starts, place[positives], masked_starts, masked, losses)
+    weights = _weights(features.pairs, queries, positive_starts, positives)
+    kernels.softmax_gradient(
+        S, positive_starts, place[positives], masked_starts, masked, weights, losses
+    )
     G = S  # the kernel has turned scores into ∂L/∂f
     G /= len(queries)
 
@@ -245,6 +251,15 @@ def _sampled(starts: Int64, known: Int64, rng: np.random.Generator) -> list[Int6
         else np.sort(rng.choice(row, _MAX_POSITIVES, replace=False))
         for row in rows
     ]
+
+
+def _weights(pairs: Pairs, queries: Int64, starts: Int64, positives: Int64) -> Float32:
+    """Return the weight of each positive; none without weights."""
+    if pairs.weights is None:
+        return np.zeros(0, np.float32)
+    rows = np.split(positives, starts[1:-1])
+    found = zip(queries.tolist(), rows, strict=True)
+    return np.concatenate([pairs.weight_of(query, row) for query, row in found])
 
 
 def _with_mates(starts: Int64, masked: Int64, place: Int64, mates: Int64) -> tuple[Int64, Int64]:

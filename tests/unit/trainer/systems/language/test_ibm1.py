@@ -115,3 +115,17 @@ def test_words_without_a_pair_have_no_translation() -> None:
     assert likelihoods == [0.0] * 4
     with pytest.raises(ValueError, match="1 source texts, 2 target texts"):
         translation_table(rows([{0: 1}], 2), rows([{}, {}], 2))
+
+
+def test_a_pair_of_weight_three_counts_as_three_pairs() -> None:
+    pairs = random_pairs(5, 20, 8)
+    weights = [1 + i % 3 for i in range(20)]
+    repeated = [pair for pair, w in zip(pairs, weights, strict=True) for _ in range(w)]
+    weighted = [
+        (S, {t: w * n for t, n in T.items()}) for (S, T), w in zip(pairs, weights, strict=True)
+    ]
+    (table, seen), (wanted, likelihoods) = (
+        learn(p, (8, 8), iterations=4) for p in (weighted, repeated)
+    )
+    np.testing.assert_allclose(table, wanted, rtol=1e-6)
+    np.testing.assert_allclose(seen, likelihoods, rtol=1e-6)

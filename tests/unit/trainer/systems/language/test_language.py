@@ -17,10 +17,13 @@ from fullrank.models.language import LanguageModel, LanguageScorer
 from fullrank.progress import Reporter
 from fullrank.text.stemming import stemmer
 from tests.planted import write_lines, write_planted, write_qrels
+from tests.weighted import judged_pairs, write_values
 from trainer.collection import read_collection
 from trainer.recipes.recipe import load_recipe
+from trainer.systems.language import system
 from trainer.systems.language.system import count_texts, mixed_scores, with_weights
 from trainer.train import Trainer, train
+from trainer.training.loop import TrainingRun
 
 TINY = ("model.dimension=6", "epochs=8")
 
@@ -55,6 +58,34 @@ def test_background_probabilities_weigh_documents_and_queries_equally(tmp_path: 
     assert len(found.queries) == len(found.documents) == len(corpus.pairs)
     first = corpus.pairs.queries[0]
     assert found.queries.csr()[[0]].sum() == corpus.queries.csr()[[first]].sum()
+
+
+def test_pairs_weigh_as_their_judgements(tmp_path: Path) -> None:
+    """Equal weights change nothing; others change the table, as repeated pairs would (test_ibm1)."""
+    tables: list[np.ndarray] = []
+    for weigh in (None, lambda _: 2.0, lambda i: 1.0 + 9 * (i % 2)):
+        folder = tmp_path / str(len(tables))
+        trainer = trainer_of(folder)
+        if weigh is not None:
+            pairs = judged_pairs(folder / "c", "train")
+            values = {pair: weigh(i) for i, pair in enumerate(pairs)}
+            write_values(folder / "c", "weights", "train", values)
+            collection = read_collection(folder / "c", strict=True)
+            trainer = Trainer(
+                collection, Reporter(quiet=True), folder, "y", seed=1, threads=1, resume=False
+            )
+        recipe = load_recipe("word-translation")
+        texts = count_texts(trainer.corpus, recipe.model, recipe.language)
+        if weigh is None:
+            assert texts.weights is None
+        else:
+            assert texts.weights is not None
+            assert len(texts.weights) == len(texts.queries)
+        model = system._unigram(trainer.corpus, texts, recipe.language)
+        run = TrainingRun(recipe, None, 1, "", Reporter(quiet=True), folder / "checkpoint", False)
+        tables.append(system._translation(model, texts, recipe, run)[0].translation.toarray())
+    np.testing.assert_allclose(tables[1], tables[0], atol=1e-6)
+    assert np.abs(tables[2] - tables[0]).max() > 0.01
 
 
 def test_stems_are_counted_as_one_word(tmp_path: Path) -> None:

@@ -164,6 +164,9 @@ def softmax_loss(row: np.ndarray, positives: list[int], masked: list[int]) -> fl
     return float(total / np.sqrt(len(positives)))
 
 
+UNWEIGHTED = np.zeros(0, np.float32)
+
+
 POSITIVES = [[2], [0, 3, 5], [1], [0, 1, 2, 3, 4, 5], [4]]
 MASKED = [[2], [0, 3, 5, -1, 1], [1, -1], [0, 1, 2, 3, 4, 5], [4, 0]]
 
@@ -174,7 +177,7 @@ def test_softmax_gradient_by_finite_differences() -> None:
     S = (rng.standard_normal((5, 6)) * 3).astype(np.float32)
     losses = np.empty(5, np.float32)
     G, *_, found = check_threads(
-        kernels.softmax_gradient, S, *ragged(POSITIVES), *ragged(MASKED), losses
+        kernels.softmax_gradient, S, *ragged(POSITIVES), *ragged(MASKED), UNWEIGHTED, losses
     )
     step = 1e-5
     for i, (positives, masked) in enumerate(zip(POSITIVES, MASKED, strict=True)):
@@ -194,11 +197,49 @@ def test_softmax_gradient_by_finite_differences() -> None:
     assert (G[3] == 0).all()  # every document is relevant, so the gradient is zero
 
 
+def test_weighted_softmax_gradient_by_finite_differences() -> None:
+    """L = Σ_p w_p −log P(p); the reported loss is the weighted mean."""
+    rng = np.random.default_rng(7)
+    S = (rng.standard_normal((5, 6)) * 3).astype(np.float32)
+    starts, positives = ragged(POSITIVES)
+    weights = rng.uniform(0.05, 3, len(positives)).astype(np.float32)
+    losses = np.empty(5, np.float32)
+    G, *_, found = check_threads(
+        kernels.softmax_gradient, S, starts, positives, *ragged(MASKED), weights, losses
+    )
+    step = 1e-5
+    for i, masked in enumerate(MASKED):
+        row = S[i].astype(np.float64)
+        terms = [
+            (w, [p])
+            for p, w in zip(POSITIVES[i], weights[starts[i] : starts[i + 1]].tolist(), strict=True)
+        ]
+        hidden = [*masked, *POSITIVES[i]]
+
+        def loss(scores: np.ndarray, terms: Any = terms, hidden: Any = hidden) -> float:
+            return sum(w * softmax_loss(scores, positive, hidden) for w, positive in terms)
+
+        wanted = [(loss(row + e) - loss(row - e)) / (2 * step) for e in np.eye(6) * step]
+        np.testing.assert_allclose(G[i], wanted, rtol=1e-4, atol=1e-6)
+        mean = loss(row) / sum(w for w, _ in terms)
+        assert found[i] == pytest.approx(mean, rel=1e-4, abs=1e-5)
+
+
+def test_weights_of_one_over_the_root_are_no_weights() -> None:
+    S = np.random.default_rng(8).standard_normal((5, 6), np.float32)
+    positives = ragged(POSITIVES)
+    weights = np.concatenate([np.full(len(p), len(p) ** -0.5, np.float32) for p in POSITIVES])
+    plain, weighted = S.copy(), S.copy()
+    for G, w in ((plain, UNWEIGHTED), (weighted, weights)):
+        kernels.softmax_gradient(G, *positives, *ragged(MASKED), w, np.empty(5, np.float32))
+    np.testing.assert_allclose(weighted, plain, rtol=1e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("shift", [0.0, 1e4, -1e4])
 def test_softmax_gradient_of_extreme_scores_is_finite(shift: float) -> None:
     S = np.array([[0, 80, -80, 3, 0, 0]], np.float32) + np.float32(shift)
     losses = np.empty(1, np.float32)
-    kernels.softmax_gradient(S, *ragged([[2]]), *ragged([[2]]), losses)
+    kernels.softmax_gradient(S, *ragged([[2]]), *ragged([[2]]), UNWEIGHTED, losses)
     assert np.isfinite(S).all()
     assert np.isfinite(losses).all()
     assert S[0, 2] == pytest.approx(-1)

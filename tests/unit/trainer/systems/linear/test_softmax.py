@@ -337,3 +337,34 @@ def test_a_cold_document_of_a_step_has_no_clicked_text_and_the_median_bias(tmp_p
         softmax._step(features, train, state, np.random.default_rng(0), queries, 0.0)
         moved.append(np.count_nonzero(state.parameters.bias != before))
     assert moved[1] < 0.3 * moved[0]
+
+
+def test_a_step_on_weighted_judgements_is_the_gradient_of_the_weighted_loss(
+    features: Features,
+) -> None:
+    """Biases move by ∂L/∂b, by central differences of Σ_p w_p −log P(p)."""
+    rng = np.random.default_rng(3)
+    weights = {
+        q: rng.uniform(0.1, 2, len(rows)).astype(np.float32)
+        for q, rows in features.pairs.relevant.items()
+    }
+    weighted = replace(features, pairs=replace(features.pairs, weights=weights))
+    queries = features.pairs.queries[::4]
+    state = state_of(weighted)
+    twin, before = Twin(weighted, queries), as_float64(state.parameters)
+
+    def loss(values: dict[str, np.ndarray]) -> float:
+        losses = zip(queries.tolist(), twin.losses(values), strict=True)
+        return float(np.mean([np.dot(weights[q], found) for q, found in losses]))
+
+    train = replace(TRAIN, bias_rate=RATE)
+    softmax._step(weighted, train, state, np.random.default_rng(0), queries, 1.0)
+    change = before["bias"] - state.parameters.bias
+    h = 1e-4
+    for row in features.pairs.documents[:5].tolist():
+        sides = []
+        for sign in (1, -1):
+            values = {**before, "bias": before["bias"].copy()}
+            values["bias"][row] += sign * h
+            sides.append(loss(values))
+        assert change[row] == pytest.approx((sides[0] - sides[1]) / (2 * h), rel=0.02, abs=2e-6)
