@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
+from io import BufferedReader
 from pathlib import Path
 
 from fullrank.errors import FullrankError
@@ -28,27 +31,47 @@ def list_segments(folder: Path, kind: str) -> list[Path]:
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the whole lines of a segment, without their line ends.
 
+    A segment that was sealed since it was listed is read where it is now; one that was removed since has no lines.
+
     Raises:
         SegmentError: The checksum of a sealed segment is missing or differs, or the file cannot be read.
     """
     try:
-        if path.name.endswith(SEALED):
-            _check(path)
-            with gzip.open(path) as lines:
-                yield from (line[:-1] for line in lines)
-            return
-        with path.open("rb") as file:
-            yield from (line[:-1] for line in file if line.endswith(b"\n"))
+        if path.name.endswith(OPEN):
+            with suppress(FileNotFoundError):
+                with path.open("rb") as file:
+                    yield from (line[:-1] for line in file if line.endswith(b"\n"))
+                return
+            path = path.with_suffix(SEALED)
+        while path.exists():
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                if _is_whole(path, file):
+                    with gzip.GzipFile(fileobj=file) as lines:
+                        yield from (line[:-1] for line in lines)
+                    return
     except (OSError, EOFError, zlib.error) as error:
         raise SegmentError(f"{path}: cannot be read: {error}") from error
 
 
-def _check(path: Path) -> None:
+def _is_whole(path: Path, file: BufferedReader) -> bool:
+    """Check an open segment against its checksum; return False if compaction has replaced or removed it."""
+    found = hashlib.file_digest(file, "sha256").hexdigest()
+    file.seek(0)
     stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
-    wanted = stored.read_text("utf-8").split(" ")[0]
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != wanted:
-            raise SegmentError(f"{path}: damaged: its checksum differs from {stored.name}")
+    wanted = _checksums(stored)
+    if found in wanted:
+        return True
+    if path.stat().st_ino != os.fstat(file.fileno()).st_ino:
+        return False
+    how = "differs from" if wanted else "is missing:"
+    raise SegmentError(f"{path}: damaged: its checksum {how} {stored.name}")
+
+
+def _checksums(stored: Path) -> list[str]:
+    try:
+        return [line.split(" ")[0] for line in stored.read_text("utf-8").splitlines()]
+    except FileNotFoundError:
+        return []
 
 
 def size_of(folder: Path) -> int:

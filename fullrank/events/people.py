@@ -107,6 +107,21 @@ def erase(folder: Path, who: Iterable[str], at: float) -> None:
         replace_file(folder / ERASED, orjson.dumps(known).decode() + "\n", 0o600)
 
 
+def drop_erased(folder: Path, before: float) -> None:
+    """Forget who was erased before a time, in seconds since 1970, when no record is so old any more.
+
+    Raises:
+        FullrankError: The list of the erased is damaged.
+        OSError: It cannot be written.
+    """
+    if not any(at < before for at in read_erased(folder).values()):
+        return
+    with (folder / _LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = {who: at for who, at in read_erased(folder).items() if at >= before}
+        replace_file(folder / ERASED, orjson.dumps(kept).decode() + "\n", 0o600)
+
+
 def is_erased(erased: Mapping[str, float], texts: Mapping[str, str], at: float) -> bool:
     """Return whether a record names a person who was erased after it was made."""
     return any(at <= erased.get(texts.get(name, ""), -1.0) for name in PEOPLE)

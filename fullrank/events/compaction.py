@@ -1,0 +1,203 @@
+"""Compact the log: remove what is too old, what erased people did, and the oldest beyond a size.
+
+A segment is rewritten under its own name. Its checksum file names the old and the new checksum, then the segment is
+replaced, then the checksum file names the new one alone. So a reader finds a segment that fits its checksum at every
+moment, and a crash at any moment loses nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from fullrank.events.archive import SegmentError, expire, read_lines, size_of
+from fullrank.events.people import drop_erased, is_erased, read_erased
+from fullrank.events.segments import CHECKSUM, OPEN, SEALED, begun, recover
+from fullrank.progress import Progress, silent
+from fullrank.storage.files import replace_file, sync_folder
+
+_LOCK, _STATE, _TEMPORARY = ".compact.lock", ".compacted.json", ".tmp"
+_HOUR_S, _DAY_S = 3600, 86_400
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What was done.
+
+    Attributes:
+        sealed: segments of writers that had ended.
+        expired: segments older than the retention.
+        rewritten: segments that held records of erased people.
+        erased: records that were removed from them.
+        dropped: the oldest segments, beyond the size.
+        bytes: size of the log now.
+    """
+
+    sealed: int
+    expired: int
+    rewritten: int
+    erased: int
+    dropped: int
+    bytes: int
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the counts under their names."""
+        return asdict(self)
+
+
+def compact(
+    folder: Path, days: float, max_bytes: int, now: float, progress: Progress = silent
+) -> Compaction:
+    """Compact a log. Processes that do so at once take turns; writers and readers go on.
+
+    Args:
+        folder: of the segments; it must exist.
+        days: retention.
+        max_bytes: the oldest segments are removed while the log is larger.
+        now: in seconds since 1970.
+        progress: called for each segment that is looked through.
+
+    Raises:
+        SegmentError: a segment is damaged; those before it are done.
+        OSError: a file cannot be written.
+    """
+    with _alone(folder):
+        _remove_leftovers(folder, now - _HOUR_S)
+        sealed = recover(folder)
+        start = datetime.fromtimestamp(now, UTC) - timedelta(days=days)
+        expired = expire(folder, start)
+        # All records that they hide were in segments that have expired, but for those begun a little before.
+        drop_erased(folder, now - (days + 1) * _DAY_S)
+        rewritten, erased = _erase(folder, progress)
+        dropped = _shrink(folder, max_bytes)
+        return Compaction(len(sealed), len(expired), rewritten, erased, dropped, size_of(folder))
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    with (folder / _LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _remove_leftovers(folder: Path, before: float) -> None:
+    """Remove files that a process left that was killed: temporary ones from before a time, and checksums of nothing."""
+    for pattern in (".*.tmp", "*.new"):
+        for path in folder.glob(pattern):
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    path.unlink()
+    for path in folder.glob(f"*{CHECKSUM}"):
+        name = path.name.removesuffix(CHECKSUM)
+        # An open segment is removed last when it is sealed: without either, the checksum is of a removed one.
+        if not (folder / f"{name}{OPEN}").exists() and not (folder / f"{name}{SEALED}").exists():
+            path.unlink(missing_ok=True)
+
+
+def _erase(folder: Path, progress: Progress) -> tuple[int, int]:
+    """Rewrite the sealed segments that hold erased people; return how many, and how many records were removed."""
+    erased = read_erased(folder)
+    if not erased:
+        return 0, 0
+    # A checksum → the time of the newest erasure that its segment is free of.
+    state = _read_state(folder / _STATE)
+    newest = max(erased.values())
+    segments = sorted(folder.glob(f"*{SEALED}"))
+    done: dict[str, float] = {}
+    rewritten = removed = 0
+    try:
+        for i, path in enumerate(segments):
+            checksum = _checksum(path)
+            if state.get(checksum, -1.0) < newest:
+                kept, count = _without(path, erased)
+                if count:
+                    checksum = _replace(path, kept)
+                    rewritten, removed = rewritten + 1, removed + count
+            if checksum:
+                done[checksum] = newest
+            progress("erase", i + 1, len(segments))
+    finally:
+        replace_file(folder / _STATE, orjson.dumps(state | done).decode() + "\n", 0o600)
+    replace_file(folder / _STATE, orjson.dumps(done).decode() + "\n", 0o600)
+    return rewritten, removed
+
+
+def _read_state(path: Path) -> dict[str, float]:
+    """Return what was compacted before; nothing if the file is missing or damaged: then all is looked through."""
+    try:
+        return {str(name): float(at) for name, at in orjson.loads(path.read_bytes()).items()}
+    except (OSError, ValueError, AttributeError, TypeError):
+        return {}
+
+
+def _checksum(path: Path) -> str:
+    stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
+    try:
+        return stored.read_text("utf-8").split(" ")[0]
+    except FileNotFoundError:
+        raise SegmentError(f"{path}: its checksum {stored.name} is missing") from None
+
+
+def _without(path: Path, erased: Mapping[str, float]) -> tuple[list[bytes], int]:
+    """Return the lines of a segment that no erased person made, and the number of the others."""
+    kept, removed = [], 0
+    for line in read_lines(path):
+        try:
+            record: dict[str, Any] = orjson.loads(line)
+            is_gone = is_erased(erased, record, record["timestamp"] / 1000)
+        except (ValueError, KeyError, TypeError) as error:
+            raise SegmentError(f"{path}: no record: {line[:80]!r}") from error
+        if is_gone:
+            removed += 1
+        else:
+            kept.append(line)
+    return kept, removed
+
+
+def _replace(path: Path, lines: list[bytes]) -> str:
+    """Replace the lines of a sealed segment; return its checksum, "" if no line is left and it was removed."""
+    stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
+    if not lines:
+        path.unlink()
+        stored.unlink(missing_ok=True)
+        sync_folder(path.parent)
+        return ""
+    temporary = path.with_name(f".{path.name}{_TEMPORARY}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with open(os.open(temporary, flags, 0o600), "wb") as file:
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            packed.writelines(line + b"\n" for line in lines)
+        file.flush()
+        os.fsync(file.fileno())
+    with temporary.open("rb") as file:
+        new = hashlib.file_digest(file, "sha256").hexdigest()
+    entry = f"{new}  {path.name}\n"
+    replace_file(stored, entry + stored.read_text("utf-8"), 0o600)
+    temporary.replace(path)
+    sync_folder(path.parent)
+    replace_file(stored, entry, 0o600)
+    return new
+
+
+def _shrink(folder: Path, max_bytes: int) -> int:
+    """Remove the oldest sealed segments while the log is too large; return how many."""
+    size, dropped = size_of(folder), 0
+    for path in sorted(folder.glob(f"*{SEALED}"), key=begun):
+        if size <= max_bytes:
+            break
+        stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
+        size -= path.stat().st_size + stored.stat().st_size
+        path.unlink()
+        stored.unlink(missing_ok=True)
+        dropped += 1
+    return dropped

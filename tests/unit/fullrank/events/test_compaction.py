@@ -1,0 +1,214 @@
+"""Compaction removes what it should, and a kill at any moment loses nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from fullrank.events.archive import SegmentError, list_segments, read_lines, size_of
+from fullrank.events.compaction import compact
+from fullrank.events.log import EVENTS, LISTS, EventLog
+from fullrank.events.people import erase, read_erased
+from fullrank.events.records import Event
+from fullrank.events.segments import CHECKSUM, SegmentWriter
+
+NOW = 1_795_392_000.0
+DAY = 86_400.0
+FOREVER = 10**12
+
+
+def write(folder: Path, at: float, names: list[str], users: list[str], kind: str = EVENTS) -> Path:
+    """Write a sealed segment of clicks, begun at a time."""
+    writer = SegmentWriter(folder, kind, clock=lambda: at)
+    writer.append(
+        Event("click", at, {"user_id": user, "event_id": name}).line()
+        for name, user in zip(names, users, strict=True)
+    )
+    sealed = writer.close()
+    assert sealed is not None
+    return sealed
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(event.texts["event_id"] for event in EventLog(folder).events())
+
+
+def raw(folder: Path) -> bytes:
+    return b"\n".join(line for path in list_segments(folder, EVENTS) for line in read_lines(path))
+
+
+def test_old_segments_go_and_young_ones_stay(tmp_path: Path) -> None:
+    write(tmp_path, NOW - 91 * DAY, ["old"], ["ann"])
+    write(tmp_path, NOW - 89 * DAY, ["young"], ["ann"])
+    done = compact(tmp_path, 90, FOREVER, NOW)
+    assert names(tmp_path) == ["young"]
+    assert done.expired == 1
+    assert done.bytes == size_of(tmp_path)
+
+
+def test_what_erased_people_did_leaves_the_disk(tmp_path: Path) -> None:
+    write(tmp_path, NOW - 3 * DAY, ["a", "b", "c"], ["ann", "bob", "ann"])
+    untouched = write(tmp_path, NOW - 2 * DAY, ["d"], ["bob"])
+    alone = write(tmp_path, NOW - 1 * DAY, ["e"], ["ann"])
+    before = untouched.stat()
+    erase(tmp_path, ["ann"], NOW - 60)
+    write(tmp_path, NOW - 30, ["f"], ["ann"])  # she came back
+    assert b"ann" in raw(tmp_path)
+    done = compact(tmp_path, 90, FOREVER, NOW)
+    assert (done.rewritten, done.erased) == (2, 3)
+    assert names(tmp_path) == ["b", "d", "f"]
+    assert raw(tmp_path).count(b"ann") == 1
+    assert not alone.exists()
+    assert untouched.stat().st_mtime_ns == before.st_mtime_ns
+    checked = subprocess.run(
+        ["sha256sum", "--check", *(path.name for path in tmp_path.glob(f"*{CHECKSUM}"))],
+        cwd=tmp_path, capture_output=True, check=False,
+    )  # fmt: skip
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_segments_are_looked_through_once_an_erasure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, NOW - 3 * DAY, ["a", "b"], ["ann", "bob"])
+    write(tmp_path, NOW - 3 * DAY, ["c"], ["bob"])
+    erase(tmp_path, ["ann"], NOW - 60)
+    read: list[Path] = []
+    plain = read_lines
+
+    def record(path: Path) -> object:
+        read.append(path)
+        return plain(path)
+
+    monkeypatch.setattr("fullrank.events.compaction.read_lines", record)
+    counts = []
+    for step in range(4):
+        if step == 2:
+            write(tmp_path, NOW - 2 * DAY, ["late"], ["ann"])  # copied from another machine
+        if step == 3:
+            erase(tmp_path, ["bob"], NOW - 30)
+        compact(tmp_path, 90, FOREVER, NOW)
+        counts.append(len(read))
+        read.clear()
+    assert counts == [2, 0, 1, 2]
+    assert names(tmp_path) == []
+
+
+def test_the_oldest_segments_go_while_the_log_is_too_large(tmp_path: Path) -> None:
+    for i in range(6):
+        write(tmp_path, NOW - i * DAY, [f"e{i}"], ["ann"], EVENTS if i % 2 else LISTS)
+    size = size_of(tmp_path)
+    done = compact(tmp_path, 90, size * 2 // 3, NOW)
+    assert 2 <= done.dropped <= 3
+    assert done.bytes == size_of(tmp_path) <= size * 2 // 3
+    left = [path.name for kind in (EVENTS, LISTS) for path in list_segments(tmp_path, kind)]
+    youngest = {
+        (datetime.fromtimestamp(NOW, UTC) - timedelta(days=i)).strftime("%Y%m%d")
+        for i in range(6 - done.dropped)
+    }
+    assert {name.split("-")[1][:8] for name in left} == youngest
+
+
+def test_names_of_the_erased_are_kept_for_the_retention(tmp_path: Path) -> None:
+    tmp_path.mkdir(exist_ok=True)
+    erase(tmp_path, ["ann"], NOW - 92 * DAY)
+    erase(tmp_path, ["bob"], NOW - 80 * DAY)
+    compact(tmp_path, 90, FOREVER, NOW)
+    assert read_erased(tmp_path) == {"bob": NOW - 80 * DAY}
+
+
+def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, NOW - DAY, ["a"], ["ann"])
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    erase(tmp_path, ["bob"], NOW)
+    with pytest.raises(SegmentError, match=path.name):
+        compact(tmp_path, 90, FOREVER, NOW)
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from fullrank.events import compaction
+from fullrank.storage import files
+left = int(sys.argv[2])
+
+def counting(function):
+    def call(*args, **more):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), 9)
+        return function(*args, **more)
+    return call
+
+for name in ("replace", "unlink", "rename", "open", "mkdir"):
+    setattr(Path, name, counting(getattr(Path, name)))
+os.fsync = counting(os.fsync)
+compaction.compact(Path(sys.argv[1]), 90, 10**12, {now})
+""".replace("{now}", str(NOW))
+
+
+def test_a_kill_at_any_step_loses_nothing(tmp_path: Path) -> None:
+    """Killed before each call that changes or opens a file, the log reads as before, and the next run ends the work."""
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED, "utf-8")
+    ended = False
+    for step in range(200):
+        folder = tmp_path / str(step)
+        write(folder, NOW - 95 * DAY, ["old"], ["bob"])
+        write(folder, NOW - 3 * DAY, ["a", "b"], ["ann", "bob"])
+        write(folder, NOW - 2 * DAY, ["c"], ["ann"])
+        write(folder, NOW - 1 * DAY, ["d"], ["bob"])
+        erase(folder, ["ann"], NOW - 60)
+        done = subprocess.run(
+            [sys.executable, program, folder, str(step)],
+            check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )  # fmt: skip
+        assert [name for name in names(folder) if name != "old"] == ["b", "d"]
+        for path in folder.glob(".*.tmp"):  # one of an earlier hour
+            os.utime(path, (0, 0))
+        compact(folder, 90, FOREVER, NOW)
+        assert names(folder) == ["b", "d"]
+        assert b"ann" not in raw(folder)
+        found = {path.name for path in folder.iterdir() if path.name.endswith(("tmp", "new"))}
+        assert found == set()
+        ended = done.returncode == 0
+        if ended:
+            assert step > 15
+            break
+        assert done.returncode == -signal.SIGKILL
+    assert ended
+
+
+def test_readers_go_on_while_segments_are_rewritten(tmp_path: Path) -> None:
+    people = [f"p{i}" for i in range(60)]
+    for k in range(4):
+        write(tmp_path, NOW - (k + 1) * DAY, [f"{k}-{p}" for p in people], people)
+    errors: list[BaseException] = []
+    stop = threading.Event()
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                found = names(tmp_path)
+                assert found[-1] == "3-p9"
+                assert len(found) >= 4
+            except BaseException as error:
+                errors.append(error)
+                return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for person in people[:9] + people[10:40]:
+        erase(tmp_path, [person], NOW)
+        compact(tmp_path, 90, FOREVER, NOW)
+    stop.set()
+    reader.join()
+    assert errors == []
