@@ -6,7 +6,7 @@ The pages are resampled from debian, TERMS different words each (about 2.2 kB). 
 each, drawn by the planted model of benchmarks.performance.planted with the linking page as the query. Nine tenths of
 the links are for training, the rest is validation. The default size must train within 300 seconds and 3 GiB.
 
-train_seconds, train_peak_gib   of `fullrank train`, as benchmarks.performance.quality measures them
+train_seconds, train_peak_gib   of `fullrank train`, as benchmarks.harness.commands measures them
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.commands import run_measured
 from benchmarks.harness.derive import Link, write_splits
 from benchmarks.harness.report import data_folder, machine, show
 from benchmarks.performance.planted import corpus_texts, draw_links, planted_tfidf
-from benchmarks.performance.quality import run_measured
 from benchmarks.performance.resample import read_source, write_corpus
 
 TERMS = 210

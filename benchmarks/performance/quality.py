@@ -40,6 +40,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness.commands import run_measured
 from benchmarks.harness.derive import cold_splits, write_splits
 from benchmarks.harness.peers import bm25s_measures, bm25s_settings
 from benchmarks.harness.report import data_folder, machine, numbers, show
@@ -50,7 +51,6 @@ from trainer.evaluation.evaluate import judge
 MAX_SECONDS = 180.0
 MAX_GIB = 4.0
 EXCLUDED = ("train", "valid")
-_POLL_S = 0.05
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -73,57 +73,6 @@ FLOORS = {
     "debian cold": Floor("map", 0.0),
 }
 COLD = " cold"
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A finished command: its standard output, wall time and memory."""
-
-    out: str
-    seconds: float
-    peak_gib: float
-
-
-def run_measured(arguments: Sequence[str]) -> Measured:
-    """Run `python -m fullrank ARGUMENTS` and watch it from outside; exit if it fails."""
-    command = [sys.executable, "-m", "fullrank", *arguments]
-    began = time.perf_counter()
-    peak = 0
-    with tempfile.TemporaryFile() as out:
-        # Standard error stays on the terminal, so a run of minutes shows its progress.
-        process = subprocess.Popen(command, stdout=out, cwd=_REPOSITORY)
-        while process.poll() is None:
-            peak = max(peak, _resident_bytes(process.pid))
-            time.sleep(_POLL_S)
-        seconds = time.perf_counter() - began
-        out.seek(0)
-        text = out.read().decode()
-    if process.returncode:
-        sys.exit(f"{' '.join(command)}: exit code {process.returncode}")
-    return Measured(text, seconds, peak / 2**30)
-
-
-def _resident_bytes(root: int) -> int:
-    """Return the resident memory of a process and all its descendants, from /proc."""
-    parents: dict[int, int] = {}
-    resident: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        try:
-            # The name in parentheses may contain spaces; the rest does not.
-            rest = Path("/proc", entry, "stat").read_text("utf-8", "replace").rpartition(")")[2]
-        except OSError:
-            continue  # ended since it was listed
-        fields = rest.split()
-        parents[int(entry)], resident[int(entry)] = int(fields[1]), int(fields[21])
-    total = 0
-    waiting = [root]
-    while waiting:
-        parent = waiting.pop()
-        total += resident.get(parent, 0)
-        waiting.extend(child for child, above in parents.items() if above == parent)
-    return total * os.sysconf("SC_PAGE_SIZE")
 
 
 def evaluate(bundle: str, collection: Path) -> dict[str, Any]:

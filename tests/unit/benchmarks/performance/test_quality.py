@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.experiments import documents
 from benchmarks.harness import peers
+from benchmarks.harness.commands import Measured, run_measured
 from benchmarks.performance import quality
 from fullrank import cli
 from tests.planted import write_planted
@@ -41,7 +42,7 @@ def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
-def measured_here(arguments: Sequence[str]) -> quality.Measured:
+def measured_here(arguments: Sequence[str]) -> Measured:
     """Run a command in this process."""
     out = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out):
@@ -49,7 +50,7 @@ def measured_here(arguments: Sequence[str]) -> quality.Measured:
         with pytest.raises(SystemExit) as stopped:
             cli.main()
     assert not stopped.value.code
-    return quality.Measured(out.getvalue(), 0.0, 0.0)
+    return Measured(out.getvalue(), 0.0, 0.0)
 
 
 def test_quality_trains_and_measures_through_the_command(
@@ -59,13 +60,13 @@ def test_quality_trains_and_measures_through_the_command(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The first training and the first evaluation are processes of their own."""
-    run_measured, names = quality.run_measured, set[str]()
+    run, names = run_measured, set[str]()
 
-    def measured(arguments: Sequence[str]) -> quality.Measured:
+    def measured(arguments: Sequence[str]) -> Measured:
         if arguments[0] in names:
             return measured_here(arguments)
         names.add(arguments[0])
-        return run_measured(arguments)
+        return run(arguments)
 
     monkeypatch.setattr(quality, "run_measured", measured)
     out = tmp_path / "bundles"
