@@ -17,13 +17,14 @@ from service.documents.live import LiveDocuments
 from service.documents.log import FILE
 from service.documents.submission import Caps
 from service.events.recorder import Recorder
+from service.experiments.trying import Trying
 from service.http.cors import CorsMiddleware
 from service.http.deps import Services
 from service.http.guard import ranking_paths
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import document
 from service.http.overload import OverloadMiddleware
-from service.http.routes import documents, events, health, models, search
+from service.http.routes import documents, events, experiments, health, models, search
 from service.http.routes.page import page_router
 from service.http.transfer import TransferLimits
 from service.models.registry import Registry
@@ -88,6 +89,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             *(events.routes() if settings.events else ()),
             *documents.router.routes,
             *models.router.routes,
+            *(experiments.router.routes if settings.events else ()),
             *health.router.routes,
             *page_router().routes,
         ],
@@ -177,6 +179,7 @@ def _build(
         live,
         Drain(),
         Recorder.from_settings(settings, metrics) if settings.events else None,
+        Trying(ranker, live, settings.explore),
     )
 
 

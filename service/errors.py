@@ -6,7 +6,8 @@
     ├── Forbidden             403  the key lacks the scope
     ├── NotFound              404  no such path
     │   ├── ModelNotFound          no such alias, version or bundle name
-    │   └── DocumentNotFound       no such document in the model
+    │   ├── DocumentNotFound       no such document in the model
+    │   └── ExperimentNotFound     no experiment is running
     ├── MethodNotAllowed      405
     ├── RequestTimeout        408  the body did not arrive in time
     ├── Conflict              409  another swap is in progress
@@ -106,6 +107,12 @@ class ModelNotFound(NotFound):
 class DocumentNotFound(NotFound):
     slug = "document-not-found"
     title = "No such document"
+
+
+class ExperimentNotFound(NotFound):
+    slug = "experiment-not-found"
+    title = "No experiment"
+    default_detail = "No experiment is running."
 
 
 class MethodNotAllowed(Problem):

@@ -219,6 +219,13 @@ class Settings(BaseSettings):
         description="most megabytes of the log of events; beyond them events are answered 507 and answers are "
         "not logged",
     )
+    explore: float = Field(
+        default=0,
+        ge=0,
+        le=0.25,
+        description="share of searches in which a coin decides the order of two neighbours, and of those that show a "
+        "document from further below, to learn from the clicks; 0: none",
+    )
     cors_origins: str | None = Field(
         default=None,
         description="origins whose pages may search and report events, such as "

@@ -34,7 +34,11 @@ class Explored(NamedTuple):
 
 
 def explore(
-    ids: Sequence[str], share: float, coin: Random, is_new: Callable[[str], bool] = lambda _: False
+    ids: Sequence[str],
+    share: float,
+    coin: Random,
+    is_new: Callable[[str], bool] = lambda _: False,
+    shown: int = SHOWN,
 ) -> Explored:
     """Explore one list.
 
@@ -44,23 +48,22 @@ def explore(
             most 0.5.
         coin: Random numbers.
         is_new: Whether a document is new; new ones are inserted first.
-
-    Returns:
-        The first `SHOWN` places.
+        shown: Documents that are shown. Only the first `SHOWN` places change.
     """
-    order = list(range(min(SHOWN, len(ids))))
+    order = list(range(min(shown, len(ids))))
+    last = min(_INSERT_LAST, len(order) - 1)
     chance = coin.random()
     if chance < share and len(order) > 1:
-        # The first places are clicked most, so a coin there teaches most.
-        places = range(len(order) - 1)
-        (pair,) = coin.choices(places, [1 / (place + 1) for place in places])
+        # The first places are clicked most and differ most, so a coin there teaches most.
+        places = range(min(SHOWN, len(order)) - 1)
+        (pair,) = coin.choices(places, [(place + 1) ** -2 for place in places])
         swapped = coin.random() < 0.5
         if swapped:
             order[pair], order[pair + 1] = order[pair + 1], order[pair]
         return Explored(order, pair, swapped)
-    if share <= chance < 2 * share and len(ids) > SHOWN:
-        below = range(SHOWN, min(DEPTH, len(ids)))
+    if share <= chance < 2 * share and last >= _INSERT_FIRST and len(ids) > max(SHOWN, shown):
+        below = range(max(SHOWN, shown), min(max(DEPTH, shown + 1), len(ids)))
         rank = coin.choice([place for place in below if is_new(ids[place])] or below)
-        place = coin.randint(_INSERT_FIRST, _INSERT_LAST)
+        place = coin.randint(_INSERT_FIRST, last)
         return Explored([*order[:place], rank, *order[place:-1]], inserted=place)
     return Explored(order)

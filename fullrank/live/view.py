@@ -235,6 +235,10 @@ class View:
                 return part, row
         raise KeyError(id)
 
+    def is_live(self, id: str) -> bool:
+        """Return whether a document was written since the bundle was made. Raises KeyError without such a document."""
+        return self.find(id)[0] is not self.base
+
     def fields(self, id: str) -> dict[str, Any]:
         """Return the stored fields of a document.
 

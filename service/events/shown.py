@@ -10,6 +10,7 @@ import orjson
 from fullrank.events.lists import ServedList
 from fullrank.events.people import Pseudonyms
 from service.events.agents import is_bot
+from service.experiments.tried import NOTHING, Tried
 
 MAX_TEXT_CHARS = 2_000
 """Documents and pages are queries too; of their texts so much is stored."""
@@ -32,6 +33,7 @@ class Shown(NamedTuple):
     Attributes:
         asker: Who asked, in clear; memory only.
         headers: Of the request; memory only.
+        tried: What was tried on it.
     """
 
     query_id: str
@@ -46,6 +48,7 @@ class Shown(NamedTuple):
     page_url: str | None
     asker: Asker
     headers: Iterable[tuple[bytes, bytes]]
+    tried: Tried = NOTHING
 
     def line(self, people: Pseudonyms) -> bytes:
         """Return the line that stores it. Raises TypeError for a filter that JSON cannot hold."""
@@ -65,6 +68,7 @@ class Shown(NamedTuple):
             self.offset,
             self.model,
             self.generation,
+            *self.tried,
             texts=people.replace({name: text for name, text in texts.items() if text}),
             filter=_bounded(self.filter),
             page_url=self.page_url,

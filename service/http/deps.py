@@ -15,6 +15,7 @@ from service.documents.live import LiveDocuments
 from service.documents.reading import ID
 from service.errors import Invalid
 from service.events.recorder import Recorder
+from service.experiments.trying import Trying
 from service.http.schemas import DocumentId
 from service.models.registry import Registry
 from service.models.serving import REQUEST_MODEL, RequestModel
@@ -41,6 +42,7 @@ class Services:
     live: LiveDocuments
     drain: Drain
     events: Recorder | None
+    trying: Trying
 
     @property
     def draining(self) -> bool:

@@ -202,10 +202,6 @@ class DocumentQuery(WriteQuery):
     min_seq: MinSeq = 0
 
 
-class ActivateRequest(Request):
-    version: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
-
-
 class WordScore(Reply):
     word: str
     dense: float
@@ -258,6 +254,9 @@ class RankingReply(Reply):
         description="how many of the first documents a second stage reordered, so that their "
         "scores need not descend; 0 if the model has none, or the page begins below them"
     )
+    candidate: str | None = Field(
+        description="version whose hits are interleaved with those of `model`, in an experiment"
+    )
 
 
 class FacetValue(Reply):
@@ -291,60 +290,6 @@ class FilledPlacement(Reply):
 
 class MatchReply(RankingReply):
     placements: list[FilledPlacement]
-
-
-class ModelEntry(Reply):
-    name: str
-    version: str
-    created: str
-    bytes: int
-    loaded: bool
-    active: bool
-    documents: int | None = Field(description="number of documents; null while it is not loaded")
-    card: dict[str, Any]
-    failure: str | None = Field(description="why it was refused; null if it was not")
-
-
-class WorkerEntry(Reply):
-    id: str
-    pid: int
-    host: str
-    generation: int = Field(description="generation that it serves; 0 before the first")
-    version: str | None
-    prepared: str | None = Field(description="version that it has prepared for a swap in progress")
-
-
-class ModelsReply(Reply):
-    generation: int
-    aliases: dict[str, str]
-    previous: str | None = Field(description="version that served before; it stays loaded")
-    failure: str | None = Field(
-        description="why the recorded version does not serve; null if it does"
-    )
-    converged: bool = Field(
-        description="whether every worker serves the same version and generation"
-    )
-    workers: list[WorkerEntry] = Field(description="all workers that share the bundle folder")
-    models: list[ModelEntry] = Field(description="newest first")
-
-
-class LoadReply(Reply):
-    name: str
-    version: str
-    documents: int
-    took_ms: float
-
-
-class AliasReply(Reply):
-    alias: str
-    version: str
-    generation: int
-    previous: str | None
-    workers: int = Field(description="workers of the swap")
-    converged: bool = Field(
-        description="whether all of them serve it; otherwise the slow ones follow shortly"
-    )
-    took_ms: float
 
 
 class WriteReply(Reply):

@@ -21,7 +21,7 @@ from fastapi import FastAPI
 
 from service.app import create_app
 from service.auth.keys import SCOPES
-from service.http.schemas import ModelsReply
+from service.http.model_schemas import ModelsReply
 from service.models.registry import Registry
 from service.settings import Settings
 from tests.bundles import CORPUS as CORPUS

@@ -16,7 +16,7 @@ from fullrank.errors import BundleError
 from fullrank.storage.documents import Document
 from service.app import create_app
 from service.errors import BundleRefused
-from service.http.schemas import AliasReply
+from service.http.model_schemas import AliasReply
 from service.models.registry import Registry
 from service.models.state import PROPOSAL, STATE, read_state, write_state
 from service.telemetry.metrics import Metrics

@@ -9,9 +9,9 @@ from fastapi import APIRouter, Path
 
 from service.http.deps import ServicesDep
 from service.http.guard import GuardedRoute, needs
+from service.http.model_schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
-from service.http.schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from service.models.serving import ALIAS
 from service.models.workers import converged
 

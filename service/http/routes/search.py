@@ -14,6 +14,7 @@ from fastapi import APIRouter, Query
 from fullrank.live import View
 from service.errors import DocumentNotFound
 from service.events.shown import Shown
+from service.experiments.tried import NOTHING, Tried
 from service.http.body import parse_text
 from service.http.deps import PathId, Services, ServicesDep, ServingDep
 from service.http.guard import RankingRoute, needs
@@ -31,7 +32,7 @@ from service.http.schemas import (
     SearchRequest,
     SimilarQuery,
 )
-from service.models.serving import RequestModel
+from service.models.serving import ALIAS, RequestModel
 from service.search.ranker import Ranked, RankRequest
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=RankingRoute)
@@ -64,6 +65,7 @@ class _Answer:
     asker: Asked
     ranked: Ranked
     started: float
+    tried: Tried = NOTHING
 
 
 def _ranking_reply(
@@ -87,6 +89,7 @@ def _ranking_reply(
                 page_url,
                 answer.asker,
                 serving.headers,
+                answer.tried,
             )
         )
     return {
@@ -96,6 +99,7 @@ def _ranking_reply(
         "took_ms": round((time.perf_counter() - answer.started) * 1000, 3),
         "certified": ranked.certified,
         "reordered": ranked.reordered,
+        "candidate": answer.tried.candidate,
         **content,
     }
 
@@ -128,10 +132,13 @@ async def _search(
         facets=asked.facets,
         facet_limit=asked.facet_limit,
     )
-    ranked = await services.ranker.rank(view, request)
-    return _search_reply(
-        _Answer(services, serving, view, request, asked, ranked, started), "search"
-    )
+    if services.events is None or not asked.record or asked.model not in (None, ALIAS):
+        ranked, tried = await services.ranker.rank(view, request), NOTHING
+    else:
+        person = asked.user_id or asked.client_id or asked.session_id
+        ranked, tried = await services.trying.rank(serving, view, request, person, asked.min_seq)
+    answer = _Answer(services, serving, view, request, asked, ranked, started, tried)
+    return _search_reply(answer, "search")
 
 
 @router.post(

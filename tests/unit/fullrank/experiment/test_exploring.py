@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 from fullrank.experiment.exploring import SHOWN, explore
 
 
-@given(st.integers(0, 60), st.floats(0, 0.5), st.integers(0, 999))
-def test_a_list_keeps_its_documents(count: int, share: float, seed: int) -> None:
+@given(st.integers(0, 60), st.floats(0, 0.5), st.integers(0, 999), st.integers(1, 100))
+def test_a_list_keeps_its_documents(count: int, share: float, seed: int, shown: int) -> None:
     ids = [f"d{i}" for i in range(count)]
-    found = explore(ids, share, Random(seed))
-    ranked = list(range(min(SHOWN, count)))
+    found = explore(ids, share, Random(seed), shown=shown)
+    ranked = list(range(min(shown, count)))
     assert len(set(found.order)) == len(found.order) == len(ranked)
     if found.inserted is not None:
         assert found.pair is None
         assert 3 <= found.inserted <= 9
-        assert found.order[found.inserted] >= SHOWN
-        rest = [rank for rank in found.order if rank < SHOWN]
+        assert found.order[found.inserted] >= max(SHOWN, shown)
+        rest = [rank for rank in found.order if rank < shown]
         assert rest == ranked[:-1]
     elif found.swapped:
         assert found.pair is not None
+        assert found.pair < SHOWN - 1
         ranked[found.pair : found.pair + 2] = ranked[found.pair : found.pair + 2][::-1]
         assert list(found.order) == ranked
     else:

@@ -1,0 +1,5 @@
+"""Try other documents on people: those of a candidate version, or those that were shown too rarely.
+
+tried.py    what was tried on one list
+trying.py   rank with the active version, or with two, or with a small deviation
+"""

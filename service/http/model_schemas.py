@@ -1,0 +1,86 @@
+"""Requests and replies about models and experiments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from service.http.schemas import Reply, Request
+
+VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
+
+
+class ActivateRequest(Request):
+    version: VersionName
+
+
+class ExperimentRequest(Request):
+    candidate: VersionName
+    share: Annotated[float, Field(gt=0, le=1, description="of the searches")] = 0.2
+    max_days: Annotated[
+        float, Field(gt=0, le=365, description="after which the active version stays")
+    ] = 14.0
+
+
+class ExperimentReply(Reply):
+    active: str
+    candidate: str
+    share: float
+    started: str
+    max_days: float
+    generation: int
+
+
+class ModelEntry(Reply):
+    name: str
+    version: str
+    created: str
+    bytes: int
+    loaded: bool
+    active: bool
+    documents: int | None = Field(description="number of documents; null while it is not loaded")
+    card: dict[str, Any]
+    failure: str | None = Field(description="why it was refused; null if it was not")
+
+
+class WorkerEntry(Reply):
+    id: str
+    pid: int
+    host: str
+    generation: int = Field(description="generation that it serves; 0 before the first")
+    version: str | None
+    prepared: str | None = Field(description="version that it has prepared for a swap in progress")
+
+
+class ModelsReply(Reply):
+    generation: int
+    aliases: dict[str, str]
+    previous: str | None = Field(description="version that served before; it stays loaded")
+    failure: str | None = Field(
+        description="why the recorded version does not serve; null if it does"
+    )
+    converged: bool = Field(
+        description="whether every worker serves the same version and generation"
+    )
+    workers: list[WorkerEntry] = Field(description="all workers that share the bundle folder")
+    models: list[ModelEntry] = Field(description="newest first")
+
+
+class LoadReply(Reply):
+    name: str
+    version: str
+    documents: int
+    took_ms: float
+
+
+class AliasReply(Reply):
+    alias: str
+    version: str
+    generation: int
+    previous: str | None
+    workers: int = Field(description="workers of the swap")
+    converged: bool = Field(
+        description="whether all of them serve it; otherwise the slow ones follow shortly"
+    )
+    took_ms: float

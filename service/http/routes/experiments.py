@@ -1,0 +1,69 @@
+"""Compare a candidate with the active version on real searches: /v1/experiments/default."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from fastapi import APIRouter
+
+from service.errors import ExperimentNotFound
+from service.http.deps import ServicesDep
+from service.http.guard import GuardedRoute, needs
+from service.http.model_schemas import ExperimentReply, ExperimentRequest
+from service.http.problems import documented_problems as problems
+from service.http.responses import JsonResponse
+from service.models.serving import Serving
+
+router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=GuardedRoute)
+
+
+@router.put(
+    "/default",
+    response_model=ExperimentReply,
+    responses=problems(400, 404, 409, 413, 415, 422),
+    openapi_extra=needs("admin"),
+)
+async def start_experiment(body: ExperimentRequest, services: ServicesDep) -> JsonResponse:
+    """Interleave a version with the active one in every worker; this ends an experiment with another."""
+    await services.registry.start_experiment(body.candidate, body.share, body.max_days)
+    return JsonResponse(_described(services.registry.serving))
+
+
+@router.get(
+    "/default",
+    response_model=ExperimentReply,
+    responses=problems(404),
+    openapi_extra=needs("admin"),
+)
+async def read_experiment(services: ServicesDep) -> JsonResponse:
+    """Describe the experiment; `fullrank experiment status` counts its votes."""
+    return JsonResponse(_described(services.registry.serving))
+
+
+@router.delete(
+    "/default",
+    response_model=ExperimentReply,
+    responses=problems(404, 409),
+    openapi_extra=needs("admin"),
+)
+async def stop_experiment(services: ServicesDep) -> JsonResponse:
+    """End the experiment and describe it; the active version stays."""
+    ended = _described(services.registry.serving)
+    await services.registry.stop_experiment()
+    return JsonResponse(ended)
+
+
+def _described(serving: Serving) -> dict[str, Any]:
+    """Describe the experiment of a generation. Raises ExperimentNotFound."""
+    found = serving.experiment
+    if found is None:
+        raise ExperimentNotFound
+    return {
+        "active": serving.active,
+        "candidate": found.candidate,
+        "share": found.share,
+        "started": datetime.fromtimestamp(found.started, UTC).isoformat(timespec="seconds"),
+        "max_days": found.max_days,
+        "generation": serving.generation,
+    }

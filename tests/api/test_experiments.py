@@ -1,0 +1,178 @@
+"""Experiments over HTTP: two rankings in one list, on record, and gone when they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.events.lists import ServedList
+from fullrank.events.log import EventLog
+from service.http.model_schemas import ExperimentReply
+from service.http.schemas import SearchReply
+from tests.api.conftest import Root
+from tests.api.support import AUTH, running
+
+pytestmark = pytest.mark.anyio
+PATH = "/v1/experiments/default"
+QUERY = "copy files to a remote host"
+
+
+async def start(client: httpx.AsyncClient, candidate: str, **body: Any) -> httpx.Response:
+    return await client.put(PATH, json={"candidate": candidate, **body}, headers=AUTH)
+
+
+async def search(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    response = await client.post("/v1/search", json={"query": QUERY, **body})
+    assert response.status_code == 200, response.text
+    reply: dict[str, Any] = response.json()
+    SearchReply.model_validate(reply)
+    return reply
+
+
+def ids(reply: dict[str, Any]) -> list[str]:
+    return [hit["id"] for hit in reply["hits"]]
+
+
+def logged(root: Root) -> dict[str, ServedList]:
+    return {found.query_id: found for found in EventLog(root.path / ".events").lists()}
+
+
+async def test_an_experiment_begins_and_ends(root: Root) -> None:
+    async with running(root.path) as client:
+        assert (await client.get(PATH, headers=AUTH)).status_code == 404
+        assert (await client.delete(PATH, headers=AUTH)).status_code == 404
+        begun = await start(client, root.bm25, share=0.5, max_days=3)
+        assert begun.status_code == 200, begun.text
+        ExperimentReply.model_validate(begun.json())
+        found = (await client.get(PATH, headers=AUTH)).json()
+        assert found == begun.json()
+        assert (found["active"], found["candidate"]) == (root.learned, root.bm25)
+        assert (await client.delete(PATH, headers=AUTH)).json() == begun.json()
+        assert (await client.get(PATH, headers=AUTH)).status_code == 404
+
+
+async def test_only_an_admin_may_experiment(root: Root) -> None:
+    async with running(root.path) as client:
+        assert (await client.put(PATH, json={"candidate": root.bm25})).status_code == 401
+        assert (await client.get(PATH)).status_code == 401
+        assert (await client.delete(PATH)).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"candidate": "../x"},
+        {"candidate": "a", "share": 0},
+        {"candidate": "a", "share": 1.5},
+        {"candidate": "a", "max_days": 0},
+        {"candidate": "a", "other": 1},
+        {},
+    ],
+)
+async def test_a_bad_request_starts_nothing(root: Root, body: dict[str, Any]) -> None:
+    async with running(root.path) as client:
+        assert (await client.put(PATH, json=body, headers=AUTH)).status_code == 422
+        assert (await start(client, "absent-1")).status_code == 404
+        assert (await start(client, root.learned)).status_code == 409
+        assert (await client.get(PATH, headers=AUTH)).status_code == 404
+
+
+async def test_an_interleaved_answer_names_both_and_is_on_record(root: Root) -> None:
+    async with running(root.path) as client:
+        alone = {v: ids(await search(client, model=v, limit=4)) for v in (root.learned, root.bm25)}
+        await start(client, root.bm25, share=1)
+        replies = [await search(client, limit=4, user_id=f"u{i}") for i in range(20)]
+        named = await search(client, limit=4, model=root.learned, user_id="u1")
+        unseen = await search(client, limit=4, record=False)
+    found = logged(root)
+    assert unseen["query_id"] not in found
+    assert named["candidate"] is unseen["candidate"] is None
+    for reply in replies:
+        assert (reply["model"], reply["candidate"]) == (root.learned, root.bm25)
+        served = found[reply["query_id"]]
+        assert list(served.ids) == ids(reply)
+        assert (served.model, served.candidate) == (root.learned, root.bm25)
+        assert len(served.teams) == len(served.ids)
+        for id, team in zip(served.ids, served.teams, strict=True):
+            if team == "-":
+                assert id in alone[root.learned]
+                assert id in alone[root.bm25]
+            else:
+                assert id in alone[root.learned if team == "a" else root.bm25]
+    # Nothing in the answer tells which ranking a hit is from.
+    assert not any("team" in key for reply in replies for hit in reply["hits"] for key in hit)
+
+
+async def test_pages_of_one_person_fit_together(root: Root) -> None:
+    async with running(root.path) as client:
+        await start(client, root.bm25, share=0.5)
+        interleaved = 0
+        for i in range(12):
+            who = {"client_id": f"c{i}"}
+            whole = await search(client, limit=4, **who)
+            pages = [await search(client, limit=2, offset=offset, **who) for offset in (0, 2)]
+            assert ids(whole) == ids(pages[0]) + ids(pages[1])
+            assert len({reply["candidate"] for reply in (whole, *pages)}) == 1
+            interleaved += whole["candidate"] is not None
+        assert 0 < interleaved < 12
+
+
+async def test_strangers_see_interleaved_first_pages_only(root: Root) -> None:
+    async with running(root.path) as client:
+        await start(client, root.bm25, share=0.5)
+        first = Counter([(await search(client))["candidate"] for _ in range(60)])
+        assert 10 < first[root.bm25] < 50
+        later = [await search(client, offset=2) for _ in range(10)]
+        assert {reply["candidate"] for reply in later} == {None}
+
+
+async def test_filters_and_facets_hold_in_an_experiment(root: Root) -> None:
+    async with running(root.path) as client:
+        every = await search(client, limit=10, facets=["title"])
+        kept = every["hits"][0]["fields"]["title"]
+        await start(client, root.bm25, share=1)
+        reply = await search(client, filter={"title": kept}, facets=["title"], user_id="u")
+        assert reply["candidate"] == root.bm25
+        assert {hit["fields"]["title"] for hit in reply["hits"]} == {kept}
+        assert [value["value"] for value in reply["facets"]["title"]["values"]] == [kept]
+
+
+async def test_an_experiment_out_of_time_changes_nothing(root: Root) -> None:
+    async with running(root.path) as client:
+        await start(client, root.bm25, share=1, max_days=1e-6)
+        await asyncio.sleep(0.1)
+        found = [await search(client, user_id=f"u{i}") for i in range(5)]
+        assert {reply["candidate"] for reply in found} == {None}
+
+
+async def test_exploration_is_on_record(root: Root) -> None:
+    async with running(root.path, explore=0.25) as client:
+        plain = ids(await search(client, record=False))
+        replies = [await search(client) for _ in range(60)]
+    found = logged(root)
+    swapped = 0
+    for reply in replies:
+        served = found[reply["query_id"]]
+        assert list(served.ids) == ids(reply)
+        assert sorted(served.ids) == sorted(plain)
+        if served.swapped:
+            assert served.pair is not None
+            undone = list(served.ids)
+            undone[served.pair : served.pair + 2] = undone[served.pair : served.pair + 2][::-1]
+            assert undone == plain
+            swapped += 1
+        else:
+            assert list(served.ids) == plain
+    assert swapped > 0
+
+
+async def test_without_events_there_are_no_experiments(root: Root, tmp_path: Path) -> None:
+    async with running(root.path, events=False, explore=0.25) as client:
+        assert (await client.get(PATH, headers=AUTH)).status_code == 404
+        found = {tuple(ids(await search(client))) for _ in range(20)}
+        assert len(found) == 1
