@@ -106,12 +106,13 @@ def parse_stored(line: bytes) -> Event:
     )
 
 
-def parse_event(given: object, now: float) -> Event:
+def parse_event(given: object, now: float, max_age_s: float = MAX_AGE_S) -> Event:
     """Read one event.
 
     Args:
         given: A JSON value.
         now: Seconds since 1970.
+        max_age_s: Older events are refused.
 
     Raises:
         EventRefused: It is no event, a field is missing or too long, or its time is out of range.
@@ -126,7 +127,7 @@ def parse_event(given: object, now: float) -> Event:
     if action is None:
         raise EventRefused("action_name", "is missing")
     at = _time(given.get("timestamp"))
-    if at < now - MAX_AGE_S:
+    if at < now - max_age_s:
         raise EventRefused("timestamp", "is older than 7 days")
     if at > now + MAX_AHEAD_S:
         raise EventRefused("timestamp", "is more than 5 minutes ahead")

@@ -4,6 +4,9 @@ join.py        votes: who saw which document at which place, and whether they cl
 caps.py        how many votes one person has
 propensity.py  how likely a place is looked at, from pairs whose order a coin decided
 weights.py     how relevant a clicked document is
+imports.py     click logs of other programs
+tables.py      of them, CSV and TSV
+store.py       from such logs into the log of events
 export.py      a collection: queries, judgements, weights
 """
 

@@ -97,7 +97,8 @@ def weigh(
         views = np.bincount(at, p, len(pairs))
         mean = float(clicks.sum() / views.sum()) if len(pairs) else 0.0
         weight = (clicks + shrinkage * mean) / (views + shrinkage)
-        is_relevant &= weight > mean
+        # A log without what was shown, only with what was clicked, has no mean to exceed.
+        is_relevant &= (weight > mean) | bool(votes.clicked.all())
     elif rule == "ips":
         weight = np.bincount(at, c / np.maximum(p, 1 / MAX_IPS), len(pairs))
     else:

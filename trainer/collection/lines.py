@@ -46,7 +46,7 @@ class Lines:
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         number = 0
         try:
-            with _open(self.path) as file:
+            with open_bytes(self.path) as file:
                 for number, line in enumerate(file, 1):
                     self._hash.update(line)
                     yield number, line
@@ -62,7 +62,8 @@ class Lines:
         return CollectionError(f"{self.path}:{number}: {message}")
 
 
-def _open(path: Path) -> gzip.GzipFile | BufferedReader:
+def open_bytes(path: Path) -> gzip.GzipFile | BufferedReader:
+    """Open a plain or gzipped file to read."""
     return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
 
 

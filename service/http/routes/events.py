@@ -9,10 +9,10 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Body, Query, Request
 from starlette.routing import BaseRoute
 
+from fullrank.events.insights import as_ubi
 from fullrank.events.records import Event, EventRefused, parse_event
 from service.errors import Invalid
 from service.events.agents import is_bot
-from service.events.insights import as_ubi
 from service.events.recorder import Recorder
 from service.events.reported import parse_reported
 from service.http.body import parse

@@ -1,0 +1,115 @@
+"""``fullrank events``: from a click log to a collection that trains."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fullrank.events.archive import list_segments, read_lines
+from fullrank.events.log import EVENTS
+from tests.unit.cli.running import Run
+from trainer.collection import read_collection
+
+DAY = 86_400
+START = 1_795_392_000 - 20 * DAY
+
+
+@pytest.fixture
+def clicks(tmp_path: Path) -> Path:
+    """A table: forty queries, five days, two documents shown, the second clicked."""
+    path = tmp_path / "clicks.csv"
+    lines = ["query_id,user,query,document,shown,time"]
+    lines += [
+        f"l{i}-{day},u{(5 * i + day) % 40},ant {i},b,a|b,{START + day * DAY + i * 60}"
+        for i in range(40)
+        for day in range(5)
+    ]
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+@pytest.fixture
+def log(tmp_path: Path, clicks: Path, run: Run) -> Path:
+    folder = tmp_path / "bundles" / ".events"
+    folder.parent.mkdir(exist_ok=True)
+    got = run("events", "import", folder, clicks, "--json")
+    assert json.loads(got.out) == {"log": str(folder), "lists": 200, "events": 200, "refused": {}}
+    return folder
+
+
+def test_status_counts_what_could_be_learned(run: Run, log: Path) -> None:
+    found = json.loads(run("events", "status", log.parent, "--json").out)
+    assert found["log"] == str(log)
+    assert (found["lists"], found["events"], found["votes"], found["people"]) == (200, 200, 200, 40)
+    assert found["actions"] == {"click": 200}
+    assert found["eta"] == 1
+    table = run("events", "status", log).out
+    assert "click 200" in table
+    assert "2026-11-03" in table
+
+
+def test_export_writes_a_collection(run: Run, log: Path, collection: Path, tmp_path: Path) -> None:
+    out = tmp_path / "clicked"
+    for rule in ("coec", "naive", "ips"):
+        folder = out / rule
+        folder.parent.mkdir(exist_ok=True)
+        got = run("events", "export", log, collection, folder, "--weights", rule, "--json")
+        found = read_collection(folder, strict=True)
+        counts = json.loads(got.out)
+        assert {split: len(found.qrels(split)) for split in found.splits} == {
+            split: counts[split] for split in found.splits
+        }
+        assert counts["recent"] == 40
+        assert counts["train"] > 20
+        assert all(grades == {"b": 1} for grades in found.qrels("train").values())
+    again = run("events", "export", log, collection, out / "coec")
+    assert (again.code, again.err.count("\n")) == (1, again.err.count("\n"))
+    assert "exists already" in again.err.splitlines()[-1]
+
+
+def test_only_the_first_place_counts_if_asked(
+    run: Run, log: Path, collection: Path, tmp_path: Path
+) -> None:
+    got = run("events", "export", log, collection, tmp_path / "x", "--position-1", "--recent", "0")
+    assert got.code == 1
+    assert "no clicks to learn from" in got.err
+
+
+def test_a_person_is_forgotten(run: Run, log: Path) -> None:
+    assert json.loads(run("events", "forget", log, "u0", "--json").out)["forgotten"] == 1
+    found = json.loads(run("events", "status", log, "--json").out)
+    assert (found["people"], found["votes"]) == (39, 195)
+    before = sum(len([*read_lines(path)]) for path in list_segments(log, EVENTS))
+    done = json.loads(run("events", "compact", log, "--days", "9999", "--json").out)
+    assert done["erased"] == 10
+    after = sum(len([*read_lines(path)]) for path in list_segments(log, EVENTS))
+    assert (before, after) == (200, 195)
+
+
+def test_forgetting_needs_the_key(run: Run, log: Path, tmp_path: Path) -> None:
+    got = run("events", "forget", log, "u0", "--key", tmp_path / "other.key")
+    assert got.code == 1
+    assert (
+        got.err
+        == f"fullrank: {tmp_path / 'other.key'}: no such key; name the key of this log with --key\n"
+    )
+    assert not (tmp_path / "other.key").exists()
+
+
+def test_compaction_removes_what_is_old(run: Run, log: Path) -> None:
+    done = json.loads(run("events", "compact", log, "--days", "1", "--json").out)
+    assert done["expired"] == 10
+    assert list_segments(log, EVENTS) == []
+
+
+def test_errors_are_one_line(run: Run, tmp_path: Path) -> None:
+    for command in ("status", "compact"):
+        got = run("events", command, tmp_path / "absent")
+        assert (got.code, got.err) == (1, f"fullrank: {tmp_path / 'absent'}: no such folder\n")
+    (tmp_path / "x.txt").write_text("hello", "utf-8")
+    got = run("events", "import", tmp_path / "log", tmp_path / "x.txt")
+    assert got.code == 1
+    assert "neither UBI" in got.err
+    assert not (tmp_path / "log").exists()

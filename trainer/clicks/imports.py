@@ -1,0 +1,127 @@
+"""Read click logs of other programs: UBI, Algolia's events, plain tables.
+
+ubi      JSON lines of User Behavior Insights, events and queries mixed or not; also the documents of an index,
+         {"_source": {…}}
+algolia  events as they are sent to Algolia, JSON lines or one JSON file; they name lists by queryID, so the lists
+         must be in the log
+table    CSV or TSV with a header, one row a click, or a document that was shown: see ``read_table``
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import FullrankError
+from fullrank.events.insights import as_ubi
+from fullrank.events.lists import ServedList
+from fullrank.events.records import Event, EventRefused, parse_event
+from trainer.clicks.tables import read_table
+from trainer.collection.lines import open_bytes
+
+Record = ServedList | Event
+FORMATS = ("ubi", "algolia", "table")
+
+_MAX_AGE_S = float("inf")  # a log may be as old as it likes
+
+
+def format_of(path: Path) -> str:
+    """Return the format of a file by its name and first characters.
+
+    Raises:
+        FullrankError: the file cannot be read or is of another format.
+    """
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith((".csv", ".tsv")):
+        return "table"
+    try:
+        with open_bytes(path) as file:
+            head = file.read(1 << 16).decode("utf-8", "replace")
+    except OSError as error:
+        raise FullrankError(f"{path}: {error.strerror or error}") from error
+    if '"eventType"' in head:
+        return "algolia"
+    if '"action_name"' in head or '"user_query"' in head:
+        return "ubi"
+    raise FullrankError(
+        f"{path}: neither UBI nor Algolia's events nor a table (.csv, .tsv); name the format with --format"
+    )
+
+
+def read_records(
+    path: Path, form: str, now: float, refused: Counter[str], first_position: int = 1
+) -> Iterator[Record]:
+    """Read the lists and events of a file.
+
+    Args:
+        path: plain or .gz.
+        form: one of FORMATS.
+        now: in seconds since 1970; records without a time get it, and those from later are refused.
+        refused: counts what cannot be read, by reason.
+        first_position: of tables, the position of the first document: 0 or 1.
+
+    Raises:
+        FullrankError: the file cannot be read, or its header lacks a column.
+    """
+    if form == "table":
+        yield from read_table(path, now, refused, first_position)
+        return
+    for given in _objects(path, refused):
+        try:
+            if form == "ubi":
+                yield _ubi(given, now)
+            else:
+                for event in as_ubi(given, now * 1000)[0]:
+                    yield parse_event(event, now, _MAX_AGE_S)
+        except EventRefused as error:
+            refused[str(error)] += 1
+
+
+def _objects(path: Path, refused: Counter[str]) -> Iterator[Mapping[str, Any]]:
+    """Read JSON lines, or a whole file that is an array or an object with "events"."""
+    with open_bytes(path) as file, TextIOWrapper(file, "utf-8", "replace") as text:
+        first = text.read(1)
+        while first.isspace():
+            first = text.read(1)
+        if first == "[":
+            values: Any = _parse(first + text.read(), refused)
+            yield from (value for value in values or [] if isinstance(value, dict))
+            return
+        line = first + text.readline()
+        while line:
+            value = _parse(line, refused) if line.strip() else None
+            if isinstance(value, dict):
+                events = value.get("events")
+                yield from events if isinstance(events, list) else [value.get("_source", value)]
+            line = text.readline()
+
+
+def _parse(text: str, refused: Counter[str]) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        refused["no JSON"] += 1
+        return None
+
+
+def _ubi(given: Mapping[str, Any], now: float) -> Record:
+    """Read an event, or a query: a list that only the client knows of."""
+    if "action_name" in given:
+        return parse_event(given, now, _MAX_AGE_S)
+    event = parse_event(
+        {**given, "action_name": "query", "event_attributes": None}, now, _MAX_AGE_S
+    )
+    texts = {name: text for name, text in event.texts.items() if name != "event_id"}
+    query_id = texts.pop("query_id", None)
+    if query_id is None:
+        raise EventRefused("query_id", "is missing")
+    text, ids = given.get("user_query"), given.get("query_response_hit_ids") or []
+    if not isinstance(text, str):
+        raise EventRefused("user_query", "is missing")
+    if not isinstance(ids, list) or not all(isinstance(id, str) and id for id in ids):
+        raise EventRefused("query_response_hit_ids", "is not an array of ids")
+    return ServedList(query_id, event.at, text, ids, "reported", texts=texts)

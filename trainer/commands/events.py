@@ -1,0 +1,269 @@
+"""``fullrank events``: the log of what people were shown and clicked."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from fullrank.cli.arguments import Json
+from fullrank.cli.output import print_json
+from fullrank.errors import FullrankError
+from fullrank.progress import Reporter, Stage
+
+if TYPE_CHECKING:
+    from fullrank.events.log import EventLog
+    from trainer.clicks import Votes
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="Look at the log of clicks, learn from it, fill it, and keep it small.",
+    no_args_is_help=True,
+)
+
+_FOLDER, _DAYS, _MEGABYTES = ".events", 90, 10_000
+
+LogFolder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="LOG", help="Folder of the log of events, or the folder of bundles it lies in."
+    ),
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        help="Key of the pseudonyms, as FULLRANK_EVENTS_KEY; default: .events.key beside the log.",
+    ),
+]
+
+
+class RuleName(StrEnum):
+    """How clicks become weights."""
+
+    COEC = "coec"
+    NAIVE = "naive"
+    IPS = "ips"
+
+
+class Form(StrEnum):
+    """Formats of click logs."""
+
+    AUTO = "auto"
+    UBI = "ubi"
+    ALGOLIA = "algolia"
+    TABLE = "table"
+
+
+@app.command()
+def status(log: LogFolder, json: Json = False) -> None:
+    """Show what is in the log, what could be learned from it, and why clicks were left out."""
+    from fullrank.events.archive import list_segments, size_of
+    from fullrank.events.log import EVENTS, LISTS
+    from trainer.clicks import fit_propensities
+
+    folder = _log_folder(log)
+    votes, found = _join(folder)
+    segments = sum(len(list_segments(folder, kind)) for kind in (LISTS, EVENTS))
+    shown: dict[str, Any] = {
+        "log": folder,
+        "bytes": size_of(folder),
+        "segments": segments,
+        **found,
+        "people": len(set(votes.person.tolist())),
+        "queries": len(set(votes.query.tolist())),
+        **votes.counts,
+        **fit_propensities(votes.coins).as_dict(),
+    }
+    _print(shown, json)
+
+
+@app.command("export")
+def export_(
+    log: LogFolder,
+    corpus: Annotated[
+        Path,
+        typer.Argument(metavar="CORPUS", help="Folder with the corpus.jsonl of the documents."),
+    ],
+    collection: Annotated[
+        Path, typer.Argument(metavar="COLLECTION", help="Folder to write; it must not exist.")
+    ],
+    weights: Annotated[
+        RuleName, typer.Option("--weights", help="How clicks become weights.")
+    ] = RuleName.COEC,
+    recent: Annotated[
+        float,
+        typer.Option("--recent", help="Share of the time, at its end, for `recent`.", min=0, max=1),
+    ] = 0.2,
+    position_1: Annotated[
+        bool,
+        typer.Option(
+            "--position-1", help="Learn from clicks on the first place only, as for advertisements."
+        ),
+    ] = False,
+    dwell: Annotated[
+        bool,
+        typer.Option("--dwell", help="Count a click in proportion if people left within 30 s."),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a collection of what people clicked, to train on."""
+    from trainer.clicks import fit_propensities, write_collection
+
+    votes, _ = _join(_log_folder(log))
+    propensities = fit_propensities(votes.coins)
+    counts = write_collection(
+        votes,
+        propensities,
+        corpus,
+        collection,
+        rule=weights.value,
+        recent_share=recent,
+        position_1=position_1,
+        dwell=dwell,
+    )
+    _print({"collection": collection, **counts, **propensities.as_dict()}, json)
+
+
+@app.command("import")
+def import_(
+    log: LogFolder,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Click logs.")],
+    form: Annotated[
+        Form, typer.Option("--format", help="Format of the files; auto: by their content.")
+    ] = Form.AUTO,
+    first_position: Annotated[
+        int, typer.Option(help="Position of the first document in tables.", min=0, max=1)
+    ] = 1,
+    key: KeyFile = None,
+    json: Json = False,
+) -> None:
+    """Read click logs of other programs into the log: UBI, Algolia's events, CSV and TSV."""
+    from fullrank.events.people import Pseudonyms, read_key
+    from trainer.clicks.imports import format_of, read_records
+    from trainer.clicks.store import store
+
+    # Everything that can be refused at once is refused before anything is written.
+    forms = [format_of(path) if form is Form.AUTO else form.value for path in files]
+    folder = _log_folder(log, must_exist=False)
+    people = Pseudonyms(read_key(_key_of(folder, key)))
+    refused: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for path, name in zip(files, forms, strict=True):
+        with Reporter() as report, report.stage(f"read {path.name}") as stage:
+            records = read_records(path, name, time.time(), refused, first_position)
+            counts.update(store(_counted(records, stage), folder, people))
+    _print({"log": folder, **counts, "refused": dict(refused)}, json)
+
+
+@app.command()
+def forget(
+    log: LogFolder,
+    users: Annotated[
+        list[str],
+        typer.Argument(metavar="USER...", help="Ids of people, as clients sent them."),
+    ],
+    key: KeyFile = None,
+    json: Json = False,
+) -> None:
+    """Hide from every reader what people did; `compact` removes it from the disk."""
+    from fullrank.events.people import Pseudonyms, erase, read_key
+
+    folder = _log_folder(log)
+    file = _key_of(folder, key)
+    if not file.is_file():
+        raise FullrankError(f"{file}: no such key; name the key of this log with --key")
+    people = Pseudonyms(read_key(file))
+    erase(folder, map(people.of, users), time.time())
+    _print({"log": folder, "forgotten": len(users)}, json)
+
+
+@app.command()
+def compact(
+    log: LogFolder,
+    days: Annotated[
+        int, typer.Option(help="Remove what is older; as FULLRANK_EVENTS_DAYS.", min=1)
+    ] = _DAYS,
+    megabytes: Annotated[
+        int,
+        typer.Option("--mb", help="Remove the oldest beyond; as FULLRANK_EVENTS_MB.", min=1),
+    ] = _MEGABYTES,
+    json: Json = False,
+) -> None:
+    """Remove from the disk what is too old, what is too much, and what erased people did."""
+    from fullrank.events.compaction import compact as compact_log
+
+    folder = _log_folder(log)
+    with Reporter() as report, report.callback() as progress:
+        done = compact_log(folder, days, megabytes << 20, time.time(), progress)
+    _print({"log": folder, **done.as_dict()}, json)
+
+
+def _log_folder(path: Path, *, must_exist: bool = True) -> Path:
+    """Return the folder of a log, given itself or the folder of bundles."""
+    if (path / _FOLDER).is_dir():
+        return path / _FOLDER
+    if must_exist and not path.is_dir():
+        raise FullrankError(f"{path}: no such folder")
+    return path
+
+
+def _key_of(folder: Path, key: Path | None) -> Path:
+    """Return the file of the key: by default beside the log."""
+    whole = folder.absolute()
+    return key or whole.with_name(f"{whole.name}.key")
+
+
+def _join(folder: Path) -> tuple[Votes, dict[str, Any]]:
+    """Join a log, and describe what was read."""
+    from fullrank.events.log import EventLog
+    from trainer.clicks import join
+
+    log = EventLog(folder)
+    found: dict[str, Any] = {"events": 0, "actions": Counter(), "first": None, "last": None}
+    with Reporter() as report, report.stage("read the log") as stage:
+        votes = join(_counted(log.lists(), stage), _described(log, found, stage))
+    found["actions"] = dict(found["actions"])
+    return votes, found
+
+
+def _described(log: EventLog, found: dict[str, Any], stage: Stage) -> Iterator[Any]:
+    for event in _counted(log.events(), stage):
+        found["events"] += 1
+        found["actions"][event.action] += 1
+        found["first"] = min(found["first"] or event.at, event.at)
+        found["last"] = max(found["last"] or event.at, event.at)
+        yield event
+
+
+def _counted(items: Iterable[T], stage: Stage) -> Iterator[T]:
+    for item in items:
+        stage.advance(1)
+        yield item
+
+
+def _print(shown: dict[str, Any], json: bool) -> None:
+    """Print facts as JSON, or one a line."""
+    if json:
+        print_json(shown)
+        return
+    for name, value in shown.items():
+        if isinstance(value, list):
+            value = ", ".join(f"{x:.4g}" for x in value)
+        elif isinstance(value, dict):
+            value = ", ".join(f"{k} {v:,}" for k, v in value.items()) or "-"
+        elif name in ("first", "last") and value is not None:
+            value = datetime.fromtimestamp(value, UTC).isoformat(" ", "seconds")
+        elif isinstance(value, float):
+            value = f"{value:.4g}"
+        elif isinstance(value, int):
+            value = f"{value:,}"
+        typer.echo(f"{name.replace('_', ' '):28} {'-' if value is None else value}")
