@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from fullrank.bundle.manifest import LogPosition, is_name
+from fullrank.bundle.manifest import MANIFEST, LogPosition, is_name
 from fullrank.bundle.open import read_manifest
 from fullrank.errors import BundleError, BundleNotFound
+from fullrank.storage.files import replace_file, sync_folder
+from fullrank.storage.strict_json import parse_object
 
+ACTIVE = "active.json"
+"""File beside the bundles that names the active version; service.models.state writes it."""
 _log = getLogger(__name__)
 
 
@@ -59,6 +63,50 @@ def find_bundle(root: Path, name_or_version: str) -> Path:
             if info.name == name_or_version:
                 return info.path
     raise BundleNotFound(f"{root}: no bundle and no version named {name_or_version!r}")
+
+
+def active_version(root: Path) -> str | None:
+    """Return the version that was activated last, None if none was.
+
+    Raises:
+        BundleError: The file that says so is damaged.
+    """
+    path = Path(root) / ACTIVE
+    try:
+        version = parse_object(path.read_bytes())["version"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise BundleError(f"{path}: {type(error).__name__}: {error}") from error
+    return version if isinstance(version, str) else None
+
+
+def publish(staged: Path, root: Path, facts: Mapping[str, Any]) -> Path:
+    """Move a bundle that nobody serves yet into a folder of bundles, with further facts in its card.
+
+    Args:
+        staged: The bundle's folder, on the same file system.
+        root: Folder of bundles.
+        facts: Added to the card.
+
+    Returns:
+        Its new folder.
+
+    Raises:
+        BundleError: The manifest cannot be read, or facts have no JSON form.
+        OSError: It cannot be written; the bundle is where it was.
+    """
+    manifest = read_manifest(staged)
+    noted = replace(manifest, card={**manifest.card, **facts})
+    file = staged / MANIFEST
+    mode = file.stat().st_mode & 0o777
+    replace_file(file, noted.dump(), mode)
+    target = Path(root) / manifest.name / manifest.version
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staged.rename(target)
+    sync_folder(target.parent)
+    sync_folder(target.parent.parent)
+    return target
 
 
 def log_position_of(bundle: Path, name: str) -> LogPosition | None:

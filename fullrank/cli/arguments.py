@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fullrank.errors import BundleNotFound
+
+if TYPE_CHECKING:
+    from fullrank.events.log import EventLog
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="Folder with corpus.jsonl and qrels/.")
@@ -30,11 +33,33 @@ ExportedFrom = Annotated[
 BundlesRoot = Annotated[
     Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles, or one bundle.")
 ]
+BundlesOption = Annotated[
+    Path,
+    typer.Option(
+        "--bundles", metavar="BUNDLES", help="Folder of bundles.", envvar="FULLRANK_BUNDLES"
+    ),
+]
+EventsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--events",
+        metavar="FOLDER",
+        help="Log of events; default: .events in BUNDLES.",
+        envvar="FULLRANK_EVENTS_FOLDER",
+    ),
+]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse judgements of unknown queries or documents."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def event_log(bundles: Path, events: Path | None) -> EventLog:
+    """Return the log that --events names, by default that of the folder of bundles."""
+    from fullrank.events.log import FOLDER, EventLog
+
+    return EventLog(events or bundles / FOLDER)
 
 
 def resolve(path: Path) -> Path:

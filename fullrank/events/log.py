@@ -13,6 +13,8 @@ from fullrank.events.records import Event, parse_stored
 from fullrank.events.segments import begun
 
 LISTS, EVENTS = "lists", "events"
+FOLDER = ".events"
+"""The log of a folder of bundles; FULLRANK_EVENTS_FOLDER names another."""
 _DAY_S = 86_400
 
 

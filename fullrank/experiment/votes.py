@@ -66,4 +66,4 @@ def votes_of(
         balance = sum(1 if team == CANDIDATE else -1 for team in teams.values())
         if balance:
             votes.append(Vote(first[key], balance > 0))
-    return sorted(votes)
+    return sorted(votes, key=lambda vote: vote.at)

@@ -11,16 +11,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.arguments import Json
+from fullrank.cli.arguments import BundlesOption, Json
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 
-Bundles = Annotated[
-    Path,
-    typer.Option(
-        "--bundles", metavar="BUNDLES", help="Folder of bundles.", envvar="FULLRANK_BUNDLES"
-    ),
-]
 File = Annotated[
     Path | None,
     typer.Option(help="File of the keys; default: keys.json in BUNDLES.", envvar="FULLRANK_KEYS"),
@@ -61,7 +55,7 @@ def create(
             callback=_checked_days,
         ),
     ] = None,
-    bundles: Bundles = Path("bundles"),
+    bundles: BundlesOption = Path("bundles"),
     file: File = None,
     json: Json = False,
 ) -> None:
@@ -81,7 +75,7 @@ def create(
 
 
 @app.command("list")
-def list_(bundles: Bundles = Path("bundles"), file: File = None, json: Json = False) -> None:
+def list_(bundles: BundlesOption = Path("bundles"), file: File = None, json: Json = False) -> None:
     """List the keys, without their tokens."""
     with needs("service"):
         from service.auth.keys import read_keys
@@ -114,7 +108,7 @@ def list_(bundles: Bundles = Path("bundles"), file: File = None, json: Json = Fa
 @app.command()
 def revoke(
     id: Annotated[str, typer.Argument(metavar="ID", help="ID of the key, as `list` shows it.")],
-    bundles: Bundles = Path("bundles"),
+    bundles: BundlesOption = Path("bundles"),
     file: File = None,
 ) -> None:
     """Revoke a key; running services refuse it within a second."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from fullrank.errors import FullrankError
 from fullrank.events.lists import ServedList
-from fullrank.events.log import EVENTS, LISTS
+from fullrank.events.log import EVENTS, FOLDER, LISTS
 from fullrank.events.people import Pseudonyms, erase, read_key
 from fullrank.events.records import MAX_AHEAD_S, Event
 from service import errors
@@ -24,7 +24,7 @@ from service.events.upkeep import Upkeep
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
-FOLDER, KEY = ".events", ".events.key"
+KEY = f"{FOLDER}.key"
 # So many lines are made on the event loop; more on a thread.
 _MAX_INLINE = 32
 _log = getLogger(__name__)

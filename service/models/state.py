@@ -16,12 +16,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from fullrank.bundle.catalog import ACTIVE
 from fullrank.errors import FullrankError
 from fullrank.storage.files import replace_file
 from fullrank.storage.strict_json import parse_object
 from service.models.livefile import LiveFile, read_live
 
-STATE = "active.json"
+STATE = ACTIVE
 PROPOSAL = "proposed.json"
 LOCK = ".active.lock"
 

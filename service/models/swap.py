@@ -148,6 +148,28 @@ class Swap:
 
         return self.run(candidate, change)
 
+    def promote(self, candidate: str, share: float, max_days: float) -> Swapped:
+        """Make a candidate the default, and interleave the version before it with it from now on.
+
+        Args:
+            candidate: version that serves.
+            share: of the searches that interleave the version before.
+            max_days: after which that ends.
+
+        Raises:
+            BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing was changed.
+        """
+
+        def change(state: ActiveState, sha256: str) -> ActiveState:
+            before = state.version or _served(reports(self._root))
+            if before is None or before == candidate:
+                raise SwapRefused(f"{candidate}: there is no other version to compare it with")
+            experiment = Experiment(before, share, time.time(), max_days)
+            generation = self._next_generation(state)
+            return ActiveState(generation, candidate, sha256, state.loaded, before, experiment)
+
+        return self.run(candidate, change)
+
     def stop_experiment(self) -> Swapped:
         """End the experiment; the active version stays. Without one, change nothing. Raises as ``start_experiment``."""
 

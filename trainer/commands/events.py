@@ -28,7 +28,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_FOLDER, _DAYS, _MEGABYTES = ".events", 90, 10_000
+_DAYS, _MEGABYTES = 90, 10_000
 
 LogFolder = Annotated[
     Path,
@@ -209,8 +209,10 @@ def compact(
 
 def _log_folder(path: Path, *, must_exist: bool = True) -> Path:
     """Return the folder of a log, given itself or the folder of bundles."""
-    if (path / _FOLDER).is_dir():
-        return path / _FOLDER
+    from fullrank.events.log import FOLDER
+
+    if (path / FOLDER).is_dir():
+        return path / FOLDER
     if must_exist and not path.is_dir():
         raise FullrankError(f"{path}: no such folder")
     return path

@@ -1,0 +1,203 @@
+"""The loop: whatever is due between the clicks of today and the ranking of tomorrow.
+
+    an experiment runs    its votes promote the candidate, stop it, or its time ends
+    a candidate won       it serves, and faces the version before it in the same test for three days
+    nothing runs          once a day `fullrank retrain` makes a candidate, which then begins an experiment
+
+Each step ends with one atomic change of a file, and begins by reading what is there; so the loop may be killed at any
+moment, and called as often as one likes. loop.json beside the bundles has its decisions and their numbers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from fullrank.bundle import find_bundle
+from fullrank.errors import BundleNotFound, FullrankError
+from fullrank.events.log import EventLog
+from fullrank.experiment.evidence import Verdict
+from fullrank.storage.files import replace_file
+from service.experiments.status import Status, status_of
+from service.models.state import read_state
+from service.models.swap import Swap, serving_version
+
+DECISIONS = "loop.json"
+_LOCK = ".loop.lock"
+_KEPT = 1000
+_DAY_S = 86_400
+FACE_DAYS = 3.0
+"""So long a promoted version faces the one before it."""
+_SHARE = 0.2
+_UNCHANGED = 1  # exit code of `fullrank retrain`
+
+
+class LoopRuns(FullrankError):
+    """Another process runs the loop."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the loop runs.
+
+    Attributes:
+        share: Of searches in an experiment.
+        max_days: Of an experiment.
+        every_days: Between two trainings.
+        retrain: Further arguments of `fullrank retrain`.
+    """
+
+    share: float = _SHARE
+    max_days: float = 14.0
+    every_days: float = 1.0
+    retrain: Sequence[str] = ()
+
+
+class Loop:
+    """Runs what is due for one model.
+
+    Args:
+        root: Folder of bundles.
+        name: Of the model.
+        log: Of events.
+        options: How.
+        swap: Changes what serves.
+        run: Runs `fullrank` with arguments; returns exit code and standard output.
+        clock: Returns the time in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        name: str,
+        log: EventLog,
+        options: Options,
+        *,
+        swap: Swap | None = None,
+        run: Callable[[Sequence[str]], tuple[int, str]] | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._root, self._name, self._log, self._options = root, name, log, options
+        self._swap = swap or Swap(root)
+        self._run = run or _run_fullrank
+        self._clock = clock
+
+    def step(self) -> dict[str, Any]:
+        """Do what is due; return what was done, which is in loop.json, too, unless nothing was.
+
+        Raises:
+            LoopRuns: Another process does it.
+            FullrankError: A step failed; the next call tries again.
+        """
+        with _lock(self._root):
+            done = self._step()
+            done = {"at": round(self._clock(), 3), "name": self._name, **done}
+            if done["did"] != "nothing":
+                self._note(done)
+            return done
+
+    def _step(self) -> dict[str, Any]:
+        state = read_state(self._root)
+        if state is not None and state.experiment is not None and state.version is not None:
+            status = status_of(state.version, state.experiment, self._log, self._clock())
+            return self._follow(status)
+        return self._retrain()
+
+    def _follow(self, status: Status) -> dict[str, Any]:
+        """Act on the votes of an experiment."""
+        numbers = {
+            name: getattr(status, name)
+            for name in ("active", "candidate", "wins", "losses", "e_value")
+        }
+        is_defence = self._faces(status)
+        if status.verdict is Verdict.PROMOTE and is_defence:
+            self._swap.activate(status.candidate)
+            return {"did": "rolled back", **numbers}
+        if status.verdict is Verdict.PROMOTE:
+            self._swap.promote(status.candidate, self._options.share, FACE_DAYS)
+            return {"did": "promoted", **numbers}
+        if status.verdict is Verdict.STOP or status.over:
+            self._swap.stop_experiment()
+            why = "stopped" if status.verdict is Verdict.STOP else "ended undecided"
+            return {"did": f"defended: {why}" if is_defence else why, **numbers}
+        return {"did": "nothing", "because": "an experiment is open", **numbers}
+
+    def _faces(self, status: Status) -> bool:
+        """Return whether the candidate served before the active version."""
+        state = read_state(self._root)
+        return state is not None and state.previous == status.candidate
+
+    def _retrain(self) -> dict[str, Any]:
+        decisions = [made for made in read_decisions(self._root) if made["name"] == self._name]
+        last = max((made["at"] for made in decisions if "retrained" in made), default=0.0)
+        if self._clock() < last + self._options.every_days * _DAY_S:
+            return {"did": "nothing", "because": "trained lately"}
+        active = self._active()
+        arguments = ["retrain", active, "--bundles", str(self._root), "--events"]
+        code, text = self._run(
+            [*arguments, str(self._log.folder), *self._options.retrain, "--json"]
+        )
+        if code not in (0, _UNCHANGED) or not text.strip():
+            return {"did": "could not train", "retrained": active, "code": code}
+        found = json.loads(text)
+        if found["published"] is None:
+            return {"did": "trained, not published", "retrained": active, "report": found}
+        self._swap.start_experiment(found["published"], self._options.share, self._options.max_days)
+        return {"did": "began an experiment", "retrained": active, "report": found}
+
+    def _active(self) -> str:
+        """Return the active version of the model. Raises BundleNotFound."""
+        serving = serving_version(self._root)
+        if serving is not None and (self._root / self._name / serving).is_dir():
+            return serving
+        if serving is not None:
+            raise BundleNotFound(
+                f"{self._root}: {serving} serves, which is no version of {self._name}"
+            )
+        return find_bundle(self._root, self._name).name
+
+    def _note(self, done: dict[str, Any]) -> None:
+        decisions = [*read_decisions(self._root), done][-_KEPT:]
+        replace_file(self._root / DECISIONS, orjson.dumps(decisions).decode() + "\n")
+
+
+def read_decisions(root: Path) -> list[dict[str, Any]]:
+    """Return what the loop did, the oldest first. Raises FullrankError if the file is damaged."""
+    path = root / DECISIONS
+    try:
+        found: list[dict[str, Any]] = orjson.loads(path.read_bytes())
+        if not all({"at", "name", "did"} <= made.keys() for made in found):
+            raise ValueError("an entry lacks a field")
+        return found
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise FullrankError(f"{path}: {type(error).__name__}: {error}") from error
+
+
+def _run_fullrank(arguments: Sequence[str]) -> tuple[int, str]:
+    """Run a command in a process of its own, so that its memory is free again; its progress goes to standard error."""
+    done = subprocess.run(
+        [sys.executable, "-m", "fullrank", *arguments], stdout=subprocess.PIPE, check=False
+    )
+    return done.returncode, done.stdout.decode()
+
+
+@contextmanager
+def _lock(root: Path) -> Iterator[None]:
+    with (root / _LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LoopRuns(f"{root}: another process runs the loop") from None
+        yield

@@ -1,0 +1,96 @@
+"""What an experiment says so far: the votes of the log, and what they decide."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fullrank.events.log import EventLog
+from fullrank.experiment.evidence import Verdict, decide, e_value
+from fullrank.experiment.votes import votes_of
+from service.models.state import Experiment, read_state
+
+_DAY_S = 86_400
+_POINTS = 200
+
+
+@dataclass(frozen=True)
+class Status:
+    """An experiment.
+
+    Attributes:
+        active, candidate: Versions.
+        share: Of the searches.
+        started: In seconds since 1970.
+        max_days: After which it ends undecided.
+        wins, losses: Votes for and against the candidate, until they decided.
+        e_value: Evidence that one of the two is better.
+        verdict: promote, stop or open; of the first moment at which the votes decided.
+        over: Whether it has expired.
+        course: (seconds since 1970, e-value) over time, at most 200 points.
+    """
+
+    active: str
+    candidate: str
+    share: float
+    started: float
+    max_days: float
+    wins: int
+    losses: int
+    e_value: float
+    verdict: Verdict
+    over: bool
+    course: Sequence[tuple[float, float]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def read_status(root: Path, log: EventLog) -> Status | None:
+    """Return the status of the experiment beside a folder of bundles, None without one.
+
+    Raises:
+        StateDamaged: The state cannot be read.
+        SegmentError: The log is damaged.
+    """
+    state = read_state(root)
+    if state is None or state.experiment is None or state.version is None:
+        return None
+    return status_of(state.version, state.experiment, log, time.time())
+
+
+def status_of(active: str, experiment: Experiment, log: EventLog, now: float) -> Status:
+    """Count the votes of an experiment."""
+    since = experiment.started
+    votes = votes_of(log.lists(since), log.events(since), active, experiment.candidate, since)
+    wins, losses, verdict = 0, 0, Verdict.OPEN
+    course = []
+    for vote in votes:
+        wins, losses = wins + vote.wins, losses + (not vote.wins)
+        course.append((vote.at, e_value(wins, losses)))
+        verdict = decide(wins, losses)
+        if verdict is not Verdict.OPEN:
+            break
+    return Status(
+        active,
+        experiment.candidate,
+        experiment.share,
+        since,
+        experiment.max_days,
+        wins,
+        losses,
+        e_value(wins, losses),
+        verdict,
+        now > since + experiment.max_days * _DAY_S,
+        _thinned(course),
+    )
+
+
+def _thinned(course: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """Keep at most 200 points, the last one among them."""
+    step = -(-len(course) // _POINTS) or 1
+    return course[::-1][::step][::-1]

@@ -1,0 +1,224 @@
+"""The loop does what is due, once, and survives being killed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fullrank.errors import BundleNotFound, FullrankError
+from fullrank.events.lists import ServedList
+from fullrank.events.log import EVENTS, LISTS, EventLog
+from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
+from fullrank.experiment.evidence import Verdict
+from service.experiments.loop import DECISIONS, FACE_DAYS, Loop, LoopRuns, Options, read_decisions
+from service.experiments.status import read_status
+from service.models.state import Experiment, read_state
+from service.models.swap import Swap, SwapFailed
+from tests.bundles import at, make_bundle
+
+DAY = 86_400.0
+
+
+class Case:
+    """Two versions of one model; the first serves."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "bundles"
+        self.old = make_bundle(self.root, "shop", created=at(1))
+        self.new = make_bundle(self.root, "shop", created=at(2), n_dense=2)
+        self.swap = Swap(self.root)
+        self.swap.activate(self.old)
+        self.log = EventLog(self.root / ".events")
+        self.asked: list[Sequence[str]] = []
+        self.answer: tuple[int, str] = 0, json.dumps({"published": self.new})
+        self.now = time.time()
+
+    def run(self, arguments: Sequence[str]) -> tuple[int, str]:
+        self.asked.append(arguments)
+        return self.answer
+
+    def step(self, **options: Any) -> dict[str, Any]:
+        given = Options(**options)
+        return Loop(
+            self.root, "shop", self.log, given, swap=self.swap, run=self.run, clock=lambda: self.now
+        ).step()
+
+    def vote(self, active: str, candidate: str, wins: int, losses: int) -> None:
+        """Log interleaved lists, each with one click."""
+        lists, events = [], []
+        begun = time.time()
+        # In any order, as people vote.
+        won = [True] * wins + [False] * losses
+        random.Random(1).shuffle(won)
+        for i, is_win in enumerate(won):
+            id, at = f"{active} {candidate} {i} {begun}", begun + 0.001 * (i + 1)
+            who = {"user_id": f"u{i}"}
+            lists.append(
+                ServedList(
+                    id, at, "copy", ["x", "y"], model=active, candidate=candidate, teams="ab",
+                    texts=who,
+                )
+            )  # fmt: skip
+            events.append(Event("click", at, {"query_id": id, **who}, "y" if is_win else "x"))
+        for kind, lines in (
+            (LISTS, [served.line() for served in lists]),
+            (EVENTS, [event.line() for event in events]),
+        ):
+            writer = SegmentWriter(self.log.folder, kind)
+            writer.append(lines)
+            writer.close()
+
+    @property
+    def experiment(self) -> Experiment | None:
+        state = read_state(self.root)
+        assert state is not None
+        return state.experiment
+
+    @property
+    def active(self) -> str | None:
+        state = read_state(self.root)
+        assert state is not None
+        return state.version
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    return Case(tmp_path)
+
+
+def test_a_candidate_begins_an_experiment(case: Case) -> None:
+    assert case.step(retrain=["--time", "1m"])["did"] == "began an experiment"
+    [arguments] = case.asked
+    assert arguments[:2] == ["retrain", case.old]
+    assert arguments[-3:] == ["--time", "1m", "--json"]
+    assert case.experiment is not None
+    assert case.experiment.candidate == case.new
+    assert case.active == case.old
+    # Votes are open: nothing is due.
+    assert case.step()["did"] == "nothing"
+    assert len(case.asked) == 1
+    assert [made["did"] for made in read_decisions(case.root)] == ["began an experiment"]
+
+
+def test_a_winner_serves_and_faces_the_version_before(case: Case) -> None:
+    case.step()
+    case.vote(case.old, case.new, 40, 10)
+    done = case.step()
+    assert (done["did"], done["wins"], done["losses"]) == ("promoted", done["wins"], done["losses"])
+    assert done["e_value"] >= 20
+    assert case.active == case.new
+    assert case.experiment is not None
+    assert (case.experiment.candidate, case.experiment.max_days) == (case.old, FACE_DAYS)
+    # Old votes do not count in the new experiment.
+    assert case.step()["did"] == "nothing"
+    case.vote(case.new, case.old, 30, 2)
+    assert case.step()["did"] == "rolled back"
+    assert case.active == case.old
+    assert case.experiment is None
+
+
+def test_a_winner_that_holds_stays(case: Case) -> None:
+    case.step()
+    case.vote(case.old, case.new, 40, 10)
+    case.step()
+    case.now += (FACE_DAYS + 0.1) * DAY
+    assert case.step()["did"] == "defended: ended undecided"
+    assert case.active == case.new
+    assert case.experiment is None
+
+
+def test_a_loser_is_stopped(case: Case) -> None:
+    case.step()
+    case.vote(case.old, case.new, 3, 40)
+    assert case.step()["did"] == "stopped"
+    assert case.active == case.old
+    assert case.experiment is None
+    # The next training is a day away.
+    assert case.step()["because"] == "trained lately"
+    case.now += 1.1 * DAY
+    assert case.step()["did"] == "began an experiment"
+
+
+def test_an_undecided_experiment_ends_in_time(case: Case) -> None:
+    case.step(max_days=2)
+    case.vote(case.old, case.new, 5, 5)
+    assert case.step()["did"] == "nothing"
+    case.now += 2.1 * DAY
+    assert case.step()["did"] == "ended undecided"
+    assert case.active == case.old
+    assert case.experiment is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "did"),
+    [
+        ((1, '{"published": null, "gates": []}'), "trained, not published"),
+        ((1, ""), "could not train"),
+        ((2, "usage"), "could not train"),
+        ((-9, ""), "could not train"),
+    ],
+)
+def test_a_training_that_brings_nothing_is_noted(
+    case: Case, answer: tuple[int, str], did: str
+) -> None:
+    case.answer = answer
+    assert case.step()["did"] == did
+    assert case.experiment is None
+    assert case.step()["did"] == "nothing"
+    assert read_decisions(case.root)[-1]["did"] == did
+
+
+def test_a_step_that_fails_is_tried_again(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.step()
+    case.vote(case.old, case.new, 40, 10)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("service.models.swap.write_state", full)
+        with pytest.raises(SwapFailed):
+            case.step()
+    assert case.active == case.old
+    assert case.step()["did"] == "promoted"
+
+
+def test_one_process_runs_the_loop(case: Case) -> None:
+    with (case.root / ".loop.lock").open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(LoopRuns):
+            case.step()
+    assert case.step()["did"] == "began an experiment"
+
+
+def test_another_model_that_serves_is_left_alone(case: Case) -> None:
+    other = make_bundle(case.root, "other", created=at(3))
+    case.swap.activate(other)
+    with pytest.raises(BundleNotFound, match="no version of shop"):
+        case.step()
+
+
+def test_damaged_decisions_are_not_overwritten(case: Case) -> None:
+    (case.root / DECISIONS).write_text("[1")
+    with pytest.raises(FullrankError, match=DECISIONS):
+        case.step()
+    assert (case.root / DECISIONS).read_text() == "[1"
+
+
+def test_the_status_draws_the_evidence(case: Case) -> None:
+    assert read_status(case.root, case.log) is None
+    case.step()
+    case.vote(case.old, case.new, 30, 30)
+    found = read_status(case.root, case.log)
+    assert found is not None
+    assert found.wins + found.losses == len(found.course)
+    assert found.course[-1][1] == found.e_value
+    assert found.verdict is Verdict.OPEN

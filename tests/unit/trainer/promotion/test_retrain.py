@@ -1,0 +1,151 @@
+"""From a log to a published version, or to none."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fullrank.bundle import find_bundle, open_bundle
+from fullrank.errors import FullrankError
+from fullrank.events.lists import ServedList
+from fullrank.events.log import EVENTS, LISTS, EventLog
+from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
+from fullrank.progress import Reporter
+from fullrank.storage.documents import Document
+from tests.bundles import make_bundle
+from trainer.collection import read_collection
+from trainer.promotion.mix import add_judgements
+from trainer.promotion.retrain import SCRATCH, Retrained, retrain
+
+DOCUMENTS = [
+    Document(f"d{i:02}", {"title": f"thing{i}", "text": "a thing that people look for"})
+    for i in range(40)
+]
+Log = tuple[list[ServedList], list[Event]]
+DAY = 86_400.0
+
+
+@pytest.fixture(autouse=True)
+def _equally_fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long a search takes here says nothing about the code."""
+    monkeypatch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
+
+
+@pytest.fixture
+def bundles(tmp_path: Path) -> Path:
+    make_bundle(tmp_path / "bundles", "shop", DOCUMENTS)
+    return tmp_path / "bundles"
+
+
+def clicked(wanted: Sequence[int], lists: int = 1500, since: float = 1.8e9) -> Log:
+    """People search `alias i` and click document wanted[i], wherever it is shown."""
+    draw = random.Random(1)
+    shown, events = [], []
+    for number in range(lists):
+        i = draw.randrange(len(DOCUMENTS))
+        ids = draw.sample([document.id for document in DOCUMENTS], 10)
+        target = DOCUMENTS[wanted[i]].id
+        if target not in ids:
+            ids[draw.randrange(10)] = target
+        texts = {"user_id": f"u{draw.randrange(60)}"}
+        id, at = f"{since}-{number}", since + 600.0 * number
+        shown.append(ServedList(id, at, f"alias{i} thing", ids, model="m", texts=texts))
+        events.append(Event("click", at + 5, {"query_id": id, **texts}, target))
+    return shown, events
+
+
+def logged(folder: Path, *parts: Log) -> EventLog:
+    for lists, events in parts:
+        for kind, records in ((LISTS, lists), (EVENTS, events)):
+            writer = SegmentWriter(folder, kind)
+            writer.append([record.line() for record in records])
+            writer.close()
+    return EventLog(folder)
+
+
+def run(bundles: Path, log: EventLog, **options: Any) -> Retrained:
+    return retrain(
+        bundles,
+        find_bundle(bundles, "shop"),
+        log,
+        recipe="word-translation",
+        reporter=lambda: Reporter(quiet=True),
+        **options,
+    )
+
+
+def test_a_better_candidate_is_published_with_its_gates(bundles: Path, tmp_path: Path) -> None:
+    old = find_bundle(bundles, "shop")
+    found = run(bundles, logged(tmp_path / "log", clicked(range(40))))
+    assert found.published is not None, found.gates
+    assert found.published == find_bundle(bundles, "shop") != old
+    opened = open_bundle(found.published)
+    assert opened.search("alias7 thing", 1)[0].id == "d07"
+    assert opened.card["clicks"] == json.loads(json.dumps(found.as_dict()))
+    assert opened.card["clicks"]["active"] == old.name
+    assert not (bundles / SCRATCH / "shop").exists()
+
+
+def test_a_worse_candidate_changes_nothing(bundles: Path, tmp_path: Path) -> None:
+    learned = run(bundles, logged(tmp_path / "log", clicked(range(40)))).published
+    # Of the time of training all clicks mean something else; the newest ones are as they were.
+    wrong = clicked([(i + 7) % 40 for i in range(40)], since=1.8e9 - 30 * DAY)
+    later = clicked(range(40), lists=400)
+    found = run(bundles, logged(tmp_path / "moved", wrong, later))
+    assert found.published is None
+    assert "clicks" in [gate.name for gate in found.gates if not gate.passed]
+    assert find_bundle(bundles, "shop") == learned
+
+
+def test_without_clicks_there_is_nothing_to_learn(bundles: Path, tmp_path: Path) -> None:
+    with pytest.raises(FullrankError, match="no clicks"):
+        run(bundles, EventLog(tmp_path / "none"))
+    assert not (bundles / SCRATCH / "shop").exists()
+
+
+def test_programs_teach_nothing(bundles: Path, tmp_path: Path) -> None:
+    lists, events = clicked(range(40), lists=100)
+    programs = [replace(event, is_bot=True) for event in events]
+    with pytest.raises(FullrankError, match="no clicks"):
+        run(bundles, logged(tmp_path / "log", (lists, programs)))
+
+
+def test_what_a_killed_run_left_is_removed(bundles: Path, tmp_path: Path) -> None:
+    left = bundles / SCRATCH / "shop" / "corpus"
+    left.mkdir(parents=True)
+    (left / "corpus.jsonl").write_text("{")
+    run(bundles, logged(tmp_path / "log", clicked(range(40))))
+    assert not left.exists()
+
+
+def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
+    judged = tmp_path / "judged"
+    (judged / "qrels").mkdir(parents=True)
+    lines = ['{"_id": "d01", "title": "x"}', '{"_id": "zz", "title": "y"}', ""]
+    (judged / "corpus.jsonl").write_text("\n".join(lines))
+    (judged / "queries.jsonl").write_text('{"_id": "1", "text": "number one"}\n')
+    header = "query-id\tcorpus-id\tscore\n"
+    (judged / "qrels" / "train.tsv").write_text(header + "1\td01\t1\n1\tzz\t1\n")
+    log = logged(tmp_path / "log", clicked(range(40)))
+    found = run(bundles, log, judged=judged)
+    assert found.published is not None, found.gates
+    assert open_bundle(found.published).search("number one", 1)[0].id == "d01"
+    (judged / "qrels" / "train.tsv").write_text(header + "1\tzz\t1\n")
+    with pytest.raises(FullrankError, match="judges no document"):
+        run(bundles, log, judged=judged)
+
+
+def test_a_collection_without_queries_cannot_be_added(tmp_path: Path) -> None:
+    lines = ['{"_id": "a", "title": "x"}', '{"_id": "b", "title": "y"}', ""]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
+    with pytest.raises(FullrankError, match=r"queries\.jsonl"):
+        add_judgements(tmp_path, read_collection(tmp_path), frozenset(["b"]))

@@ -1,0 +1,47 @@
+"""Add the judgements of a collection to a collection that clicks made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+
+from fullrank.errors import CollectionError
+from trainer.collection import Collection, relevant
+from trainer.collection.weights import WEIGHTS
+
+
+def add_judgements(folder: Path, judged: Collection, documents: frozenset[str]) -> int:
+    """Add the judgements of the split `train`; return their number.
+
+    Args:
+        folder: Collection that clicks made; it is changed.
+        judged: Collection with queries of its own.
+        documents: Ids that exist.
+
+    Raises:
+        CollectionError: Documents are the queries of the collection, or it has no split `train`.
+    """
+    if judged.queries is None:
+        raise CollectionError(
+            f"{judged.path}: its documents are its queries; --with needs queries.jsonl"
+        )
+    texts = {query.id: query.text for query in judged.queries}
+    count = 0
+    with (
+        (folder / "queries.jsonl").open("ab") as queries,
+        (folder / "qrels" / "train.tsv").open("a", encoding="utf-8") as qrels,
+        (folder / WEIGHTS / "train.tsv").open("a", encoding="utf-8") as weights,
+    ):
+        for query, grades in judged.qrels("train").items():
+            found = [document for document in relevant(grades) if document in documents]
+            if not found:
+                continue
+            id = f"judged:{query}"
+            queries.write(orjson.dumps({"_id": id, "text": texts[query]}) + b"\n")
+            for document in found:
+                qrels.write(f"{id}\t{document}\t1\n")
+                # As without a file of weights.
+                weights.write(f"{id}\t{document}\t{len(found) ** -0.5:.6g}\n")
+            count += len(found)
+    return count
