@@ -2,11 +2,18 @@
 
 Σ runs over the votes on a document for a query: c is 1 for a click, p_k how likely its place was looked at.
 
-    coec   (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all documents by a views
+    coec   r − m, r = (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all documents
     naive  Σ c
     ips    Σ c / max(p_k, 1/10)
 
-A document counts as relevant if it was clicked; for coec also more than m, the mean of the documents that were shown.
+A document counts as relevant if it was clicked; for coec also if r exceeds m. Subtracting m takes away what any
+document would get in its place: clicks by mistake, and clicks out of trust in the first places.
+
+a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best linear
+estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
+e = c − p_k m_k of different people who saw the same document, E[e e'] = p p' τ², with m_k the mean at place k. The best
+linear estimate of documents that are either right or wrong has a small a, where one click by mistake far down outweighs
+many clicks further up: a is 3 or more.
 """
 
 from __future__ import annotations
@@ -24,8 +31,8 @@ from trainer.clicks.propensity import Propensities
 Rule = Literal["coec", "naive", "ips"]
 RULES: tuple[Rule, ...] = get_args(Rule)
 
-SHRINKAGE = 1.0
-"""a of coec: so many views of the first place weigh as much as the mean."""
+MIN_SHRINKAGE, MAX_SHRINKAGE = 3.0, 30.0
+"""Range of a of coec."""
 MAX_IPS = 10.0
 SATISFIED_S = 30.0
 """A document that was looked at for so long counts as a whole click, if dwell time counts."""
@@ -58,7 +65,7 @@ def weigh(
     propensities: Propensities,
     rule: Rule = "coec",
     *,
-    shrinkage: float = SHRINKAGE,
+    shrinkage: float | None = None,
     position_1: bool = False,
     dwell: bool = False,
 ) -> Judged:
@@ -72,7 +79,7 @@ def weigh(
         votes: of one split.
         propensities: p_k.
         rule: how clicks become weights.
-        shrinkage: a of coec.
+        shrinkage: a of coec; None: estimated.
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
@@ -96,9 +103,12 @@ def weigh(
     if rule == "coec":
         views = np.bincount(at, p, len(pairs))
         mean = float(clicks.sum() / views.sum()) if len(pairs) else 0.0
-        weight = (clicks + shrinkage * mean) / (views + shrinkage)
-        # A log without what was shown, only with what was clicked, has no mean to exceed.
-        is_relevant &= (weight > mean) | bool(votes.clicked.all())
+        a = shrinkage_of(votes.place, at, c, p, mean) if shrinkage is None else shrinkage
+        weight = (clicks + a * mean) / (views + a)
+        # A log that has only what was clicked, not what was shown, has no mean to exceed.
+        if not votes.clicked.all():
+            weight -= mean
+        is_relevant &= weight > 0
     elif rule == "ips":
         weight = np.bincount(at, c / np.maximum(p, 1 / MAX_IPS), len(pairs))
     else:
@@ -106,6 +116,24 @@ def weigh(
     query, document = np.divmod(pairs[is_relevant], max(1, len(votes.documents)))
     weight = _scaled(weight[is_relevant], query, each=rule != "coec")
     return Judged(votes.queries, votes.documents, query, document, weight, people[is_relevant])
+
+
+def shrinkage_of(place: Int64, pair: Int64, c: Float64, p: Float64, mean: float) -> float:
+    """Estimate a = m/τ².
+
+    Args:
+        place, pair: int64, of each vote: its place, and a number of its query and document.
+        c, p: of each vote.
+        mean: m.
+    """
+    at_place = np.bincount(place, p)
+    shares = np.bincount(place, c) / np.maximum(at_place, 1e-12)
+    e = c - p * shares[place]
+    products = float((np.bincount(pair, e) ** 2).sum() - (e**2).sum())
+    scale = float((np.bincount(pair, p) ** 2).sum() - (p**2).sum())
+    if products <= 0 or scale <= 0:  # no document was seen by two people, or all are alike
+        return MAX_SHRINKAGE if scale > 0 else MIN_SHRINKAGE
+    return float(np.clip(mean * scale / products, MIN_SHRINKAGE, MAX_SHRINKAGE))
 
 
 def _people(at: Int64, person: Int64, clicked: np.ndarray, pairs: int) -> Int64:

@@ -10,7 +10,7 @@ import pytest
 from tests.clicking import click, listing, simulate
 from trainer.clicks.join import Votes, join
 from trainer.clicks.propensity import Propensities
-from trainer.clicks.weights import Judged, Rule, weigh
+from trainer.clicks.weights import Judged, Rule, shrinkage_of, weigh
 
 
 def weights(judged: Judged) -> dict[tuple[str, str], float]:
@@ -35,7 +35,7 @@ def by_hand(votes: Votes, eta: float, rule: Rule, a: float) -> dict[tuple[str, s
         return {pair: c for pair, c in clicks.items() if c}
     m = sum(clicks.values()) / sum(views.values())
     rate = {pair: (c + a * m) / (views[pair] + a) for pair, c in clicks.items()}
-    return {pair: r for pair, r in rate.items() if clicks[pair] and r > m}
+    return {pair: r - m for pair, r in rate.items() if clicks[pair] and r > m}
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +100,10 @@ def test_position_1_keeps_the_first_place_of_lists_that_were_clicked() -> None:
     clicks = [click("l1", "a"), click("l2", "b"), click("l4", "y"), click("l5", "c")]
     votes = join(lists, clicks)
     judged = weigh(votes, Propensities.of_power(3), position_1=True)
-    # Two views of a, one click; one view of c, one click; m = 2/3.
-    wanted = {("red shoes", "a"): (1 + 2 / 3) / 3, ("boots", "c"): (1 + 2 / 3) / 2}
-    relevant = {pair: w for pair, w in wanted.items() if w > 2 / 3}
-    assert weights(judged).keys() == relevant.keys() == {("boots", "c")}
+    # Two views of a, one click, less than m = 2/3; one view of c, one click.
+    assert weights(judged).keys() == {("boots", "c")}
     counted = weigh(votes, Propensities.of_power(3), "naive", position_1=True)
-    assert weights(counted).keys() == wanted.keys()
+    assert weights(counted) == {("red shoes", "a"): 1, ("boots", "c"): 1}
 
 
 def test_dwell_counts_only_if_asked() -> None:
@@ -128,6 +126,43 @@ def test_people_are_counted_once_whatever_they_click() -> None:
         "naive",
     )
     assert judged.people.tolist() == [2, 1]
+
+
+def test_shrinkage_is_the_mean_over_the_variance_of_relevance() -> None:
+    """Against the known variance of a simulation, and at the ends of its range."""
+    relevance = np.random.default_rng(4).choice([0.02, 0.26], (60, 10), p=[0.6, 0.4])
+    lists, events = simulate(20_000, lambda k: 1 / k, relevance, 5, people=10_000)
+    votes = join(lists, events)
+    p = 1 / (votes.place + 1.0)
+    c = votes.clicked.astype(float)
+    pair = votes.query * len(votes.documents) + votes.document
+    mean = c.sum() / p.sum()
+    found = shrinkage_of(votes.place, np.unique(pair, return_inverse=True)[1], c, p, mean)
+    # Relevance weighs as p² does in the estimate, so mostly that of the first place.
+    weights = 1.0 / np.arange(1, 11) ** 2
+    spread = (relevance - relevance.mean(axis=0)) ** 2
+    variance = float((spread.mean(axis=0) * weights).sum() / weights.sum())
+    assert found == pytest.approx(mean / variance, rel=0.15)
+    alone = np.zeros(3, np.int64), np.arange(3), np.ones(3), np.ones(3), 0.5
+    assert shrinkage_of(*alone) == 3
+    alike = np.zeros(4, np.int64), np.array([0, 0, 1, 1]), np.array([1.0, 0, 0, 1]), np.ones(4), 0.5
+    assert shrinkage_of(*alike) == 30
+
+
+def test_a_click_by_mistake_weighs_less_than_clicks_of_many() -> None:
+    """Nine people see both documents; all click the first, one the second, far down."""
+    lists = [listing(f"l{i}", [f"d{k}" for k in range(10)], user=f"u{i}") for i in range(9)]
+    clicks = [click(f"l{i}", "d0", user=f"u{i}") for i in range(9)]
+    judged = weigh(join(lists, [*clicks, click("l3", "d9", user="u3")]), Propensities.of_power(1))
+    right, mistaken = judged.weight
+    assert right > 2 * mistaken
+
+
+def test_a_log_of_clicks_alone_keeps_them_all() -> None:
+    lists = [listing("l1", "a"), listing("l2", "b", offset=4)]
+    judged = weigh(join(lists, [click("l1", "a"), click("l2", "b")]), Propensities.of_power(1))
+    assert len(judged) == 2
+    assert judged.weight[1] > judged.weight[0]
 
 
 def test_no_votes_weigh_nothing() -> None:
