@@ -11,6 +11,8 @@ MAX_CLICKS_AN_HOUR = 100
 """A person with more is a program."""
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200
+MAX_COINS = 10
+"""So many clicked coins of a person count, so that one account that clicks the same everywhere does not decide η."""
 
 _HOUR_S, _DAY_S = 3600, 86_400
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fullrank.encoding import Float64, Int64
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
-from trainer.clicks.caps import find_bots, within_caps
+from trainer.clicks.caps import MAX_COINS, find_bots, within_caps
 
 Bool = npt.NDArray[np.bool_]
 
@@ -259,18 +259,20 @@ def _coins(
     clicked: Bool,
     usable: Bool,
 ) -> Coins:
-    """Collect the coins: the first list that was clicked of each person, query and day."""
+    """Collect the coins: the first list that was clicked of each person, query and day, and few of a person."""
     seen: set[tuple[int, int, int]] = set()
+    clicks_of: Counter[int] = Counter()
     rows = []
     for row, served in enumerate(shown):
         if served.pair is None or not usable[row] or not 0 <= served.pair < len(served.ids) - 1:
             continue
         t = starts[row] + served.pair
         key = int(person[row]), int(query[row]), int(at[row] // _DAY_S)
-        if (clicked[t] or clicked[t + 1]) and key in seen:
-            continue
         if clicked[t] or clicked[t + 1]:
+            if key in seen or clicks_of[key[0]] == MAX_COINS:
+                continue
             seen.add(key)
+            clicks_of[key[0]] += 1
         rows.append((served.offset + served.pair, t, row))
     place, t, row_of = np.array(rows, np.int64).reshape(-1, 3).T
     return Coins(place, clicked[t], clicked[t + 1], person[row_of])

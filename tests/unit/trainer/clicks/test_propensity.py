@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from tests.clicking import simulate
+from tests.clicking import click, listing, simulate
 from trainer.clicks.join import Coins, join
 from trainer.clicks.propensity import Propensities, fit_propensities
 
@@ -85,6 +85,18 @@ def test_eta_is_recovered_from_people_who_click_by_place(eta: float) -> None:
     low, high = found.interval
     assert low <= eta <= high
     assert high - low < 0.7
+
+
+def test_one_account_does_not_decide_eta() -> None:
+    """It clicks as often as all others together, always the lower place."""
+    relevance = np.random.default_rng(1).choice([0.1, 0.4, 0.9], (40, 10))
+    lists, events = simulate(4000, lambda k: 1 / k, relevance, 2)
+    clean = fit_propensities(join(lists, events).coins)
+    for i in range(1500):
+        at = 600.0 * i
+        lists.append(listing(f"spam{i}", ["x", "y"], f"query {i}", at, "spam", pair=0))
+        events.append(click(f"spam{i}", "y", at + 1, "spam"))
+    assert fit_propensities(join(lists, events).coins).eta == pytest.approx(clean.eta, abs=0.15)
 
 
 def test_free_ratios_follow_another_curve_where_clicks_suffice() -> None:
