@@ -1,0 +1,165 @@
+"""Measure what logging costs: searches per second with the log of events, as a share of those without.
+
+    python -m benchmarks.performance.logging [--json] [--quick] [--bundles FOLDER] [--out DIR]
+
+Two services run at the same time over the same bundle (that of benchmarks.performance.http), one worker each, with all
+its threads on the first core: one logs what its answers show, the other has FULLRANK_EVENTS=off. wrk sends both the
+same distinct queries, with ids of a client and a session, in fast mode over keep-alive connections. A round measures
+each once, in an order that alternates. `logging_share` is the median over the rounds of the ratio within a round. The
+lists on disk are counted at the end: every answer must be among them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from benchmarks.harness.lab import Lab
+from benchmarks.harness.report import machine
+from benchmarks.harness.tables import Table
+from benchmarks.performance.http import parser, read_queries, trained
+from benchmarks.performance.http_rounds import Mix, Rounds, Stream, System
+from benchmarks.performance.servers import Server, serving
+from benchmarks.performance.wrk import Wrk
+from fullrank.events.log import EventLog
+from fullrank.measures import Float64
+
+BAR = 0.95
+_PACKAGES = ("uvicorn", "pydantic", "orjson", "numpy")
+
+
+def measure(lab: Lab, given: argparse.Namespace, bundle: Path) -> dict[str, Rounds]:
+    """Return the rounds of the service with its log and without."""
+    wrk, cores = Wrk(lab.scratch), sorted(os.sched_getaffinity(0))
+    queries = read_queries(given.queries, given.seed)
+    bodies = lab.scratch / "searches.jsonl"
+    bodies.write_bytes(b"".join(_body(place, text) + b"\n" for place, text in enumerate(queries)))
+    asking = tuple(cores[1:]) or tuple(cores)
+    settings = {"FULLRANK_BUNDLES": str(bundle.parents[1])}
+    log = {
+        "FULLRANK_EVENTS_FOLDER": str(lab.scratch / "events"),
+        "FULLRANK_EVENTS_KEY": str(lab.scratch / "key"),
+    }
+
+    def run(rounds: Rounds, seconds: float) -> None:
+        system, mix = rounds.system, rounds.system.stream.mix
+        began = system.server.cpu_s()
+        load = wrk.run(
+            system.server.url,
+            system.stream.bodies,
+            mix.place,
+            connections=system.connections,
+            seconds=seconds,
+            cores=system.cores,
+        )
+        rounds.cpu_s.append(system.server.cpu_s() - began)
+        rounds.loads.append(load)
+        mix.place = (mix.place + load.requests + system.connections) % len(mix.texts)
+
+    def system(name: str, server: Server) -> Rounds:
+        stream = Stream(bodies, Mix(queries))
+        return Rounds(System(name, server, stream, given.connections, asking))
+
+    module = "service.process.run"
+    with (
+        serving(module, settings | {"FULLRANK_EVENTS": "off"}, "/readyz", cores[:1]) as silent,
+        serving(module, settings | log, "/readyz", cores[:1]) as logging,
+    ):
+        systems = [("off", silent), ("on", logging)]
+        found = {name: system(name, server) for name, server in systems}
+        warm = {name: system(name, server) for name, server in systems}
+        with lab.report.stage("rounds", 2 * (given.rounds + 1)) as stage:
+            for name in warm:
+                run(warm[name], 1.0)
+                found[name].system.stream.mix.place = warm[name].system.stream.mix.place
+                stage.advance(1)
+            for turn in range(given.rounds):
+                for name in ("on", "off") if turn % 2 else ("off", "on"):
+                    run(found[name], given.round_seconds)
+                    stage.advance(1)
+    # The service that logs has ended, so all of its lists are written. wrk does not count its last answers.
+    written = sum(1 for _ in EventLog(lab.scratch / "events").lists())
+    asked = sum(load.requests for rounds in (found["on"], warm["on"]) for load in rounds.loads)
+    if written < asked:
+        sys.exit(f"{asked} answers, but {written} lists on disk")
+    return found
+
+
+def _body(place: int, text: str) -> bytes:
+    client = f"client-{place % 1000}"
+    return orjson.dumps(
+        {"query": text, "mode": "fast", "client_id": client, "session_id": f"{client}-{place}"}
+    )
+
+
+def shares(found: Mapping[str, Rounds]) -> dict[str, dict[str, float]]:
+    """Return the shares: of searches per second, and of those per second of processor time."""
+    on, off = found["on"], found["off"]
+    return {
+        "logging_share": _quartiles(on.per_second() / off.per_second()),
+        "logging_share_by_cpu": _quartiles(on.per_cpu_second() / off.per_cpu_second()),
+    }
+
+
+def _quartiles(values: Float64) -> dict[str, float]:
+    low, median, high = np.percentile(values, (25, 50, 75)).tolist()
+    return {"median": round(median, 4), "q25": round(low, 4), "q75": round(high, 4)}
+
+
+def _tables(figures: Mapping[str, Any], ratios: Mapping[str, Mapping[str, float]]) -> list[Table]:
+    rows = [
+        [
+            name,
+            f"{of['requests_per_second']:,.0f}",
+            f"{of['p50_ms']:.2f}",
+            f"{of['p99_ms']:.2f}",
+            f"{of['worker_cpu_us_per_request']:.0f}",
+        ]
+        for name, of in figures.items()
+    ]
+    shown = [
+        [name, f"{of['median']:.3f}", f"{of['q25']:.3f}", f"{of['q75']:.3f}"]
+        for name, of in ratios.items()
+    ]
+    return [
+        Table("Searches", ["log", "searches/s", "p50 ms", "p99 ms", "worker µs"], rows),
+        Table("On against off", ["share", "median", "lower quartile", "upper quartile"], shown),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train or open a bundle, measure and report; exit 1 if the goal is missed."""
+    options = parser()
+    options.description = __doc__.splitlines()[0] if __doc__ else None
+    given = options.parse_args(arguments)
+    if given.quick:
+        given.rounds, given.round_seconds, given.seconds = 2, 1, min(given.seconds, 15)
+    given.set, given.fresh, given.systems = [], False, None
+    with Lab("logging", given) as lab:
+        lab.machine = machine(_PACKAGES)
+        path = trained(lab, given)
+        found = measure(lab, given, path)
+        ratios = shares(found)
+        figures = {name: rounds.figures() for name, rounds in found.items()}
+        flat = {name: ratio["median"] for name, ratio in ratios.items()}
+        held = flat["logging_share"] >= BAR
+        lab.tell(
+            _tables(figures, ratios),
+            **flat,
+            held={"logging_share": held, "all": held},
+            bundle=path.name,
+            ratios=ratios,
+            figures=figures,
+        )
+    sys.exit(0 if held else 1)
+
+
+if __name__ == "__main__":
+    main()
