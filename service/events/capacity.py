@@ -22,14 +22,15 @@ class Capacity:
     """
 
     def __init__(self, folder: Path, max_bytes: int, metrics: Metrics) -> None:
-        self._folder, self._max_bytes, self._metrics = folder, max_bytes, metrics
+        self.max_bytes = max_bytes
+        self._folder, self._metrics = folder, metrics
         self._bytes = 0
         self._lock = threading.Lock()
 
     @property
     def is_full(self) -> bool:
         """Whether nothing may be added."""
-        return self._bytes >= self._max_bytes
+        return self._bytes >= self.max_bytes
 
     def add(self, added: int) -> None:
         """Count bytes that were appended."""

@@ -1,4 +1,4 @@
-"""The thread of a worker that writes what answers showed, seals segments, measures the log and removes what is old."""
+"""The thread of a worker that writes what answers showed, seals segments, measures and compacts the log."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from logging import getLogger
 from pathlib import Path
 
 from fullrank.errors import FullrankError
-from fullrank.events.archive import expire
+from fullrank.events.compaction import compact
 from fullrank.events.log import LISTS
 from fullrank.events.people import Pseudonyms
 from fullrank.events.segments import SegmentWriter, recover
@@ -24,13 +23,15 @@ from service.events.shown import Shown
 from service.telemetry.metrics import Metrics
 
 _FLUSH_S = 0.25
-_MEASURE_S = 5.0
+_MEASURE_S = 2.0
 _HOUR_S = 3600.0
 # Answers that may wait for the thread. Sealing a full segment takes it a few seconds.
 _MAX_WAITING = 20_000
 # Lines made in one go. The event loop waits for the interpreter meanwhile.
 _LINES_AT_ONCE = 64
-# Its time of modification is when a worker last removed what is old.
+# A log that is full is compacted sooner, to this share of its limit.
+_FULL_PAUSE_S, _SHRINK_TO = 60.0, 0.9
+# Its time of modification is when a worker last compacted the log.
 _TURN = ".upkeep"
 _log = getLogger(__name__)
 
@@ -63,7 +64,9 @@ class Upkeep:
         self._unsealed: list[SegmentWriter] = []
         self._closing = threading.Event()
         self._warned = ""
-        self._next_measure = self._next_turn = 0.0
+        self._next_measure = self._next_turn = self._next_full_turn = 0.0
+        self._is_recovered = False
+        self._cleaning = threading.Thread()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
 
     def start(self) -> None:
@@ -110,10 +113,14 @@ class Upkeep:
             self._next_measure = now + _MEASURE_S
             with suppress(FileNotFoundError):  # sealed or removed by another worker meanwhile
                 self._capacity.measure()
-        if now >= self._next_turn and self._folder.is_dir():
-            self._next_turn = now + _HOUR_S
+        if not self._folder.is_dir():
+            return
+        if not self._is_recovered:
+            self._is_recovered = True
             recover(self._folder)
-            clean(self._folder, self._days)
+        if now >= self._next_turn or (self._capacity.is_full and now >= self._next_full_turn):
+            self._next_turn, self._next_full_turn = now + _HOUR_S, now + _FULL_PAUSE_S
+            self._start_cleaning()
 
     def _flush(self) -> None:
         while self._waiting:
@@ -153,19 +160,32 @@ class Upkeep:
                 self._warn_once(error)
                 self._unsealed.append(writer)  # again in a moment
 
+    def _start_cleaning(self) -> None:
+        """Compact the log on another thread: with much to erase it takes minutes."""
+        if not self._cleaning.is_alive():
+            self._cleaning = threading.Thread(
+                target=self._guarded, args=(self._clean,), name="compaction", daemon=True
+            )
+            self._cleaning.start()
 
-def clean(folder: Path, days: int) -> bool:
-    """Remove what is older than some days, unless another worker did within the hour; return whether it was done."""
+    def _clean(self) -> None:
+        most = int(self._capacity.max_bytes * _SHRINK_TO)
+        pause = _FULL_PAUSE_S if self._capacity.is_full else _HOUR_S / 2
+        clean(self._folder, self._days, most, pause)
+
+
+def clean(folder: Path, days: int, max_bytes: int, pause_s: float) -> bool:
+    """Compact a log, unless another worker does or did within a pause; return whether it was done."""
     with (folder / _TURN).open("a") as turn:
         try:
             fcntl.flock(turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
         status = os.fstat(turn.fileno())
-        if status.st_size and time.time() - status.st_mtime < _HOUR_S / 2:
+        if status.st_size and time.time() - status.st_mtime < pause_s:
             return False
         turn.truncate(0)
-        turn.write("The time of this file is when what is old was last removed.\n")
+        turn.write("The time of this file is when a service last compacted the log.\n")
         turn.flush()
-        expire(folder, datetime.now(UTC) - timedelta(days=days))
+        compact(folder, days, max_bytes, time.time())
     return True

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.events.archive import list_segments
+from fullrank.events.archive import list_segments, size_of
 from fullrank.events.log import EventLog
 from fullrank.events.records import Event
-from fullrank.events.segments import SegmentWriter
-from service.errors import EventsUnavailable
+from fullrank.events.segments import SegmentWriter, begun
+from service.errors import EventsFull, EventsUnavailable
 from service.events.capacity import Capacity
 from service.events.journal import Journal
 from service.events.recorder import Recorder
@@ -180,15 +180,58 @@ def test_what_is_old_is_removed_by_one_worker(tmp_path: Path) -> None:
         return path
 
     old, new = segment(91), segment(89)
-    assert clean(tmp_path, 90) is True
+    assert clean(tmp_path, 90, 1 << 20, 1800) is True
     assert not old.exists()
     assert new.exists()
     old = segment(92)
-    assert clean(tmp_path, 90) is False
+    assert clean(tmp_path, 90, 1 << 20, 1800) is False
     assert old.exists()
     os.utime(tmp_path / ".upkeep", (0, 0))
-    assert clean(tmp_path, 90) is True
+    assert clean(tmp_path, 90, 1 << 20, 1800) is True
     assert not old.exists()
+
+
+async def test_a_full_log_loses_its_oldest_and_takes_events_again(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    for day in range(10):
+        at = datetime.now(UTC) - timedelta(days=day + 1)
+        writer = SegmentWriter(folder, "events", clock=at.timestamp)
+        writer.append([b'"%s"' % os.urandom(40_000).hex().encode()])
+        writer.seal()
+    before = size_of(folder)
+    recording = Recorder(folder, tmp_path / "key", 90, before // 2, Metrics())
+    recording.start()
+    soon(lambda: size_of(folder) <= before // 2)
+    began = time.monotonic()
+    while True:  # until it is measured again
+        try:
+            await recording.store_events([Event("click", time.time(), {})], is_bot=False)
+            break
+        except EventsFull:
+            assert time.monotonic() - began < 10
+            await asyncio.sleep(0.05)
+    await recording.close()
+    left = sorted(begun(path) for path in list_segments(folder, "events"))
+    assert len(left) == 5
+    assert left[0] > datetime.now(UTC) - timedelta(days=4.5)
+
+
+async def test_erased_people_leave_the_disk(tmp_path: Path) -> None:
+    recording = recorder(tmp_path)
+    recording.start()
+    events = [Event("click", time.time(), {"client_id": who}) for who in ("anna", "bert")]
+    await recording.store_events(events, is_bot=False)
+    await recording.erase("anna")
+    await recording.close()
+    (recording.folder / ".upkeep").unlink(missing_ok=True)
+    recording = recorder(tmp_path)
+    recording.start()
+    gone = recording.people().of("anna").encode()
+    [path] = list_segments(recording.folder, "events")
+    soon(lambda: gone not in gzip.decompress(path.read_bytes()))
+    await recording.close()
+    [left] = EventLog(recording.folder).events()
+    assert left.person == recording.people().of("bert")
 
 
 def test_a_large_filter_and_a_long_text_are_not_stored(tmp_path: Path) -> None:
