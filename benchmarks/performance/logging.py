@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = measure(lab, given, path)
         ratios = shares(found)
         figures = {name: rounds.figures() for name, rounds in found.items()}
-        flat = {name: ratio["median"] for name, ratio in ratios.items()}
+        flat: dict[str, Any] = {name: ratio["median"] for name, ratio in ratios.items()}
         held = flat["logging_share"] >= BAR
         lab.tell(
             _tables(figures, ratios),

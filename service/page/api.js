@@ -2,6 +2,7 @@
 
 const TIMEOUT_MS = 10_000;
 const HITS = 10;
+const PAGE = "fullrank-page"; // The application of its searches and clicks.
 
 // `status` is the HTTP status, 0 without an answer; `mayRetry`: the same request may work later.
 export class ServiceError extends Error {
@@ -25,12 +26,12 @@ export function listModels() {
 export function search(wanted, model, signal) {
   if (wanted.similar) {
     const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
-    const parameters = new URLSearchParams({ limit: HITS, model });
+    const parameters = new URLSearchParams({ limit: HITS, model, session_id: sessionId(), application: PAGE });
     if (wanted.mode) parameters.set("mode", wanted.mode);
     if (wanted.filter) parameters.set("filter", wanted.filter);
     return request(`v1/documents/${id}/similar?${parameters}`, { signal });
   }
-  const body = { query: wanted.q, limit: HITS, explain: true, model };
+  const body = { query: wanted.q, limit: HITS, explain: true, model, session_id: sessionId(), application: PAGE };
   if (wanted.mode) body.mode = wanted.mode;
   if (wanted.filter) body.filter = parsed(wanted.filter);
   return request("v1/search", {
@@ -39,6 +40,35 @@ export function search(wanted, model, signal) {
     body: JSON.stringify(body),
     signal,
   });
+}
+
+// Report that the visitor opened a hit. The page may be left at once, and nobody waits for the answer.
+export function reportClick(queryId, id) {
+  const key = sessionStorage.getItem("key");
+  const event = {
+    action_name: "click",
+    timestamp: new Date().toISOString(),
+    query_id: queryId,
+    session_id: sessionId(),
+    application: PAGE,
+    event_attributes: { object: { object_id: id } },
+  };
+  fetch("v1/events", {
+    method: "POST",
+    keepalive: true,
+    headers: { "Content-Type": "application/json", ...(key && { Authorization: `Bearer ${key}` }) },
+    body: JSON.stringify([event]),
+  }).catch(() => {});
+}
+
+// A random name that lasts as long as this tab.
+function sessionId() {
+  let id = sessionStorage.getItem("session");
+  if (!id) {
+    id = Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+    sessionStorage.setItem("session", id);
+  }
+  return id;
 }
 
 function parsed(filter) {

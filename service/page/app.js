@@ -1,7 +1,7 @@
 // The search page: what the visitor does, and what then happens.
 
 import { pushAddress, readAddress, replaceAddress } from "./address.js";
-import { saveKey, search as ask } from "./api.js";
+import { reportClick, saveKey, search as ask } from "./api.js";
 import { columnOf } from "./hits.js";
 import { choose, fillMenus, opponentOf } from "./models.js";
 import { formatNumber } from "./score.js";
@@ -142,7 +142,7 @@ function showResults(replies) {
   const names = replies.map((reply) => menus.names.get(reply.model) ?? reply.model);
   const openSimilar = (id) => visit({ similar: id }, { focusHeading: true, state: { fromResults: true } });
   results.replaceChildren(
-    ...replies.map((reply, i) => columnOf(reply, names[i], replies[1 - i], openSimilar)),
+    ...replies.map((reply, i) => columnOf(reply, names[i], replies[1 - i], openSimilar, reportClick)),
   );
   results.classList.remove("stale");
   // Only narrow screens show these buttons: there is room for one list at a time.

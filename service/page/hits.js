@@ -11,7 +11,8 @@ const MIN_SHARE_OF_BEST = 0.05;
 //   name        what the visitor calls the model
 //   rival       the answer of the other model, if two are shown side by side
 //   onSimilar   called with a document's id
-export function columnOf(reply, name, rival, onSimilar) {
+//   onOpen      called with the id of the query and that of a document that is opened
+export function columnOf(reply, name, rival, onSimilar, onOpen) {
   const column = document.getElementById("column-template").content.firstElementChild.cloneNode(true);
   column.dataset.model = reply.model;
   column.setAttribute("aria-label", `Results of ${reply.model}`);
@@ -25,11 +26,13 @@ export function columnOf(reply, name, rival, onSimilar) {
   column.querySelector(".scale").hidden = !hasScores;
   if (hasScores) showAxis(column.querySelector(".axis"));
   const places = rival && new Map(rival.hits.map((hit, i) => [hit.id, i + 1]));
-  column.querySelector("ol").append(...reply.hits.map((hit) => hitOf(hit, places, onSimilar)));
+  column.querySelector("ol").append(
+    ...reply.hits.map((hit) => hitOf(hit, places, onSimilar, (id) => onOpen(reply.query_id, id))),
+  );
   return column;
 }
 
-function hitOf(hit, places, onSimilar) {
+function hitOf(hit, places, onSimilar, onOpen) {
   const item = document.getElementById("hit-template").content.firstElementChild.cloneNode(true);
   const at = (selector) => item.querySelector(selector);
   const title = typeof hit.fields.title === "string" && hit.fields.title.trim();
@@ -41,7 +44,13 @@ function hitOf(hit, places, onSimilar) {
   at(".score").setAttribute("aria-label", `score ${formatNumber(hit.score)}`);
   const text = textOf(hit.fields);
   appendMarked(at(".snippet"), snippetOf(text, words), words);
-  at("h3").append(linkOf(hit, title || hit.id) ?? opener(item, hit, title || hit.id, text, words));
+  const open = linkOf(hit, title || hit.id) ?? opener(item, hit, title || hit.id, text, words);
+  for (const kind of ["click", "auxclick"])
+    open.addEventListener(kind, (event) => {
+      // The right button opens a menu; a document that is closed again was not opened.
+      if (event.button < 2 && open.getAttribute("aria-expanded") !== "false") onOpen(hit.id);
+    });
+  at("h3").append(open);
   if (places) showPlace(at(".place"), places.get(hit.id));
   if (hit.explanation) {
     at(".parts").hidden = false;
