@@ -2,7 +2,7 @@
 
     corpus.jsonl[.gz], schema.json   linked to those of the corpus
     queries.jsonl                    each query that led to a document
-    qrels/<split>.tsv                train, valid, test, recent
+    qrels/<split>.tsv                train, valid, test, recent; 1 for what was clicked, 0 for what else was shown
     weights/<split>.tsv              "query-id corpus-id weight"
     people/<split>.tsv               "query-id corpus-id people": how many clicked
 
@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from fullrank.encoding import Int64
 from fullrank.errors import FullrankError
 from fullrank.storage.files import sync_folder
 from trainer.clicks.join import Votes
@@ -39,6 +40,8 @@ _SALT = b"clicked queries"
 _VALID, _TEST = 0.1, 0.2
 
 Bool = npt.NDArray[np.bool_]
+Pairs = tuple[Int64, Int64]
+"""Rows of queries and of documents."""
 
 
 def split_votes(votes: Votes, recent_share: float = RECENT_SHARE) -> dict[str, Bool]:
@@ -101,10 +104,8 @@ def write_collection(
     if folder.exists():
         raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
     file = find_corpus(corpus)
-    judged = {
-        split: weigh(votes.take(rows), propensities, rule, **options)
-        for split, rows in split_votes(votes, recent_share).items()
-    }
+    parts = {name: votes.take(rows) for name, rows in split_votes(votes, recent_share).items()}
+    judged = {name: weigh(part, propensities, rule, **options) for name, part in parts.items()}
     if not len(judged["train"]):
         raise FullrankError(
             f"{folder}: no clicks to learn from: {int(votes.clicked.sum())} votes on documents that were"
@@ -120,7 +121,7 @@ def write_collection(
         _write_queries(temporary / "queries.jsonl", votes, judged)
         for split, pairs in judged.items():
             if len(pairs):
-                _write_split(temporary, split, pairs)
+                _write_split(temporary, split, pairs, _only_shown(parts[split], pairs))
         temporary.rename(folder)
         sync_folder(folder.parent)
     finally:
@@ -149,12 +150,23 @@ def _write_queries(path: Path, votes: Votes, judged: Mapping[str, Judged]) -> No
         file.writelines(orjson.dumps({"_id": query_id(t), "text": t}) + b"\n" for t in texts)
 
 
-def _write_split(folder: Path, split: str, pairs: Judged) -> None:
+def _only_shown(votes: Votes, pairs: Judged) -> Pairs:
+    """Return the documents that were shown for the queries of some pairs and are in none of them."""
+    width = max(1, len(votes.documents))
+    shown = np.unique(votes.query * width + votes.document)
+    shown = shown[np.isin(shown // width, pairs.query)]
+    rest = np.setdiff1d(shown, pairs.query * width + pairs.document, assume_unique=True)
+    return np.divmod(rest, width)
+
+
+def _write_split(folder: Path, split: str, pairs: Judged, only_shown: Pairs) -> None:
     ids = {row: query_id(pairs.queries[row]) for row in np.unique(pairs.query).tolist()}
-    names = [
-        f"{ids[query]}\t{pairs.documents[document]}"
-        for query, document in zip(pairs.query.tolist(), pairs.document.tolist(), strict=True)
-    ]
+
+    def named(query: Int64, document: Int64) -> list[str]:
+        rows = zip(query.tolist(), document.tolist(), strict=True)
+        return [f"{ids[q]}\t{pairs.documents[d]}" for q, d in rows]
+
+    names = named(pairs.query, pairs.document)
 
     def write(place: str, column: str, values: Iterable[Any], form: Callable[[Any], str]) -> None:
         path = folder / place / f"{split}.tsv"
@@ -165,5 +177,7 @@ def _write_split(folder: Path, split: str, pairs: Judged) -> None:
                 file.write(f"{name}\t{form(value)}\n")
 
     write("qrels", QRELS_HEADER[2], [1] * len(names), str)
+    with (folder / "qrels" / f"{split}.tsv").open("a", encoding="utf-8") as file:
+        file.writelines(f"{name}\t0\n" for name in named(*only_shown))
     write(WEIGHTS, COLUMNS[WEIGHTS], pairs.weight.tolist(), "{:.6g}".format)
     write(PEOPLE, COLUMNS[PEOPLE], pairs.people.tolist(), str)

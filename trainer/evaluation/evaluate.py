@@ -57,6 +57,8 @@ class Judgement:
         grades: int64 (R,), above zero.
         excluded: int64 (E,), ascending, the rows that are no candidates.
         weight: sum of the weights of the judgements; 1 in a split without weights.
+        shown: int64 (S,), ascending: only these rows are candidates, because clicks judge only what was shown; None:
+            all rows are.
     """
 
     query: str
@@ -64,6 +66,15 @@ class Judgement:
     grades: Int64
     excluded: Int64
     weight: float = 1.0
+    shown: Int64 | None = None
+
+    def left_out(self, documents: int) -> npt.NDArray[np.bool_]:
+        """Return which rows are no candidates, bool (documents,)."""
+        found = np.full(documents, self.shown is not None)
+        if self.shown is not None:
+            found[self.shown] = False
+        found[self.excluded] = True
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +187,20 @@ def _judge_query(
         np.array([graded[row] for row in ordered], np.int64),
         np.array(sorted(_row(rows, document) for document in excluded), np.int64),
         1.0 if weights is None else sum(weights.get(query, {}).get(d, 1.0) for d in kept),
+        None if weights is None else shown_rows(qrels[query], rows),
     )
+
+
+def shown_rows(grades: Mapping[str, int], rows: Mapping[str, int]) -> Int64 | None:
+    """Return the rows of all judged documents, ascending; None if none of them is judged not to be relevant.
+
+    A model that never showed a document cannot have got a click on it. Ranked among all documents, the model that made
+    the lists would win; ranked among those that were shown, each model has the same chance.
+    (T. Sakai: Alternatives to bpref. SIGIR 2007: condensed lists.)
+    """
+    if all(grade > 0 for grade in grades.values()):
+        return None
+    return np.array(sorted(rows[d] for d in grades if d in rows), np.int64)
 
 
 def relative_weights(judgements: Sequence[Judgement]) -> Float64 | None:
@@ -263,12 +287,9 @@ def measure_rankings(
 
 def _mask(batch: Sequence[Judgement], documents: int) -> npt.NDArray[np.bool_] | None:
     """Return bool (len(batch), documents), True for no candidate; None if all are candidates."""
-    if not any(len(judgement.excluded) for judgement in batch):
+    if not any(len(j.excluded) or j.shown is not None for j in batch):
         return None
-    mask = np.zeros((len(batch), documents), np.bool_)
-    for line, judgement in zip(mask, batch, strict=True):
-        line[judgement.excluded] = True
-    return mask
+    return np.array([judgement.left_out(documents) for judgement in batch])
 
 
 def evenly_spread(count: int, limit: int) -> Int64:

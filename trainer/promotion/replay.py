@@ -1,4 +1,4 @@
-"""Ask logged queries again: where clicked documents rank, whether anything is found, how long it takes."""
+"""Ask logged queries again: where clicked documents rank in their lists, what finds nothing, how long it takes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from fullrank.bundle import Bundle
 from fullrank.encoding import Float64, Int64
 from trainer.clicks import Propensities, Votes
 
-DEPTH = 100
-_BATCH = 512
 _MIN_PROPENSITY = 0.1
 _ROUNDS = 3
 
@@ -24,7 +22,8 @@ class Clicks:
 
     Attributes:
         queries, documents: Names.
-        query, document: int64, places in them.
+        query: int64, places in `queries`.
+        shown: Of each click, the places in `documents` of the list, the clicked one first.
         person: int64, 0 to `people` − 1.
         weight: float64, 1/p of the place that was clicked, at most 10.
         people: Their number.
@@ -33,24 +32,30 @@ class Clicks:
     queries: Sequence[str]
     documents: Sequence[str]
     query: Int64
-    document: Int64
+    shown: Sequence[Int64]
     person: Int64
     weight: Float64
     people: int
 
     @staticmethod
     def of(votes: Votes, propensities: Propensities) -> Clicks:
-        """Take the clicks of some votes."""
-        clicked = votes.take(votes.clicked)
-        people, person = np.unique(clicked.person, return_inverse=True)
-        weight = 1 / np.maximum(propensities.of(clicked.place), _MIN_PROPENSITY)
+        """Take the clicks of some votes, each with the list that it was on."""
+        order = np.argsort(votes.shown, kind="stable")
+        starts = np.searchsorted(votes.shown[order], votes.shown)
+        ends = np.searchsorted(votes.shown[order], votes.shown, "right")
+        rows = np.flatnonzero(votes.clicked)
+        shown = []
+        for row in rows.tolist():
+            others = order[starts[row] : ends[row]]
+            shown.append(votes.document[np.concatenate([[row], others[others != row]])])
+        people, person = np.unique(votes.person[rows], return_inverse=True)
         return Clicks(
-            clicked.queries,
-            clicked.documents,
-            clicked.query,
-            clicked.document,
+            votes.queries,
+            votes.documents,
+            votes.query[rows],
+            shown,
             person.astype(np.int64),
-            weight,
+            1 / np.maximum(propensities.of(votes.place[rows]), _MIN_PROPENSITY),
             len(people),
         )
 
@@ -63,7 +68,7 @@ class Replayed:
     """What a bundle answers.
 
     Attributes:
-        reciprocal_rank: float64, of each click's document; 0 beyond `DEPTH`.
+        reciprocal_rank: float64, of each click's document among those of its list.
         empty: Share of the queries that find nothing.
     """
 
@@ -72,27 +77,35 @@ class Replayed:
 
 
 def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
-    """Rank the queries of clicks again."""
-    asked, row_of = np.unique(clicks.query, return_inverse=True)
-    wanted = [clicks.documents[d] for d in clicks.document.tolist()]
-    clicked_of: list[list[int]] = [[] for _ in asked]
-    for click, row in enumerate(row_of.tolist()):
-        clicked_of[row].append(click)
+    """Order the lists of clicks anew.
+
+    The clicked document is ranked among the documents of its list: ranked among all, the model that made the list would
+    win, because nobody clicks what is not shown. A second stage is left out.
+
+    Args:
+        bundle: An open bundle. A document that it lacks ranks last.
+        clicks: To replay.
+    """
+    asked, query_of = np.unique(clicks.query, return_inverse=True)
+    rows = {id: row for row, id in enumerate(bundle.documents.ids)}
+    row_of = np.array([rows.get(id, -1) for id in clicks.documents] or [-1], np.int64)
+    clicks_of: list[list[int]] = [[] for _ in asked]
+    for click, query in enumerate(query_of.tolist()):
+        clicks_of[query].append(click)
     ranks, empty = np.zeros(len(clicks)), 0
-    for start in range(0, len(asked), _BATCH):
-        texts = [clicks.queries[q] for q in asked[start : start + _BATCH].tolist()]
-        rankings = bundle.retriever.search(bundle.encode(texts), DEPTH)
-        for i, (text, ranking) in enumerate(zip(texts, rankings, strict=True)):
-            reordered = bundle.reorder(text, ranking)
-            if reordered is not None:
-                ranking = ranking.take(reordered.places(len(ranking.rows)))
-            empty += not len(ranking.rows)
-            place = {
-                bundle.documents.ids[row]: rank for rank, row in enumerate(ranking.rows.tolist(), 1)
-            }
-            for click in clicked_of[start + i]:
-                if wanted[click] in place:
-                    ranks[click] = 1 / place[wanted[click]]
+    for query, found in enumerate(clicks_of):
+        encoded = bundle.encode(clicks.queries[asked[query]])
+        empty += not len(bundle.retriever.search(encoded, 1)[0].rows)
+        listed = np.unique(np.concatenate([row_of[clicks.shown[click]] for click in found]))
+        known = listed[listed >= 0]
+        dense, lexical, bias = bundle.retriever.score_parts(encoded, known)
+        scores = dict(zip(known.tolist(), (dense + lexical + bias).tolist(), strict=True))
+        for click in found:
+            own, *others = (
+                scores.get(row, -np.inf) for row in row_of[clicks.shown[click]].tolist()
+            )
+            if own > -np.inf:
+                ranks[click] = 1 / (1 + sum(other >= own for other in others))
     return Replayed(ranks, empty / max(1, len(asked)))
 
 

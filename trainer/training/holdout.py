@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from trainer.evaluation.evaluate import Judgement
+from trainer.evaluation.evaluate import Judgement, shown_rows
 from trainer.features.corpus import Corpus
 from trainer.training.validation import Validation, validation, validation_of
 
@@ -97,6 +97,7 @@ def _judgements(
 ) -> list[Judgement]:
     """Judge queries by those of their answers that are asked for; the others are no candidates."""
     found = []
+    shown_to = _shown(corpus)
     for query, rows in relevant.items():
         answers, others = rows[asked[rows]], rows[~asked[rows]]
         if len(answers):
@@ -106,8 +107,23 @@ def _judgements(
             weight = 1.0
             if corpus.pairs.weights is not None:
                 weight = float(corpus.pairs.weight_of(query, answers).sum())
-            found.append(Judgement(corpus.query_ids[query], answers, ones, excluded, weight))
+            shown = shown_to.get(query)
+            found.append(Judgement(corpus.query_ids[query], answers, ones, excluded, weight, shown))
     return found
+
+
+def _shown(corpus: Corpus) -> dict[int, npt.NDArray[np.int64]]:
+    """Return what was shown for each training query whose judgements are clicks, by its row."""
+    collection = corpus.collection
+    if corpus.pairs.weights is None or "train" not in collection.splits:
+        return {}
+    rows = {id: row for row, id in enumerate(collection.document_ids)}
+    place = {id: row for row, id in enumerate(corpus.query_ids)}
+    found = {
+        place[query]: shown_rows(grades, rows)
+        for query, grades in collection.qrels("train").items()
+    }
+    return {query: shown for query, shown in found.items() if shown is not None}
 
 
 def _validation(

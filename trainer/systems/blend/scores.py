@@ -120,7 +120,7 @@ def _score(fitted: FittedModel, valid: Validation, out: Float32) -> None:
         for start, batch in zip(starts, pool.map(retriever.scores, encoded), strict=True):
             out[start : start + len(batch)] = batch
     for line, judgement in zip(out, valid.judgements, strict=True):
-        line[judgement.excluded] = -np.inf
+        line[judgement.left_out(len(line))] = -np.inf
 
 
 def _top(scores: Float32, count: int) -> Int64:

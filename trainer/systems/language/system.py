@@ -306,7 +306,7 @@ def mixed_scores(
 
 
 def _average_precision(scores: Float64, judgement: Judgement) -> float:
-    scores[judgement.excluded] = -np.inf
+    scores[judgement.left_out(len(scores))] = -np.inf
     order = np.argsort(-scores, kind="stable")
     found = np.isin(order, judgement.relevant).astype(np.int64)
     return average_precision(found, len(judgement.relevant))

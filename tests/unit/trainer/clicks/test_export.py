@@ -52,7 +52,8 @@ def test_an_export_is_a_collection(tmp_path: Path, corpus: Path) -> None:
         assert found.weights[split].keys() == found.qrels(split).keys()
         for query, grades in found.qrels(split).items():
             number = int(texts[query].removeprefix("query "))
-            assert grades == {f"d{number % 5}": 1}
+            # All five were shown.
+            assert grades == {f"d{i}": int(i == number % 5) for i in range(5)}
             assert found.people[split][query] == {f"d{number % 5}": 1 + number % 2}
     assert [v.name for v in found.fields if v.is_read] == ["title"]
 

@@ -17,7 +17,7 @@ def clicks(people: int, each: int = 5) -> Clicks:
         ["q"],
         ["d"],
         np.zeros(count, np.int64),
-        np.zeros(count, np.int64),
+        [np.zeros(1, np.int64)] * count,
         np.repeat(np.arange(people), each),
         np.random.default_rng(1).choice([1.0, 2.0, 10.0], count),
         people,

@@ -10,24 +10,57 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
+from fullrank.events.lists import ServedList
+from fullrank.events.records import Event
 from tests.bundles import make_bundle
+from trainer.clicks import Propensities, join
 from trainer.promotion.replay import Clicks, replay, slowest
 
 
-def test_reciprocal_ranks_are_those_of_a_search(tmp_path: Path) -> None:
+def test_a_clicked_document_is_ranked_among_those_of_its_list(tmp_path: Path) -> None:
     make_bundle(tmp_path, "shop", n_dense=2)
     bundle = open_bundle(find_bundle(tmp_path, "shop"))
-    queries = ["copy files", "remote host", "list a directory"]
-    documents = [*bundle.documents.ids, "absent"]
-    pairs = [(q, d) for q in range(len(queries)) for d in range(len(documents))]
-    query, document = np.array(pairs).T
-    ones = np.ones(len(pairs))
-    found = replay(bundle, Clicks(queries, documents, query, document, query, ones, 3))
-    for (q, d), reciprocal in zip(pairs, found.reciprocal_rank, strict=True):
-        ranked = [hit.id for hit in bundle.search(queries[q], len(documents))]
-        place = ranked.index(documents[d]) + 1 if documents[d] in ranked else None
-        assert reciprocal == (0 if place is None else 1 / place)
+    queries, ids = ["copy files", "remote host", "list a directory"], list(bundle.documents.ids)
+    documents = [*ids, "absent"]
+    rng = np.random.default_rng(1)
+    query = rng.integers(0, 3, 60)
+    shown = [rng.permutation(len(documents))[:4].astype(np.int64) for _ in range(60)]
+    clicks = Clicks(queries, documents, query, shown, query, np.ones(60), 3)
+    found = replay(bundle, clicks)
+    for q, listed, reciprocal in zip(query, shown, found.reciprocal_rank, strict=True):
+        ranked = [hit.id for hit in bundle.search(queries[q], len(ids))]
+        named = [documents[place] for place in listed]
+        order = [id for id in ranked if id in named]
+        assert reciprocal == (1 / (order.index(named[0]) + 1) if named[0] in order else 0)
     assert found.empty == 0
+
+
+def test_clicks_come_with_their_lists() -> None:
+    lists = [
+        ServedList("1", 5.0, "copy", ["a", "b", "c"], texts={"user_id": "u"}),
+        ServedList("2", 6.0, "move", ["d", "a"], offset=2, texts={"user_id": "v"}),
+    ]
+    events = [
+        Event("click", 7.0, {"query_id": id}, document)
+        for id, document in (("1", "c"), ("1", "a"), ("2", "d"))
+    ]
+    found = Clicks.of(join(lists, events), Propensities.of_power(1.0))
+    rows = zip(found.query.tolist(), found.shown, found.weight.tolist(), strict=True)
+    named = {
+        (found.queries[q], *(found.documents[d] for d in shown)): weight
+        for q, shown, weight in rows
+    }
+    assert {(query, first): weight for (query, first, *_), weight in named.items()} == {
+        ("copy", "a"): pytest.approx(1),
+        ("copy", "c"): pytest.approx(3),
+        ("move", "d"): pytest.approx(3),
+    }
+    assert {key[1]: set(key[1:]) for key in named} == {
+        "a": {"a", "b", "c"},
+        "c": {"a", "b", "c"},
+        "d": {"d", "a"},
+    }
+    assert found.people == 2
 
 
 class Slow:
