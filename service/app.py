@@ -17,6 +17,7 @@ from service.documents.live import LiveDocuments
 from service.documents.log import FILE
 from service.documents.submission import Caps
 from service.events.recorder import Recorder
+from service.experiments.report import Reports
 from service.experiments.trying import Trying
 from service.http.cors import CorsMiddleware
 from service.http.deps import Services
@@ -168,6 +169,7 @@ def _build(
         settings.rank_threads + 2,
         metrics.queue.set,
     )
+    recorder = Recorder.from_settings(settings, metrics) if settings.events else None
     return Services(
         settings,
         metrics,
@@ -178,8 +180,9 @@ def _build(
         RateLimiter(settings.rate_limit, settings.rate_burst),
         live,
         Drain(),
-        Recorder.from_settings(settings, metrics) if settings.events else None,
+        recorder,
         Trying(ranker, live, settings.explore),
+        None if recorder is None else Reports(settings.bundles, recorder.folder),
     )
 
 

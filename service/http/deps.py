@@ -15,6 +15,7 @@ from service.documents.live import LiveDocuments
 from service.documents.reading import ID
 from service.errors import Invalid
 from service.events.recorder import Recorder
+from service.experiments.report import Reports
 from service.experiments.trying import Trying
 from service.http.schemas import DocumentId
 from service.models.registry import Registry
@@ -30,7 +31,7 @@ SLOT = "fullrank.slot"
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of one app, built by create_app; `events` is None if they are off."""
+    """The parts of one app, built by create_app; `events` and `reports` are None if events are off."""
 
     settings: Settings
     metrics: Metrics
@@ -43,6 +44,7 @@ class Services:
     drain: Drain
     events: Recorder | None
     trying: Trying
+    reports: Reports | None
 
     @property
     def draining(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,39 @@ class ExperimentReply(Reply):
     started: str
     max_days: float
     generation: int
+
+
+class GateEntry(Reply):
+    name: str
+    passed: bool
+    reason: str = Field(description="what was measured, and what it was compared with")
+
+
+class DecisionEntry(Reply):
+    at: float = Field(description="seconds since 1970")
+    name: str = Field(description="name of the model")
+    did: str
+    active: str | None
+    candidate: str | None
+    wins: int | None = Field(description="votes for the candidate; null for a training")
+    losses: int | None
+    e_value: float | None
+    gates: list[GateEntry] | None = Field(description="of a training")
+
+
+class DecisionsReply(Reply):
+    decisions: list[DecisionEntry] = Field(description="of the loop, the newest 50 first")
+
+
+class ExperimentStatusReply(ExperimentReply, DecisionsReply):
+    wins: int = Field(description="votes for the candidate, until they decided")
+    losses: int
+    e_value: float = Field(description="evidence that one of the two is better; 20 decides")
+    verdict: Literal["promote", "stop", "open"]
+    over: bool = Field(description="whether max_days have passed")
+    course: list[tuple[float, float]] = Field(
+        description="seconds since 1970 and the e-value then, at most 200 points"
+    )
 
 
 class ModelEntry(Reply):

@@ -4,12 +4,14 @@ const TIMEOUT_MS = 10_000;
 const HITS = 10;
 const PAGE = "fullrank-page"; // The application of its searches and clicks.
 
-// `status` is the HTTP status, 0 without an answer; `mayRetry`: the same request may work later.
+// `status` is the HTTP status, 0 without an answer; `mayRetry`: the same request may work later; `type` is that of the
+// problem document, if there is one.
 export class ServiceError extends Error {
-  constructor(message, status = 0, mayRetry = true) {
+  constructor(message, status = 0, mayRetry = true, type = undefined) {
     super(message);
     this.status = status;
     this.mayRetry = mayRetry;
+    this.type = type;
   }
 }
 
@@ -17,6 +19,8 @@ export class ServiceError extends Error {
 export function saveKey(key) {
   sessionStorage.setItem("key", key);
 }
+
+export const hasKey = () => Boolean(sessionStorage.getItem("key"));
 
 export function listModels() {
   return request("v1/models");
@@ -40,6 +44,24 @@ export function search(wanted, model, signal) {
     body: JSON.stringify(body),
     signal,
   });
+}
+
+export function readAnalytics(days) {
+  return request(`v1/analytics?days=${days}`);
+}
+
+// Return the experiment that runs, or null.
+export async function readExperiment() {
+  try {
+    return await request("v1/experiments/default");
+  } catch (error) {
+    if (error.type?.endsWith(":experiment-not-found")) return null;
+    throw error;
+  }
+}
+
+export function readDecisions() {
+  return request("v1/experiments/default/decisions");
 }
 
 // Report that the visitor opened a hit. The page may be left at once, and nobody waits for the answer.
@@ -139,7 +161,7 @@ function failure(response, body) {
   }
   if (seconds) parts.push(`Try again in ${seconds} ${seconds === 1 ? "second" : "seconds"}.`);
   else if (mayRetry && !/try again/i.test(parts.join())) parts.push("Try again.");
-  return new ServiceError(parts.join(" "), status, mayRetry);
+  return new ServiceError(parts.join(" "), status, mayRetry, body?.type);
 }
 
 // Retry-After is a number of seconds or a date.

@@ -1,7 +1,8 @@
 // The search page: what the visitor does, and what then happens.
 
 import { pushAddress, readAddress, replaceAddress } from "./address.js";
-import { reportClick, saveKey, search as ask } from "./api.js";
+import { hasKey, reportClick, saveKey, search as ask } from "./api.js";
+import { showClicks } from "./clicks.js";
 import { columnOf } from "./hits.js";
 import { choose, fillMenus, opponentOf } from "./models.js";
 import { formatNumber } from "./score.js";
@@ -21,6 +22,7 @@ let typingTimer = 0;
 let beginsEntry = true;
 let shownSide = 0;
 let retry = start;
+let wantsClicks = false; // The visitor asked for the section of operators.
 
 // -- history --------------------------------------------------------------------------------------
 // The state of an entry: { scroll, control, fromResults }: how far down the page was, which control
@@ -173,6 +175,36 @@ function fail(error, again) {
   $("retry").hidden = error.mayRetry === false;
 }
 
+// -- clicks and experiments, for operators ----------------------------------------------------------
+
+// Show the section; without permission ask for a key.
+async function openClicks() {
+  try {
+    await showClicks();
+  } catch (error) {
+    setClicksShown(false);
+    wantsClicks = true;
+    fail(error, openClicks);
+    if (error.status !== 401 && error.status !== 403) return;
+    $("unlock").hidden = false;
+    $("key").focus();
+    return;
+  }
+  setClicksShown(true);
+  $("clicks-heading").focus();
+}
+
+// Show the section if the key permits it.
+function offerClicks() {
+  showClicks().then(() => setClicksShown(true), () => {});
+}
+
+function setClicksShown(isShown) {
+  wantsClicks = isShown;
+  $("clicks").hidden = !isShown;
+  $("show-clicks").setAttribute("aria-expanded", isShown);
+}
+
 // -- events ---------------------------------------------------------------------------------------
 
 query.addEventListener("input", () => {
@@ -206,8 +238,11 @@ $("unlock").addEventListener("submit", (event) => {
   saveKey($("key").value.trim());
   $("key").value = "";
   $("unlock").hidden = true;
-  start();
+  const asked = wantsClicks;
+  start().then(asked ? openClicks : offerClicks);
 });
+$("show-clicks").addEventListener("click", () => ($("clicks").hidden ? openClicks() : setClicksShown(false)));
+$("days").addEventListener("change", () => showClicks().catch((error) => fail(error, openClicks)));
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // The hash belongs to the search.
   heading.focus();
@@ -255,3 +290,4 @@ async function start() {
 
 showWanted();
 start();
+if (hasKey()) offerClicks();

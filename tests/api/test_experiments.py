@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
+from math import comb
 from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from fullrank.events.lists import ServedList
-from fullrank.events.log import EventLog
-from service.http.model_schemas import ExperimentReply
+from fullrank.events.log import EVENTS, LISTS, EventLog
+from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
+from service.http.model_schemas import DecisionsReply, ExperimentReply, ExperimentStatusReply
 from service.http.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
@@ -50,7 +55,10 @@ async def test_an_experiment_begins_and_ends(root: Root) -> None:
         assert begun.status_code == 200, begun.text
         ExperimentReply.model_validate(begun.json())
         found = (await client.get(PATH, headers=AUTH)).json()
-        assert found == begun.json()
+        ExperimentStatusReply.model_validate(found)
+        assert begun.json().items() <= found.items()
+        assert (found["wins"], found["losses"], found["verdict"]) == (0, 0, "open")
+        assert found["course"] == found["decisions"] == []
         assert (found["active"], found["candidate"]) == (root.learned, root.bm25)
         assert (await client.delete(PATH, headers=AUTH)).json() == begun.json()
         assert (await client.get(PATH, headers=AUTH)).status_code == 404
@@ -60,6 +68,7 @@ async def test_only_an_admin_may_experiment(root: Root) -> None:
     async with running(root.path) as client:
         assert (await client.put(PATH, json={"candidate": root.bm25})).status_code == 401
         assert (await client.get(PATH)).status_code == 401
+        assert (await client.get(f"{PATH}/decisions")).status_code == 401
         assert (await client.delete(PATH)).status_code == 401
 
 
@@ -176,3 +185,78 @@ async def test_without_events_there_are_no_experiments(root: Root, tmp_path: Pat
         assert (await client.get(PATH, headers=AUTH)).status_code == 404
         found = {tuple(ids(await search(client))) for _ in range(20)}
         assert len(found) == 1
+
+
+def log_votes(root: Root, wins: int, losses: int) -> None:
+    """Log lists in which one document is from each version, and one click on each list."""
+    lists, events = [], []
+    for number in range(wins + losses):
+        who = {"user_id": f"u{number}"}
+        at = time.time() + number
+        served = ServedList(
+            f"q{number}", at, QUERY, ["a", "b"], model=root.learned, candidate=root.bm25,
+            teams="ab", texts=who,
+        )  # fmt: skip
+        lists.append(served.line())
+        clicked = "b" if number < wins else "a"
+        events.append(Event("click", at + 1, {"query_id": f"q{number}", **who}, clicked).line())
+    for kind, lines in ((LISTS, lists), (EVENTS, events)):
+        writer = SegmentWriter(root.path / ".events", kind)
+        writer.append(lines)
+        writer.close()
+
+
+async def test_votes_are_counted_and_their_course_is_kept(root: Root) -> None:
+    async with running(root.path) as client:
+        await start(client, root.bm25)
+        log_votes(root, wins=5, losses=2)
+        found = (await client.get(PATH, headers=AUTH)).json()
+        ExperimentStatusReply.model_validate(found)
+        assert (found["wins"], found["losses"], found["verdict"]) == (5, 2, "open")
+        assert found["over"] is False
+        # B(w + 1, l + 1) 2^(w + l) is 2^n / ((n + 1) binomial(n, w)).
+        votes = [(n, min(n, 5)) for n in range(1, 8)]
+        expected = [2**n / ((n + 1) * comb(n, w)) for n, w in votes]
+        assert [e for _, e in found["course"]] == pytest.approx(expected)
+        assert found["e_value"] == pytest.approx(expected[-1])
+        # For 30 seconds the log is not read again.
+        log_votes(root, wins=20, losses=0)
+        again = (await client.get(PATH, headers=AUTH)).json()
+        assert (again["wins"], again["course"]) == (5, found["course"])
+
+
+async def test_votes_that_decide_promote(root: Root) -> None:
+    async with running(root.path) as client:
+        await start(client, root.bm25)
+        log_votes(root, wins=12, losses=0)
+        found = (await client.get(PATH, headers=AUTH)).json()
+        assert found["verdict"] == "promote"
+        assert found["e_value"] >= 20 > found["course"][-2][1]
+
+
+async def test_decisions_of_the_loop_are_listed(root: Root) -> None:
+    gate = {"name": "clicks", "passed": True, "value": 0.0, "limit": -0.02, "reason": "as good"}
+    report = {"published": root.bm25, "gates": [gate], "counts": {}}
+    decisions = [
+        {"at": 1.0, "name": "learned", "did": "could not train", "retrained": "x-0", "code": 1},
+        {"at": 2.0, "name": "learned", "did": "began an experiment", "retrained": root.learned,
+         "report": report},
+        {"at": 3.0, "name": "learned", "did": "promoted", "active": root.learned,
+         "candidate": root.bm25, "wins": 12, "losses": 1, "e_value": 24.4},
+    ]  # fmt: skip
+    path = root.path / "loop.json"
+    async with running(root.path) as client:
+        assert (await client.get(f"{PATH}/decisions", headers=AUTH)).json() == {"decisions": []}
+        path.write_bytes(orjson.dumps(decisions))
+        reply = (await client.get(f"{PATH}/decisions", headers=AUTH)).json()
+        DecisionsReply.model_validate(reply)
+        promoted, began, failed = reply["decisions"]
+        assert (promoted["did"], promoted["wins"], promoted["gates"]) == ("promoted", 12, None)
+        assert (began["active"], began["candidate"]) == (root.learned, root.bm25)
+        assert began["gates"] == [{"name": "clicks", "passed": True, "reason": "as good"}]
+        assert (failed["candidate"], failed["gates"], failed["wins"]) == (None, None, None)
+        await start(client, root.bm25)
+        shown = (await client.get(PATH, headers=AUTH)).json()
+        assert shown["decisions"] == reply["decisions"]
+        path.write_text("[{}]")
+        assert (await client.get(PATH, headers=AUTH)).status_code == 503

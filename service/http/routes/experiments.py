@@ -8,9 +8,15 @@ from typing import Any
 from fastapi import APIRouter
 
 from service.errors import ExperimentNotFound
-from service.http.deps import ServicesDep
+from service.experiments.report import Reports
+from service.http.deps import Services, ServicesDep
 from service.http.guard import GuardedRoute, needs
-from service.http.model_schemas import ExperimentReply, ExperimentRequest
+from service.http.model_schemas import (
+    DecisionsReply,
+    ExperimentReply,
+    ExperimentRequest,
+    ExperimentStatusReply,
+)
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.models.serving import Serving
@@ -32,13 +38,29 @@ async def start_experiment(body: ExperimentRequest, services: ServicesDep) -> Js
 
 @router.get(
     "/default",
-    response_model=ExperimentReply,
-    responses=problems(404),
+    response_model=ExperimentStatusReply,
+    responses=problems(404, 503),
     openapi_extra=needs("admin"),
 )
 async def read_experiment(services: ServicesDep) -> JsonResponse:
-    """Describe the experiment; `fullrank experiment status` counts its votes."""
-    return JsonResponse(_described(services.registry.serving))
+    """Describe the experiment, its votes, at most 30 seconds old, and what `fullrank loop` decided so far."""
+    serving = services.registry.serving
+    if serving.experiment is None or serving.active is None:
+        raise ExperimentNotFound
+    reports = _reports(services)
+    votes = await reports.votes(serving.active, serving.experiment)
+    return JsonResponse(_described(serving) | votes | {"decisions": await reports.decisions()})
+
+
+@router.get(
+    "/default/decisions",
+    response_model=DecisionsReply,
+    responses=problems(503),
+    openapi_extra=needs("admin"),
+)
+async def list_decisions(services: ServicesDep) -> JsonResponse:
+    """List what `fullrank loop` decided, the newest first; also while no experiment runs."""
+    return JsonResponse({"decisions": await _reports(services).decisions()})
 
 
 @router.delete(
@@ -52,6 +74,13 @@ async def stop_experiment(services: ServicesDep) -> JsonResponse:
     ended = _described(services.registry.serving)
     await services.registry.stop_experiment()
     return JsonResponse(ended)
+
+
+def _reports(services: Services) -> Reports:
+    """Return the reports. These routes exist only if events are on."""
+    if services.reports is None:
+        raise LookupError("events are off")
+    return services.reports
 
 
 def _described(serving: Serving) -> dict[str, Any]:

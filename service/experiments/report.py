@@ -1,0 +1,109 @@
+"""What operators see of experiments: the votes so far, and what the loop decided."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from logging import getLogger
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fullrank.errors import FullrankError
+from fullrank.events.lists import ServedList
+from fullrank.events.log import EventLog
+from fullrank.events.records import Event
+from service.errors import EventsUnavailable
+from service.experiments.loop import read_decisions
+from service.experiments.status import status_of
+from service.models.state import Experiment
+
+_FRESH_S = 30.0
+_SHOWN = 50
+_NUMBERS = ("active", "candidate", "wins", "losses", "e_value")
+# A pause, so that the event loop gets the interpreter.
+_LINES_PER_PAUSE, _PAUSE_S = 200, 0.001
+_log = getLogger(__name__)
+
+Record = TypeVar("Record")
+
+
+class Reports:
+    """Counts votes at most once in 30 seconds.
+
+    Args:
+        root: Folder of bundles, with the decisions of the loop.
+        events: Folder of the log of events.
+    """
+
+    def __init__(self, root: Path, events: Path) -> None:
+        self._root, self._events = root, _UnhurriedLog(events)
+        self._lock = threading.Lock()
+        self._key: tuple[str, Experiment] | None = None
+        self._at, self._found = 0.0, dict[str, Any]()
+
+    async def votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
+        """Return `wins`, `losses`, `e_value`, `verdict`, `over` and `course` of an experiment.
+
+        Raises:
+            EventsUnavailable: The log cannot be read.
+        """
+        try:
+            return await asyncio.to_thread(self._votes, active, experiment)
+        except (OSError, FullrankError) as error:
+            _log.error("no votes: %s", error)
+            raise EventsUnavailable from None
+
+    def _votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
+        with self._lock:
+            key = (active, experiment)
+            if key != self._key or time.monotonic() - self._at >= _FRESH_S:
+                found = status_of(active, experiment, self._events, time.time()).as_dict()
+                wanted = ("wins", "losses", "e_value", "verdict", "over", "course")
+                self._found = {name: found[name] for name in wanted}
+                self._key, self._at = key, time.monotonic()
+            return self._found
+
+    async def decisions(self) -> list[dict[str, Any]]:
+        """Return what the loop decided, the newest first, at most 50.
+
+        Raises:
+            EventsUnavailable: The file of decisions is damaged.
+        """
+        try:
+            found = await asyncio.to_thread(read_decisions, self._root)
+        except FullrankError as error:
+            _log.error("no decisions: %s", error)
+            raise EventsUnavailable from None
+        return [_described(made) for made in found[: -_SHOWN - 1 : -1]]
+
+
+def _described(made: dict[str, Any]) -> dict[str, Any]:
+    """Describe a decision; a training has a report, a verdict on an experiment has votes."""
+    report = made.get("report") or {}
+    described = {name: made[name] for name in ("at", "name", "did")}
+    described |= {name: made.get(name) for name in _NUMBERS}
+    if "retrained" in made:
+        described |= {"active": made["retrained"], "candidate": report.get("published")}
+    gates = report.get("gates")
+    kept = ("name", "passed", "reason")
+    described["gates"] = gates and [{name: gate[name] for name in kept} for gate in gates]
+    return described
+
+
+class _UnhurriedLog(EventLog):
+    """A log whose readers pause, so that searches of the same process go on."""
+
+    def lists(self, since: float = 0.0) -> Iterator[ServedList]:
+        return _paused(super().lists(since))
+
+    def events(self, since: float = 0.0) -> Iterator[Event]:
+        return _paused(super().events(since))
+
+
+def _paused(records: Iterator[Record]) -> Iterator[Record]:
+    for number, record in enumerate(records):
+        if number % _LINES_PER_PAUSE == 0:
+            time.sleep(_PAUSE_S)
+        yield record

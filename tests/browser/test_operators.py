@@ -1,0 +1,117 @@
+"""The section for operators: it asks for a key, then shows clicks, the experiment and the loop's decisions."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from fullrank.events.lists import ServedList
+from fullrank.events.log import EVENTS, LISTS
+from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
+from service.models.swap import Swap
+from tests.api.support import KEY, at, make_bundle, served
+
+pytestmark = pytest.mark.browser
+
+
+def log_clicks(root: Path, active: str, candidate: str) -> None:
+    """Log nine people who ask the same; eight of them click the candidate's document, on place 2."""
+    lists, events = [], []
+    for number in range(9):
+        who, id = {"user_id": f"u{number}"}, f"q{number}"
+        served = ServedList(
+            id, time.time(), "Copy  Files", ["cp", "scp"], model=active, candidate=candidate,
+            teams="ab", texts=who,
+        )  # fmt: skip
+        lists.append(served.line())
+        clicked = "scp" if number else "cp"
+        events.append(Event("click", time.time(), {"query_id": id, **who}, clicked).line())
+    for kind, lines in ((LISTS, lists), (EVENTS, events)):
+        writer = SegmentWriter(root / ".events", kind)
+        writer.append(lines)
+        writer.close()
+
+
+@pytest.fixture(scope="module")
+def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server with an experiment, votes and a decision."""
+    root = tmp_path_factory.mktemp("operated")
+    candidate = make_bundle(root, "candidate", created=at(1))
+    active = make_bundle(root, "learned", n_dense=8, created=at(2))
+    swap = Swap(root)
+    swap.activate(active)
+    swap.start_experiment(candidate, 0.2, 14)
+    log_clicks(root, active, candidate)
+    gate = {"name": "clicks", "passed": True, "reason": "as good as before"}
+    report = {"published": candidate, "gates": [gate]}
+    began = {"at": 1.0, "name": "learned", "did": "began an experiment", "retrained": active}
+    (root / "loop.json").write_text(json.dumps([{**began, "report": report}]))
+    with served(root) as address:
+        yield address
+
+
+def enter_key(page: Page) -> None:
+    """Open the section by keyboard: it asks for a key."""
+    expect(page.locator("#model option")).to_have_count(3)
+    button = page.get_by_role("button", name="Clicks and experiments")
+    expect(button).to_have_attribute("aria-expanded", "false")
+    button.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Key")).to_be_focused()
+    page.keyboard.type(KEY)
+    page.keyboard.press("Enter")
+
+
+def test_an_admin_sees_clicks_and_the_experiment(browser: Browser, operated: str) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(operated)
+    enter_key(page)
+    section = page.get_by_role("region", name="Clicks")
+    expect(section.get_by_role("heading", name="Clicks", exact=True)).to_be_focused()
+    expect(section.locator("#figures div")).to_have_text(
+        ["Searches9", "With a click100%", "Mean clicked place1.9", "Without hits0"]
+    )
+    row = section.get_by_role("table", name="Frequent queries").locator("tbody tr")
+    expect(row).to_have_text(["copy files99"])
+    expect(section.locator("#queries table")).to_have_count(1)
+    expect(section.locator("#experiment p").nth(1)).to_have_text(
+        # 2^9 / (10 · 9)
+        "8 votes for the candidate, 1 against, e-value 5.69: undecided so far."
+    )
+    course = section.get_by_role("img", name="it decides at 20")
+    assert course.locator("path").get_attribute("d", timeout=1000)
+    line, one = (course.locator(f".{kind}").bounding_box() for kind in ("decides", "start"))
+    assert line is not None
+    assert one is not None
+    assert line["y"] < one["y"]
+    expect(section.locator("#decisions > li")).to_contain_text("learned: began an experiment")
+    expect(section.locator("#decisions > li")).to_contain_text("clicks passed: as good as before")
+    # A reload keeps the key of the tab; the days are chosen by keyboard.
+    page.reload()
+    expect(section).to_be_visible()
+    with page.expect_response("**/v1/analytics?days=30"):
+        section.get_by_label("of the last").select_option("30")
+    page.get_by_role("button", name="Clicks and experiments").click()
+    expect(section).to_be_hidden()
+    context.close()
+
+
+def test_visitors_see_no_section_and_phones_have_room_for_it(
+    browser: Browser, operated: str
+) -> None:
+    context = browser.new_context(viewport={"width": 320, "height": 740})
+    page = context.new_page()
+    page.goto(operated)
+    expect(page.locator("#model option")).to_have_count(3)
+    expect(page.locator("#clicks")).to_be_hidden()
+    enter_key(page)
+    expect(page.locator("#clicks")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") == 320
+    context.close()
