@@ -2,9 +2,13 @@
 
     corpus.jsonl[.gz], schema.json   linked to those of the corpus
     queries.jsonl                    each query that led to a document
-    qrels/<split>.tsv                train, valid, test, recent; 1 for what was clicked, 0 for what else was shown
+    qrels/<split>.tsv                train, valid, test, recent: 1 for what was clicked, 0 for what else was shown,
+                                     -1 for what people passed over on the way to their click, at most four a query
     weights/<split>.tsv              "query-id corpus-id weight"
     people/<split>.tsv               "query-id corpus-id people": how many clicked
+
+Weights of train are those of the rule. Other splits measure, so each click counts 1/p_k, at most 10 times: what a model
+would get if people looked at every place alike (`naive` counts clicks there, too).
 
 One query in ten, by a hash of its text, is in valid and one in test. The newest fifth of the time is `recent`, for all
 queries, and in no other split. A split without judgements has no files.
@@ -36,20 +40,23 @@ from trainer.collection.weights import COLUMNS, PEOPLE, WEIGHTS
 from trainer.training.holdout import falls_into
 
 RECENT_SHARE = 0.2
+MAX_PASSED_OVER = 4
+"""Documents of a query that are graded -1."""
 _SALT = b"clicked queries"
 _VALID, _TEST = 0.1, 0.2
 
 Bool = npt.NDArray[np.bool_]
-Pairs = tuple[Int64, Int64]
-"""Rows of queries and of documents."""
 
 
-def split_votes(votes: Votes, recent_share: float = RECENT_SHARE) -> dict[str, Bool]:
+def split_votes(
+    votes: Votes, recent_share: float = RECENT_SHARE, *, final: bool = False
+) -> dict[str, Bool]:
     """Return which votes are in train, valid, test and recent.
 
     Args:
         votes: to split.
         recent_share: of the time between the first and the last vote, at its end; 0: nothing is recent.
+        final: train on test and recent, too, once they have judged what they should.
     """
     splits = np.array([_split_of(text) for text in votes.queries] or ["train"])[votes.query]
     is_recent = np.zeros(len(votes), np.bool_)
@@ -59,6 +66,8 @@ def split_votes(votes: Votes, recent_share: float = RECENT_SHARE) -> dict[str, B
     found: dict[str, Bool] = {
         name: (splits == name) & ~is_recent for name in ("train", "valid", "test")
     }
+    if final:
+        return {"train": splits != "valid", "valid": splits == "valid"}
     return {**found, "recent": is_recent}
 
 
@@ -76,6 +85,7 @@ def write_collection(
     *,
     rule: Rule = "coec",
     recent_share: float = RECENT_SHARE,
+    final: bool = False,
     **options: Any,
 ) -> dict[str, int]:
     """Write votes as a collection. The folder appears when it is complete.
@@ -86,7 +96,7 @@ def write_collection(
         corpus: folder whose corpus.jsonl has the documents; votes on others are left out when it is read.
         folder: to write; it must not exist.
         rule: how clicks become weights.
-        recent_share: see split_votes.
+        recent_share, final: see split_votes.
         options: of ``weigh``.
 
     Returns:
@@ -104,8 +114,14 @@ def write_collection(
     if folder.exists():
         raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
     file = find_corpus(corpus)
-    parts = {name: votes.take(rows) for name, rows in split_votes(votes, recent_share).items()}
-    judged = {name: weigh(part, propensities, rule, **options) for name, part in parts.items()}
+    splits = split_votes(votes, recent_share, final=final)
+    parts = {name: votes.take(rows) for name, rows in splits.items()}
+    judged = {
+        name: weigh(part, propensities, rule, **options)
+        if name == "train" or rule == "naive"
+        else weigh(part, propensities, "ips", scaled=False, **options)
+        for name, part in parts.items()
+    }
     if not len(judged["train"]):
         raise FullrankError(
             f"{folder}: no clicks to learn from: {int(votes.clicked.sum())} votes on documents that were"
@@ -121,7 +137,7 @@ def write_collection(
         _write_queries(temporary / "queries.jsonl", votes, judged)
         for split, pairs in judged.items():
             if len(pairs):
-                _write_split(temporary, split, pairs, _only_shown(parts[split], pairs))
+                _write_split(temporary, split, pairs, _others(parts[split], pairs))
         temporary.rename(folder)
         sync_folder(folder.parent)
     finally:
@@ -150,16 +166,31 @@ def _write_queries(path: Path, votes: Votes, judged: Mapping[str, Judged]) -> No
         file.writelines(orjson.dumps({"_id": query_id(t), "text": t}) + b"\n" for t in texts)
 
 
-def _only_shown(votes: Votes, pairs: Judged) -> Pairs:
-    """Return the documents that were shown for the queries of some pairs and are in none of them."""
+def _others(votes: Votes, pairs: Judged) -> tuple[Int64, Int64, Int64]:
+    """Return (queries, documents, grades) of what was shown for the queries of some pairs and is in none of them."""
     width = max(1, len(votes.documents))
-    shown = np.unique(votes.query * width + votes.document)
-    shown = shown[np.isin(shown // width, pairs.query)]
-    rest = np.setdiff1d(shown, pairs.query * width + pairs.document, assume_unique=True)
-    return np.divmod(rest, width)
+    key = votes.query * width + votes.document
+    # Passed over: above a click of the same list.
+    last = np.full(int(votes.shown.max(initial=-1)) + 1, -1, np.int64)
+    np.maximum.at(last, votes.shown[votes.clicked], votes.place[votes.clicked])
+    above = ~votes.clicked & (votes.place < last[votes.shown])
+    rest, at = np.unique(key, return_inverse=True)
+    often = np.bincount(at, above, len(rest))
+    is_other = np.isin(rest // width, pairs.query) & ~np.isin(
+        rest, pairs.query * width + pairs.document
+    )
+    rest, often = rest[is_other], often[is_other]
+    order = np.lexsort((-often, rest // width))
+    query = rest[order] // width
+    nth = np.arange(len(order)) - np.searchsorted(query, query)
+    grades = np.zeros(len(order), np.int64)
+    grades[order] = np.where((nth < MAX_PASSED_OVER) & (often[order] > 0), -1, 0)
+    return rest // width, rest % width, grades
 
 
-def _write_split(folder: Path, split: str, pairs: Judged, only_shown: Pairs) -> None:
+def _write_split(
+    folder: Path, split: str, pairs: Judged, others: tuple[Int64, Int64, Int64]
+) -> None:
     ids = {row: query_id(pairs.queries[row]) for row in np.unique(pairs.query).tolist()}
 
     def named(query: Int64, document: Int64) -> list[str]:
@@ -178,6 +209,8 @@ def _write_split(folder: Path, split: str, pairs: Judged, only_shown: Pairs) -> 
 
     write("qrels", QRELS_HEADER[2], [1] * len(names), str)
     with (folder / "qrels" / f"{split}.tsv").open("a", encoding="utf-8") as file:
-        file.writelines(f"{name}\t0\n" for name in named(*only_shown))
+        query, document, grades = others
+        rows = zip(named(query, document), grades.tolist(), strict=True)
+        file.writelines(f"{name}\t{grade}\n" for name, grade in rows)
     write(WEIGHTS, COLUMNS[WEIGHTS], pairs.weight.tolist(), "{:.6g}".format)
     write(PEOPLE, COLUMNS[PEOPLE], pairs.people.tolist(), str)

@@ -68,6 +68,7 @@ def weigh(
     shrinkage: float | None = None,
     position_1: bool = False,
     dwell: bool = False,
+    scaled: bool = True,
 ) -> Judged:
     """Weigh judgements.
 
@@ -83,6 +84,7 @@ def weigh(
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
+        scaled: False leaves the sums of naive and ips as they are, so that a mean over clicks is a mean over queries.
 
     Example:
         >>> judged = weigh(votes, fit_propensities(votes.coins))
@@ -114,7 +116,9 @@ def weigh(
     else:
         weight = clicks
     query, document = np.divmod(pairs[is_relevant], max(1, len(votes.documents)))
-    weight = _scaled(weight[is_relevant], query, each=rule != "coec")
+    weight = weight[is_relevant]
+    if scaled:
+        weight = _scaled(weight, query, each=rule != "coec")
     return Judged(votes.queries, votes.documents, query, document, weight, people[is_relevant])
 
 

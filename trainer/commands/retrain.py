@@ -33,7 +33,7 @@ def retrain(
     time: Annotated[
         str | None,
         typer.Option(
-            "--time", metavar="TIME", help="Time limit of each of two trainings: 30s, 2m, 10m."
+            "--time", metavar="TIME", help="Time limit of each of three trainings: 30s, 2m, 10m."
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 1,
@@ -42,8 +42,9 @@ def retrain(
     """Train from the log of events, and publish the new version if it is not worse.
 
     Two candidates are trained: one counts clicks, the other weighs them by how often their places are seen. The one
-    that ranks the newest clicks higher is compared with the active version. Nothing serves it yet: with
-    `fullrank experiment start` people decide. The exit code is 1 if nothing was published.
+    that ranks the newest clicks higher is compared with the active version, trained once more with these clicks, and
+    published. Nothing serves it yet: with `fullrank experiment start` people decide. The exit code is 1 if nothing was
+    published.
     """
     with needs("trainer"):
         from trainer.commands.train import seconds_of

@@ -33,6 +33,7 @@ class Pairs:
         source: the qrels file, for error messages.
         weights: query row → weight of each relevant document, float32, above zero; None: all alike.
         shared: query row → which relevant documents at least two people clicked, bool; None: all.
+        passed_over: query row → rows of documents that people passed over on the way to a click, int64, ascending.
     """
 
     queries: Int64
@@ -40,6 +41,7 @@ class Pairs:
     source: str = "qrels/train.tsv"
     weights: dict[int, Float32] | None = None
     shared: dict[int, npt.NDArray[np.bool_]] | None = None
+    passed_over: dict[int, Int64] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return sum(map(len, self.relevant.values()))
@@ -75,6 +77,7 @@ class Pairs:
             self.source,
             None if self.weights is None else cut(self.weights),
             None if self.shared is None else cut(self.shared),
+            {query: rows for query, rows in self.passed_over.items() if query in kept},
         )
 
     def weight_of(self, query: int, documents: Int64) -> Float32:
@@ -248,6 +251,7 @@ def judged_pairs(collection: Collection, query_ids: Sequence[str], split: str) -
     found: dict[int, Int64] = {}
     weight: dict[int, Float32] = {}
     shared: dict[int, npt.NDArray[np.bool_]] = {}
+    passed_over: dict[int, Int64] = {}
     for query, grades in collection.qrels(split).items():
         documents = [d for d in relevant(grades) if not (mates and d == query)]
         if not documents:
@@ -261,12 +265,16 @@ def judged_pairs(collection: Collection, query_ids: Sequence[str], split: str) -
         if people is not None:
             clicked = people.get(query, {})
             shared[row] = np.array([clicked.get(d, MIN_PEOPLE) >= MIN_PEOPLE for d in documents])
+        above = [rows[d] for d, grade in grades.items() if grade < 0]
+        if above:
+            passed_over[row] = np.array(sorted(above), np.int64)
     return Pairs(
         np.array(sorted(found), np.int64),
         found,
         source,
         None if weights is None else weight,
         None if people is None else shared,
+        passed_over,
     )
 
 

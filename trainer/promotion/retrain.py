@@ -7,7 +7,7 @@ is killed changes nothing, and the next one begins anew.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,18 @@ from fullrank.bundle.catalog import publish
 from fullrank.errors import FullrankError
 from fullrank.events.log import EventLog
 from fullrank.progress import Reporter
-from trainer.clicks import Propensities, Votes, fit_propensities, join, write_collection
+from trainer.clicks import fit_propensities, join, write_collection
 from trainer.clicks.export import split_votes
 from trainer.clicks.weights import Rule
-from trainer.collection import Collection, read_collection
+from trainer.collection import read_collection
 from trainer.promotion.gates import Gate, passed, run_gates, weighted_mrr
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.replay import Clicks, replay
 from trainer.train import train
 
 RULES: tuple[Rule, ...] = ("naive", "coec")
+OVERRIDES = ("valid_queries=3000",)
+"""Of the recipe: a click far down counts ten times, so more queries are needed to choose well."""
 SCRATCH = ".retrain"
 
 
@@ -36,7 +38,8 @@ class Retrained:
 
     Attributes:
         active: Version that the candidate was compared with.
-        published: The candidate's folder, None if it did not pass the gates.
+        published: Folder of the new version, None if the candidate did not pass the gates. It is the candidate, trained
+            once more with the clicks that judged it.
         rule: How clicks became weights of the better candidate.
         candidates: Weighted MRR of the newest clicks, by rule.
         gates: Of the better candidate.
@@ -48,7 +51,7 @@ class Retrained:
     active: str
     published: Path | None
     rule: str
-    candidates: dict[str, float]
+    candidates: Mapping[Rule, float]
     gates: list[Gate]
     clicks: int
     counts: dict[str, int]
@@ -60,7 +63,7 @@ class Retrained:
             "active": self.active,
             "published": None if self.published is None else self.published.name,
             "rule": self.rule,
-            "candidates": self.candidates,
+            "candidates": dict(self.candidates),
             "gates": [gate.as_dict() for gate in self.gates],
             "clicks": self.clicks,
             "counts": self.counts,
@@ -87,7 +90,7 @@ def retrain(
         log: Of events.
         judged: Collection whose judgements are added to the clicks.
         recipe: Of both candidates.
-        seconds: Limit of each training; by default the recipe's.
+        seconds: Limit of each of three trainings; by default the recipe's.
         seed: Of everything random.
         reporter: Makes a reporter for each step.
 
@@ -103,21 +106,29 @@ def retrain(
     try:
         corpus = _export(opened, scratch / "corpus")
         other = None if judged is None else read_collection(judged)
-        trained: dict[str, Path] = {}
-        for rule in RULES:
-            folder = _collection(votes, propensities, corpus, scratch, rule, other, opened)
+
+        def fit(rule: Rule, *, final: bool = False) -> Path:
+            place = scratch / (f"{rule}-final" if final else rule)
+            folder = place.with_name(f"{place.name}-collection")
+            write_collection(votes, propensities, corpus, folder, rule=rule, final=final)
+            if other is not None and not add_judgements(
+                folder, other, frozenset(opened.documents.ids)
+            ):
+                raise FullrankError(f"{other.path}: judges no document of {opened.version}")
             with reporter() as report:
-                trained[rule] = train(
-                    folder, scratch / rule, opened.name, recipe=recipe, seed=seed, seconds=seconds,
-                    exported_from=active, reporter=report,
+                return train(
+                    folder, place, opened.name, recipe=recipe, seed=seed, seconds=seconds,
+                    exported_from=active, reporter=report, overrides=OVERRIDES,
                 ).path  # fmt: skip
-        candidates = {rule: open_bundle(path) for rule, path in trained.items()}
+
+        candidates = {rule: open_bundle(fit(rule)) for rule in RULES}
         mrr = {rule: weighted_mrr(replay(one, recent), recent) for rule, one in candidates.items()}
         best = max(mrr, key=lambda rule: (mrr[rule], rule == "coec"))
         gates = run_gates(opened, candidates[best], recent, other, seed)
+        final = fit(best, final=True) if passed(gates) else None
         found = Retrained(
             opened.version,
-            bundles / opened.name / trained[best].name if passed(gates) else None,
+            None if final is None else bundles / opened.name / final.name,
             best,
             mrr,
             gates,
@@ -125,8 +136,8 @@ def retrain(
             dict(votes.counts),
             propensities.as_dict(),
         )
-        if found.published is not None:
-            publish(trained[best], bundles, {"clicks": found.as_dict()})
+        if final is not None:
+            publish(final, bundles, {"clicks": found.as_dict()})
         return found
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -138,20 +149,4 @@ def _export(bundle: Bundle, folder: Path) -> Path:
     with (folder / "corpus.jsonl").open("w", encoding="utf-8") as file:
         store = bundle.documents
         file.writelines(store.corpus_line(row) for row in range(len(store)))
-    return folder
-
-
-def _collection(
-    votes: Votes,
-    propensities: Propensities,
-    corpus: Path,
-    scratch: Path,
-    rule: Rule,
-    judged: Collection | None,
-    bundle: Bundle,
-) -> Path:
-    folder = scratch / f"collection-{rule}"
-    write_collection(votes, propensities, corpus, folder, rule=rule)
-    if judged is not None and not add_judgements(folder, judged, frozenset(bundle.documents.ids)):
-        raise FullrankError(f"{judged.path}: judges no document of {bundle.version}")
     return folder

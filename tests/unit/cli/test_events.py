@@ -63,7 +63,7 @@ def test_export_writes_a_collection(run: Run, log: Path, collection: Path, tmp_p
         }
         assert counts["recent"] == 40
         assert counts["train"] > 20
-        assert all(grades == {"a": 0, "b": 1} for grades in found.qrels("train").values())
+        assert all(grades == {"a": -1, "b": 1} for grades in found.qrels("train").values())
     again = run("events", "export", log, collection, out / "coec")
     assert (again.code, again.err.count("\n")) == (1, again.err.count("\n"))
     assert "exists already" in again.err.splitlines()[-1]

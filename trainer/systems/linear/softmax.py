@@ -6,9 +6,9 @@
 
 Where judgements have weights, w_p takes the place of |P|^−½: ∂L/∂f(q,n) = e^{f(q,n)} Σ_p w_p/Z_p.
 
-Candidates are the judged documents of the batch, filled up with sampled ones. Known positives of a query are masked
-among its negatives, and so is its mate, the document that it is or describes. Every touched row of U and V, every layer
-above them, every touched diagonal entry and every bias takes an AdaGrad step.
+Candidates are the judged documents of the batch and those that people passed over, filled up with sampled ones. Known
+positives of a query are masked among its negatives, and so is its mate, the document that it is or describes. Every
+touched row of U and V, every layer above them, every touched diagonal entry and every bias takes an AdaGrad step.
 """
 
 from __future__ import annotations
@@ -172,6 +172,7 @@ def _step(
         positive_starts, positives = ragged(_sampled(starts, known, rng))
     is_candidate = np.zeros(n_documents, np.bool_)
     is_candidate[positives] = True
+    is_candidate[_passed_over(features, queries)] = True
     pool = features.pairs.documents if train.sampled_from == "judged" else np.arange(n_documents)
     missing = min(train.candidates, len(pool)) - np.count_nonzero(is_candidate)
     if missing > 0:
@@ -240,6 +241,15 @@ def _step(
             state.query.step([of_query], *rates)
             state.document.step([of_document], *rates)
     return float(losses.mean())
+
+
+def _passed_over(features: Features, queries: Int64) -> Int64:
+    """Return the judged documents that people passed over after some queries: negatives that are hard to tell apart."""
+    above = features.pairs.passed_over
+    found = np.concatenate(
+        [np.zeros(0, np.int64), *(above[q] for q in queries.tolist() if q in above)]
+    )
+    return found[np.isin(found, features.pairs.documents)]
 
 
 def _sampled(starts: Int64, known: Int64, rng: np.random.Generator) -> list[Int64]:

@@ -52,8 +52,9 @@ def test_an_export_is_a_collection(tmp_path: Path, corpus: Path) -> None:
         assert found.weights[split].keys() == found.qrels(split).keys()
         for query, grades in found.qrels(split).items():
             number = int(texts[query].removeprefix("query "))
-            # All five were shown.
-            assert grades == {f"d{i}": int(i == number % 5) for i in range(5)}
+            # All five were shown; those above the clicked one were passed over.
+            clicked_at = number % 5
+            assert grades == {f"d{i}": (i == clicked_at) - (i < clicked_at) for i in range(5)}
             assert found.people[split][query] == {f"d{number % 5}": 1 + number % 2}
     assert [v.name for v in found.fields if v.is_read] == ["title"]
 
@@ -103,3 +104,58 @@ def test_nothing_is_written_without_clicks_or_over_a_folder(tmp_path: Path, corp
 
 def test_ids_of_queries_never_change() -> None:
     assert query_id("red shoes") == "qea9addb87ec054ac"
+
+
+def values(path: Path) -> dict[tuple[str, str], float]:
+    rows = (line.split("\t") for line in path.read_text().splitlines()[1:])
+    return {(query, document): float(value) for query, document, value in rows}
+
+
+def test_what_measures_counts_a_click_by_how_rarely_its_place_is_seen(
+    tmp_path: Path, corpus: Path
+) -> None:
+    votes = clicked()
+    write_collection(votes, ETA_1, corpus, tmp_path / "clicks")
+    for split, rows in split_votes(votes).items():
+        part = votes.take(rows & votes.clicked)
+        wanted: dict[tuple[str, str], float] = {}
+        for q, d, place in zip(part.query, part.document, part.place, strict=True):
+            pair = query_id(votes.queries[q]), votes.documents[d]
+            wanted[pair] = wanted.get(pair, 0.0) + min(10.0, place + 1.0)
+        found = values(tmp_path / "clicks" / "weights" / f"{split}.tsv")
+        assert found.keys() == wanted.keys()
+        if split != "train":
+            assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def test_a_final_training_has_all_but_validation(tmp_path: Path, corpus: Path) -> None:
+    votes = clicked()
+    write_collection(votes, ETA_1, corpus, tmp_path / "first")
+    write_collection(votes, ETA_1, corpus, tmp_path / "final", final=True)
+    found = read_collection(tmp_path / "final", strict=True)
+    assert found.splits == ("train", "valid")
+    queries = {split: set(found.qrels(split)) for split in found.splits}
+    assert queries["train"].isdisjoint(queries["valid"])
+    assert len(queries["train"] | queries["valid"]) == 200
+    first = read_collection(tmp_path / "first")
+    assert set(first.qrels("test")) <= queries["train"]
+    assert set(first.qrels("valid")) <= queries["valid"]
+
+
+def test_at_most_four_documents_of_a_query_are_passed_over(tmp_path: Path, corpus: Path) -> None:
+    ids = [f"d{j}" for j in range(5)]
+    with (corpus / "corpus.jsonl").open("a") as file:
+        file.writelines(f'{{"_id": "d{j}", "title": "more"}}\n' for j in range(5, 9))
+    lists, events = [], []
+    for day in range(10):
+        order = [f"d{j}" for j in (5, 6, 7, 8)] if day < 6 else ids[1:]
+        lists.append(listing(f"l{day}", [*order, "d0", "d3"], "query", day * DAY, f"u{day}"))
+        events.append(click(f"l{day}", "d0", day * DAY, f"u{day}"))
+    write_collection(join(lists, events), ETA_1, corpus, tmp_path / "c", recent_share=0)
+    found = read_collection(tmp_path / "c")
+    [split] = found.splits
+    [grades] = found.qrels(split).values()
+    # Those that were passed over most often; what stood below the click was not.
+    assert {d for d, grade in grades.items() if grade < 0} == {"d5", "d6", "d7", "d8"}
+    assert grades["d0"] == 1
+    assert {grades[d] for d in ids[1:]} == {0}

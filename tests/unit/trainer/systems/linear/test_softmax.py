@@ -275,6 +275,33 @@ def test_candidates_are_all_judged_documents_and_a_sample(
     assert judged < shapes[1][1] <= judged + 5
 
 
+def test_documents_that_people_passed_over_are_candidates(tmp_path: Path) -> None:
+    """A step on one query has its answers, and those of other queries that people passed over; no unjudged ones."""
+    features = clicked_features(tmp_path)
+    pairs = features.pairs
+    query = int(pairs.queries[0])
+    hard = np.setdiff1d(pairs.documents, pairs.relevant[query])[:3]
+    unjudged = np.setdiff1d(np.arange(features.documents), pairs.documents)[:1]
+    passed_over = {query: np.sort(np.concatenate([hard, unjudged]))}
+    seen: list[np.ndarray] = []
+
+    def record(self: Features, documents: np.ndarray, *more: Any) -> list[tuple[Rows, Int64]]:
+        seen.append(documents)
+        return plain(self, documents, *more)
+
+    plain = Features.fields_for_step
+    found = replace(features, pairs=replace(pairs, passed_over=passed_over))
+    state, train = state_of(features), replace(TRAIN, candidates=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Features, "fields_for_step", record)
+        for each in (features, found):
+            softmax._step(
+                each, train, state, np.random.default_rng(0), np.array([query], np.int64), 0.1
+            )
+    assert seen[0].tolist() == pairs.relevant[query].tolist()
+    assert seen[1].tolist() == sorted([*pairs.relevant[query].tolist(), *hard.tolist()])
+
+
 def clicked_features(folder: Path) -> Features:
     """Features with clicked text, where training judges none of the documents of two topics."""
     corpus = count_collection(read_collection(write_planted(folder)), processes=1)
