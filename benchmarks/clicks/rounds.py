@@ -1,0 +1,210 @@
+"""Rounds of a click loop: serve, log, join, weigh, train, try the new model on people, serve it, log again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.clicks.sessions import Collection, Logged, People, serve
+from benchmarks.clicks.versus import SHARE
+from benchmarks.clicks.worlds import World
+from benchmarks.harness.commands import run_measured
+from fullrank.bundle import open_bundle
+from fullrank.encoding import Int64
+from fullrank.experiment.evidence import Verdict, decide
+from fullrank.experiment.exploring import DEPTH
+from fullrank.experiment.votes import votes_of
+from trainer.clicks import Propensities, fit_propensities, join, write_collection
+from trainer.clicks.weights import Rule
+from trainer.evaluation.evaluate import evaluate
+from trainer.promotion.retrain import OVERRIDES
+
+_BATCH = 512
+# Sessions between two looks at the votes.
+_LOOK = 3000
+EXCLUDED = ("train", "valid")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How a team runs its loop.
+
+    Attributes:
+        rule: How clicks become weights.
+        explored: Share of lists that are explored, in each of the two ways.
+        propensities: Known ones, None to fit them.
+        spam: Changes what is logged in a round, for accounts that do not mean their clicks.
+    """
+
+    rule: Rule = "coec"
+    explored: float = 0.05
+    propensities: Propensities | None = None
+    spam: Callable[[Logged, Int64, People], Logged] | None = None
+
+
+@dataclass
+class Round:
+    """What one round brought.
+
+    Attributes:
+        mrr: On the test queries, of the model trained from all rounds so far.
+        serving: MRR of the model that served at the end of the round.
+        eta, eta_interval: Fitted.
+        shown: Documents shown so far.
+        clicks: Logged so far.
+    """
+
+    mrr: float
+    serving: float
+    eta: float
+    eta_interval: tuple[float, float]
+    shown: frozenset[str] = field(repr=False)
+    clicks: int
+
+
+class Lab:
+    """A collection, the folder of the run, and what is trained there.
+
+    Args:
+        source: Collection with the splits train and test; the queries of train are searched, those of test measure.
+        work: Folder for collections and bundles.
+        time: Limit of each training, as `fullrank train --time` takes it.
+    """
+
+    def __init__(self, source: Path, work: Path, time: str) -> None:
+        from trainer.collection import read_collection, relevant
+
+        self._source, self._work, self._time = source, work, time
+        self._judged = read_collection(source)
+        documents = list(self._judged.document_ids)
+        place = {id: row for row, id in enumerate(documents)}
+        texts = {query.id: query.text for query in self._judged.queries or ()}
+        qrels = self._judged.qrels("train")
+        self.collection = Collection(
+            [texts[query] for query in qrels],
+            documents,
+            [frozenset(place[id] for id in relevant(grades)) for grades in qrels.values()],
+        )
+
+    def train(self, name: str, folder: Path | None = None, recipe: str | None = None) -> Path:
+        """Train on a folder, by default the true labels; return the bundle. One that exists is not trained again."""
+        out = self._work / "bundles"
+        found = sorted((out / name).glob("*/manifest.json"))
+        if found:
+            return found[-1].parent
+        limit = ["--recipe", recipe] if recipe else ["--time", self._time]
+        if folder is not None:
+            limit += [word for setting in OVERRIDES for word in ("--set", setting)]
+        arguments = ["train", str(folder or self._source), "--out", str(out), "--name", name]
+        run = run_measured([*arguments, *limit, "--json"])
+        return Path(json.loads(run.out)["bundle"])
+
+    def export(self, name: str, logged: Logged, policy: Policy) -> tuple[Path, Propensities]:
+        """Write what was logged as a collection."""
+        folder = self._work / "collections" / name
+        votes = join(logged.lists, logged.events)
+        fitted = fit_propensities(votes.coins)
+        if not folder.exists():
+            write_collection(
+                votes,
+                policy.propensities or fitted,
+                self._source,
+                folder,
+                rule=policy.rule,
+                final=True,
+            )
+        return folder, fitted
+
+    def mrr(self, bundle: Path) -> float:
+        """Return the MRR of a bundle on the test queries."""
+        found = self._work / "mrr.jsonl"
+        known = {}
+        if found.is_file():
+            known = dict(json.loads(line) for line in found.read_text().splitlines())
+        if str(bundle) not in known:
+            result = evaluate(open_bundle(bundle), self._judged, "test", EXCLUDED)
+            known[str(bundle)] = result.measures["mrr"].mean
+            with found.open("a") as file:
+                file.write(json.dumps([str(bundle), known[str(bundle)]]) + "\n")
+        return float(known[str(bundle)])
+
+    def rankings(self, bundle: Path) -> Int64:
+        """Return the best documents of every query, int64 (queries, DEPTH), −1 where there are fewer."""
+        opened = open_bundle(bundle)
+        place = {id: row for row, id in enumerate(self.collection.documents)}
+        row_of = np.array([place[id] for id in opened.documents.ids], np.int64)
+        queries = self.collection.queries
+        found = np.full((len(queries), DEPTH), -1, np.int64)
+        for start in range(0, len(queries), _BATCH):
+            encoded = opened.encode(queries[start : start + _BATCH])
+            for i, ranking in enumerate(opened.retriever.search(encoded, DEPTH)):
+                found[start + i, : len(ranking.rows)] = row_of[ranking.rows]
+        return found
+
+
+def run_rounds(
+    lab: Lab,
+    name: str,
+    world: World,
+    policy: Policy,
+    *,
+    rounds: int,
+    sessions: int,
+    users: int,
+    seed: int,
+) -> list[Round]:
+    """Run a loop that begins with BM25.
+
+    After each round a model is trained from all that was logged. In the next one it is interleaved with the model that
+    serves, on a share of the lists, until the votes promote it or stop it. Where they never decide, the old one stays.
+    """
+    serving = lab.train("bm25", recipe="bm25")
+    active = lab.rankings(serving)
+    logged, found = Logged([], []), []
+    candidate: Path | None = None
+    other = active
+    for number in range(rounds):
+        people = People.draw(number, sessions, users, len(active), seed)
+        for start in range(0, sessions, _LOOK):
+            part = serve(
+                lab.collection,
+                people,
+                range(start, min(sessions, start + _LOOK)),
+                active,
+                world,
+                explored=policy.explored,
+                seed=seed,
+                model=serving.name,
+                candidate=None if candidate is None else (candidate.name, other, SHARE),
+            )
+            if policy.spam is not None:
+                part = policy.spam(part, active, people)
+            logged = Logged(logged.lists + part.lists, logged.events + part.events)
+            if candidate is not None:
+                verdict = _verdict(logged, serving.name, candidate.name)
+                if verdict is Verdict.PROMOTE:
+                    serving, active = candidate, other
+                if verdict is not Verdict.OPEN:
+                    candidate = None
+        folder, fitted = lab.export(f"{name}-{number}", logged, policy)
+        candidate = lab.train(f"{name}-{number}", folder)
+        other = lab.rankings(candidate)
+        shown = frozenset(id for served in logged.lists for id in served.ids)
+        clicks = len(logged.events)
+        mrr = lab.mrr(candidate), lab.mrr(serving)
+        found.append(Round(*mrr, fitted.eta, fitted.interval, shown, clicks))
+    return found
+
+
+def _verdict(logged: Logged, active: str, candidate: str) -> Verdict:
+    """Look at the votes in their order, as the product does, and stop at the first decision."""
+    wins = 0
+    for count, vote in enumerate(votes_of(logged.lists, logged.events, active, candidate, 0), 1):
+        wins += vote.wins
+        if (verdict := decide(wins, count - wins)) is not Verdict.OPEN:
+            return verdict
+    return Verdict.OPEN

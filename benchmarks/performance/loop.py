@@ -1,0 +1,278 @@
+"""What a ranking learns from its own clicks: simulated people, real training, several worlds.
+
+    python -m benchmarks.performance.loop [--json] [--quick] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
+        [--policies weighted,naive] [--parts rounds,experiments,spam] [--work DIR] [--plot FILE]
+
+People search the training queries of tldr/en, about which the log begins with nothing; BM25 serves first. After each
+round of SESSIONS searches a model is trained from all clicks so far (`fullrank train --time`), tried on people by
+interleaving, and serves the next round if they vote for it. The test queries are never searched; MRR is theirs.
+benchmarks.clicks has the worlds, the people and the rounds. Each world has these policies:
+
+    weighted     what the product does: clicks over expected clicks, places weighed by η fitted from the coins
+    naive        the same loop, clicks counted
+    known        clicks over expected clicks with the true propensities
+    unexplored   as weighted, without exploration; η cannot be fitted
+
+gap_closed         (MRR of `weighted` after the last round − BM25) / (trained on the true labels − BM25), for η = 1;
+                   naive_gap_closed the same for `naive`, clean_gap_closed for clicks without noise and bias
+eta_interval       95 % interval of η after the last round, in the world η = 1 (each world that has one: `eta`)
+coverage           documents shown in the rounds, as a share of those on the first pages of the true-label model
+promoted_equal     share of experiments between equally good rankings that end in a promotion; promoted_worse those in
+                   which the candidate's MRR is .03 lower, promoted_better .05 higher, within 20,000 sessions
+spam_loss          MRR lost after the last round when one account makes three clicks in ten, on 20 documents;
+                   spam_promoted: of runs in which 600 of 2,000 accounts do so, those that promoted a model that is
+                   worse by .01 than the one before
+
+With --work, what is there is not trained again. --quick: one seed, two worlds and few experiments, about 20 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from benchmarks.clicks.rounds import Lab, Policy, Round, run_rounds
+from benchmarks.clicks.spam import spam
+from benchmarks.clicks.versus import mixed, reciprocal_ranks, run_experiment
+from benchmarks.clicks.worlds import PLACES, WORLDS, World
+from benchmarks.harness.plots import Curve, curves
+from benchmarks.harness.report import data_folder, machine, numbers, show
+from fullrank.experiment.evidence import Verdict
+from trainer.clicks import Propensities
+
+USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
+TIME = "30s"
+PARTS = ("rounds", "experiments", "spam")
+POLICIES = ("weighted", "naive", "known", "unexplored")
+_BASE = "eta=1"
+_SPAMMERS = 600
+# name: difference of MRR, runs, runs of --quick
+_EXPERIMENTS = {"equal": (0.0, 400, 60), "worse": (-0.03, 200, 30), "better": (0.05, 200, 30)}
+_EXPERIMENT_SESSIONS = 20_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run.
+
+    Attributes:
+        worlds: Names; `clean` is added for clean_gap_closed.
+        policies: Names.
+        seeds: Of the rounds.
+        spam_seeds: Of the runs with many spammers.
+        quick: Few experiments.
+    """
+
+    worlds: Sequence[str]
+    policies: Sequence[str]
+    seeds: Sequence[int]
+    spam_seeds: int
+    quick: bool
+
+
+def policy_of(name: str, world: World) -> Policy | None:
+    """Return a policy; None where it makes no sense: a cascade has no propensities."""
+    if name == "known":
+        if world.cascade:
+            return None
+        ratios = np.log(world.examined[:-1] / world.examined[1:])
+        return Policy(propensities=Propensities(world.eta or 1.0, (0.0, 0.0), 0, ratios))
+    return {
+        "weighted": Policy(),
+        "naive": Policy(rule="naive"),
+        "unexplored": Policy(explored=0.0),
+    }[name]
+
+
+def measure_rounds(lab: Lab, plan: Plan) -> dict[str, Any]:
+    """Run the rounds of every world, policy and seed."""
+    ends = {
+        "bm25": lab.mrr(lab.train("bm25", recipe="bm25")),
+        "labels": lab.mrr(lab.train("labels")),
+    }
+    first_pages = lab.rankings(lab.train("labels"))[:, :PLACES]
+    wanted = {lab.collection.documents[row] for row in np.unique(first_pages[first_pages >= 0])}
+    found: dict[str, Any] = {}
+    for world_name in dict.fromkeys([*plan.worlds, "clean"]):
+        world = WORLDS[world_name]()
+        found[world_name] = {}
+        for name in plan.policies if world_name != "clean" else ["weighted"]:
+            policy = policy_of(name, world)
+            if policy is not None:
+                runs = [_rounds(lab, f"{world_name}-{name}", world, policy, s) for s in plan.seeds]
+                found[world_name][name] = _summary(runs, ends, wanted, world)
+    return {"ends": ends, "worlds": found}
+
+
+def _rounds(lab: Lab, name: str, world: World, policy: Policy, seed: int) -> list[Round]:
+    label = f"{name}-{seed}".replace("=", "")
+    return run_rounds(
+        lab, label, world, policy, rounds=ROUNDS, sessions=SESSIONS, users=USERS, seed=seed
+    )
+
+
+def _summary(
+    runs: Sequence[Sequence[Round]],
+    ends: Mapping[str, float],
+    wanted: set[str],
+    world: World,
+) -> dict[str, Any]:
+    last = [run[-1] for run in runs]
+    closed = [(r.mrr - ends["bm25"]) / (ends["labels"] - ends["bm25"]) for r in last]
+    summary = {
+        "gap_closed": fmean(closed),
+        "gap_closed_error": _error(closed),
+        "mrr": [fmean(run[i].mrr for run in runs) for i in range(len(runs[0]))],
+        "mrr_serving": [fmean(run[i].serving for run in runs) for i in range(len(runs[0]))],
+        "coverage": fmean(len(r.shown & wanted) / len(wanted) for r in last),
+        "clicks": round(fmean(r.clicks for r in last)),
+    }
+    if world.eta is not None:
+        summary["eta"] = fmean(r.eta for r in last)
+        summary["eta_interval"] = [fmean(r.eta_interval[i] for r in last) for i in (0, 1)]
+        summary["eta_held"] = fmean(
+            r.eta_interval[0] <= world.eta <= r.eta_interval[1] for r in last
+        )
+    return summary
+
+
+def _error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean; None of a single value."""
+    return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
+
+
+def measure_experiments(lab: Lab, quick: bool) -> dict[str, Any]:
+    """Run experiments between rankings of a known difference, in the world η = 1."""
+    better = lab.rankings(lab.train("labels"))
+    worse = lab.rankings(lab.train("bm25", recipe="bm25"))
+    answers = lab.collection.answers
+    gaps = reciprocal_ranks(answers, better) - reciprocal_ranks(answers, worse)
+    world = WORLDS[_BASE]()
+    found: dict[str, Any] = {}
+    for name, (difference, all_runs, few) in _EXPERIMENTS.items():
+        runs = few if quick else all_runs
+        outcomes = []
+        for seed in range(runs):
+            sides = mixed(better, worse, difference, gaps, np.random.default_rng([7, seed]))
+            outcomes.append(
+                run_experiment(
+                    lab.collection, *sides, world, sessions=_EXPERIMENT_SESSIONS, users=USERS,
+                    seed=seed,
+                )
+            )  # fmt: skip
+        found[f"promoted_{name}"] = fmean(o.verdict is Verdict.PROMOTE for o in outcomes)
+        found[f"votes_{name}"] = fmean(o.votes for o in outcomes)
+        found[f"runs_{name}"] = runs
+    return found
+
+
+def measure_spam(lab: Lab, plan: Plan) -> dict[str, Any]:
+    """Run the rounds with accounts that click for their own documents."""
+    world = WORLDS[_BASE]()
+
+    def run(accounts: int, seed: int) -> tuple[list[Round], list[Round]]:
+        policy = Policy(spam=spam(lab.collection, accounts, seed))
+        clean = _rounds(lab, f"{_BASE}-weighted", world, Policy(), seed)
+        return clean, _rounds(lab, f"{_BASE}-spam-{accounts}", world, policy, seed)
+
+    pairs = [run(1, seed) for seed in plan.seeds]
+    loss = [clean[-1].mrr - spammed[-1].mrr for clean, spammed in pairs]
+    found = {"spam_loss": fmean(loss), "spam_loss_error": _error(loss)}
+    if plan.spam_seeds:
+        many = [run(_SPAMMERS, seed + 1)[1] for seed in range(plan.spam_seeds)]
+        found["spam_promoted"] = fmean(_worsened(rounds) for rounds in many)
+    return found
+
+
+def _worsened(rounds: Iterable[Round]) -> bool:
+    """Return whether a model began to serve that is worse by .01 than the one before."""
+    serving = [r.serving for r in rounds]
+    return any(after < before - 0.01 for before, after in pairwise(serving))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    given = _parser().parse_args(arguments)
+    worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
+    plan = Plan(worlds, given.policies.split(","), given.seeds, 20, False)
+    if given.quick:
+        plan = Plan(
+            given.worlds.split(",") if given.worlds else [_BASE, "trust"],
+            ["weighted", "naive"],
+            [1],
+            0,
+            True,
+        )
+    with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
+        lab = Lab(
+            data_folder() / "tldr" / "en", (given.work or Path(scratch)).resolve(), given.time
+        )
+        result: dict[str, Any] = {
+            "benchmark": "loop",
+            "machine": machine(["fullrank", "numpy", "numba"]),
+            "seeds": list(plan.seeds),
+            "time": given.time,
+        }
+        parts = given.parts.split(",")
+        if "rounds" in parts:
+            rounds = measure_rounds(lab, plan)
+            result |= rounds | _headline(rounds["worlds"])
+            if given.plot is not None:
+                plot(given.plot, rounds)
+        if "experiments" in parts:
+            result |= measure_experiments(lab, plan.quick)
+        if "spam" in parts:
+            result |= measure_spam(lab, plan)
+    show(result, given.json)
+
+
+def _headline(worlds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the figures of the world η = 1."""
+    base = worlds.get(_BASE, {})
+    found = {"clean_gap_closed": worlds["clean"]["weighted"]["gap_closed"]}
+    if "weighted" in base:
+        found |= {
+            name: base["weighted"][name] for name in ("gap_closed", "eta_interval", "coverage")
+        }
+    if "naive" in base:
+        found["naive_gap_closed"] = base["naive"]["gap_closed"]
+    return found
+
+
+def plot(path: Path, rounds: Mapping[str, Any]) -> Path:
+    """Draw MRR by round: a panel a world, a line a policy."""
+    ends = rounds["ends"]
+    panels: dict[str, dict[str, Curve]] = {}
+    for world, policies in rounds["worlds"].items():
+        panels[world] = {
+            name: (range(ROUNDS + 1), [ends["bm25"], *policy["mrr"]])
+            for name, policy in policies.items()
+        }
+        panels[world]["true labels"] = ([0, ROUNDS], [ends["labels"]] * 2)
+    return curves(path, panels, x="round", y="MRR, test queries")
+
+
+def _parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    found.add_argument("--json", action="store_true", help="one line of JSON")
+    found.add_argument("--quick", action="store_true", help="one seed, two worlds")
+    found.add_argument("--worlds", help=f"comma-separated: {', '.join(WORLDS)}; default all")
+    found.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
+    found.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
+    found.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], help="comma-separated")
+    found.add_argument("--time", default=TIME, help=f"of each training; default {TIME}")
+    found.add_argument("--work", type=Path, help="folder that keeps what is trained")
+    found.add_argument("--plot", type=Path, help="SVG file of MRR by round")
+    return found
+
+
+if __name__ == "__main__":
+    main()
