@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from fullrank.bundle.catalog import active_version
+from service.experiments.loop import read_decisions
 from tests.unit.cli.running import Run
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "clicks.md"
+RECIPE = ["--recipe", "tfidf"]
 COMMANDS = [
     line.split()[1:]
     for line in PAGE.read_text("utf-8").splitlines()
@@ -29,24 +33,60 @@ def test_the_commands_of_the_page_run(
     (folder / "clicks.csv").write_text(table + "\n", "utf-8")
     monkeypatch.chdir(folder)
     names = []
+    # How long a search takes here says nothing about the code.
+    monkeypatch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
+
+    def retrain(arguments: Sequence[str]) -> tuple[int, str]:
+        got = run(*arguments, *RECIPE)
+        return got.code, got.out
+
+    monkeypatch.setattr("service.experiments.loop._run_fullrank", retrain)
+    serving = []
     for arguments in COMMANDS:
-        more = ["--recipe", "tfidf"] if arguments[0] == "train" else []
+        more = RECIPE if arguments[0] in ("train", "retrain") else []
         got = run(*arguments, *more)
-        assert got.code == 0, (arguments, got.err)
-        names.append(" ".join(arguments[: 2 if arguments[0] == "events" else 1]))
+        assert got.code == 0, (arguments, got.err, got.out)
+        groups = ("events", "bundles", "experiment")
+        names.append(" ".join(arguments[: 2 if arguments[0] in groups else 1]))
+        serving.append(active_version(folder / "bundles"))
     assert names == [
         "events import",
         "events status",
         "events export",
         "train",
+        "bundles activate",
+        "retrain",
+        "experiment start",
+        "experiment status",
+        "experiment stop",
+        "loop",
+        "bundles activate",
+        "bundles rollback",
         "events forget",
         "events compact",
     ]
-    assert any((folder / "bundles" / "shop").iterdir())
+    first, third = serving[4], serving[10]
+    assert serving == [None] * 4 + [first] * 6 + [third] + [first] * 3
+    assert sorted(path.name for path in (folder / "bundles" / "shop").iterdir())[::2] == [
+        first,
+        third,
+    ]
+    [began] = read_decisions(folder / "bundles")
+    assert began["did"] == "began an experiment"
+    assert began["report"]["published"] == third
 
 
-def test_every_option_and_rule_is_on_the_page(run: Run) -> None:
-    help_ = run("events", "export", "--help").out
+def test_the_line_of_cron_runs_the_loop() -> None:
+    lines = [line for line in PAGE.read_text("utf-8").splitlines() if "* * * *" in line]
+    assert [line.split("&& fullrank ")[1].split() for line in lines] == [["loop", "shop"]]
+    assert ["loop", "shop"] in COMMANDS
+
+
+@pytest.mark.parametrize(
+    "command", [["events", "export"], ["retrain"], ["experiment", "start"], ["loop"]], ids=" ".join
+)
+def test_every_option_and_rule_is_on_the_page(run: Run, command: list[str]) -> None:
+    help_ = run(*command, "--help").out
     text = PAGE.read_text("utf-8")
     for option in set(re.findall(r"--[a-z][a-z0-9-]+", help_)) - {"--help", "--json"}:
         assert option in text, option
