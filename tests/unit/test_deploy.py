@@ -38,3 +38,18 @@ def test_rules_name_metrics_and_labels_that_there_are() -> None:
             assert any(label in known[metric] for metric in metrics), f"{name}: by {label}"
         assert expression.count("(") == expression.count(")")
     assert asked > 15
+
+
+def test_the_loop_works_on_the_bundles_of_the_service() -> None:
+    root = ALERTS.parents[1]
+    services = yaml.safe_load((ALERTS.parent / "compose.yaml").read_text())["services"]
+    assert services["loop"]["volumes"] == services["service"]["volumes"]
+    assert services["loop"]["profiles"] == ["loop"]
+    for name in ("loop", "service"):
+        text = (root / services[name]["build"]["dockerfile"]).read_text()
+        assert "FULLRANK_BUNDLES=/bundles" in text
+        copied = re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE)
+        assert copied
+        assert all((root / path).exists() for line in copied for path in line.split())
+        packages = {"fullrank", "service"} | ({"trainer"} if name == "loop" else set())
+        assert packages <= set(copied)
