@@ -32,7 +32,7 @@ from fullrank.errors import FullrankError
 from fullrank.storage.files import sync_folder
 from trainer.clicks.join import Votes
 from trainer.clicks.propensity import Propensities
-from trainer.clicks.weights import Judged, Rule, weigh
+from trainer.clicks.weights import MIN_WEIGHT, Judged, Rule, weigh
 from trainer.collection.documents import find_corpus
 from trainer.collection.judgements import QRELS_HEADER
 from trainer.collection.schema import SCHEMA
@@ -117,7 +117,7 @@ def write_collection(
     splits = split_votes(votes, recent_share, final=final)
     parts = {name: votes.take(rows) for name, rows in splits.items()}
     judged = {
-        name: weigh(part, propensities, rule, **options)
+        name: weigh(part, propensities, rule, least=MIN_WEIGHT * (rule == "coec"), **options)
         if name == "train" or rule == "naive"
         else weigh(part, propensities, "ips", scaled=False, **options)
         for name, part in parts.items()

@@ -33,6 +33,9 @@ RULES: tuple[Rule, ...] = get_args(Rule)
 
 MIN_SHRINKAGE, MAX_SHRINKAGE = 3.0, 30.0
 """Range of a of coec."""
+MIN_WEIGHT = 0.5
+"""Least weight of coec in training, where a query has 1 on average. Many judgements below it are clicks by mistake, and
+those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/loop.md)."""
 MAX_IPS = 10.0
 SATISFIED_S = 30.0
 """A document that was looked at for so long counts as a whole click, if dwell time counts."""
@@ -69,6 +72,7 @@ def weigh(
     position_1: bool = False,
     dwell: bool = False,
     scaled: bool = True,
+    least: float = 0.0,
 ) -> Judged:
     """Weigh judgements.
 
@@ -84,6 +88,7 @@ def weigh(
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
+        least: judgements with less weight are left out.
         scaled: False leaves the sums of naive and ips as they are, so that a mean over clicks is a mean over queries.
 
     Example:
@@ -109,17 +114,21 @@ def weigh(
         weight = (clicks + a * mean) / (views + a)
         # A log that has only what was clicked, not what was shown, has no mean to exceed.
         if not votes.clicked.all():
-            weight -= mean
+            # r is a share: propensities that fall too fast must not let the last places outweigh the first.
+            weight = np.minimum(weight, 1.0) - mean
         is_relevant &= weight > 0
     elif rule == "ips":
         weight = np.bincount(at, c / np.maximum(p, 1 / MAX_IPS), len(pairs))
     else:
         weight = clicks
     query, document = np.divmod(pairs[is_relevant], max(1, len(votes.documents)))
-    weight = weight[is_relevant]
+    weight, people = weight[is_relevant], people[is_relevant]
     if scaled:
         weight = _scaled(weight, query, each=rule != "coec")
-    return Judged(votes.queries, votes.documents, query, document, weight, people[is_relevant])
+    sure = weight >= least
+    return Judged(
+        votes.queries, votes.documents, query[sure], document[sure], weight[sure], people[sure]
+    )
 
 
 def shrinkage_of(place: Int64, pair: Int64, c: Float64, p: Float64, mean: float) -> float:

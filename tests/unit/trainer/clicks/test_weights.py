@@ -34,7 +34,7 @@ def by_hand(votes: Votes, eta: float, rule: Rule, a: float) -> dict[tuple[str, s
     if rule != "coec":
         return {pair: c for pair, c in clicks.items() if c}
     m = sum(clicks.values()) / sum(views.values())
-    rate = {pair: (c + a * m) / (views[pair] + a) for pair, c in clicks.items()}
+    rate = {pair: min(1.0, (c + a * m) / (views[pair] + a)) for pair, c in clicks.items()}
     return {pair: r - m for pair, r in rate.items() if clicks[pair] and r > m}
 
 
@@ -168,3 +168,10 @@ def test_a_log_of_clicks_alone_keeps_them_all() -> None:
 def test_no_votes_weigh_nothing() -> None:
     for rule in ("coec", "naive", "ips"):
         assert len(weigh(join([], []), Propensities.of_power(1), rule)) == 0
+
+
+def test_judgements_below_the_least_weight_are_left_out(votes: Votes) -> None:
+    whole = weights(weigh(votes, Propensities.of_power(1)))
+    sure = weights(weigh(votes, Propensities.of_power(1), least=0.5))
+    assert sure == {pair: weight for pair, weight in whole.items() if weight >= 0.5}
+    assert 0 < len(sure) < len(whole)
