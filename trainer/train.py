@@ -377,7 +377,7 @@ class Trainer:
 
     def _golden_queries(self, best: Candidate) -> list[str]:
         """Return queries whose results the bundle stores and checks whenever it is opened."""
-        ids = self.corpus.query_ids
+        ids = self.corpus.public_queries
         spread = ids[:: max(1, len(ids) // _GOLDEN_QUERIES)][:_GOLDEN_QUERIES]
         texts = query_texts(self.collection, best.fitted.model, spread)
         return [text[:_MAX_QUERY_CHARACTERS] for text in texts]

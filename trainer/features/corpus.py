@@ -140,6 +140,14 @@ class Corpus:
         return self.totals["documents"]
 
     @property
+    def public_queries(self) -> list[str]:
+        """The ids of queries whose text may stay in a bundle: of clicks, those of at least two people."""
+        shared = self.pairs.shared
+        if shared is None:
+            return self.query_ids
+        return [self.query_ids[row] for row in sorted(shared) if shared[row].any()]
+
+    @property
     def unjudged(self) -> npt.NDArray[np.bool_]:
         """Which documents no training pair judges, bool (documents,)."""
         found = np.ones(len(self.collection.documents), np.bool_)

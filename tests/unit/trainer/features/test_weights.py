@@ -93,6 +93,16 @@ def test_what_one_person_clicked_is_no_clicked_text(tmp_path: Path, weights: PLA
     assert everything.clicks.judged.sum() == len(people)
 
 
+def test_what_one_person_typed_stays_out_of_a_bundle(tmp_path: Path, weights: PLACE) -> None:
+    assert counted(tmp_path).public_queries == counted(tmp_path).query_ids
+    alone = {*sorted({query for query, _ in weights})[::3]}
+    people: PLACE = {pair: 1.0 if pair[0] in alone else 2.0 for pair in weights}
+    write_values(tmp_path, "people", "train", people)
+    found = set(counted(tmp_path).public_queries)
+    assert found == {query for query, _ in weights} - alone
+    assert found
+
+
 def test_validation_is_weighted(tmp_path: Path, weights: PLACE) -> None:
     pairs = judged_pairs(tmp_path, "valid")
     write_values(tmp_path, "weights", "valid", {pair: 1.0 + i for i, pair in enumerate(pairs)})
