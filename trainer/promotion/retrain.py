@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Retrained:
     propensities: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form; the model card has it, too."""
+        """Return the JSON form; the model card has it, too, but for what was published."""
         return {
             "active": self.active,
             "published": None if self.published is None else self.published.name,
@@ -128,7 +128,7 @@ def retrain(
         final = fit(best, final=True) if passed(gates) else None
         found = Retrained(
             opened.version,
-            None if final is None else bundles / opened.name / final.name,
+            None,
             best,
             mrr,
             gates,
@@ -136,9 +136,11 @@ def retrain(
             dict(votes.counts),
             propensities.as_dict(),
         )
-        if final is not None:
-            publish(final, bundles, {"clicks": found.as_dict()})
-        return found
+        if final is None:
+            return found
+        facts = found.as_dict()
+        del facts["published"]
+        return replace(found, published=publish(final, bundles, {"clicks": facts}))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
+from fullrank.bundle.catalog import publish
 from fullrank.errors import FullrankError
 from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
@@ -88,7 +90,9 @@ def test_a_better_candidate_is_published_with_its_gates(bundles: Path, tmp_path:
     assert found.published == find_bundle(bundles, "shop") != old
     opened = open_bundle(found.published)
     assert opened.search("alias7 thing", 1)[0].id == "d07"
-    assert opened.card["clicks"] == json.loads(json.dumps(found.as_dict()))
+    assert opened.card["clicks"] | {"published": found.published.name} == json.loads(
+        json.dumps(found.as_dict())
+    )
     assert opened.card["clicks"]["active"] == old.name
     assert not (bundles / SCRATCH / "shop").exists()
 
@@ -149,3 +153,14 @@ def test_a_collection_without_queries_cannot_be_added(tmp_path: Path) -> None:
     (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\na\tb\t1\n")
     with pytest.raises(FullrankError, match=r"queries\.jsonl"):
         add_judgements(tmp_path, read_collection(tmp_path), frozenset(["b"]))
+
+
+def test_two_versions_of_one_second_have_two_names(bundles: Path, tmp_path: Path) -> None:
+    first = find_bundle(bundles, "shop")
+    staged = tmp_path / "staged" / "shop" / first.name
+    shutil.copytree(first, staged)
+    again = publish(staged, bundles, {"note": 1})
+    assert again != first
+    assert find_bundle(bundles, "shop") == again
+    assert open_bundle(again).card["note"] == 1
+    assert open_bundle(again).bundle_id == open_bundle(first).bundle_id
