@@ -15,7 +15,7 @@ CODE := $(wildcard fullrank trainer service tests benchmarks examples)
 # Units that compile no kernel, train no model, start no server, read no shared collection and are
 # no sweep over hundreds of cases.
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
-	$(filter-out %/features %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
+	$(filter-out %/features %/promotion %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-fast test-slow test-portable test-browser test-wheel coverage check format bench pins release clean
@@ -84,7 +84,7 @@ format: $(VENV)/.dev-installed ## apply the formatter and the lint's safe fixes
 # in out/, so an interrupted run continues where it stopped.
 EXPERIMENTS := $(addprefix experiments.,documents studies keywords cross_language content_matching \
 	clickthrough half_transductive rerank typing_errors findings)
-PERFORMANCE := $(addprefix performance.,features quality swap retrieval http live caching writes soak)
+PERFORMANCE := $(addprefix performance.,features quality pages swap retrieval http live logging loop caching writes soak)
 .NOTPARALLEL:
 
 bench: ## measure every published figure; takes hours

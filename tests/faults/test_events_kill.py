@@ -79,7 +79,7 @@ def survive(root: Path, kills: int, workers: int, seed: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_acknowledged_events_survive(tmp_path: Path, workers: int) -> None:
-    survive(tmp_path, kills=3, workers=workers, seed=workers)
+    survive(tmp_path, kills=2, workers=workers, seed=workers)
 
 
 @pytest.mark.slow

@@ -155,6 +155,7 @@ compaction.compact(Path(sys.argv[1]), 90, 10**12, {now})
 """.replace("{now}", str(NOW))
 
 
+@pytest.mark.sweep
 def test_a_kill_at_any_step_loses_nothing(tmp_path: Path) -> None:
     """Killed before each call that changes or opens a file, the log reads as before, and the next run ends the work."""
     program = tmp_path / "killed.py"

@@ -175,6 +175,7 @@ for i in range(10**6):
 """
 
 
+@pytest.mark.sweep
 def test_no_acknowledged_line_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
     """Each line that a writer reported after its sync is read again, once, whole."""
     acknowledged: set[bytes] = set()

@@ -96,6 +96,7 @@ async def test_segments_of_the_dead_are_sealed_at_start(tmp_path: Path) -> None:
     assert gzip.decompress(sealed.read_bytes()) + b'{"action' == torn
 
 
+@pytest.mark.sweep
 async def test_a_segment_is_sealed_while_events_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_what_is_old_is_removed_by_one_worker(tmp_path: Path) -> None:
     assert not old.exists()
 
 
+@pytest.mark.sweep
 async def test_a_full_log_loses_its_oldest_and_takes_events_again(tmp_path: Path) -> None:
     folder = tmp_path / "events"
     for day in range(10):

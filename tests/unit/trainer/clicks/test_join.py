@@ -206,6 +206,7 @@ EVENTS = st.builds(
 )
 
 
+@pytest.mark.sweep
 @settings(max_examples=300)
 @given(st.lists(LISTS, max_size=6), st.lists(EVENTS, max_size=8))
 def test_votes_are_those_of_a_join_in_plain_python(
