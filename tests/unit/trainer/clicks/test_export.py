@@ -59,6 +59,7 @@ def test_an_export_is_a_collection(tmp_path: Path, corpus: Path) -> None:
     assert [v.name for v in found.fields if v.is_read] == ["title"]
 
 
+@pytest.mark.sweep
 def test_one_query_in_ten_is_in_valid_and_one_in_test() -> None:
     votes = clicked(3000)
     splits = split_votes(votes)

@@ -128,6 +128,7 @@ def test_people_are_counted_once_whatever_they_click() -> None:
     assert judged.people.tolist() == [2, 1]
 
 
+@pytest.mark.sweep
 def test_shrinkage_is_the_mean_over_the_variance_of_relevance() -> None:
     """Against the known variance of a simulation, and at the ends of its range."""
     relevance = np.random.default_rng(4).choice([0.02, 0.26], (60, 10), p=[0.6, 0.4])
