@@ -10,10 +10,14 @@ looks and whenever the test ends. (P. Grünwald, R. de Heide, W. Koolen: Safe te
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from math import exp, inf, lgamma, log
+from typing import NamedTuple
 
 LEVEL = 20.0
+SHARE, MAX_DAYS = 0.2, 14.0
+"""Defaults: of the searches that an experiment interleaves, and the days after which it ends undecided."""
 
 
 class Verdict(StrEnum):
@@ -34,6 +38,36 @@ def e_value(wins: float, losses: float) -> float:
         lgamma(wins + 1) + lgamma(losses + 1) - lgamma(wins + losses + 2) + (wins + losses) * log(2)
     )
     return exp(logarithm) if logarithm < 700 else inf
+
+
+class Tally(NamedTuple):
+    """The votes so far.
+
+    Attributes:
+        wins, losses: For the candidate and against it.
+        e_value: Their evidence.
+        verdict: What it decides.
+    """
+
+    wins: int = 0
+    losses: int = 0
+    e_value: float = 1.0
+    verdict: Verdict = Verdict.OPEN
+
+
+def follow(votes: Iterable[bool]) -> Iterator[Tally]:
+    """Yield the tally after each vote, up to the first that decides.
+
+    Args:
+        votes: In the order in which they were cast; True for the candidate.
+    """
+    wins = losses = 0
+    for is_win in votes:
+        wins, losses = wins + is_win, losses + (not is_win)
+        tally = Tally(wins, losses, e_value(wins, losses), decide(wins, losses))
+        yield tally
+        if tally.verdict is not Verdict.OPEN:
+            return
 
 
 def decide(wins: float, losses: float) -> Verdict:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from fullrank.experiment.evidence import MAX_DAYS, SHARE
 from service.http.schemas import Reply, Request
 
 VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
@@ -17,10 +18,10 @@ class ActivateRequest(Request):
 
 class ExperimentRequest(Request):
     candidate: VersionName
-    share: Annotated[float, Field(gt=0, le=1, description="of the searches")] = 0.2
+    share: Annotated[float, Field(gt=0, le=1, description="of the searches")] = SHARE
     max_days: Annotated[
         float, Field(gt=0, le=365, description="after which the active version stays")
-    ] = 14.0
+    ] = MAX_DAYS
 
 
 class ExperimentReply(Reply):
@@ -81,6 +82,9 @@ class WorkerEntry(Reply):
     id: str
     pid: int
     host: str
+    started: bool = Field(
+        description="whether it answers requests; until then no swap waits for it"
+    )
     generation: int = Field(description="generation that it serves; 0 before the first")
     version: str | None
     prepared: str | None = Field(description="version that it has prepared for a swap in progress")
@@ -94,7 +98,7 @@ class ModelsReply(Reply):
         description="why the recorded version does not serve; null if it does"
     )
     converged: bool = Field(
-        description="whether every worker serves the same version and generation"
+        description="whether every started worker serves the same version and generation"
     )
     workers: list[WorkerEntry] = Field(description="all workers that share the bundle folder")
     models: list[ModelEntry] = Field(description="newest first")

@@ -23,6 +23,7 @@ from service.app import create_app
 from service.auth.keys import SCOPES
 from service.http.model_schemas import ModelsReply
 from service.models.registry import Registry
+from service.models.workers import reports
 from service.settings import Settings
 from tests.bundles import CORPUS as CORPUS
 from tests.bundles import at as at
@@ -99,7 +100,7 @@ async def running(root: Path, **changes: Any) -> AsyncIterator[httpx.AsyncClient
 
 @contextmanager
 def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]:
-    """The real server as a process of its own; gives its address."""
+    """The real server as a process of its own; gives its address once all its workers have started."""
     port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "service.process.run"],
@@ -109,6 +110,7 @@ def served(root: Path, *, workers: int = 1, **environment: str) -> Iterator[str]
     url = f"http://127.0.0.1:{port}"
     try:
         wait_for(url + "/livez", process)
+        wait_for_workers(root, workers)
         yield url
     finally:
         process.terminate()
@@ -131,6 +133,15 @@ def wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60) ->
                     return
             time.sleep(0.05)
     raise RuntimeError(f"{url} did not answer with 200 in {seconds} s")
+
+
+def wait_for_workers(root: Path, workers: int, seconds: float = 60) -> None:
+    """Until so many workers answer. Raises RuntimeError when time runs out."""
+    end = time.monotonic() + seconds
+    while sum(report.started for report in reports(root)) < workers:
+        if time.monotonic() >= end:
+            raise RuntimeError(f"fewer than {workers} workers started in {seconds} s")
+        time.sleep(0.02)
 
 
 def find_redis_server() -> str:

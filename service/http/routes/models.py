@@ -54,6 +54,7 @@ async def list_models(services: ServicesDep) -> JsonResponse:
                     "id": worker.id,
                     "pid": worker.pid,
                     "host": worker.host,
+                    "started": worker.started,
                     "generation": worker.generation,
                     "version": worker.version,
                     "prepared": worker.prepared,
