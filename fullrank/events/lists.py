@@ -6,13 +6,13 @@ says how many documents stood before it.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
-TEAMS = "ab-"
 PEOPLE = ("user_id", "client_id", "session_id")
 """Who asked: the first of these that is known counts as the person."""
 _TEXTS = (*PEOPLE, "application")
@@ -88,6 +88,11 @@ _ATTRIBUTES = (
     "kind", "offset", "model", "generation", "candidate", "teams", "pair", "swapped", "inserted", "filter",
     "page_url", "is_bot",
 )  # fmt: skip
+
+
+def normalised(text: str) -> str:
+    """Return the form of a query that its repetitions share: NFKC, case folded, single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def person(texts: Mapping[str, str]) -> str | None:

@@ -17,6 +17,8 @@ import orjson
 
 from fullrank.events.lists import person
 
+CLICKS = frozenset({"click", "conversion", "addtocart", "checkout", "purchase", "download"})
+"""Actions that speak for a document, in lower case and without separators."""
 MAX_CHARS = 100
 MAX_OBJECT_CHARS = 512  # as an id of a document
 MAX_AGE_S, MAX_AHEAD_S = 7 * 86_400, 300
@@ -62,6 +64,11 @@ class Event:
     dwell_ms: float | None = None
     is_bot: bool = False
     dropped: int = 0
+
+    @property
+    def is_click(self) -> bool:
+        """Whether it speaks for its document."""
+        return self.action.lower().replace("_", "").replace("-", "") in CLICKS
 
     @property
     def is_trainable(self) -> bool:

@@ -6,12 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fullrank.events.lists import ServedList
+from fullrank.events.lists import ServedList, normalised
 from fullrank.events.records import Event
 from fullrank.experiment.interleave import ACTIVE, CANDIDATE
 
 _DAY_S = 86_400
-_CLICK = "click"
 
 
 class Vote(NamedTuple):
@@ -54,11 +53,12 @@ def votes_of(
     first: dict[tuple[str, str, int], float] = {}
     for event in events:
         found = shown.get(event.texts.get("query_id", ""))
-        if found is None or event.action != _CLICK or event.is_bot or event.object_id is None:
+        if found is None or not event.is_click or event.is_bot or event.object_id is None:
             continue
         team = dict(zip(found.ids, found.teams, strict=True)).get(event.object_id)
         if team in (ACTIVE, CANDIDATE):
-            key = found.person or found.query_id, found.text, int(found.at // _DAY_S)
+            who = found.person or found.query_id
+            key = who, normalised(found.text), int(found.at // _DAY_S)
             clicked[key].setdefault(event.object_id, team)
             first[key] = min(event.at, first.get(key, event.at))
     votes = []

@@ -13,7 +13,7 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fullrank.events.lists import ServedList
+from fullrank.events.lists import ServedList, normalised
 from fullrank.events.log import EventLog
 
 MIN_PEOPLE = 3
@@ -25,7 +25,6 @@ _MAX_READ_S = 20.0
 _MAX_CLICKED_LISTS, _MAX_QUERIES, _MAX_REPORTED = 500_000, 200_000, 50_000
 # A pause, so that the event loop gets the interpreter.
 _LINES_PER_PAUSE, _PAUSE_S = 200, 0.001
-_SEEN = frozenset(("impression", "view", "query"))
 
 Record = TypeVar("Record")
 
@@ -87,7 +86,7 @@ class _Counting:
 
     def report(self, log: EventLog, days: int) -> dict[str, Any]:
         for event in self._in_time(log.events(self._since)):
-            if not event.is_bot and event.object_id is not None and event.action not in _SEEN:
+            if not event.is_bot and event.object_id is not None and event.is_click:
                 self._click(event.texts.get("query_id"), event.object_id)
         ours: set[str] = set()
         for served in self._in_time(log.lists(self._since)):
@@ -134,7 +133,7 @@ class _Counting:
         if places:
             self._clicked += 1
             self._places += places[0]
-        text = " ".join(served.text.lower().split())
+        text = normalised(served.text)
         if self._keep(self._queries, _MAX_QUERIES, text, _Query()):
             query = self._queries[text]
             query.searches += 1

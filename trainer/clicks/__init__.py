@@ -11,7 +11,7 @@ export.py      a collection: queries, judgements, weights
 """
 
 from trainer.clicks.export import write_collection
-from trainer.clicks.join import Coins, Votes, join, normalised
+from trainer.clicks.join import Coins, Votes, join
 from trainer.clicks.propensity import Propensities, fit_propensities
 from trainer.clicks.weights import RULES, Judged, weigh
 
@@ -23,7 +23,6 @@ __all__ = [
     "Votes",
     "fit_propensities",
     "join",
-    "normalised",
     "weigh",
     "write_collection",
 ]

@@ -6,7 +6,6 @@ person searches the same again makes no difference. A position never comes from 
 
 from __future__ import annotations
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,14 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
-from fullrank.events.lists import ServedList
+from fullrank.events.lists import ServedList, normalised
 from fullrank.events.records import Event
 from trainer.clicks.caps import MAX_COINS, find_bots, within_caps
 
 Bool = npt.NDArray[np.bool_]
-
-CLICKS = frozenset({"click", "conversion", "addtocart", "checkout", "purchase", "download"})
-"""Actions that speak for a document, in lower case and without separators."""
 
 _DAY_S = 86_400
 _REPORTED = "reported"
@@ -88,11 +84,6 @@ class Votes:
         return replace(self, **chosen)
 
 
-def normalised(text: str) -> str:
-    """Return the form of a query that its repetitions share: NFKC, case folded, single spaces."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
 def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
     """Join events to served lists.
 
@@ -116,7 +107,7 @@ def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
     clicks: list[_Click] = []
     elsewhere: list[tuple[str, float]] = []  # person and time of clicks without a list
     for event in events:
-        if event.action.lower().replace("_", "").replace("-", "") not in CLICKS:
+        if not event.is_click:
             counts["other_actions"] += 1
             continue
         counts["clicks"] += 1

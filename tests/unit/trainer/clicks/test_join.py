@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fullrank.events.lists import ServedList
+from fullrank.events.lists import ServedList, normalised
 from fullrank.events.records import Event
 from tests.clicking import click, listing
 from trainer.clicks.caps import find_bots
-from trainer.clicks.join import Votes, join, normalised
+from trainer.clicks.join import Votes, join
 
 Vote = tuple[str, str, int, int, bool]  # query, document, day, place, clicked
 
