@@ -63,14 +63,15 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
         limit: most queries of each validation, evenly spread; 0 for all.
     """
     held = np.array([is_held_out(id) for id in corpus.collection.document_ids], np.bool_)
-    cold = _judgements(corpus, corpus.pairs.relevant, held)
+    shown = _shown(corpus)
+    cold = _judgements(corpus, corpus.pairs.relevant, held, shown)
     pairs = corpus.pairs.keep(lambda _, rows: ~held[rows])
     valid = validation(corpus, 0)
     if valid is not None:
         warm = [w for j in valid.judgements if (w := _without(j, held)) is not None]
     else:
         asked = {q: rows for q, rows in pairs.relevant.items() if is_held_out(corpus.query_ids[q])}
-        warm = _judgements(corpus, asked, np.ones_like(held))
+        warm = _judgements(corpus, asked, np.ones_like(held), shown)
         pairs = pairs.keep(lambda q, rows: np.full(len(rows), q not in asked))
     return HoldOut(
         replace(corpus, pairs=pairs, cache={}),
@@ -93,11 +94,13 @@ def _without(judgement: Judgement, held: npt.NDArray[np.bool_]) -> Judgement | N
 
 
 def _judgements(
-    corpus: Corpus, relevant: dict[int, npt.NDArray[np.int64]], asked: npt.NDArray[np.bool_]
+    corpus: Corpus,
+    relevant: dict[int, npt.NDArray[np.int64]],
+    asked: npt.NDArray[np.bool_],
+    shown: dict[int, npt.NDArray[np.int64]],
 ) -> list[Judgement]:
     """Judge queries by those of their answers that are asked for; the others are no candidates."""
     found = []
-    shown_to = _shown(corpus)
     for query, rows in relevant.items():
         answers, others = rows[asked[rows]], rows[~asked[rows]]
         if len(answers):
@@ -107,8 +110,8 @@ def _judgements(
             weight = 1.0
             if corpus.pairs.weights is not None:
                 weight = float(corpus.pairs.weight_of(query, answers).sum())
-            shown = shown_to.get(query)
-            found.append(Judgement(corpus.query_ids[query], answers, ones, excluded, weight, shown))
+            id = corpus.query_ids[query]
+            found.append(Judgement(id, answers, ones, excluded, weight, shown.get(query)))
     return found
 
 
