@@ -133,17 +133,14 @@ class Swap:
         """
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            active = state.version or _served(reports(self._root))
-            if active is None or active == candidate:
-                raise SwapRefused(f"{candidate}: there is no other version to compare it with")
-            experiment = Experiment(candidate, share, time.time(), max_days)
+            active = self._other(state, candidate)
             noted = state.manifest_sha256 or manifest_sha256(find(self._root, active).path)
             return replace(
                 state,
                 generation=self._next_generation(state),
                 version=active,
                 manifest_sha256=noted,
-                experiment=experiment,
+                experiment=Experiment(candidate, share, time.time(), max_days),
             )
 
         return self.run(candidate, change)
@@ -151,24 +148,23 @@ class Swap:
     def promote(self, candidate: str, share: float, max_days: float) -> Swapped:
         """Make a candidate the default, and interleave the version before it with it from now on.
 
-        Args:
-            candidate: version that serves.
-            share: of the searches that interleave the version before.
-            max_days: after which that ends.
-
-        Raises:
-            BundleNotFound, SwapUnderWay, SwapRefused, SwapFailed: nothing was changed.
+        Args and Raises: as ``start_experiment``; share and max_days are those of the version before.
         """
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            before = state.version or _served(reports(self._root))
-            if before is None or before == candidate:
-                raise SwapRefused(f"{candidate}: there is no other version to compare it with")
+            before = self._other(state, candidate)
             experiment = Experiment(before, share, time.time(), max_days)
             generation = self._next_generation(state)
             return ActiveState(generation, candidate, sha256, state.loaded, before, experiment)
 
         return self.run(candidate, change)
+
+    def _other(self, state: ActiveState, candidate: str) -> str:
+        """Return the version that serves beside a candidate. Raises SwapRefused if there is none but itself."""
+        active = state.version or _served(reports(self._root))
+        if active is None or active == candidate:
+            raise SwapRefused(f"{candidate}: there is no other version to compare it with")
+        return active
 
     def stop_experiment(self) -> Swapped:
         """End the experiment; the active version stays. Without one, change nothing. Raises as ``start_experiment``."""
