@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.clicks.sessions import Collection, Logged, People, serve
-from benchmarks.clicks.versus import SHARE
 from benchmarks.clicks.worlds import World
 from benchmarks.harness.commands import run_measured
 from fullrank.bundle import open_bundle
 from fullrank.encoding import Int64
-from fullrank.experiment.evidence import Verdict, decide
+from fullrank.experiment.evidence import SHARE, Tally, Verdict, follow
 from fullrank.experiment.exploring import DEPTH
 from fullrank.experiment.votes import votes_of
 from trainer.clicks import Propensities, fit_propensities, join, write_collection
@@ -202,9 +201,5 @@ def run_rounds(
 
 def _verdict(logged: Logged, active: str, candidate: str) -> Verdict:
     """Look at the votes in their order, as the product does, and stop at the first decision."""
-    wins = 0
-    for count, vote in enumerate(votes_of(logged.lists, logged.events, active, candidate, 0), 1):
-        wins += vote.wins
-        if (verdict := decide(wins, count - wins)) is not Verdict.OPEN:
-            return verdict
-    return Verdict.OPEN
+    votes = votes_of(logged.lists, logged.events, active, candidate, 0)
+    return [Tally(), *follow(vote.wins for vote in votes)][-1].verdict

@@ -10,10 +10,8 @@ import numpy as np
 from benchmarks.clicks.sessions import Collection, People, serve
 from benchmarks.clicks.worlds import World
 from fullrank.encoding import Float64, Int64
-from fullrank.experiment.evidence import Verdict, decide
+from fullrank.experiment.evidence import SHARE, Verdict, follow
 from fullrank.experiment.votes import votes_of
-
-SHARE = 0.2  # of the sessions are interleaved
 
 
 class Outcome(NamedTuple):
@@ -93,9 +91,5 @@ def run_experiment(
         candidate=("candidate", candidate, 1.0),
     )
     votes = votes_of(logged.lists, logged.events, "active", "candidate", 0)
-    wins = 0
-    for count, vote in enumerate(votes, 1):
-        wins += vote.wins
-        if (verdict := decide(wins, count - wins)) is not Verdict.OPEN:
-            return Outcome(verdict, count)
-    return Outcome(Verdict.OPEN, len(votes))
+    tallies = list(follow(vote.wins for vote in votes))
+    return Outcome(tallies[-1].verdict if tallies else Verdict.OPEN, len(tallies))

@@ -33,6 +33,7 @@ ExportedFrom = Annotated[
 BundlesRoot = Annotated[
     Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles, or one bundle.")
 ]
+BundlesFolder = Annotated[Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles.")]
 BundlesOption = Annotated[
     Path,
     typer.Option(

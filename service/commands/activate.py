@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlePath, Json, resolve
+from fullrank.cli.arguments import BundlePath, BundlesFolder, Json, resolve
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import BundleNotFound
@@ -31,7 +31,7 @@ def activate(bundle: BundlePath, timeout: Timeout = 120, json: Json = False) -> 
 
 
 def rollback(
-    bundles: Annotated[Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles.")],
+    bundles: BundlesFolder,
     timeout: Timeout = 120,
     json: Json = False,
 ) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlePath, EventsOption, Json, event_log, resolve
+from fullrank.cli.arguments import BundlePath, BundlesFolder, EventsOption, Json, event_log, resolve
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.experiment.evidence import LEVEL, MAX_DAYS, SHARE
 
-Bundles = Annotated[Path, typer.Argument(metavar="BUNDLES", help="Folder of bundles.")]
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]
 MaxDays = Annotated[
     float, typer.Option(help="Days after which the active version stays.", min=0.01, max=365)
@@ -25,7 +24,7 @@ app = typer.Typer(
 
 @app.command()
 def start(
-    candidate: BundlePath, share: Share = 0.2, max_days: MaxDays = 14, json: Json = False
+    candidate: BundlePath, share: Share = SHARE, max_days: MaxDays = MAX_DAYS, json: Json = False
 ) -> None:
     """Interleave a bundle with the active version in every running worker."""
     with needs("service"):
@@ -42,7 +41,7 @@ def start(
 
 
 @app.command()
-def status(bundles: Bundles, events: EventsOption = None, json: Json = False) -> None:
+def status(bundles: BundlesFolder, events: EventsOption = None, json: Json = False) -> None:
     """Count the votes of the experiment, and say what they decide."""
     with needs("service"):
         from service.experiments.status import read_status
@@ -57,13 +56,13 @@ def status(bundles: Bundles, events: EventsOption = None, json: Json = False) ->
     began = datetime.fromtimestamp(found.started, UTC).isoformat(sep=" ", timespec="minutes")
     typer.echo(f"{found.candidate} against {found.active}, since {began} UTC")
     typer.echo(
-        f"{found.wins} votes for the candidate, {found.losses} against; e-value {found.e_value:.3g} of 20: "
+        f"{found.wins} votes for the candidate, {found.losses} against; e-value {found.e_value:.3g} of {LEVEL:g}: "
         f"{found.verdict}{' (expired)' if found.over else ''}"
     )
 
 
 @app.command()
-def stop(bundles: Bundles, json: Json = False) -> None:
+def stop(bundles: BundlesFolder, json: Json = False) -> None:
     """End the experiment; the active version stays."""
     with needs("service"):
         from service.models.swap import Swap

@@ -10,6 +10,7 @@ import typer
 from fullrank.cli.arguments import BundlesOption, EventsOption, Json, event_log
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from fullrank.experiment.evidence import MAX_DAYS, SHARE
 
 
 def loop(
@@ -18,8 +19,10 @@ def loop(
     events: EventsOption = None,
     share: Annotated[
         float, typer.Option(help="Share of the searches in an experiment.", min=0.001, max=1)
-    ] = 0.2,
-    max_days: Annotated[float, typer.Option(help="Longest experiment.", min=0.01, max=365)] = 14,
+    ] = SHARE,
+    max_days: Annotated[
+        float, typer.Option(help="Longest experiment.", min=0.01, max=365)
+    ] = MAX_DAYS,
     every_days: Annotated[
         float, typer.Option(help="Days between two trainings.", min=0, max=365)
     ] = 1,

@@ -26,7 +26,7 @@ import orjson
 from fullrank.bundle import find_bundle
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank.events.log import EventLog
-from fullrank.experiment.evidence import Verdict
+from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
 from fullrank.storage.files import replace_file
 from service.experiments.status import Status, status_of
 from service.models.state import read_state
@@ -38,7 +38,6 @@ _KEPT = 1000
 _DAY_S = 86_400
 FACE_DAYS = 3.0
 """So long a promoted version faces the one before it."""
-_SHARE = 0.2
 _UNCHANGED = 1  # exit code of `fullrank retrain`
 
 
@@ -57,8 +56,8 @@ class Options:
         retrain: Further arguments of `fullrank retrain`.
     """
 
-    share: float = _SHARE
-    max_days: float = 14.0
+    share: float = SHARE
+    max_days: float = MAX_DAYS
     every_days: float = 1.0
     retrain: Sequence[str] = ()
 
@@ -110,16 +109,15 @@ class Loop:
         state = read_state(self._root)
         if state is not None and state.experiment is not None and state.version is not None:
             status = status_of(state.version, state.experiment, self._log, self._clock())
-            return self._follow(status)
+            return self._follow(status, is_defence=state.previous == status.candidate)
         return self._retrain()
 
-    def _follow(self, status: Status) -> dict[str, Any]:
-        """Act on the votes of an experiment."""
+    def _follow(self, status: Status, *, is_defence: bool) -> dict[str, Any]:
+        """Act on the votes of an experiment; in a defence the candidate served before the active version."""
         numbers = {
             name: getattr(status, name)
             for name in ("active", "candidate", "wins", "losses", "e_value")
         }
-        is_defence = self._faces(status)
         if status.verdict is Verdict.PROMOTE and is_defence:
             self._swap.activate(status.candidate)
             return {"did": "rolled back", **numbers}
@@ -131,11 +129,6 @@ class Loop:
             why = "stopped" if status.verdict is Verdict.STOP else "ended undecided"
             return {"did": f"defended: {why}" if is_defence else why, **numbers}
         return {"did": "nothing", "because": "an experiment is open", **numbers}
-
-    def _faces(self, status: Status) -> bool:
-        """Return whether the candidate served before the active version."""
-        state = read_state(self._root)
-        return state is not None and state.previous == status.candidate
 
     def _retrain(self) -> dict[str, Any]:
         decisions = [made for made in read_decisions(self._root) if made["name"] == self._name]

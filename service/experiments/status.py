@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.events.log import EventLog
-from fullrank.experiment.evidence import Verdict, decide, e_value
+from fullrank.experiment.evidence import Tally, Verdict, follow
 from fullrank.experiment.votes import votes_of
 from service.models.state import Experiment, read_state
 
@@ -67,24 +67,16 @@ def status_of(active: str, experiment: Experiment, log: EventLog, now: float) ->
     """Count the votes of an experiment."""
     since = experiment.started
     votes = votes_of(log.lists(since), log.events(since), active, experiment.candidate, since)
-    wins, losses, verdict = 0, 0, Verdict.OPEN
-    course = []
-    for vote in votes:
-        wins, losses = wins + vote.wins, losses + (not vote.wins)
-        course.append((vote.at, e_value(wins, losses)))
-        verdict = decide(wins, losses)
-        if verdict is not Verdict.OPEN:
-            break
+    tallies = list(follow(vote.wins for vote in votes))
+    last = tallies[-1] if tallies else Tally()
+    course = [(vote.at, tally.e_value) for vote, tally in zip(votes, tallies, strict=False)]
     return Status(
         active,
         experiment.candidate,
         experiment.share,
         since,
         experiment.max_days,
-        wins,
-        losses,
-        e_value(wins, losses),
-        verdict,
+        *last,
         now > since + experiment.max_days * _DAY_S,
         _thinned(course),
     )
