@@ -5,6 +5,7 @@
 write.py     write_bundle, stream_bundle: a model and its documents become a folder, all or nothing
 bundle.py    Bundle: search, explain, encode, evaluate
 open.py      open_bundle, open_model: verify, map, replay the golden queries
+corpus.py    write_corpus: its documents, to train again
 catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offers
 """
 

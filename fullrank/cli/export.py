@@ -11,9 +11,6 @@ from fullrank.cli.arguments import BundlePath, Json, resolve
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
-from fullrank.storage.files import replacing
-
-_ROWS_PER_STEP = 1024
 
 
 def export(
@@ -25,23 +22,16 @@ def export(
 ) -> None:
     """Write the documents of a bundle as a corpus, to train or index again with --exported-from."""
     from fullrank.bundle import open_bundle
+    from fullrank.bundle.corpus import write_corpus
 
     opened = open_bundle(resolve(bundle), verify=False)
     if corpus.exists():
         raise FullrankError(f"{corpus}: exists already; choose another file or delete it")
     if not corpus.parent.is_dir():
         raise FullrankError(f"{corpus.parent}: no such folder")
-    store = opened.documents
-    with (
-        replacing(corpus) as file,
-        Reporter() as report,
-        report.stage("export", len(store)) as stage,
-    ):
-        for start in range(0, len(store), _ROWS_PER_STEP):
-            rows = range(start, min(start + _ROWS_PER_STEP, len(store)))
-            file.writelines(map(store.corpus_line, rows))
-            stage.advance(len(rows))
+    with Reporter() as report:
+        documents = write_corpus(opened, corpus, report)
     if json:
-        print_json({"bundle": opened.version, "corpus": corpus, "documents": len(store)})
+        print_json({"bundle": opened.version, "corpus": corpus, "documents": documents})
         return
-    typer.echo(f"{corpus}: {len(store)} documents of {opened.version}")
+    typer.echo(f"{corpus}: {documents} documents of {opened.version}")

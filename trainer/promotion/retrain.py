@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fullrank.bundle import Bundle, open_bundle
+from fullrank.bundle import open_bundle
 from fullrank.bundle.catalog import publish
+from fullrank.bundle.corpus import write_corpus
 from fullrank.errors import FullrankError
 from fullrank.events.log import EventLog
 from fullrank.progress import Reporter
@@ -104,7 +105,10 @@ def retrain(
     scratch = bundles / SCRATCH / opened.name
     shutil.rmtree(scratch, ignore_errors=True)
     try:
-        corpus = _export(opened, scratch / "corpus")
+        corpus = scratch / "corpus"
+        corpus.mkdir(parents=True)
+        with reporter() as report:
+            write_corpus(opened, corpus / "corpus.jsonl", report)
         other = None if judged is None else read_collection(judged)
 
         def fit(rule: Rule, *, final: bool = False) -> Path:
@@ -143,12 +147,3 @@ def retrain(
         return replace(found, published=publish(final, bundles, {"clicks": facts}))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _export(bundle: Bundle, folder: Path) -> Path:
-    """Write the documents of a bundle as a corpus."""
-    folder.mkdir(parents=True)
-    with (folder / "corpus.jsonl").open("w", encoding="utf-8") as file:
-        store = bundle.documents
-        file.writelines(store.corpus_line(row) for row in range(len(store)))
-    return folder
