@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from logging import getLogger
 from pathlib import Path
 from typing import Any
 
-from fullrank.bundle.manifest import MANIFEST, LogPosition, is_name, version_of
+from fullrank.bundle.manifest import MANIFEST, LogPosition, free_version, is_name
 from fullrank.bundle.open import read_manifest
 from fullrank.errors import BundleError, BundleNotFound
 from fullrank.storage.files import replace_file, sync_folder
@@ -98,12 +98,10 @@ def publish(staged: Path, root: Path, facts: Mapping[str, Any]) -> Path:
         OSError: It cannot be written; the bundle is where it was.
     """
     manifest = read_manifest(staged)
-    # Two trainings of the same second and content have the same name.
-    created = datetime.fromisoformat(manifest.created)
-    version = manifest.version
-    while (target := Path(root) / manifest.name / version).exists():
-        created += timedelta(seconds=1)
-        version = version_of(manifest.name, created, manifest.bundle_id)
+    folder = Path(root) / manifest.name
+    version, created = free_version(
+        folder, manifest.name, datetime.fromisoformat(manifest.created), manifest.bundle_id
+    )
     noted = replace(
         manifest,
         version=version,
@@ -113,10 +111,10 @@ def publish(staged: Path, root: Path, facts: Mapping[str, Any]) -> Path:
     file = staged / MANIFEST
     mode = file.stat().st_mode & 0o777
     replace_file(file, noted.dump(), mode)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged.rename(target)
-    sync_folder(target.parent)
-    sync_folder(target.parent.parent)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = staged.rename(folder / version)
+    sync_folder(folder)
+    sync_folder(folder.parent)
     return target
 
 

@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from fullrank.errors import BundleError
@@ -166,6 +167,19 @@ def version_of(name: str, created: datetime, bundle_id: str) -> str:
     All letters are lower case, so that a version is also a name.
     """
     return f"{name}-{created:%Y%m%dt%H%M%Sz}-{bundle_id[:8]}"
+
+
+def free_version(
+    folder: Path, name: str, created: datetime, bundle_id: str
+) -> tuple[str, datetime]:
+    """Return a version that the folder does not have, and its time.
+
+    The same training that is published twice within a second would have the same version, so the later one gets a later
+    time.
+    """
+    while (folder / (version := version_of(name, created, bundle_id))).exists():
+        created += timedelta(seconds=1)
+    return version, created
 
 
 def parse_manifest(text: str) -> Manifest:

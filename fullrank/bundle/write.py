@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from fullrank.bundle.manifest import (
     Manifest,
     bundle_id,
     canonical_json,
+    free_version,
     is_name,
     is_part,
     version_of,
@@ -283,12 +284,10 @@ def _finish(
     """Write the manifest, check the folder as a reader would, and publish it. The caller holds the folder's lock."""
     parent = folder.path.parent
     identity = bundle_id(folder.files, config)
-    while (parent / version_of(name, created, identity)).exists():
-        # The same training was published twice within a second: the later one gets a later time.
-        created += timedelta(seconds=1)
+    version, created = free_version(parent, name, created, identity)
     manifest = Manifest(
         name=name,
-        version=version_of(name, created, identity),
+        version=version,
         bundle_id=identity,
         created=created.isoformat(timespec="microseconds"),
         model=config,
