@@ -51,8 +51,8 @@ class Case:
             self.root, "shop", self.log, given, swap=self.swap, run=self.run, clock=lambda: self.now
         ).step()
 
-    def vote(self, active: str, candidate: str, wins: int, losses: int) -> None:
-        """Log interleaved lists, each with one click."""
+    def vote(self, active: str, candidate: str, wins: int, losses: int) -> list[bool]:
+        """Log interleaved lists, each with one click; return who won each, in their order."""
         lists, events = [], []
         begun = time.time()
         # In any order, as people vote.
@@ -75,6 +75,7 @@ class Case:
             writer = SegmentWriter(self.log.folder, kind)
             writer.append(lines)
             writer.close()
+        return won
 
     @property
     def experiment(self) -> Experiment | None:
@@ -110,9 +111,11 @@ def test_a_candidate_begins_an_experiment(case: Case) -> None:
 
 def test_a_winner_serves_and_faces_the_version_before(case: Case) -> None:
     case.step()
-    case.vote(case.old, case.new, 40, 10)
+    won = case.vote(case.old, case.new, 40, 10)
     done = case.step()
-    assert (done["did"], done["wins"], done["losses"]) == ("promoted", done["wins"], done["losses"])
+    assert done["did"] == "promoted"
+    counted = won[: done["wins"] + done["losses"]]
+    assert (counted.count(True), counted.count(False)) == (done["wins"], done["losses"])
     assert done["e_value"] >= 20
     assert case.active == case.new
     assert case.experiment is not None

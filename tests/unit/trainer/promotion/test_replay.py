@@ -77,5 +77,5 @@ def test_the_slower_side_is_found() -> None:
     fast: Any = Slow(0.001)
     slow: Any = Slow(0.05)
     before, after = slowest(fast, slow, ["a", "b"])
-    assert after > before
-    assert after == pytest.approx(0.05, abs=1)
+    assert after > before >= 0.001
+    assert after >= 0.05
