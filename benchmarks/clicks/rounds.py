@@ -19,6 +19,7 @@ from fullrank.experiment.exploring import DEPTH
 from fullrank.experiment.votes import votes_of
 from trainer.clicks import Propensities, fit_propensities, join, write_collection
 from trainer.clicks.weights import Rule
+from trainer.collection import read_collection, relevant
 from trainer.evaluation.evaluate import evaluate
 from trainer.promotion.retrain import OVERRIDES
 
@@ -65,7 +66,7 @@ class Round:
     clicks: int
 
 
-class Lab:
+class Workbench:
     """A collection, the folder of the run, and what is trained there.
 
     Args:
@@ -75,8 +76,6 @@ class Lab:
     """
 
     def __init__(self, source: Path, work: Path, time: str) -> None:
-        from trainer.collection import read_collection, relevant
-
         self._source, self._work, self._time = source, work, time
         self._judged = read_collection(source)
         documents = list(self._judged.document_ids)
@@ -146,7 +145,7 @@ class Lab:
 
 
 def run_rounds(
-    lab: Lab,
+    bench: Workbench,
     name: str,
     world: World,
     policy: Policy,
@@ -161,16 +160,17 @@ def run_rounds(
     After each round a model is trained from all that was logged. In the next one it is interleaved with the model that
     serves, on a share of the lists, until the votes promote it or stop it. Where they never decide, the old one stays.
     """
-    serving = lab.train("bm25", recipe="bm25")
-    active = lab.rankings(serving)
+    serving = bench.train("bm25", recipe="bm25")
+    active = bench.rankings(serving)
     logged, found = Logged([], []), []
     candidate: Path | None = None
     other = active
     for number in range(rounds):
         people = People.draw(number, sessions, users, len(active), seed)
+        tried = Logged([], [])  # since the candidate was trained
         for start in range(0, sessions, _LOOK):
             part = serve(
-                lab.collection,
+                bench.collection,
                 people,
                 range(start, min(sessions, start + _LOOK)),
                 active,
@@ -182,19 +182,20 @@ def run_rounds(
             )
             if policy.spam is not None:
                 part = policy.spam(part, active, people)
-            logged = Logged(logged.lists + part.lists, logged.events + part.events)
+            logged.add(part)
             if candidate is not None:
-                verdict = _verdict(logged, serving.name, candidate.name)
+                tried.add(part)
+                verdict = _verdict(tried, serving.name, candidate.name)
                 if verdict is Verdict.PROMOTE:
                     serving, active = candidate, other
                 if verdict is not Verdict.OPEN:
                     candidate = None
-        folder, fitted = lab.export(f"{name}-{number}", logged, policy)
-        candidate = lab.train(f"{name}-{number}", folder)
-        other = lab.rankings(candidate)
+        folder, fitted = bench.export(f"{name}-{number}", logged, policy)
+        candidate = bench.train(f"{name}-{number}", folder)
+        other = bench.rankings(candidate)
         shown = frozenset(id for served in logged.lists for id in served.ids)
         clicks = len(logged.events)
-        mrr = lab.mrr(candidate), lab.mrr(serving)
+        mrr = bench.mrr(candidate), bench.mrr(serving)
         found.append(Round(*mrr, fitted.eta, fitted.interval, shown, clicks))
     return found
 

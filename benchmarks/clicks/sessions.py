@@ -70,6 +70,11 @@ class Logged:
     lists: list[ServedList]
     events: list[Event]
 
+    def add(self, later: Logged) -> None:
+        """Append what was logged later."""
+        self.lists.extend(later.lists)
+        self.events.extend(later.events)
+
 
 def serve(
     collection: Collection,

@@ -191,22 +191,10 @@ class Run:
         return found
 
     def _ask(self, rounds: Rounds, seconds: float) -> None:
-        system, stream, mix = rounds.system, rounds.system.stream, rounds.system.stream.mix
-        before = _read_metrics(system.server)
-        began = system.server.cpu_s()
-        load = self.wrk.run(
-            system.server.url,
-            stream.bodies,
-            mix.place,
-            connections=system.connections,
-            seconds=seconds,
-            cores=system.cores,
-        )
-        rounds.cpu_s.append(system.server.cpu_s() - began)
-        rounds.loads.append(load)
-        # Requests in flight at the end were sent too.
-        mix.place = (mix.place + load.requests + system.connections) % len(mix.texts)
-        after = _read_metrics(system.server)
+        server = rounds.system.server
+        before = _read_metrics(server)
+        rounds.run(self.wrk, seconds)
+        after = _read_metrics(server)
         spent = {key: value - before.get(key, 0.0) for key, value in after.items()}
         hits, misses = spent.pop(_HIT, 0.0), spent.pop(_MISS, 0.0)
         if hits + misses:

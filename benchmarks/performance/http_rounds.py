@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from benchmarks.harness.tables import Table
 from benchmarks.performance.servers import Server
-from benchmarks.performance.wrk import Load
+from benchmarks.performance.wrk import Load, Wrk
 
 BARS = {"share_of_empty_route_fast": 0.35, "two_workers_over_one": 1.7}
 Float64 = npt.NDArray[np.float64]
@@ -55,6 +55,23 @@ class Rounds:
     cached: list[float] = field(default_factory=list)
     # Seconds of each stage, summed over all rounds.
     stages: dict[str, float] = field(default_factory=dict)
+
+    def run(self, wrk: Wrk, seconds: float) -> None:
+        """Measure one more round."""
+        system, mix = self.system, self.system.stream.mix
+        began = system.server.cpu_s()
+        load = wrk.run(
+            system.server.url,
+            system.stream.bodies,
+            mix.place,
+            connections=system.connections,
+            seconds=seconds,
+            cores=system.cores,
+        )
+        self.cpu_s.append(system.server.cpu_s() - began)
+        self.loads.append(load)
+        # Requests in flight at the end were sent too.
+        mix.place = (mix.place + load.requests + system.connections) % len(mix.texts)
 
     def per_second(self) -> Float64:
         return np.array([load.per_second for load in self.loads])

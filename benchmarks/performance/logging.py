@@ -48,21 +48,6 @@ def measure(lab: Lab, given: argparse.Namespace, bundle: Path) -> dict[str, Roun
         "FULLRANK_EVENTS_KEY": str(lab.scratch / "key"),
     }
 
-    def run(rounds: Rounds, seconds: float) -> None:
-        system, mix = rounds.system, rounds.system.stream.mix
-        began = system.server.cpu_s()
-        load = wrk.run(
-            system.server.url,
-            system.stream.bodies,
-            mix.place,
-            connections=system.connections,
-            seconds=seconds,
-            cores=system.cores,
-        )
-        rounds.cpu_s.append(system.server.cpu_s() - began)
-        rounds.loads.append(load)
-        mix.place = (mix.place + load.requests + system.connections) % len(mix.texts)
-
     def system(name: str, server: Server) -> Rounds:
         stream = Stream(bodies, Mix(queries))
         return Rounds(System(name, server, stream, given.connections, asking))
@@ -77,12 +62,12 @@ def measure(lab: Lab, given: argparse.Namespace, bundle: Path) -> dict[str, Roun
         warm = {name: system(name, server) for name, server in systems}
         with lab.report.stage("rounds", 2 * (given.rounds + 1)) as stage:
             for name in warm:
-                run(warm[name], 1.0)
+                warm[name].run(wrk, 1.0)
                 found[name].system.stream.mix.place = warm[name].system.stream.mix.place
                 stage.advance(1)
             for turn in range(given.rounds):
                 for name in ("on", "off") if turn % 2 else ("off", "on"):
-                    run(found[name], given.round_seconds)
+                    found[name].run(wrk, given.round_seconds)
                     stage.advance(1)
     # The service that logs has ended, so all of its lists are written. wrk does not count its last answers.
     written = sum(1 for _ in EventLog(lab.scratch / "events").lists())

@@ -39,7 +39,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.clicks.rounds import Lab, Policy, Round, run_rounds
+from benchmarks.clicks.rounds import Policy, Round, Workbench, run_rounds
 from benchmarks.clicks.spam import spam
 from benchmarks.clicks.versus import mixed, reciprocal_ranks, run_experiment
 from benchmarks.clicks.worlds import PLACES, WORLDS, World
@@ -92,14 +92,14 @@ def policy_of(name: str, world: World) -> Policy | None:
     }[name]
 
 
-def measure_rounds(lab: Lab, plan: Plan) -> dict[str, Any]:
+def measure_rounds(bench: Workbench, plan: Plan) -> dict[str, Any]:
     """Run the rounds of every world, policy and seed."""
     ends = {
-        "bm25": lab.mrr(lab.train("bm25", recipe="bm25")),
-        "labels": lab.mrr(lab.train("labels")),
+        "bm25": bench.mrr(bench.train("bm25", recipe="bm25")),
+        "labels": bench.mrr(bench.train("labels")),
     }
-    first_pages = lab.rankings(lab.train("labels"))[:, :PLACES]
-    wanted = {lab.collection.documents[row] for row in np.unique(first_pages[first_pages >= 0])}
+    first_pages = bench.rankings(bench.train("labels"))[:, :PLACES]
+    wanted = {bench.collection.documents[row] for row in np.unique(first_pages[first_pages >= 0])}
     found: dict[str, Any] = {}
     for world_name in dict.fromkeys([*plan.worlds, "clean"]):
         world = WORLDS[world_name]()
@@ -107,15 +107,17 @@ def measure_rounds(lab: Lab, plan: Plan) -> dict[str, Any]:
         for name in plan.policies if world_name != "clean" else ["weighted"]:
             policy = policy_of(name, world)
             if policy is not None:
-                runs = [_rounds(lab, f"{world_name}-{name}", world, policy, s) for s in plan.seeds]
+                runs = [
+                    _rounds(bench, f"{world_name}-{name}", world, policy, s) for s in plan.seeds
+                ]
                 found[world_name][name] = _summary(runs, ends, wanted, world)
     return {"ends": ends, "worlds": found}
 
 
-def _rounds(lab: Lab, name: str, world: World, policy: Policy, seed: int) -> list[Round]:
+def _rounds(bench: Workbench, name: str, world: World, policy: Policy, seed: int) -> list[Round]:
     label = f"{name}-{seed}".replace("=", "")
     return run_rounds(
-        lab, label, world, policy, rounds=ROUNDS, sessions=SESSIONS, users=USERS, seed=seed
+        bench, label, world, policy, rounds=ROUNDS, sessions=SESSIONS, users=USERS, seed=seed
     )
 
 
@@ -149,11 +151,11 @@ def _error(values: Sequence[float]) -> float | None:
     return float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else None
 
 
-def measure_experiments(lab: Lab, quick: bool) -> dict[str, Any]:
+def measure_experiments(bench: Workbench, quick: bool) -> dict[str, Any]:
     """Run experiments between rankings of a known difference, in the world η = 1."""
-    better = lab.rankings(lab.train("labels"))
-    worse = lab.rankings(lab.train("bm25", recipe="bm25"))
-    answers = lab.collection.answers
+    better = bench.rankings(bench.train("labels"))
+    worse = bench.rankings(bench.train("bm25", recipe="bm25"))
+    answers = bench.collection.answers
     gaps = reciprocal_ranks(answers, better) - reciprocal_ranks(answers, worse)
     world = WORLDS[_BASE]()
     found: dict[str, Any] = {}
@@ -164,7 +166,7 @@ def measure_experiments(lab: Lab, quick: bool) -> dict[str, Any]:
             sides = mixed(better, worse, difference, gaps, np.random.default_rng([7, seed]))
             outcomes.append(
                 run_experiment(
-                    lab.collection, *sides, world, sessions=_EXPERIMENT_SESSIONS, users=USERS,
+                    bench.collection, *sides, world, sessions=_EXPERIMENT_SESSIONS, users=USERS,
                     seed=seed,
                 )
             )  # fmt: skip
@@ -174,14 +176,14 @@ def measure_experiments(lab: Lab, quick: bool) -> dict[str, Any]:
     return found
 
 
-def measure_spam(lab: Lab, plan: Plan) -> dict[str, Any]:
+def measure_spam(bench: Workbench, plan: Plan) -> dict[str, Any]:
     """Run the rounds with accounts that click for their own documents."""
     world = WORLDS[_BASE]()
 
     def run(accounts: int, seed: int) -> tuple[list[Round], list[Round]]:
-        policy = Policy(spam=spam(lab.collection, accounts, seed))
-        clean = _rounds(lab, f"{_BASE}-weighted", world, Policy(), seed)
-        return clean, _rounds(lab, f"{_BASE}-spam-{accounts}", world, policy, seed)
+        policy = Policy(spam=spam(bench.collection, accounts, seed))
+        clean = _rounds(bench, f"{_BASE}-weighted", world, Policy(), seed)
+        return clean, _rounds(bench, f"{_BASE}-spam-{accounts}", world, policy, seed)
 
     pairs = [run(1, seed) for seed in plan.seeds]
     loss = [clean[-1].mrr - spammed[-1].mrr for clean, spammed in pairs]
@@ -212,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             True,
         )
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
-        lab = Lab(
+        bench = Workbench(
             data_folder() / "tldr" / "en", (given.work or Path(scratch)).resolve(), given.time
         )
         result: dict[str, Any] = {
@@ -223,14 +225,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         parts = given.parts.split(",")
         if "rounds" in parts:
-            rounds = measure_rounds(lab, plan)
+            rounds = measure_rounds(bench, plan)
             result |= rounds | _headline(rounds["worlds"])
             if given.plot is not None:
                 plot(given.plot, rounds)
         if "experiments" in parts:
-            result |= measure_experiments(lab, plan.quick)
+            result |= measure_experiments(bench, plan.quick)
         if "spam" in parts:
-            result |= measure_spam(lab, plan)
+            result |= measure_spam(bench, plan)
     show(result, given.json)
 
 

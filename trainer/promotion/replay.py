@@ -40,13 +40,13 @@ class Clicks:
     @staticmethod
     def of(votes: Votes, propensities: Propensities) -> Clicks:
         """Take the clicks of some votes, each with the list that it was on."""
-        order = np.argsort(votes.shown, kind="stable")
-        starts = np.searchsorted(votes.shown[order], votes.shown)
-        ends = np.searchsorted(votes.shown[order], votes.shown, "right")
         rows = np.flatnonzero(votes.clicked)
+        order = np.argsort(votes.shown, kind="stable")
+        starts = np.searchsorted(votes.shown[order], votes.shown[rows])
+        ends = np.searchsorted(votes.shown[order], votes.shown[rows], "right")
         shown = []
-        for row in rows.tolist():
-            others = order[starts[row] : ends[row]]
+        for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
+            others = order[start:end]
             shown.append(votes.document[np.concatenate([[row], others[others != row]])])
         people, person = np.unique(votes.person[rows], return_inverse=True)
         return Clicks(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.clicks.rounds import Lab, Policy, run_rounds
+from benchmarks.clicks.rounds import Policy, Workbench, run_rounds
 from benchmarks.clicks.sessions import People, serve
 from benchmarks.clicks.spam import SHARE, spam
 from benchmarks.clicks.worlds import WORLDS
@@ -18,7 +18,7 @@ from trainer.train import train
 
 
 @pytest.fixture
-def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
     """Queries share a word with ten documents, and have another that only clicks can explain."""
     draw = random.Random(1)
     source = tmp_path / "source"
@@ -39,7 +39,9 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
         rows = "".join(f"{id}\td{i:03}\t1\n" for id, _, i in part)
         (source / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
 
-    def fit(self: Lab, name: str, folder: Path | None = None, recipe: str | None = None) -> Path:
+    def fit(
+        self: Workbench, name: str, folder: Path | None = None, recipe: str | None = None
+    ) -> Path:
         return train(
             folder or source,
             tmp_path / "bundles",
@@ -48,14 +50,14 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
             reporter=Reporter(quiet=True),
         ).path
 
-    monkeypatch.setattr(Lab, "train", fit)
-    return Lab(source, tmp_path / "work", "1s")
+    monkeypatch.setattr(Workbench, "train", fit)
+    return Workbench(source, tmp_path / "work", "1s")
 
 
-def test_the_loop_learns(lab: Lab) -> None:
+def test_the_loop_learns(bench: Workbench) -> None:
     ask = {"rounds": 2, "sessions": 4000, "users": 200, "seed": 1}
-    rounds = run_rounds(lab, "clean", WORLDS["clean"](), Policy(), **ask)
-    before = lab.mrr(lab.train("bm25", recipe="bm25"))
+    rounds = run_rounds(bench, "clean", WORLDS["clean"](), Policy(), **ask)
+    before = bench.mrr(bench.train("bm25", recipe="bm25"))
     assert rounds[0].serving == pytest.approx(before)
     assert rounds[-1].mrr > before + 0.2
     # The first candidate was promoted while the second round ran.
@@ -64,13 +66,20 @@ def test_the_loop_learns(lab: Lab) -> None:
     assert rounds[0].shown <= rounds[1].shown
 
 
-def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(lab: Lab) -> None:
-    bm25 = lab.rankings(lab.train("bm25", recipe="bm25"))
+def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(bench: Workbench) -> None:
+    bm25 = bench.rankings(bench.train("bm25", recipe="bm25"))
     people = People.draw(0, 2000, 50, len(bm25), 1)
     honest = serve(
-        lab.collection, people, range(2000), bm25, WORLDS["eta=1"](), explored=0, seed=1, model="m"
+        bench.collection,
+        people,
+        range(2000),
+        bm25,
+        WORLDS["eta=1"](),
+        explored=0,
+        seed=1,
+        model="m",
     )
-    found = spam(lab.collection, 3, 1)(honest, bm25, people)
+    found = spam(bench.collection, 3, 1)(honest, bm25, people)
     added = found.events[len(honest.events) :]
     assert len(added) / len(found.events) == pytest.approx(SHARE, abs=0.01)
     assert {event.texts["user_id"] for event in added} == {f"account {i}" for i in range(3)}
@@ -79,12 +88,12 @@ def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(lab: Lab) -> N
     assert all(event.object_id in lists[event.texts["query_id"]].ids for event in added)
 
 
-def test_rankings_are_rows_of_the_collection(lab: Lab) -> None:
-    found = lab.rankings(lab.train("bm25", recipe="bm25"))
+def test_rankings_are_rows_of_the_collection(bench: Workbench) -> None:
+    found = bench.rankings(bench.train("bm25", recipe="bm25"))
     assert found.shape == (450, 50)
-    for query, row in zip(lab.collection.queries[:20], found[:20], strict=True):
+    for query, row in zip(bench.collection.queries[:20], found[:20], strict=True):
         group = query.split()[1]
-        first = [lab.collection.documents[d] for d in row[:10]]
+        first = [bench.collection.documents[d] for d in row[:10]]
         assert all(f"group{int(id[1:]) % 10}" == group for id in first)
     assert np.unique(found[0]).size == 50
 
