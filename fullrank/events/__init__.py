@@ -1,6 +1,7 @@
 """What people did with answers: served lists and events, in files that any number of machines can merge by copying.
 
 segments.py   files of JSON lines: append, sync, seal, recover
+sealed.py     those that are complete: write, replace, remove with their checksum
 archive.py    the folder of segments: list, read, expire
 lists.py      what an answer showed
 records.py    what a client reports, checked

@@ -13,7 +13,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from fullrank.errors import FullrankError
-from fullrank.events.segments import CHECKSUM, OPEN, SEALED, begun
+from fullrank.events.sealed import SEALED, begun, checksum_file, remove_sealed
+from fullrank.events.segments import OPEN
 
 
 class SegmentError(FullrankError):
@@ -22,9 +23,9 @@ class SegmentError(FullrankError):
 
 def list_segments(folder: Path, kind: str) -> list[Path]:
     """Return the segments of a kind, the oldest first; one that is being sealed is listed once."""
-    sealed = {path.name.removesuffix(SEALED): path for path in folder.glob(f"{kind}-*{SEALED}")}
-    others = {path.name.removesuffix(OPEN): path for path in folder.glob(f"{kind}-*{OPEN}")}
-    found = others | sealed
+    # The open ones first: one that is sealed in between is found again.
+    found = {path.name.removesuffix(OPEN): path for path in folder.glob(f"{kind}-*{OPEN}")}
+    found |= {path.name.removesuffix(SEALED): path for path in folder.glob(f"{kind}-*{SEALED}")}
     return [found[name] for name in sorted(found)]
 
 
@@ -57,7 +58,7 @@ def _is_whole(path: Path, file: BufferedReader) -> bool:
     """Check an open segment against its checksum; return False if compaction has replaced or removed it."""
     found = hashlib.file_digest(file, "sha256").hexdigest()
     file.seek(0)
-    stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
+    stored = checksum_file(path)
     wanted = _checksums(stored)
     if found in wanted:
         return True
@@ -83,6 +84,5 @@ def expire(folder: Path, before: datetime) -> list[Path]:
     """Remove the sealed segments that were begun before a time; return their paths."""
     gone = [path for path in sorted(folder.glob(f"*{SEALED}")) if begun(path) < before]
     for path in gone:
-        path.unlink(missing_ok=True)
-        path.with_name(path.name.removesuffix(SEALED) + CHECKSUM).unlink(missing_ok=True)
+        remove_sealed(path)
     return gone

@@ -1,16 +1,11 @@
 """Compact the log: remove what is too old, what erased people did, and the oldest beyond a size.
 
-A segment is rewritten under its own name. Its checksum file names the old and the new checksum, then the segment is
-replaced, then the checksum file names the new one alone. So a reader finds a segment that fits its checksum at every
-moment, and a crash at any moment loses nothing.
+A segment is rewritten under its own name. Readers go on, and a crash at any moment loses nothing.
 """
 
 from __future__ import annotations
 
 import fcntl
-import gzip
-import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -22,11 +17,19 @@ import orjson
 
 from fullrank.events.archive import SegmentError, expire, read_lines, size_of
 from fullrank.events.people import drop_erased, is_erased, read_erased
-from fullrank.events.segments import CHECKSUM, OPEN, SEALED, begun, recover
+from fullrank.events.sealed import (
+    CHECKSUM,
+    SEALED,
+    begun,
+    checksum_file,
+    remove_sealed,
+    write_sealed,
+)
+from fullrank.events.segments import OPEN, recover
 from fullrank.progress import Progress, silent
 from fullrank.storage.files import replace_file, sync_folder
 
-_LOCK, _STATE, _TEMPORARY = ".compact.lock", ".compacted.json", ".tmp"
+_LOCK, _STATE = ".compact.lock", ".compacted.json"
 _HOUR_S, _DAY_S = 3600, 86_400
 
 
@@ -121,7 +124,7 @@ def _erase(folder: Path, progress: Progress) -> tuple[int, int]:
             if state.get(checksum, -1.0) < newest:
                 kept, count = _without(path, erased)
                 if count:
-                    checksum = _replace(path, kept)
+                    checksum = _rewrite(path, kept)
                     rewritten, removed = rewritten + 1, removed + count
             if checksum:
                 done[checksum] = newest
@@ -141,7 +144,7 @@ def _read_state(path: Path) -> dict[str, float]:
 
 
 def _checksum(path: Path) -> str:
-    stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
+    stored = checksum_file(path)
     try:
         return stored.read_text("utf-8").split(" ")[0]
     except FileNotFoundError:
@@ -164,29 +167,13 @@ def _without(path: Path, erased: Mapping[str, float]) -> tuple[list[bytes], int]
     return kept, removed
 
 
-def _replace(path: Path, lines: list[bytes]) -> str:
+def _rewrite(path: Path, lines: list[bytes]) -> str:
     """Replace the lines of a sealed segment; return its checksum, "" if no line is left and it was removed."""
-    stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
-    if not lines:
-        path.unlink()
-        stored.unlink(missing_ok=True)
-        sync_folder(path.parent)
-        return ""
-    temporary = path.with_name(f".{path.name}{_TEMPORARY}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    with open(os.open(temporary, flags, 0o600), "wb") as file:
-        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-            packed.writelines(line + b"\n" for line in lines)
-        file.flush()
-        os.fsync(file.fileno())
-    with temporary.open("rb") as file:
-        new = hashlib.file_digest(file, "sha256").hexdigest()
-    entry = f"{new}  {path.name}\n"
-    replace_file(stored, entry + stored.read_text("utf-8"), 0o600)
-    temporary.replace(path)
+    if lines:
+        return write_sealed(path, (line + b"\n" for line in lines))
+    remove_sealed(path)
     sync_folder(path.parent)
-    replace_file(stored, entry, 0o600)
-    return new
+    return ""
 
 
 def _shrink(folder: Path, max_bytes: int) -> int:
@@ -195,9 +182,7 @@ def _shrink(folder: Path, max_bytes: int) -> int:
     for path in sorted(folder.glob(f"*{SEALED}"), key=begun):
         if size <= max_bytes:
             break
-        stored = path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
-        size -= path.stat().st_size + stored.stat().st_size
-        path.unlink()
-        stored.unlink(missing_ok=True)
+        size -= path.stat().st_size + checksum_file(path).stat().st_size
+        remove_sealed(path)
         dropped += 1
     return dropped

@@ -10,7 +10,7 @@ from fullrank.events.archive import SegmentError, list_segments, read_lines
 from fullrank.events.lists import ServedList, parse_list
 from fullrank.events.people import is_erased, read_erased
 from fullrank.events.records import Event, parse_stored
-from fullrank.events.segments import begun
+from fullrank.events.sealed import begun
 
 LISTS, EVENTS = "lists", "events"
 FOLDER = ".events"

@@ -11,20 +11,19 @@ machines lie in one folder without a clash. A crash may tear the last line of an
 from __future__ import annotations
 
 import fcntl
-import gzip
-import hashlib
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from fullrank.storage.files import replace_file, sync_folder
+from fullrank.events.sealed import SEALED, TIME, write_sealed
+from fullrank.storage.files import sync_folder
 
-OPEN, SEALED, CHECKSUM = ".jsonl", ".jsonl.gz", ".jsonl.gz.sha256"
-_TIME = "%Y%m%dT%H%M%SZ"
+OPEN = ".jsonl"
 _PIECE = 1 << 20
 
 
@@ -111,7 +110,7 @@ class SegmentWriter:
     def _begin(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._began = self._clock()
-        start = datetime.fromtimestamp(self._began, UTC).strftime(_TIME)
+        start = datetime.fromtimestamp(self._began, UTC).strftime(TIME)
         path = self._folder / f"{self._kind}-{start}-{secrets.token_hex(4)}{OPEN}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         # Under another name until it is locked, so that no other process takes it for the segment of a dead writer.
@@ -121,12 +120,6 @@ class SegmentWriter:
         unlocked.rename(path)
         sync_folder(self._folder)
         self._path, self._size = path, 0
-
-
-def begun(path: Path) -> datetime:
-    """Return when a segment was begun. Raises ValueError if the name is not that of a segment."""
-    _, start, _ = path.name.split(".")[0].split("-")
-    return datetime.strptime(start, _TIME).replace(tzinfo=UTC)
 
 
 def recover(folder: Path) -> list[Path]:
@@ -159,26 +152,8 @@ def _end_of_lines(file: int) -> int:
 def _seal(path: Path) -> Path:
     """Compress an open segment, or remove an empty one. A crash on the way leaves the open one, to be sealed again."""
     sealed = path.with_suffix(SEALED)
-    if path.stat().st_size == 0:
-        path.unlink()
-        return sealed
-    temporary = path.with_suffix(".tmp")
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as lines, temporary.open("wb") as file:
-            # Without a time, so that sealing again gives the same bytes.
-            with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-                while piece := lines.read(_PIECE):
-                    packed.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
-        with temporary.open("rb") as file:
-            while piece := file.read(_PIECE):
-                digest.update(piece)
-        replace_file(path.with_suffix(CHECKSUM), f"{digest.hexdigest()}  {sealed.name}\n", 0o600)
-        temporary.replace(sealed)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    if path.stat().st_size:
+        with path.open("rb") as lines:
+            write_sealed(sealed, iter(partial(lines.read, _PIECE), b""))
     path.unlink()
     return sealed

@@ -17,7 +17,8 @@ from fullrank.events.compaction import compact
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.people import erase, read_erased
 from fullrank.events.records import Event
-from fullrank.events.segments import CHECKSUM, SegmentWriter
+from fullrank.events.sealed import CHECKSUM
+from fullrank.events.segments import SegmentWriter
 
 NOW = 1_795_392_000.0
 DAY = 86_400.0

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.events.archive import SegmentError, expire, list_segments, read_lines, size_of
-from fullrank.events.segments import SegmentWriter, begun, recover
+from fullrank.events.sealed import begun
+from fullrank.events.segments import SegmentWriter, recover
 from tests.conftest import REPOSITORY
 
 
@@ -71,6 +72,24 @@ def test_a_segment_is_due_by_size_and_by_age(tmp_path: Path) -> None:
         1_800_000_000,
         1_800_000_060,
     ]
+
+
+def test_a_segment_that_is_sealed_while_the_folder_is_listed_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = SegmentWriter(tmp_path, "events")
+    writer.append([b"1"])
+    plain = Path.glob
+
+    def glob(path: Path, pattern: str) -> list[Path]:
+        found = list(plain(path, pattern))
+        writer.close()
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "glob", glob)
+        listed = list_segments(tmp_path, "events")
+    assert [line for path in listed for line in read_lines(path)] == [b"1"]
 
 
 @pytest.mark.parametrize("torn", [b"", b"{", b'{"half": "' + b"x" * (3 << 20)])

@@ -16,7 +16,8 @@ import pytest
 from fullrank.events.archive import list_segments, size_of
 from fullrank.events.log import EventLog
 from fullrank.events.records import Event
-from fullrank.events.segments import SegmentWriter, begun
+from fullrank.events.sealed import begun
+from fullrank.events.segments import SegmentWriter
 from service.errors import EventsFull, EventsUnavailable
 from service.events.capacity import Capacity
 from service.events.journal import Journal

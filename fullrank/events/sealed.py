@@ -1,0 +1,76 @@
+"""Sealed segments: compressed, and only ever replaced or removed as a whole, each with its checksum."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fullrank.storage.files import replace_file, sync_folder
+
+SEALED, CHECKSUM = ".jsonl.gz", ".jsonl.gz.sha256"
+TIME = "%Y%m%dT%H%M%SZ"
+
+
+def begun(path: Path) -> datetime:
+    """Return when a segment was begun. Raises ValueError if the name is not that of a segment."""
+    _, start, _ = path.name.split(".")[0].split("-")
+    return datetime.strptime(start, TIME).replace(tzinfo=UTC)
+
+
+def checksum_file(path: Path) -> Path:
+    """Return where the checksum of a sealed segment stands."""
+    return path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
+
+
+def write_sealed(path: Path, pieces: Iterable[bytes]) -> str:
+    """Write a sealed segment, or replace one.
+
+    Its checksum file first names the new checksum beside the old one, so that a reader finds a segment that fits its
+    checksum at every moment, and a crash at any moment leaves the old segment or the new one.
+
+    Args:
+        path: Of the segment.
+        pieces: Its content, uncompressed.
+
+    Returns:
+        The checksum.
+
+    Raises:
+        OSError: The old segment is as before.
+    """
+    temporary, stored = path.with_name(f".{path.name}.tmp"), checksum_file(path)
+    old = stored.read_text("utf-8") if path.exists() and stored.exists() else ""
+    try:
+        checksum = _pack(temporary, pieces)
+        entry = f"{checksum}  {path.name}\n"
+        replace_file(stored, entry + old, 0o600)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    if old:
+        replace_file(stored, entry, 0o600)
+    return checksum
+
+
+def remove_sealed(path: Path) -> None:
+    """Remove a sealed segment with its checksum. A crash in between leaves a checksum of nothing."""
+    path.unlink(missing_ok=True)
+    checksum_file(path).unlink(missing_ok=True)
+
+
+def _pack(path: Path, pieces: Iterable[bytes]) -> str:
+    """Write a compressed file and sync it; return its SHA-256."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as file:
+        # Without a time, so that the same content gives the same bytes.
+        with gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            packed.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
