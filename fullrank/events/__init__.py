@@ -5,7 +5,8 @@ sealed.py     those that are complete: write, replace, remove with their checksu
 archive.py    the folder of segments: list, read, expire
 lists.py      what an answer showed
 records.py    what a client reports, checked
-insights.py   the same in the shape of Algolia
+reported.py   a list that only a client knows of, checked
+insights.py   events in the shape of Algolia
 compaction.py what is too old, too much or erased leaves the disk
 people.py     pseudonyms, and who has been erased
 log.py        lists and events as a reader sees them

@@ -15,6 +15,8 @@ import orjson
 
 PEOPLE = ("user_id", "client_id", "session_id")
 """Who asked: the first of these that is known counts as the person."""
+MAX_TEXT_CHARS = 2_000
+"""Documents and pages are queries too; of their texts so much is stored."""
 _TEXTS = (*PEOPLE, "application")
 
 

@@ -6,6 +6,5 @@ journal.py    events on disk: one sync for the requests that wait
 upkeep.py     the thread that writes lists, seals segments, measures the folder, removes what is old
 capacity.py   whether there is space left
 agents.py     which clients are programs
-reported.py   lists that only a client knows of
 analytics.py  what the log says of the last days
 """

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple, Protocol
 
 import orjson
 
-from fullrank.events.lists import ServedList
+from fullrank.events.lists import MAX_TEXT_CHARS, ServedList
 from fullrank.events.people import Pseudonyms
 from service.events.agents import is_bot
 from service.experiments.tried import NOTHING, Tried
 
-MAX_TEXT_CHARS = 2_000
-"""Documents and pages are queries too; of their texts so much is stored."""
 _MAX_FILTER_BYTES = 8_192
 
 

@@ -20,6 +20,7 @@ from fullrank.errors import FullrankError
 from fullrank.events.insights import as_ubi
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event, EventRefused, parse_event
+from fullrank.events.reported import parse_reported
 from trainer.clicks.tables import read_table
 from trainer.collection.lines import open_bytes
 
@@ -112,16 +113,4 @@ def _ubi(given: Mapping[str, Any], now: float) -> Record:
     """Read an event, or a query: a list that only the client knows of."""
     if "action_name" in given:
         return parse_event(given, now, _MAX_AGE_S)
-    event = parse_event(
-        {**given, "action_name": "query", "event_attributes": None}, now, _MAX_AGE_S
-    )
-    texts = {name: text for name, text in event.texts.items() if name != "event_id"}
-    query_id = texts.pop("query_id", None)
-    if query_id is None:
-        raise EventRefused("query_id", "is missing")
-    text, ids = given.get("user_query"), given.get("query_response_hit_ids") or []
-    if not isinstance(text, str):
-        raise EventRefused("user_query", "is missing")
-    if not isinstance(ids, list) or not all(isinstance(id, str) and id for id in ids):
-        raise EventRefused("query_response_hit_ids", "is not an array of ids")
-    return ServedList(query_id, event.at, text, ids, "reported", texts=texts)
+    return parse_reported(given, now, _MAX_AGE_S)[0]

@@ -11,10 +11,10 @@ from starlette.routing import BaseRoute
 
 from fullrank.events.insights import as_ubi
 from fullrank.events.records import Event, EventRefused, parse_event
+from fullrank.events.reported import parse_reported
 from service.errors import Invalid
 from service.events.agents import is_bot
 from service.events.recorder import Recorder
-from service.events.reported import parse_reported
 from service.http.body import parse
 from service.http.deps import Services, ServicesDep
 from service.http.event_schemas import (

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from fullrank.events.lists import ServedList
-from fullrank.events.records import MAX_OBJECT_CHARS, EventRefused, parse_event
-from service.events.shown import MAX_TEXT_CHARS
+from fullrank.events.lists import MAX_TEXT_CHARS, ServedList
+from fullrank.events.records import MAX_AGE_S, MAX_OBJECT_CHARS, EventRefused, parse_event
 
 _MAX_IDS = 1_000
 _USED = ("user_query", "query_response_hit_ids")
 
 
-def parse_reported(given: object, now: float) -> tuple[ServedList, int]:
+def parse_reported(
+    given: object, now: float, max_age_s: float = MAX_AGE_S
+) -> tuple[ServedList, int]:
     """Read a list.
 
     Args:
         given: A JSON value.
         now: Seconds since 1970.
+        max_age_s: Older lists are refused.
 
     Returns:
         The list, and how many fields were dropped.
@@ -27,7 +29,8 @@ def parse_reported(given: object, now: float) -> tuple[ServedList, int]:
         raise EventRefused("query", "is not an object")
     # Time and people are those of an event.
     rest = {name: value for name, value in given.items() if name not in _USED}
-    event = parse_event({**rest, "action_name": "query", "event_attributes": None}, now)
+    as_event = {**rest, "action_name": "query", "event_attributes": None}
+    event = parse_event(as_event, now, max_age_s)
     texts = dict(event.texts)
     texts.pop("event_id", None)
     query_id = texts.pop("query_id", None)
