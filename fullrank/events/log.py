@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ LISTS, EVENTS = "lists", "events"
 FOLDER = ".events"
 """The log of a folder of bundles; FULLRANK_EVENTS_FOLDER names another."""
 _DAY_S = 86_400
+_LINES_PER_PAUSE, _PAUSE_S = 200, 0.001
 
 
 @dataclass(frozen=True)
@@ -24,9 +26,11 @@ class EventLog:
 
     Attributes:
         folder: Of the segments; it need not exist.
+        pauses: Whether readers pause now and then, so that an event loop of the same process gets the interpreter.
     """
 
     folder: Path
+    pauses: bool = False
 
     def lists(self, since: float = 0.0) -> Iterator[ServedList]:
         """Yield the served lists, the oldest segment first.
@@ -76,5 +80,7 @@ class EventLog:
             # A segment is sealed an hour after its begin, and clocks of clients may be ahead.
             if begun(path).timestamp() + _DAY_S < since:
                 continue
-            for line in read_lines(path):
+            for number, line in enumerate(read_lines(path)):
+                if self.pauses and number % _LINES_PER_PAUSE == 0:
+                    time.sleep(_PAUSE_S)
                 yield path, line

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from logging import getLogger
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank.events.lists import ServedList
 from fullrank.events.log import EventLog
-from fullrank.events.records import Event
 from service.errors import EventsUnavailable
 from service.experiments.loop import read_decisions
 from service.experiments.status import status_of
@@ -22,11 +19,7 @@ from service.models.state import Experiment
 _FRESH_S = 30.0
 _SHOWN = 50
 _NUMBERS = ("active", "candidate", "wins", "losses", "e_value")
-# A pause, so that the event loop gets the interpreter.
-_LINES_PER_PAUSE, _PAUSE_S = 200, 0.001
 _log = getLogger(__name__)
-
-Record = TypeVar("Record")
 
 
 class Reports:
@@ -38,7 +31,7 @@ class Reports:
     """
 
     def __init__(self, root: Path, events: Path) -> None:
-        self._root, self._events = root, _UnhurriedLog(events)
+        self._root, self._events = root, EventLog(events, pauses=True)
         self._lock = threading.Lock()
         self._key: tuple[str, Experiment] | None = None
         self._at, self._found = 0.0, dict[str, Any]()
@@ -90,20 +83,3 @@ def _described(made: dict[str, Any]) -> dict[str, Any]:
     kept = ("name", "passed", "reason")
     described["gates"] = gates and [{name: gate[name] for name in kept} for gate in gates]
     return described
-
-
-class _UnhurriedLog(EventLog):
-    """A log whose readers pause, so that searches of the same process go on."""
-
-    def lists(self, since: float = 0.0) -> Iterator[ServedList]:
-        return _paused(super().lists(since))
-
-    def events(self, since: float = 0.0) -> Iterator[Event]:
-        return _paused(super().events(since))
-
-
-def _paused(records: Iterator[Record]) -> Iterator[Record]:
-    for number, record in enumerate(records):
-        if number % _LINES_PER_PAUSE == 0:
-            time.sleep(_PAUSE_S)
-        yield record
