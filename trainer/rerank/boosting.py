@@ -1,4 +1,8 @@
-"""LambdaMART by LightGBM: fit trees on groups of documents, and take them over as arrays."""
+"""LambdaMART by LightGBM: fit trees on groups of documents, and take them over as arrays.
+
+The weight of a query is that of each of its documents: it multiplies their gradients, and the query's average precision
+where that stops the fit. Weights that differ between documents would take away one side of a pair of documents.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +86,13 @@ def _dataset(
 ) -> lightgbm.Dataset:
     features: list[Float32] = [candidates.features[i] for i in queries]
     labels: list[Int64] = [np.minimum(candidates.labels(i), _MAX_GRADE) for i in queries]
+    weights = candidates.weights
+    if weights is not None:
+        weights = np.repeat(weights[list(queries)], [len(rows) for rows in features])
     return lightgbm.Dataset(
         np.concatenate(features),
         np.concatenate(labels),
+        weight=weights,
         group=[len(rows) for rows in features],
         reference=reference,
         params=dict(settings),

@@ -12,7 +12,12 @@ from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, SecondStage, first_of
 from fullrank.retrieval import Ranking, Retriever
-from trainer.evaluation.evaluate import Judgement, measure_rankings, ranked_grades
+from trainer.evaluation.evaluate import (
+    Judgement,
+    measure_rankings,
+    ranked_grades,
+    relative_weights,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,12 +29,14 @@ class Candidates:
         grades: int64 of each query, of the whole measured ranking; zero if not relevant.
         ideal: int64 of each query, the grades of all its relevant documents.
         names: of the features.
+        weights: float64 (B,), of the queries, with a mean of 1; None: all are alike.
     """
 
     features: Sequence[Float32]
     grades: Sequence[Int64]
     ideal: Sequence[Int64]
     names: tuple[str, ...]
+    weights: Float64 | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -92,4 +99,4 @@ def collect(
         on_ranking=keep,
     )
     ideal = [judgement.grades for judgement in judgements]
-    return Candidates(features, grades, ideal, stage.names)
+    return Candidates(features, grades, ideal, stage.names, relative_weights(judgements))

@@ -134,7 +134,8 @@ def _decide(
     ms: float,
 ) -> Decision:
     first, second = candidates.measure(), candidates.measure(crossed.scores)
-    gain = estimate(second["map"] - first["map"])
+    weights = candidates.weights
+    gain = estimate(second["map"] - first["map"], weights)
     on, reason = verdict(gain.mean, ms)
     card = {
         "on": on,
@@ -145,9 +146,9 @@ def _decide(
         "trees_of_folds": crossed.sizes,
         "leaves": LEAVES,
         "ms": round(ms, 3),
-        "gain": _line(second, first),
-        "first": {name: float(first[name].mean()) for name in _SHOWN},
-        "second": {name: float(second[name].mean()) for name in _SHOWN},
+        "gain": _line(second, first, weights),
+        "first": {name: estimate(first[name], weights).mean for name in _SHOWN},
+        "second": {name: estimate(second[name], weights).mean for name in _SHOWN},
         "features": importance(stage, candidates),
     }
     return Decision(stage, facts, on, reason, gain, ms, card, queries, first, second)
@@ -163,11 +164,13 @@ def verdict(gain: float, ms: float) -> tuple[bool, str]:
     return True, f"on: {figures}"
 
 
-def _line(second: dict[str, Float64], first: dict[str, Float64]) -> dict[str, float | None]:
-    """Return the gain of each shown measure and its standard error over queries."""
+def _line(
+    second: dict[str, Float64], first: dict[str, Float64], weights: Float64 | None
+) -> dict[str, float | None]:
+    """Return the gain of each shown measure and its standard error over queries, by their weights."""
     line: dict[str, float | None] = {}
     for name in _SHOWN:
-        found = estimate(second[name] - first[name]).as_dict()
+        found = estimate(second[name] - first[name], weights).as_dict()
         line[name], line[f"{name}_se"] = found["mean"], found["standard_error"]
     return line
 

@@ -218,6 +218,7 @@ def _topics(
         topics=recipe.model.dimension,
         epochs=recipe.train.epochs,
         rng=np.random.default_rng(seed),
+        weights=texts.weights,
     )
     # Run all iterations without validation, which would take longer than an iteration.
     facts = replace(run, valid=None).learn(learner)

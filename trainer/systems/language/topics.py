@@ -8,6 +8,9 @@ MAP objective Σ_pairs Σ_w n_w ln Σ_z φ_wz θ_z + (α − 1) Σ ln θ + (β �
     M   θ_z ∝ Σ_{q∈Q} N(q, z) + Σ_{d∈D} N(d, z) + α − 1
         φ^q_wz ∝ Σ_pairs N(w, z) + β − 1               over the words of that side
 
+Where judgements have weights, that of a pair multiplies its terms of the objective: N(w, z) in the update
+of φ. θ belongs to the pair alone and stays as it is.
+
 PLSA has pairs without a query. With posterior regularisation (``projection_steps`` > 0) the E-step's posteriors of each
 pair are projected to the nearest posteriors that give each topic the same share of both texts; see ``em``.
 """
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.encoding import Float64, Int32, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from trainer.recipes.settings import LanguageSettings
 from trainer.systems.language import em
 from trainer.training.learned import Arrays
@@ -70,6 +73,10 @@ class Side:
         """bool (words,): the words that occur on this side."""
         return np.diff(self.starts) > 0
 
+    def weighted(self, weights: Float64) -> Float64:
+        """Return the shares times the weight of their pair, float64 (entries,)."""
+        return self.shares * np.repeat(weights, np.diff(self.indptr))
+
 
 class TopicLearner(RestoresInPlace):
     """Runs EM over pairs; an epoch is one iteration.
@@ -81,9 +88,13 @@ class TopicLearner(RestoresInPlace):
         phi_q, phi_d: float64 (words, Z), one array if merged; zero for words that the side lacks.
         theta: float64 (pairs, Z).
         multipliers: float64 (pairs, Z), λ of each pair's projection; the next iteration starts from it.
+        weights: float64 (pairs,).
         evaluations: float64 (epochs, 3), means over pairs of the dual's evaluations, of its gradients, and of the
             remaining gap in the constraint.
         objective: the MAP objective before the last iteration (minus the pairs' distance to their projection).
+
+    Args:
+        weights: float32 (pairs,); None: all are 1.
     """
 
     def __init__(
@@ -95,8 +106,10 @@ class TopicLearner(RestoresInPlace):
         topics: int,
         epochs: int,
         rng: np.random.Generator,
+        weights: Float32 | None = None,
     ) -> None:
         self.rng, self.per_epoch = rng, len(document)
+        self.weights = np.ones(len(document)) if weights is None else weights.astype(np.float64)
         self.settings = settings
         self.query, self.document = Side.of(query), Side.of(document)
         self._of_query, self._of_document = self.query.present, self.document.present
@@ -127,6 +140,7 @@ class TopicLearner(RestoresInPlace):
         for start in range(0, self.per_epoch, _STEP):
             stop = min(start + _STEP, self.per_epoch)
             self._pairs(start, stop, found)
+            found[start:stop, 0] *= self.weights[start:stop]
             yield stop - start, -float(found[start:stop, 0].mean() + prior / self.per_epoch)
         self.objective[0] = found[:, 0].sum() + prior
         self.evaluations[self._iteration[0]] = found[:, 1:].mean(axis=0)
@@ -134,9 +148,9 @@ class TopicLearner(RestoresInPlace):
         self._words()
 
     def _prior(self) -> float:
-        """Return (α − 1) Σ ln θ + (β − 1) Σ ln φ."""
+        """Return (α − 1) Σ w ln θ + (β − 1) Σ ln φ."""
         alpha, beta = self.settings.topic_prior - 1, self.settings.word_prior - 1
-        total = alpha * np.log(self.theta).sum() if alpha else 0.0
+        total = alpha * (self.weights[:, None] * np.log(self.theta)).sum() if alpha else 0.0
         if beta:
             total += beta * np.log(self.phi_d[self._of_document]).sum()
             if not self.settings.merged:
@@ -157,8 +171,12 @@ class TopicLearner(RestoresInPlace):
         q, d = self.query, self.document
         of_q, of_d = np.zeros_like(self.phi_q), np.zeros_like(self.phi_d)
         into = of_d if self.settings.merged else of_q
-        em.words_step(q.starts, q.pairs, q.entries, q.shares, self._tilted_q, self.phi_q, into)
-        em.words_step(d.starts, d.pairs, d.entries, d.shares, self._tilted_d, self.phi_d, of_d)
+        for side, tilted, phi, out in (
+            (q, self._tilted_q, self.phi_q, into),
+            (d, self._tilted_d, self.phi_d, of_d),
+        ):
+            shares = side.weighted(self.weights)
+            em.words_step(side.starts, side.pairs, side.entries, shares, tilted, phi, out)
         beta = self.settings.word_prior - 1
         self.phi_d[...] = _columns_to_one(of_d + beta * self._of_document[:, None])
         if not self.settings.merged:

@@ -5,6 +5,10 @@
 With ``hardest_of`` = k, d⁻ is the one of k random negatives that scores highest when the triple comes up: later in
 training few random ones violate the margin.
 
+Where judgements have weights, a pair is drawn in proportion to its weight, which multiplies its term of the sum in
+expectation. A step that is as many times longer would do the same, but the hinge is not smooth: one step of weight 10
+goes far past the margin that ten steps stop at.
+
 A trial picks the rate of ``rates`` with the smallest training error.
 """
 
@@ -17,7 +21,7 @@ from typing import Protocol
 import numba
 import numpy as np
 
-from fullrank.encoding import Float32, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int64, Rows
 from fullrank.errors import TrainingError
 from trainer.features.corpus import Pairs
 from trainer.features.matrices import Features
@@ -108,6 +112,8 @@ def sample(
 ) -> Triples:
     """Draw triples: a random judged pair, and random documents that are neither judged nor the mate.
 
+    Pairs whose weights are all alike come once each before any comes again.
+
     Args:
         pairs: the judged pairs.
         pool: the documents to draw negatives from.
@@ -129,10 +135,7 @@ def sample(
             "every document is relevant to every query, so there is no negative to learn from"
         )
     starts, documents = ragged([pairs.relevant[q] for q in usable])
-    drawn = rng.permutation(len(documents))
-    if count > len(drawn):
-        drawn = np.concatenate([drawn, rng.integers(0, len(documents), count - len(drawn))])
-    drawn = drawn[:count]
+    drawn = _drawn(len(documents), _weights(pairs, usable), count, rng)
     negative = rng.integers(0, pool.documents, count)
     owner = np.repeat(np.arange(len(usable)), np.diff(starts))[drawn]
     q, positive = np.array(usable)[owner], documents[drawn]
@@ -144,6 +147,27 @@ def sample(
         return q, positive, negative
     more = _more_negatives(pairs, pool, q, choices - 1, rng)
     return q, positive, np.column_stack([negative, more])
+
+
+def _weights(pairs: Pairs, queries: Sequence[int]) -> Float64 | None:
+    """Return the weight of each pair of some queries; None if all are alike."""
+    if pairs.weights is None:
+        return None
+    found = np.concatenate([pairs.weights[q] for q in queries], dtype=np.float64)
+    return None if (found == found[0]).all() else found
+
+
+def _drawn(pairs: int, weights: Float64 | None, count: int, rng: np.random.Generator) -> Int64:
+    """Draw ``count`` places of pairs: with weights, each pair comes count · w / Σ w times, rounded up or down."""
+    if weights is not None:
+        ends = np.cumsum(weights)
+        # Systematic sampling: points at equal distances, of which each pair gets those on its stretch.
+        points = (rng.random() + np.arange(count)) * (ends[-1] / count)
+        return rng.permutation(np.minimum(np.searchsorted(ends, points, "right"), pairs - 1))
+    drawn = rng.permutation(pairs)
+    if count > pairs:
+        drawn = np.concatenate([drawn, rng.integers(0, pairs, count - pairs)])
+    return drawn[:count]
 
 
 def _more_negatives(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,6 +65,60 @@ def test_node_values_are_the_means_of_the_training_rows() -> None:
     trees = trees_of(fit_booster(found, everything, [], trees=20, seed=1, threads=1))
     rows = np.concatenate(found.features)
     assert trees.base == pytest.approx(trees.predict(rows).mean(), abs=1e-9)
+
+
+def coarse(queries: int) -> Candidates:
+    """Candidates whose features have few values, so that repeated queries change no bin of LightGBM."""
+    found = candidates(queries)
+    features = [np.round(np.clip(x, -2, 2) * 2).astype(np.float32) for x in found.features]
+    return replace(found, features=features)
+
+
+def test_weight_two_is_the_query_twice() -> None:
+    found = coarse(200)
+    times = np.array([1 + i % 3 for i in range(200)])
+    weighted = replace(found, weights=times / times.mean())
+    repeated = np.repeat(np.arange(200), times).tolist()
+    rows = np.concatenate(found.features)
+    fits = {
+        "weighted": (weighted, list(range(200))),
+        "twice": (found, repeated),
+        "plain": (found, list(range(200))),
+    }
+    scores = {}
+    for name, (given, queries) in fits.items():
+        booster = fit_booster(given, queries, [], trees=3, seed=1, threads=1)
+        scores[name] = trees_of(booster).predict(rows)
+    np.testing.assert_allclose(scores["weighted"], scores["twice"], atol=1e-6)
+    assert np.abs(scores["weighted"] - scores["plain"]).max() > 1e-3
+
+
+def test_the_weights_of_queries_stop_the_fit() -> None:
+    """Queries of no weight do not count in the MAP that stops it."""
+    found = candidates(120)
+    flipped = [g if i < 100 else (g == 0).astype(np.int64) for i, g in enumerate(found.grades)]
+    weights = np.where(np.arange(120) < 100, 1.0, 1e-30)
+    fit, stop = list(range(60)), list(range(60, 120))
+    sizes = [
+        fit_booster(some, fit, wanted, seed=1, threads=1).best_iteration
+        for some, wanted in (
+            (replace(found, grades=flipped, weights=weights), stop),
+            (found, stop[:40]),
+            (replace(found, grades=flipped), stop),
+        )
+    ]
+    assert sizes[0] == sizes[1] != sizes[2]
+
+
+def test_equal_weights_keep_the_bits() -> None:
+    found = candidates(60)
+    alike = replace(found, weights=np.ones(60))
+    rows = np.concatenate(found.features)
+    scores = [
+        trees_of(fit_booster(some, list(range(60)), [], trees=20, seed=1, threads=1)).predict(rows)
+        for some in (found, alike)
+    ]
+    np.testing.assert_array_equal(scores[0], scores[1])
 
 
 @pytest.mark.parametrize("threshold", [0.1, 1 / 3, -0.1, 1e-40, 16777217.0, 1e300, -3e38, 0.5])

@@ -122,6 +122,52 @@ def test_the_map_objective_never_falls(settings: LanguageSettings, merged: bool)
     assert values[-1] > values[0] + 1
 
 
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("settings", [PLAIN, PR], ids=["bltm", "bltm-pr"])
+def test_weight_two_is_the_pair_twice(settings: LanguageSettings, merged: bool) -> None:
+    settings = replace(settings, merged=merged)
+    times = np.array([1 + i % 3 for i in range(len(PAIRS))])
+    repeated = np.repeat(np.arange(len(PAIRS)), times)
+
+    def fitted(order: npt.NDArray[np.int64], weights: npt.NDArray[np.float32]) -> TopicLearner:
+        sides = (rows(0).take(order), rows(1).take(order))
+        rng = np.random.default_rng(3)
+        return TopicLearner(*sides, settings, topics=TOPICS, epochs=8, rng=rng, weights=weights)
+
+    ones = np.ones(len(repeated), np.float32)
+    twice = fitted(repeated, ones)
+    weighted = fitted(np.arange(len(PAIRS)), times.astype(np.float32))
+    np.testing.assert_allclose(run(weighted, 8), run(twice, 8), rtol=1e-9)
+    for name in ("phi_q", "phi_d"):
+        np.testing.assert_allclose(getattr(weighted, name), getattr(twice, name), atol=1e-9)
+    np.testing.assert_allclose(weighted.theta[repeated], twice.theta, atol=1e-9)
+    plain = learner(settings)
+    run(plain, 8)
+    assert np.abs(plain.phi_d - weighted.phi_d).max() > 0.01
+
+
+@pytest.mark.parametrize("settings", [PLAIN, PR], ids=["bltm", "bltm-pr"])
+def test_the_weighted_objective_never_falls(settings: LanguageSettings) -> None:
+    weights = np.array([0.1, 7, 1, 3, 0.5, 2, 0.01, 4], np.float32)
+    rng = np.random.default_rng(3)
+    found = TopicLearner(
+        rows(0), rows(1), settings, topics=TOPICS, epochs=30, rng=rng, weights=weights
+    )
+    values = run(found, 30)
+    assert np.all(np.diff(values) > -1e-7)
+    assert values[-1] > values[0] + 1
+
+
+def test_weights_of_one_keep_the_bits() -> None:
+    ones = np.ones(len(PAIRS), np.float32)
+    rng = np.random.default_rng(3)
+    weighted = TopicLearner(rows(0), rows(1), PR, topics=TOPICS, epochs=30, rng=rng, weights=ones)
+    plain = learner(PR)
+    assert run(weighted, 4) == run(plain, 4)
+    for name in ("phi_q", "phi_d", "theta"):
+        np.testing.assert_array_equal(getattr(weighted, name), getattr(plain, name))
+
+
 def test_the_objective_equals_the_log_posterior() -> None:
     found = learner(PLAIN)
     run(found, 3)
