@@ -2,6 +2,8 @@
 
 segments.py   files of JSON lines: append, sync, seal, recover
 sealed.py     those that are complete: write, replace, remove with their checksum
+merged.py     which of them hold others
+merging.py    make those of small ones
 archive.py    the folder of segments: list, read, expire
 lists.py      what an answer showed
 records.py    what a client reports, checked

@@ -13,7 +13,8 @@ from io import BufferedReader
 from pathlib import Path
 
 from fullrank.errors import FullrankError
-from fullrank.events.sealed import SEALED, begun, checksum_file, remove_sealed
+from fullrank.events.merged import held_elsewhere
+from fullrank.events.sealed import SEALED, begun, checksum_file, name_of, remove_sealed
 from fullrank.events.segments import OPEN
 
 
@@ -22,11 +23,12 @@ class SegmentError(FullrankError):
 
 
 def list_segments(folder: Path, kind: str) -> list[Path]:
-    """Return the segments of a kind, the oldest first; one that is being sealed is listed once."""
+    """Return the segments of a kind, the oldest first; no line is in two of them."""
     # The open ones first: one that is sealed in between is found again.
     found = {path.name.removesuffix(OPEN): path for path in folder.glob(f"{kind}-*{OPEN}")}
     found |= {path.name.removesuffix(SEALED): path for path in folder.glob(f"{kind}-*{SEALED}")}
-    return [found[name] for name in sorted(found)]
+    held = {name_of(path) for path in held_elsewhere(found.values())}
+    return [found[name] for name in sorted(found.keys() - held)]
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

@@ -1,6 +1,7 @@
 """Compact the log: remove what is too old, what erased people did, and the oldest beyond a size.
 
-A segment is rewritten under its own name. Readers go on, and a crash at any moment loses nothing.
+A segment is rewritten under its own name; small ones are merged. Readers go on, and a crash at any moment loses no
+record and doubles none.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import orjson
 
 from fullrank.events.archive import SegmentError, expire, read_lines, size_of
+from fullrank.events.merged import held_elsewhere
+from fullrank.events.merging import merge_small
 from fullrank.events.people import drop_erased, is_erased, read_erased
 from fullrank.events.sealed import (
     CHECKSUM,
@@ -43,6 +46,7 @@ class Compaction:
         rewritten: segments that held records of erased people.
         erased: records that were removed from them.
         dropped: the oldest segments, beyond the size.
+        merged: small segments whose lines are now in larger ones.
         bytes: size of the log now.
     """
 
@@ -51,6 +55,7 @@ class Compaction:
     rewritten: int
     erased: int
     dropped: int
+    merged: int
     bytes: int
 
     def as_dict(self) -> dict[str, int]:
@@ -81,9 +86,13 @@ def compact(
         expired = expire(folder, start)
         # All records that they hide were in segments that have expired, but for those begun a little before.
         drop_erased(folder, now - (days + 1) * _DAY_S)
+        _remove_held(folder, now - _HOUR_S)
         rewritten, erased = _erase(folder, progress)
         dropped = _shrink(folder, max_bytes)
-        return Compaction(len(sealed), len(expired), rewritten, erased, dropped, size_of(folder))
+        merged = merge_small(folder, now, progress)
+        return Compaction(
+            len(sealed), len(expired), rewritten, erased, dropped, merged, size_of(folder)
+        )
 
 
 @contextmanager
@@ -107,6 +116,13 @@ def _remove_leftovers(folder: Path, before: float) -> None:
             path.unlink(missing_ok=True)
 
 
+def _remove_held(folder: Path, before: float) -> None:
+    """Remove segments whose lines are in a merged one since before a time: by then, no reader expects them."""
+    for path, since in held_elsewhere(folder.glob(f"*{SEALED}")).items():
+        if since < before:
+            remove_sealed(path)
+
+
 def _erase(folder: Path, progress: Progress) -> tuple[int, int]:
     """Rewrite the sealed segments that hold erased people; return how many, and how many records were removed."""
     erased = read_erased(folder)
@@ -116,6 +132,7 @@ def _erase(folder: Path, progress: Progress) -> tuple[int, int]:
     state = _read_state(folder / _STATE)
     newest = max(erased.values())
     segments = sorted(folder.glob(f"*{SEALED}"))
+    held = held_elsewhere(segments)
     done: dict[str, float] = {}
     rewritten = removed = 0
     try:
@@ -125,7 +142,8 @@ def _erase(folder: Path, progress: Progress) -> tuple[int, int]:
                 kept, count = _without(path, erased)
                 if count:
                     checksum = _rewrite(path, kept)
-                    rewritten, removed = rewritten + 1, removed + count
+                    rewritten += 1
+                    removed += 0 if path in held else count
             if checksum:
                 done[checksum] = newest
             progress("erase", i + 1, len(segments))

@@ -21,12 +21,17 @@ def begun(path: Path) -> datetime:
     return datetime.strptime(start, TIME).replace(tzinfo=UTC)
 
 
+def name_of(path: Path) -> str:
+    """Return the name of a sealed segment without its suffixes."""
+    return path.name.removesuffix(SEALED)
+
+
 def checksum_file(path: Path) -> Path:
     """Return where the checksum of a sealed segment stands."""
-    return path.with_name(path.name.removesuffix(SEALED) + CHECKSUM)
+    return path.with_name(name_of(path) + CHECKSUM)
 
 
-def write_sealed(path: Path, pieces: Iterable[bytes]) -> str:
+def write_sealed(path: Path, pieces: Iterable[bytes], remarks: str = "") -> str:
     """Write a sealed segment, or replace one.
 
     Its checksum file first names the new checksum beside the old one, so that a reader finds a segment that fits its
@@ -35,6 +40,7 @@ def write_sealed(path: Path, pieces: Iterable[bytes]) -> str:
     Args:
         path: Of the segment.
         pieces: Its content, uncompressed.
+        remarks: Lines for its checksum file, each after "#"; a segment that is replaced keeps those it has.
 
     Returns:
         The checksum.
@@ -46,7 +52,8 @@ def write_sealed(path: Path, pieces: Iterable[bytes]) -> str:
     old = stored.read_text("utf-8") if path.exists() and stored.exists() else ""
     try:
         checksum = _pack(temporary, pieces)
-        entry = f"{checksum}  {path.name}\n"
+        kept = [line for line in old.splitlines(keepends=True) if line.startswith("#")]
+        entry = "".join([f"{checksum}  {path.name}\n", remarks, *kept])
         replace_file(stored, entry + old, 0o600)
         temporary.replace(path)
     finally:
