@@ -8,6 +8,8 @@ import numpy as np
 
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
+from trainer.clicks.join import Votes
+from trainer.clicks.mixture import Mixture
 
 MONDAY = 1_795_392_000.0  # 2026-11-23, midnight in UTC
 
@@ -78,3 +80,23 @@ def simulate(
         clicked = rng.random(shown) < looked_at * relevance[query, order]
         events += [click(name, ids[k], at + 1, user) for k in np.flatnonzero(clicked)]
     return lists, events
+
+
+def gamma_by_hand(votes: Votes, mixture: Mixture) -> dict[tuple[str, str], float]:
+    """How likely each document answers its query, by Bayes' rule, vote by vote; places beyond the fit are its last."""
+    last = len(mixture.epsilon) - 1
+    best: dict[tuple[str, str], int] = {}
+    odds: dict[tuple[str, str], float] = {}
+    rows = zip(votes.query, votes.document, votes.place, votes.clicked, strict=True)
+    for q, d, place, clicked in rows:
+        pair = votes.queries[q], votes.documents[d]
+        p = mixture.propensities.of([place])[0]
+        right, wrong = mixture.alpha * p, mixture.epsilon[min(place, last)] * p
+        ratio = right / wrong if clicked else (1 - right) / (1 - wrong)
+        odds[pair] = odds.get(pair, 1.0) * ratio
+        best[pair] = min(int(place), best.get(pair, int(place)))
+    found = {}
+    for pair, ratio in odds.items():
+        prior = mixture.prior[min(best[pair], last)]
+        found[pair] = float(ratio * prior / (ratio * prior + 1 - prior))
+    return found

@@ -18,7 +18,7 @@ from fullrank.experiment.evidence import SHARE, Tally, Verdict, follow
 from fullrank.experiment.exploring import DEPTH
 from fullrank.experiment.votes import votes_of
 from trainer.clicks import Propensities, fit_propensities, join, write_collection
-from trainer.clicks.weights import Rule
+from trainer.clicks.weights import DEFAULT, Rule
 from trainer.collection import read_collection, relevant
 from trainer.evaluation.evaluate import evaluate
 from trainer.promotion.retrain import OVERRIDES
@@ -40,7 +40,7 @@ class Policy:
         spam: Changes what is logged in a round, for accounts that do not mean their clicks.
     """
 
-    rule: Rule = "coec"
+    rule: Rule = DEFAULT
     explored: float = 0.05
     propensities: Propensities | None = None
     spam: Callable[[Logged, Int64, People], Logged] | None = None

@@ -3,6 +3,7 @@
 join.py        votes: who saw which document at which place, and whether they clicked it
 caps.py        how many votes one person has
 propensity.py  how likely a place is looked at, from pairs whose order a coin decided
+mixture.py     how likely a clicked document answers the query
 weights.py     how relevant a clicked document is
 imports.py     click logs of other programs
 tables.py      of them, CSV and TSV

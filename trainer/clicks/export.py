@@ -7,8 +7,9 @@
     weights/<split>.tsv              "query-id corpus-id weight"
     people/<split>.tsv               "query-id corpus-id people": how many clicked
 
-Weights of train are those of the rule. Other splits measure, so each click counts 1/p_k, at most 10 times: what a model
-would get if people looked at every place alike (`naive` counts clicks there, too).
+Weights of train are those of the rule. Other splits measure, by `mixture`: a judgement counts one over the probability
+that it was noticed, at most 10 times (`naive` counts clicks there, too). So each query counts about once for each of
+its documents, however often it was searched.
 
 One query in ten, by a hash of its text, is in valid and one in test. The newest fifth of the time is `recent`, for all
 queries, and in no other split. A split without judgements has no files.
@@ -31,8 +32,9 @@ from fullrank.encoding import Int64
 from fullrank.errors import FullrankError
 from fullrank.storage.files import sync_folder
 from trainer.clicks.join import Votes
+from trainer.clicks.mixture import Clicked, fit_mixture
 from trainer.clicks.propensity import Propensities
-from trainer.clicks.weights import MIN_WEIGHT, Judged, Rule, weigh
+from trainer.clicks.weights import DEFAULT, MIN_WEIGHT, Judged, Rule, clicks_of, measure, weigh
 from trainer.collection.documents import find_corpus
 from trainer.collection.judgements import QRELS_HEADER
 from trainer.collection.schema import SCHEMA
@@ -83,7 +85,7 @@ def write_collection(
     corpus: Path,
     folder: Path,
     *,
-    rule: Rule = "coec",
+    rule: Rule = DEFAULT,
     recent_share: float = RECENT_SHARE,
     final: bool = False,
     **options: Any,
@@ -97,7 +99,7 @@ def write_collection(
         folder: to write; it must not exist.
         rule: how clicks become weights.
         recent_share, final: see split_votes.
-        options: of ``weigh``.
+        options: position_1 and dwell of ``weigh``.
 
     Returns:
         The number of judgements in each split.
@@ -116,12 +118,7 @@ def write_collection(
     file = find_corpus(corpus)
     splits = split_votes(votes, recent_share, final=final)
     parts = {name: votes.take(rows) for name, rows in splits.items()}
-    judged = {
-        name: weigh(part, propensities, rule, least=MIN_WEIGHT * (rule == "coec"), **options)
-        if name == "train" or rule == "naive"
-        else weigh(part, propensities, "ips", scaled=False, **options)
-        for name, part in parts.items()
-    }
+    judged = _weighed(votes, parts, propensities, rule, **options)
     if not len(judged["train"]):
         raise FullrankError(
             f"{folder}: no clicks to learn from: {int(votes.clicked.sum())} votes on documents that were"
@@ -143,6 +140,20 @@ def write_collection(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {split: len(pairs) for split, pairs in judged.items()}
+
+
+def _weighed(
+    votes: Votes, parts: Mapping[str, Votes], propensities: Propensities, rule: Rule, **options: Any
+) -> dict[str, Judged]:
+    if rule == "naive":
+        return {name: weigh(part, propensities, rule, **options) for name, part in parts.items()}
+    mixture = fit_mixture(Clicked.of(*clicks_of(votes, **options)), propensities)
+    least = MIN_WEIGHT if rule in ("mixture", "coec") else 0.0
+    found = {
+        name: measure(part, mixture, least=MIN_WEIGHT, **options) for name, part in parts.items()
+    }
+    train = weigh(parts["train"], propensities, rule, mixture=mixture, least=least, **options)
+    return {**found, "train": train}
 
 
 def query_id(text: str) -> str:

@@ -2,15 +2,16 @@
 
 Σ runs over the votes on a document for a query: c is 1 for a click, p_k how likely its place was looked at.
 
-    coec   r − m, r = (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all documents
-    naive  Σ c
-    ips    Σ c / max(p_k, 1/10)
+    mixture  γ, how likely the document answers the query, given its votes: see `mixture`
+    coec     r − m, r = (Σ c + a m) / (Σ p_k + a): clicks over expected clicks, shrunk to the mean m of all documents
+    naive    Σ c
+    ips      Σ c / max(p_k, 1/10)
 
 A document counts as relevant if it was clicked; for coec also if r exceeds m. Subtracting m takes away what any
 document would get in its place: clicks by mistake, and clicks out of trust in the first places.
 
-a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best linear
-estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
+In coec, a views weigh as much as the mean. If relevance has the variance τ² among the documents of a place, the best
+linear estimate has a = m/τ² (Bühlmann 1967, for clicks as rare events). τ² comes from the products of the residuals
 e = c − p_k m_k of different people who saw the same document, E[e e'] = p p' τ², with m_k the mean at place k. The best
 linear estimate of documents that are either right or wrong has a small a, where one click by mistake far down outweighs
 many clicks further up: a is 3 or more.
@@ -19,24 +20,27 @@ many clicks further up: a is 3 or more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
 
 from fullrank.encoding import Float64, Int64
-from trainer.clicks.join import Votes
+from trainer.clicks.join import Bool, Votes
+from trainer.clicks.mixture import Clicked, Mixture, fit_mixture
 from trainer.clicks.propensity import Propensities
 
-Rule = Literal["coec", "naive", "ips"]
+Rule = Literal["mixture", "coec", "naive", "ips"]
 RULES: tuple[Rule, ...] = get_args(Rule)
+DEFAULT: Rule = "mixture"
 
 MIN_SHRINKAGE, MAX_SHRINKAGE = 3.0, 30.0
 """Range of a of coec."""
 MIN_WEIGHT = 0.5
-"""Least weight of coec in training, where a query has 1 on average. Many judgements below it are clicks by mistake, and
+"""Least weight of mixture and coec, where a query has 1 on average. Most judgements below it are clicks by mistake, and
 those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/loop.md)."""
-MAX_IPS = 10.0
+MAX_INVERSE = 10.0
+"""A judgement that measures counts at most so often because it was unlikely to be noticed."""
 SATISFIED_S = 30.0
 """A document that was looked at for so long counts as a whole click, if dwell time counts."""
 
@@ -62,38 +66,94 @@ class Judged:
     def __len__(self) -> int:
         return len(self.query)
 
+    def take(self, rows: Bool) -> Judged:
+        """Return some of the pairs."""
+        arrays = ("query", "document", "weight", "people")
+        return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
+
 
 def weigh(
     votes: Votes,
     propensities: Propensities,
-    rule: Rule = "coec",
+    rule: Rule = DEFAULT,
     *,
+    mixture: Mixture | None = None,
     shrinkage: float | None = None,
     position_1: bool = False,
     dwell: bool = False,
-    scaled: bool = True,
     least: float = 0.0,
 ) -> Judged:
-    """Weigh judgements.
+    """Weigh judgements that train.
 
     The weight takes the place of |P|^−½ in the loss of a query with |P| relevant documents. Counts of clicks differ by
     orders of magnitude between queries, so weights of naive and ips have unit norm in each query, as |P|^−½ has.
-    Those of coec are comparable between queries and tell how sure a judgement is, so they only have it on average.
+    Those of mixture and coec are comparable between queries and tell how sure a judgement is, so they only have it on
+    average.
 
     Args:
         votes: of one split.
         propensities: p_k.
         rule: how clicks become weights.
+        mixture: of all splits; None: fitted to these votes.
         shrinkage: a of coec; None: estimated.
         position_1: the rule of the papers for advertisements: only the first place counts, and only in lists that were
             clicked anywhere. Its documents were looked at for certain, so p_k is 1.
         dwell: a click on a document that was left within 30 s counts in proportion; one without a dwell time is whole.
         least: judgements with less weight are left out.
-        scaled: False leaves the sums of naive and ips as they are, so that a mean over clicks is a mean over queries.
 
     Example:
         >>> judged = weigh(votes, fit_propensities(votes.coins))
     """
+    votes, c = clicks_of(votes, position_1=position_1, dwell=dwell)
+    counted = Clicked.of(votes, c)
+    clicks = counted.total(counted.clicks)
+    is_relevant = clicks > 0
+    if rule == "mixture":
+        weight = (mixture or fit_mixture(counted, propensities)).posterior(counted)
+    elif rule == "coec":
+        weight = _coec(votes, c, counted, propensities, shrinkage)
+        is_relevant &= weight > 0
+    elif rule == "ips":
+        p = propensities.of(counted.place)
+        weight = counted.total(counted.clicks / np.maximum(p, 1 / MAX_INVERSE))
+    else:
+        weight = clicks
+    judged = _judged(votes, counted, weight, is_relevant)
+    scaled = _scaled(judged.weight, judged.query, each=rule in ("naive", "ips"))
+    return replace(judged, weight=scaled).take(scaled >= least)
+
+
+def measure(
+    votes: Votes,
+    mixture: Mixture,
+    *,
+    position_1: bool = False,
+    dwell: bool = False,
+    least: float = 0.0,
+) -> Judged:
+    """Weigh judgements that measure.
+
+    γ is divided by how likely a document that answers would have been clicked at all in the places it had. So a mean
+    over judgements is what it were if people looked at every place alike.
+
+    Args:
+        votes: of one split.
+        mixture: of all splits.
+        position_1, dwell, least: as for ``weigh``.
+    """
+    votes, c = clicks_of(votes, position_1=position_1, dwell=dwell)
+    counted = Clicked.of(votes, c)
+    posterior = mixture.posterior(counted)
+    judged = _judged(votes, counted, posterior, counted.total(counted.clicks) > 0)
+    noticed = np.maximum(mixture.noticed(counted), 1 / MAX_INVERSE)
+    measuring = _judged(votes, counted, posterior / noticed, counted.total(counted.clicks) > 0)
+    return measuring.take(_scaled(judged.weight, judged.query, each=False) >= least)
+
+
+def clicks_of(
+    votes: Votes, *, position_1: bool = False, dwell: bool = False
+) -> tuple[Votes, Float64]:
+    """Return the votes that count, and the clicks of each: 0 or 1, and shares of 1 if dwell time counts."""
     if position_1:
         clicked_lists = np.unique(votes.shown[votes.clicked])
         votes = votes.take((votes.place == 0) & np.isin(votes.shown, clicked_lists))
@@ -101,34 +161,33 @@ def weigh(
     if dwell:
         seconds = np.where(np.isnan(votes.dwell_s), SATISFIED_S, votes.dwell_s)
         c *= np.clip(seconds / SATISFIED_S, 0, 1)
+    return votes, c
+
+
+def _judged(votes: Votes, counted: Clicked, weight: Float64, chosen: Bool) -> Judged:
+    people = _people(counted.of_votes, votes.person, votes.clicked, len(counted.pairs))
+    query, document = np.divmod(counted.pairs, max(1, len(votes.documents)))
+    return Judged(votes.queries, votes.documents, query, document, weight, people).take(chosen)
+
+
+def _coec(
+    votes: Votes,
+    c: Float64,
+    counted: Clicked,
+    propensities: Propensities,
+    shrinkage: float | None,
+) -> Float64:
+    """Return r − m of each pair."""
     p = propensities.of(votes.place)
-    keys = votes.query * max(1, len(votes.documents)) + votes.document
-    pairs, at = np.unique(keys, return_inverse=True)
-    clicks = np.bincount(at, c, len(pairs))
-    people = _people(at, votes.person, votes.clicked, len(pairs))
-    is_relevant = clicks > 0
-    if rule == "coec":
-        views = np.bincount(at, p, len(pairs))
-        mean = float(clicks.sum() / views.sum()) if len(pairs) else 0.0
-        a = shrinkage_of(votes.place, at, c, p, mean) if shrinkage is None else shrinkage
-        weight = (clicks + a * mean) / (views + a)
-        # A log that has only what was clicked, not what was shown, has no mean to exceed.
-        if not votes.clicked.all():
-            # r is a share: propensities that fall too fast must not let the last places outweigh the first.
-            weight = np.minimum(weight, 1.0) - mean
-        is_relevant &= weight > 0
-    elif rule == "ips":
-        weight = np.bincount(at, c / np.maximum(p, 1 / MAX_IPS), len(pairs))
-    else:
-        weight = clicks
-    query, document = np.divmod(pairs[is_relevant], max(1, len(votes.documents)))
-    weight, people = weight[is_relevant], people[is_relevant]
-    if scaled:
-        weight = _scaled(weight, query, each=rule != "coec")
-    sure = weight >= least
-    return Judged(
-        votes.queries, votes.documents, query[sure], document[sure], weight[sure], people[sure]
-    )
+    clicks, views = counted.total(counted.clicks), np.bincount(counted.of_votes, p)
+    mean = float(clicks.sum() / views.sum()) if len(clicks) else 0.0
+    a = shrinkage_of(votes.place, counted.of_votes, c, p, mean) if shrinkage is None else shrinkage
+    rate: Float64 = (clicks + a * mean) / (views + a)
+    # A log that has only what was clicked, not what was shown, has no mean to exceed.
+    if votes.clicked.all():
+        return rate
+    # r is a share: propensities that fall too fast must not let the last places outweigh the first.
+    return np.minimum(rate, 1.0) - mean
 
 
 def shrinkage_of(place: Int64, pair: Int64, c: Float64, p: Float64, mean: float) -> float:

@@ -49,6 +49,7 @@ KeyFile = Annotated[
 class RuleName(StrEnum):
     """How clicks become weights."""
 
+    MIXTURE = "mixture"
     COEC = "coec"
     NAIVE = "naive"
     IPS = "ips"
@@ -98,7 +99,7 @@ def export_(
     ],
     weights: Annotated[
         RuleName, typer.Option("--weights", help="How clicks become weights.")
-    ] = RuleName.COEC,
+    ] = RuleName.MIXTURE,
     recent: Annotated[
         float,
         typer.Option("--recent", help="Share of the time, at its end, for `recent`.", min=0, max=1),

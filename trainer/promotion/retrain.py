@@ -20,14 +20,14 @@ from fullrank.events.log import EventLog
 from fullrank.progress import Reporter
 from trainer.clicks import fit_propensities, join, write_collection
 from trainer.clicks.export import split_votes
-from trainer.clicks.weights import Rule
+from trainer.clicks.weights import DEFAULT, Rule
 from trainer.collection import read_collection
 from trainer.promotion.gates import Gate, passed, run_gates, weighted_mrr
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.replay import Clicks, replay
 from trainer.train import train
 
-RULES: tuple[Rule, ...] = ("naive", "coec")
+RULES: tuple[Rule, ...] = ("naive", DEFAULT)
 OVERRIDES = ("valid_queries=3000",)
 """Of the recipe: a click far down counts ten times, so more queries are needed to choose well."""
 SCRATCH = ".retrain"
@@ -127,7 +127,7 @@ def retrain(
 
         candidates = {rule: open_bundle(fit(rule)) for rule in RULES}
         mrr = {rule: weighted_mrr(replay(one, recent), recent) for rule, one in candidates.items()}
-        best = max(mrr, key=lambda rule: (mrr[rule], rule == "coec"))
+        best = max(mrr, key=lambda rule: (mrr[rule], rule == DEFAULT))
         gates = run_gates(opened, candidates[best], recent, other, seed)
         final = fit(best, final=True) if passed(gates) else None
         found = Retrained(

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from fullrank.errors import FullrankError
-from tests.clicking import MONDAY, click, listing
+from tests.clicking import MONDAY, click, gamma_by_hand, listing
 from trainer.clicks.export import query_id, split_votes, write_collection
 from trainer.clicks.join import Votes, join
+from trainer.clicks.mixture import Clicked, fit_mixture
 from trainer.clicks.propensity import Propensities
 from trainer.collection import read_collection
 
@@ -112,21 +113,32 @@ def values(path: Path) -> dict[tuple[str, str], float]:
     return {(query, document): float(value) for query, document, value in rows}
 
 
-def test_what_measures_counts_a_click_by_how_rarely_its_place_is_seen(
+def test_what_measures_counts_a_judgement_by_how_likely_it_was_noticed(
     tmp_path: Path, corpus: Path
 ) -> None:
     votes = clicked()
     write_collection(votes, ETA_1, corpus, tmp_path / "clicks")
+    mixture = fit_mixture(Clicked.of(votes, votes.clicked.astype(np.float64)), ETA_1)
     for split, rows in split_votes(votes).items():
-        part = votes.take(rows & votes.clicked)
-        wanted: dict[tuple[str, str], float] = {}
+        part = votes.take(rows)
+        gamma = gamma_by_hand(part, mixture)
+        missed: dict[tuple[str, str], float] = {}
         for q, d, place in zip(part.query, part.document, part.place, strict=True):
-            pair = query_id(votes.queries[q]), votes.documents[d]
-            wanted[pair] = wanted.get(pair, 0.0) + min(10.0, place + 1.0)
+            pair = votes.queries[q], votes.documents[d]
+            missed[pair] = missed.get(pair, 1.0) * (1 - min(mixture.alpha, 1 - 1e-9) / (place + 1))
+        was_clicked = {(votes.queries[q], votes.documents[d]) for q, d in clicks_in(part)}
         found = values(tmp_path / "clicks" / "weights" / f"{split}.tsv")
-        assert found.keys() == wanted.keys()
+        assert found.keys() == {(query_id(query), d) for query, d in was_clicked}
         if split != "train":
+            wanted = {
+                (query_id(query), d): gamma[query, d] / max(0.1, 1 - missed[query, d])
+                for query, d in was_clicked
+            }
             assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def clicks_in(votes: Votes) -> list[tuple[int, int]]:
+    return list(zip(votes.query[votes.clicked], votes.document[votes.clicked], strict=True))
 
 
 def test_a_final_training_has_all_but_validation(tmp_path: Path, corpus: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.clicking import click, listing, simulate
 from trainer.clicks.join import Votes, join
 from trainer.clicks.propensity import Propensities
-from trainer.clicks.weights import Judged, Rule, shrinkage_of, weigh
+from trainer.clicks.weights import RULES, Judged, Rule, shrinkage_of, weigh
 
 
 def weights(judged: Judged) -> dict[tuple[str, str], float]:
@@ -99,7 +99,7 @@ def test_position_1_keeps_the_first_place_of_lists_that_were_clicked() -> None:
     ]
     clicks = [click("l1", "a"), click("l2", "b"), click("l4", "y"), click("l5", "c")]
     votes = join(lists, clicks)
-    judged = weigh(votes, Propensities.of_power(3), position_1=True)
+    judged = weigh(votes, Propensities.of_power(3), "coec", position_1=True)
     # Two views of a, one click, less than m = 2/3; one view of c, one click.
     assert weights(judged).keys() == {("boots", "c")}
     counted = weigh(votes, Propensities.of_power(3), "naive", position_1=True)
@@ -154,20 +154,22 @@ def test_a_click_by_mistake_weighs_less_than_clicks_of_many() -> None:
     """Nine people see both documents; all click the first, one the second, far down."""
     lists = [listing(f"l{i}", [f"d{k}" for k in range(10)], user=f"u{i}") for i in range(9)]
     clicks = [click(f"l{i}", "d0", user=f"u{i}") for i in range(9)]
-    judged = weigh(join(lists, [*clicks, click("l3", "d9", user="u3")]), Propensities.of_power(1))
+    votes = join(lists, [*clicks, click("l3", "d9", user="u3")])
+    judged = weigh(votes, Propensities.of_power(1), "coec")
     right, mistaken = judged.weight
     assert right > 2 * mistaken
 
 
 def test_a_log_of_clicks_alone_keeps_them_all() -> None:
     lists = [listing("l1", "a"), listing("l2", "b", offset=4)]
-    judged = weigh(join(lists, [click("l1", "a"), click("l2", "b")]), Propensities.of_power(1))
-    assert len(judged) == 2
-    assert judged.weight[1] > judged.weight[0]
+    votes = join(lists, [click("l1", "a"), click("l2", "b")])
+    first, last = weigh(votes, Propensities.of_power(1), "coec").weight
+    assert last > first
+    assert weigh(votes, Propensities.of_power(1)).weight == pytest.approx([0.5**0.5] * 2)
 
 
 def test_no_votes_weigh_nothing() -> None:
-    for rule in ("coec", "naive", "ips"):
+    for rule in RULES:
         assert len(weigh(join([], []), Propensities.of_power(1), rule)) == 0
 
 
