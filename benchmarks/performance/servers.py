@@ -1,14 +1,15 @@
-"""Servers under load, in their own processes, with one worker per core."""
+"""Servers under load, in their own processes: with one worker per core, or to be killed."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +46,28 @@ def serving(
     ready        path that is answered with 200 once it takes requests
     Exits where the server ends before that.
     """
+    process, url = start(module, environment, ready, len(cores))
+    try:
+        workers = _workers(process.pid, len(cores))
+        for worker, core in zip(workers, cores, strict=True):
+            for thread in Path(f"/proc/{worker}/task").iterdir():
+                os.sched_setaffinity(int(thread.name), {core})
+        yield Server(url, workers, tuple(cores))
+    finally:
+        stop(process)
+
+
+def start(
+    module: str, environment: Mapping[str, str], ready: str, workers: int
+) -> tuple[subprocess.Popen[bytes], str]:
+    """Run ``python -m module`` in a process group of its own; return it and its address once it is ready.
+
+    Args:
+        module: of the server.
+        environment: settings beside the address and the number of workers.
+        ready: path that is answered with 200 once it takes requests.
+        workers: their number.
+    """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
@@ -54,24 +77,33 @@ def serving(
         "FULLRANK_LOG_LEVEL": "warning",
         **environment,
         "FULLRANK_PORT": str(port),
-        "FULLRANK_WORKERS": str(len(cores)),
+        "FULLRANK_WORKERS": str(workers),
     }
-    process = subprocess.Popen([sys.executable, "-m", module], env=variables, cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-m", module], env=variables, cwd=ROOT, process_group=0
+    )
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_for(url + ready, process)
-        workers = _workers(process.pid, len(cores))
-        for worker, core in zip(workers, cores, strict=True):
-            for thread in Path(f"/proc/{worker}/task").iterdir():
-                os.sched_setaffinity(int(thread.name), {core})
-        yield Server(url, workers, tuple(cores))
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    except BaseException:
+        kill(process)
+        raise
+    return process, url
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Let a server finish; kill it and its workers if that takes too long."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(30)
+    kill(process)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGKILL to a server and all its workers at once; some may have ended already."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
@@ -90,17 +122,18 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 def _workers(parent: int, number: int) -> tuple[int, ...]:
     """Return the serving processes: the children, or the only process."""
-    if number == 1 and not _started(parent):
+    if number == 1 and not workers_of(parent):
         return (parent,)
     end = time.monotonic() + _START_S
-    while len(found := _started(parent)) < number and time.monotonic() < end:
+    while len(found := workers_of(parent)) < number and time.monotonic() < end:
         time.sleep(0.1)
     if len(found) != number:
         sys.exit(f"{len(found)} workers where {number} were asked for")
     return tuple(found)
 
 
-def _started(parent: int) -> list[int]:
+def workers_of(parent: int) -> list[int]:
+    """Return the process ids of the workers that a server has started."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     return [int(c) for c in children if _takes_requests(Path(f"/proc/{c}/cmdline").read_bytes())]
 
