@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmarks.clicks.worlds import World
 from benchmarks.harness.commands import run_measured
 from fullrank.bundle import open_bundle
 from fullrank.encoding import Int64
+from fullrank.events.lists import normalised
 from fullrank.experiment.evidence import SHARE, Tally, Verdict, follow
 from fullrank.experiment.exploring import DEPTH
 from fullrank.experiment.votes import votes_of
@@ -56,6 +58,8 @@ class Round:
         eta, eta_interval: Fitted.
         shown: Documents shown so far.
         clicks: Logged so far.
+        right: Share of the judgements in training that are right.
+        right_weight: The same by weight.
     """
 
     mrr: float
@@ -64,6 +68,8 @@ class Round:
     eta_interval: tuple[float, float]
     shown: frozenset[str] = field(repr=False)
     clicks: int
+    right: float
+    right_weight: float
 
 
 class Workbench:
@@ -76,7 +82,8 @@ class Workbench:
     """
 
     def __init__(self, source: Path, work: Path, time: str) -> None:
-        self._source, self._work, self._time = source, work, time
+        self.source, self._work, self._time = source, work, time
+        work.mkdir(parents=True, exist_ok=True)
         self._judged = read_collection(source)
         documents = list(self._judged.document_ids)
         place = {id: row for row, id in enumerate(documents)}
@@ -97,7 +104,7 @@ class Workbench:
         limit = ["--recipe", recipe] if recipe else ["--time", self._time]
         if folder is not None:
             limit += [word for setting in OVERRIDES for word in ("--set", setting)]
-        arguments = ["train", str(folder or self._source), "--out", str(out), "--name", name]
+        arguments = ["train", str(folder or self.source), "--out", str(out), "--name", name]
         run = run_measured([*arguments, *limit, "--json"])
         return Path(json.loads(run.out)["bundle"])
 
@@ -110,12 +117,32 @@ class Workbench:
             write_collection(
                 votes,
                 policy.propensities or fitted,
-                self._source,
+                self.source,
                 folder,
                 rule=policy.rule,
                 final=True,
             )
         return folder, fitted
+
+    def right(self, folder: Path) -> tuple[float, float]:
+        """Compare the judgements of an export that train with the true labels.
+
+        Returns:
+            The share that is right, and the same by weight.
+        """
+        answers: dict[str, set[str]] = defaultdict(set)
+        for text, rows in zip(self.collection.queries, self.collection.answers, strict=True):
+            answers[normalised(text)].update(self.collection.documents[row] for row in rows)
+        exported = read_collection(folder)
+        texts = {query.id: query.text for query in exported.queries or ()}
+        weights = exported.weights["train"]
+        pairs = [
+            (id in answers[texts[query]], weights[query][id])
+            for query, grades in exported.qrels("train").items()
+            for id in relevant(grades)
+        ]
+        is_right, weight = np.array(pairs, np.float64).T
+        return float(is_right.mean()), float(np.average(is_right, weights=weight))
 
     def mrr(self, bundle: Path) -> float:
         """Return the MRR of a bundle on the test queries."""
@@ -196,7 +223,8 @@ def run_rounds(
         shown = frozenset(id for served in logged.lists for id in served.ids)
         clicks = len(logged.events)
         mrr = bench.mrr(candidate), bench.mrr(serving)
-        found.append(Round(*mrr, fitted.eta, fitted.interval, shown, clicks))
+        right = bench.right(folder)
+        found.append(Round(*mrr, fitted.eta, fitted.interval, shown, clicks, *right))
     return found
 
 

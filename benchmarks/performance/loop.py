@@ -1,7 +1,8 @@
 """What a ranking learns from its own clicks: simulated people, real training, several worlds.
 
     python -m benchmarks.performance.loop [--json] [--quick] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
-        [--policies weighted,naive] [--parts rounds,experiments,spam] [--work DIR] [--plot FILE]
+        [--policies weighted,naive] [--parts rounds,experiments,spam,http,kills,logging] [--kills 100] [--work DIR]
+        [--plot FILE]
 
 People search the training queries of tldr/en, about which the log begins with nothing; BM25 serves first. After each
 round of SESSIONS searches a model is trained from all clicks so far (`fullrank train --time`), tried on people by
@@ -16,12 +17,18 @@ benchmarks.clicks has the worlds, the people and the rounds. Each world has thes
 gap_closed         (MRR of `weighted` after the last round − BM25) / (trained on the true labels − BM25), for η = 1;
                    naive_gap_closed the same for `naive`, clean_gap_closed for clicks without noise and bias
 eta_interval       95 % interval of η after the last round, in the world η = 1 (each world that has one: `eta`)
+right              of the judgements that train after each round, the share that is right; right_weight: by weight
 coverage           documents shown in the rounds, as a share of those on the first pages of the true-label model
 promoted_equal     share of experiments between equally good rankings that end in a promotion; promoted_worse those in
                    which the candidate's MRR is .03 lower, promoted_better .05 higher, within 20,000 sessions
 spam_loss          MRR lost after the last round when one account makes three clicks in ten, on 20 documents;
                    spam_promoted: of runs in which 600 of 2,000 accounts do so, those that promoted a model that is
                    worse by .01 than the one before
+http               the loop through `fullrank serve` with two workers, one of which is killed again and again while
+                   people search and click (benchmarks.performance.loop_http): two rounds of 3,000 searches, 500 queries
+lost_events        acknowledged events that the log lacks, or has more than once, after --kills times SIGKILL
+                   (benchmarks.performance.kills; the slow test of tests/faults kills a thousand times)
+logging_share      searches per second with the log, as a share of those without (benchmarks.performance.logging)
 
 With --work, what is there is not trained again. --quick: one seed, two worlds and few experiments, about 20 minutes.
 """
@@ -29,9 +36,13 @@ With --work, what is there is not trained again. --quick: one seed, two worlds a
 from __future__ import annotations
 
 import argparse
+import json
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -45,18 +56,26 @@ from benchmarks.clicks.versus import mixed, reciprocal_ranks, run_experiment
 from benchmarks.clicks.worlds import PLACES, WORLDS, World
 from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.report import data_folder, machine, numbers, show
+from benchmarks.performance import loop_http
+from benchmarks.performance.kills import survive
 from fullrank.experiment.evidence import Verdict
 from trainer.clicks import Propensities
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
-PARTS = ("rounds", "experiments", "spam")
+PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
 POLICIES = ("weighted", "naive", "known", "unexplored")
 _BASE = "eta=1"
 _SPAMMERS = 600
 # name: difference of MRR, runs, runs of --quick
 _EXPERIMENTS = {"equal": (0.0, 400, 60), "worse": (-0.03, 200, 30), "better": (0.05, 200, 30)}
 _EXPERIMENT_SESSIONS = 20_000
+_HTTP = loop_http.Plan(
+    rounds=2, sessions=3_000, users=200, queries=500, kills=10, time="20s", seed=1
+)
+KILLS, _FEW_KILLS = 100, 20
+# Rounds of a second with the log and without, in full and with --quick; seconds of the fit that they search.
+_LOGGING_ROUNDS, _FEW_LOGGING_ROUNDS, _LOGGING_FIT_S = 20, 5, 15
 
 
 @dataclass(frozen=True)
@@ -132,8 +151,10 @@ def _summary(
     summary = {
         "gap_closed": fmean(closed),
         "gap_closed_error": _error(closed),
-        "mrr": [fmean(run[i].mrr for run in runs) for i in range(len(runs[0]))],
-        "mrr_serving": [fmean(run[i].serving for run in runs) for i in range(len(runs[0]))],
+        "mrr": _by_round(runs, "mrr"),
+        "mrr_serving": _by_round(runs, "serving"),
+        "right": _by_round(runs, "right"),
+        "right_weight": _by_round(runs, "right_weight"),
         "coverage": fmean(len(r.shown & wanted) / len(wanted) for r in last),
         "clicks": round(fmean(r.clicks for r in last)),
     }
@@ -144,6 +165,11 @@ def _summary(
             r.eta_interval[0] <= world.eta <= r.eta_interval[1] for r in last
         )
     return summary
+
+
+def _by_round(runs: Sequence[Sequence[Round]], name: str) -> list[float]:
+    """Return the mean of a figure after each round."""
+    return [fmean(getattr(of, name) for of in number) for number in zip(*runs, strict=True)]
 
 
 def _error(values: Sequence[float]) -> float | None:
@@ -200,6 +226,44 @@ def _worsened(rounds: Iterable[Round]) -> bool:
     return any(after < before - 0.01 for before, after in pairwise(serving))
 
 
+def measure_http(bench: Workbench, time: str) -> dict[str, Any]:
+    """Run the loop over HTTP with killed workers."""
+    with tempfile.TemporaryDirectory(prefix="fullrank-http-") as folder:
+        plan = replace(_HTTP, time=time)
+        world = WORLDS[_BASE]()
+        found = loop_http.run_over_http(bench.source, bench.collection, Path(folder), world, plan)
+        found["mrr"] = {n: bench.mrr(found.pop(n)) for n in ("bm25", "serving", "newest")}
+    return {"http": found}
+
+
+def measure_kills(bench: Workbench, kills: int) -> dict[str, Any]:
+    """Kill a service that gets events, and look for them in its log."""
+    bundle = bench.train("bm25", recipe="bm25")
+    with tempfile.TemporaryDirectory(prefix="fullrank-kills-") as root:
+        shutil.copytree(bundle, Path(root) / bundle.parent.name / bundle.name)
+        found = survive(Path(root), kills, 1, 0)
+    return {
+        "lost_events": found.lost + found.repeated,
+        "acknowledged_events": found.acknowledged,
+        "kills": kills,
+    }
+
+
+def measure_logging(rounds: int, work: Path) -> dict[str, Any]:
+    """Measure searches with the log and without, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.performance.logging", "--json"]
+    limits = {"rounds": rounds, "round-seconds": 1, "seconds": _LOGGING_FIT_S}
+    command += [f"--{name}={value}" for name, value in limits.items()]
+    done = subprocess.run([*command, f"--out={work / 'logging'}"], stdout=subprocess.PIPE)
+    if not done.stdout.strip():
+        sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
+    report = json.loads(done.stdout)
+    return {
+        **{name: report[name] for name in ("logging_share", "logging_share_by_cpu")},
+        "logging_quartiles": [report["ratios"]["logging_share"][name] for name in ("q25", "q75")],
+    }
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
@@ -214,9 +278,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             True,
         )
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
-        bench = Workbench(
-            data_folder() / "tldr" / "en", (given.work or Path(scratch)).resolve(), given.time
-        )
+        work = (given.work or Path(scratch)).resolve()
+        bench = Workbench(data_folder() / "tldr" / "en", work, given.time)
         result: dict[str, Any] = {
             "benchmark": "loop",
             "machine": machine(["fullrank", "numpy", "numba"]),
@@ -233,6 +296,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             result |= measure_experiments(bench, plan.quick)
         if "spam" in parts:
             result |= measure_spam(bench, plan)
+        if "http" in parts:
+            result |= measure_http(bench, "10s" if plan.quick else _HTTP.time)
+        if "kills" in parts:
+            kills = given.kills or (_FEW_KILLS if plan.quick else KILLS)
+            result |= measure_kills(bench, kills)
+        if "logging" in parts:
+            result |= measure_logging(_FEW_LOGGING_ROUNDS if plan.quick else _LOGGING_ROUNDS, work)
     show(result, given.json)
 
 
@@ -271,6 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
     found.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], help="comma-separated")
     found.add_argument("--time", default=TIME, help=f"of each training; default {TIME}")
+    found.add_argument("--kills", type=int, help=f"default {KILLS}")
     found.add_argument("--work", type=Path, help="folder that keeps what is trained")
     found.add_argument("--plot", type=Path, help="SVG file of MRR by round")
     return found

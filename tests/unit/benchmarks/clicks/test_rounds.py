@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.clicks.rounds import Policy, Workbench, run_rounds
-from benchmarks.clicks.sessions import People, serve
+from benchmarks.clicks.sessions import Logged, People, serve
 from benchmarks.clicks.spam import SHARE, spam
 from benchmarks.clicks.worlds import WORLDS
 from benchmarks.performance.loop import plot
+from fullrank.events.lists import ServedList
+from fullrank.events.records import Event
 from fullrank.progress import Reporter
 from trainer.train import train
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
-    """Queries share a word with ten documents, and have another that only clicks can explain."""
-    draw = random.Random(1)
-    source = tmp_path / "source"
-    (source / "qrels").mkdir(parents=True)
-    lines = [f'{{"_id": "d{i:03}", "title": "group{i % 10} thing{i}"}}\n' for i in range(100)]
-    (source / "corpus.jsonl").write_text("".join(lines))
-    queries = [
-        (f"q{i}-{k}", f"alias{i} group{i % 10} w{k}", i) for i in range(100) for k in range(6)
-    ]
-    draw.shuffle(queries)
-    lines = [f'{{"_id": "{id}", "text": "{text}"}}\n' for id, text, _ in queries]
-    (source / "queries.jsonl").write_text("".join(lines))
-    for split, part in (
-        ("train", queries[:450]),
-        ("valid", queries[450:470]),
-        ("test", queries[470:]),
-    ):
-        rows = "".join(f"{id}\td{i:03}\t1\n" for id, _, i in part)
-        (source / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows)
+def bench(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
+    """Trains in this process, on what clicks can teach."""
 
     def fit(
         self: Workbench, name: str, folder: Path | None = None, recipe: str | None = None
@@ -64,6 +47,31 @@ def test_the_loop_learns(bench: Workbench) -> None:
     assert rounds[1].serving == pytest.approx(rounds[0].mrr)
     assert rounds[1].clicks > rounds[0].clicks
     assert rounds[0].shown <= rounds[1].shown
+    assert (rounds[1].right, rounds[1].right_weight) == (1, 1)
+
+
+def test_judgements_that_are_right_are_counted_and_weighed(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    text, other = bench.collection.queries[:2]
+    (right,) = bench.collection.answers[0]
+    wrong = (right + 1) % 100
+    lists, events = [], []
+    # Three people click the answer, one the other document; a query of its own has only a wrong click.
+    for i, row in enumerate([right, right, right, wrong]):
+        ids = [bench.collection.documents[d] for d in (right, wrong)]
+        lists.append(ServedList(f"{i}", 1e9, text.upper(), ids, texts={"user_id": f"u{i}"}))
+        events.append(
+            Event("click", 1e9 + 1, {"query_id": f"{i}"}, bench.collection.documents[row])
+        )
+    (answer,) = bench.collection.answers[1]
+    ids = [bench.collection.documents[(answer + 1) % 100]]
+    lists.append(ServedList("9", 1e9, other, ids, texts={"user_id": "u9"}))
+    events.append(Event("click", 1e9 + 1, {"query_id": "9"}, ids[0]))
+    folder, _ = bench.export("some", Logged(lists, events), Policy(rule="naive"))
+    # Weights of a query have unit norm: 3 and 1 clicks are 3/√10 and 1/√10, a single one is 1.
+    first, second = 3 / 10**0.5, 1 / 10**0.5
+    assert bench.right(folder) == pytest.approx((1 / 3, first / (first + second + 1)))
 
 
 def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(bench: Workbench) -> None:
