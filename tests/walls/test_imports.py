@@ -26,6 +26,7 @@ ONLY_IN = {
     "prometheus_client": ("service",),
     "opentelemetry": ("service",),
     "lightgbm": ("trainer",),
+    "pyarrow": ("trainer",),
     "llvmlite": ("fullrank/kernels",),
     "numba": ("fullrank/kernels", "trainer"),
 }

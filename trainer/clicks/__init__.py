@@ -9,6 +9,7 @@ imports.py     click logs of other programs
 tables.py      of them, CSV and TSV
 store.py       from such logs into the log of events
 export.py      a collection: queries, judgements, weights
+parquet.py     the log itself, as Parquet
 """
 
 from trainer.clicks.export import write_collection

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from fullrank.cli.arguments import Json
+from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter, Stage
@@ -91,12 +92,13 @@ def status(log: LogFolder, json: Json = False) -> None:
 def export_(
     log: LogFolder,
     corpus: Annotated[
-        Path,
+        Path | None,
         typer.Argument(metavar="CORPUS", help="Folder with the corpus.jsonl of the documents."),
-    ],
+    ] = None,
     collection: Annotated[
-        Path, typer.Argument(metavar="COLLECTION", help="Folder to write; it must not exist.")
-    ],
+        Path | None,
+        typer.Argument(metavar="COLLECTION", help="Folder to write; it must not exist."),
+    ] = None,
     weights: Annotated[
         RuleName, typer.Option("--weights", help="How clicks become weights.")
     ] = RuleName.MIXTURE,
@@ -114,11 +116,26 @@ def export_(
         bool,
         typer.Option("--dwell", help="Count a click in proportion if people left within 30 s."),
     ] = False,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(
+            "--parquet",
+            metavar="FOLDER",
+            help="Write the log itself there, as Parquet, instead of a collection.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Write a collection of what people clicked, to train on."""
+    """Write a collection of what people clicked, to train on; or the log, to analyse."""
     from trainer.clicks import fit_propensities, write_collection
 
+    if parquet is not None:
+        if corpus is not None:
+            raise typer.BadParameter("--parquet takes no CORPUS and no COLLECTION")
+        _print({"folder": parquet, **_write_parquet(_log_folder(log), parquet)}, json)
+        return
+    if corpus is None or collection is None:
+        raise typer.BadParameter("name CORPUS and COLLECTION, or --parquet FOLDER")
     votes, _ = _join(_log_folder(log))
     propensities = fit_propensities(votes.coins)
     counts = write_collection(
@@ -132,6 +149,16 @@ def export_(
         dwell=dwell,
     )
     _print({"collection": collection, **counts, **propensities.as_dict()}, json)
+
+
+def _write_parquet(folder: Path, out: Path) -> dict[str, int]:
+    with needs("parquet"):
+        from trainer.clicks.parquet import write_parquet
+    from fullrank.events.log import EventLog
+
+    log = EventLog(folder)
+    with Reporter() as report, report.stage("read the log") as stage:
+        return write_parquet(_counted(log.lists(), stage), _counted(log.events(), stage), out)
 
 
 @app.command("import")

@@ -54,6 +54,7 @@ def test_the_commands_of_the_page_run(
         "events status",
         "events export",
         "train",
+        "events export",
         "bundles activate",
         "retrain",
         "experiment start",
@@ -65,8 +66,8 @@ def test_the_commands_of_the_page_run(
         "events forget",
         "events compact",
     ]
-    first, third = serving[4], serving[10]
-    assert serving == [None] * 4 + [first] * 6 + [third] + [first] * 3
+    first, third = serving[5], serving[11]
+    assert serving == [None] * 5 + [first] * 6 + [third] + [first] * 3
     versions = {path.name for path in (folder / "bundles" / "shop").iterdir()}
     assert {first, third} < versions
     assert len(versions) == 3
