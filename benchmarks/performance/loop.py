@@ -206,17 +206,24 @@ def measure_spam(bench: Workbench, plan: Plan) -> dict[str, Any]:
     """Run the rounds with accounts that click for their own documents."""
     world = WORLDS[_BASE]()
 
-    def run(accounts: int, seed: int) -> tuple[list[Round], list[Round]]:
+    def run(accounts: int, seed: int) -> list[Round]:
         policy = Policy(spam=spam(bench.collection, accounts, seed))
-        clean = _rounds(bench, f"{_BASE}-weighted", world, Policy(), seed)
-        return clean, _rounds(bench, f"{_BASE}-spam-{accounts}", world, policy, seed)
+        return _rounds(bench, f"{_BASE}-spam-{accounts}", world, policy, seed)
 
-    pairs = [run(1, seed) for seed in plan.seeds]
-    loss = [clean[-1].mrr - spammed[-1].mrr for clean, spammed in pairs]
-    found = {"spam_loss": fmean(loss), "spam_loss_error": _error(loss)}
+    clean = [_rounds(bench, f"{_BASE}-weighted", world, Policy(), seed) for seed in plan.seeds]
+    spammed = [run(1, seed) for seed in plan.seeds]
+    loss = [a[-1].mrr - b[-1].mrr for a, b in zip(clean, spammed, strict=True)]
+    found: dict[str, Any] = {
+        "spam_loss": fmean(loss),
+        "spam_loss_error": _error(loss),
+        "spam_mrr": {"clean": _by_round(clean, "mrr"), "one account": _by_round(spammed, "mrr")},
+    }
     if plan.spam_seeds:
-        many = [run(_SPAMMERS, seed + 1)[1] for seed in range(plan.spam_seeds)]
+        many = [run(_SPAMMERS, seed + 1) for seed in range(plan.spam_seeds)]
         found["spam_promoted"] = fmean(_worsened(rounds) for rounds in many)
+        found["spam_runs"] = len(many)
+        found["spam_mrr"][f"{_SPAMMERS} accounts"] = _by_round(many, "mrr")
+        found["spam_mrr"][f"{_SPAMMERS} accounts, serving"] = _by_round(many, "serving")
     return found
 
 
@@ -268,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
-    plan = Plan(worlds, given.policies.split(","), given.seeds, 20, False)
+    plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds, False)
     if given.quick:
         plan = Plan(
             given.worlds.split(",") if given.worlds else [_BASE, "trust"],
@@ -341,6 +348,9 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
     found.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], help="comma-separated")
     found.add_argument("--time", default=TIME, help=f"of each training; default {TIME}")
+    found.add_argument(
+        "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"
+    )
     found.add_argument("--kills", type=int, help=f"default {KILLS}")
     found.add_argument("--work", type=Path, help="folder that keeps what is trained")
     found.add_argument("--plot", type=Path, help="SVG file of MRR by round")
