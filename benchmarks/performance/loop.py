@@ -9,9 +9,10 @@ round of SESSIONS searches a model is trained from all clicks so far (`fullrank 
 interleaving, and serves the next round if they vote for it. The test queries are never searched; MRR is theirs.
 benchmarks.clicks has the worlds, the people and the rounds. Each world has these policies:
 
-    weighted     what the product does: clicks over expected clicks, places weighed by η fitted from the coins
+    weighted     what the product does: places weighed by η fitted from the coins, answers told from mistakes
+    coec         the same, clicks over expected clicks
     naive        the same loop, clicks counted
-    known        clicks over expected clicks with the true propensities
+    known        as weighted, with the true propensities
     unexplored   as weighted, without exploration; η cannot be fitted
 
 gap_closed         (MRR of `weighted` after the last round − BM25) / (trained on the true labels − BM25), for η = 1;
@@ -64,7 +65,7 @@ from trainer.clicks import Propensities
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
 PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
-POLICIES = ("weighted", "naive", "known", "unexplored")
+POLICIES = ("weighted", "coec", "naive", "known", "unexplored")
 _BASE = "eta=1"
 _SPAMMERS = 600
 # name: difference of MRR, runs, runs of --quick
@@ -106,6 +107,7 @@ def policy_of(name: str, world: World) -> Policy | None:
         return Policy(propensities=Propensities(world.eta or 1.0, (0.0, 0.0), 0, ratios))
     return {
         "weighted": Policy(),
+        "coec": Policy(rule="coec"),
         "naive": Policy(rule="naive"),
         "unexplored": Policy(explored=0.0),
     }[name]
