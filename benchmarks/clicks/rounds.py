@@ -79,10 +79,11 @@ class Workbench:
         source: Collection with the splits train and test; the queries of train are searched, those of test measure.
         work: Folder for collections and bundles.
         time: Limit of each training, as `fullrank train --time` takes it.
+        recipe: To train instead, without a limit.
     """
 
-    def __init__(self, source: Path, work: Path, time: str) -> None:
-        self.source, self._work, self._time = source, work, time
+    def __init__(self, source: Path, work: Path, time: str, recipe: str | None = None) -> None:
+        self.source, self._work, self._time, self._recipe = source, work, time, recipe
         work.mkdir(parents=True, exist_ok=True)
         self._judged = read_collection(source)
         documents = list(self._judged.document_ids)
@@ -101,6 +102,7 @@ class Workbench:
         found = sorted((out / name).glob("*/manifest.json"))
         if found:
             return found[-1].parent
+        recipe = recipe or self._recipe
         limit = ["--recipe", recipe] if recipe else ["--time", self._time]
         if folder is not None:
             limit += [word for setting in OVERRIDES for word in ("--set", setting)]

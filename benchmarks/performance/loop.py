@@ -2,7 +2,7 @@
 
     python -m benchmarks.performance.loop [--json] [--quick] [--worlds eta=1,trust] [--seeds 1,2,3,4,5]
         [--policies weighted,naive] [--parts rounds,experiments,spam,http,kills,logging] [--kills 100] [--work DIR]
-        [--plot FILE]
+        [--recipe word-translation] [--plot FILE]
 
 People search the training queries of tldr/en, about which the log begins with nothing; BM25 serves first. After each
 round of SESSIONS searches a model is trained from all clicks so far (`fullrank train --time`), tried on people by
@@ -31,7 +31,8 @@ lost_events        acknowledged events that the log lacks, or has more than once
                    (benchmarks.performance.kills; the slow test of tests/faults kills a thousand times)
 logging_share      searches per second with the log, as a share of those without (benchmarks.performance.logging)
 
-With --work, what is there is not trained again. --quick: one seed, two worlds and few experiments, about 20 minutes.
+With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
+on how busy the machine is. --quick: one seed, two worlds and few experiments, about 20 minutes.
 """
 
 from __future__ import annotations
@@ -288,12 +289,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
         work = (given.work or Path(scratch)).resolve()
-        bench = Workbench(data_folder() / "tldr" / "en", work, given.time)
+        bench = Workbench(data_folder() / "tldr" / "en", work, given.time, given.recipe)
         result: dict[str, Any] = {
             "benchmark": "loop",
             "machine": machine(["fullrank", "numpy", "numba"]),
             "seeds": list(plan.seeds),
             "time": given.time,
+            "recipe": given.recipe,
         }
         parts = given.parts.split(",")
         if "rounds" in parts:
@@ -354,6 +356,7 @@ def _parser() -> argparse.ArgumentParser:
         "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"
     )
     found.add_argument("--kills", type=int, help=f"default {KILLS}")
+    found.add_argument("--recipe", help="train this, without a time limit; default auto")
     found.add_argument("--work", type=Path, help="folder that keeps what is trained")
     found.add_argument("--plot", type=Path, help="SVG file of MRR by round")
     return found
