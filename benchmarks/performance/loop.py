@@ -132,7 +132,10 @@ def measure_rounds(bench: Workbench, plan: Plan) -> dict[str, Any]:
                 runs = [
                     _rounds(bench, f"{world_name}-{name}", world, policy, s) for s in plan.seeds
                 ]
-                found[world_name][name] = _summary(runs, ends, wanted, world)
+                summary = found[world_name][name] = _summary(runs, ends, wanted, world)
+                # A run takes hours; what is finished can be read before its end.
+                done = {"world": world_name, "policy": name, **summary}
+                print(json.dumps(done), file=sys.stderr, flush=True)
     return {"ends": ends, "worlds": found}
 
 
