@@ -161,6 +161,9 @@ class Workbench:
 
     def rankings(self, bundle: Path) -> Int64:
         """Return the best documents of every query, int64 (queries, DEPTH), −1 where there are fewer."""
+        kept = self._work / "rankings" / f"{bundle.name}.npy"
+        if kept.is_file():
+            return np.asarray(np.load(kept), np.int64)
         opened = open_bundle(bundle)
         place = {id: row for row, id in enumerate(self.collection.documents)}
         row_of = np.array([place[id] for id in opened.documents.ids], np.int64)
@@ -170,6 +173,8 @@ class Workbench:
             encoded = opened.encode(queries[start : start + _BATCH])
             for i, ranking in enumerate(opened.retriever.search(encoded, DEPTH)):
                 found[start + i, : len(ranking.rows)] = row_of[ranking.rows]
+        kept.parent.mkdir(exist_ok=True)
+        np.save(kept, found)
         return found
 
 
@@ -221,7 +226,8 @@ def run_rounds(
                     candidate = None
         folder, fitted = bench.export(f"{name}-{number}", logged, policy)
         candidate = bench.train(f"{name}-{number}", folder)
-        other = bench.rankings(candidate)
+        if number + 1 < rounds:
+            other = bench.rankings(candidate)
         shown = frozenset(id for served in logged.lists for id in served.ids)
         clicks = len(logged.events)
         mrr = bench.mrr(candidate), bench.mrr(serving)

@@ -97,13 +97,15 @@ def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(bench: Workben
 
 
 def test_rankings_are_rows_of_the_collection(bench: Workbench) -> None:
-    found = bench.rankings(bench.train("bm25", recipe="bm25"))
+    bundle = bench.train("bm25", recipe="bm25")
+    found = bench.rankings(bundle)
     assert found.shape == (450, 50)
     for query, row in zip(bench.collection.queries[:20], found[:20], strict=True):
         group = query.split()[1]
         first = [bench.collection.documents[d] for d in row[:10]]
         assert all(f"group{int(id[1:]) % 10}" == group for id in first)
     assert np.unique(found[0]).size == 50
+    assert np.array_equal(bench.rankings(bundle), found)  # those that it kept
 
 
 def test_the_plot_has_a_line_for_each_policy(tmp_path: Path) -> None:
