@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 
-from fullrank.bundle import find_bundle, log_position_of, write_bundle
+from fullrank.bundle import log_position_of, write_bundle
 from fullrank.bundle.manifest import LogPosition, is_name
-from fullrank.errors import BundleError, BundleNotFound
+from fullrank.errors import BundleError
 from fullrank.progress import Reporter
+from trainer.card import model_card, newest_version
 from trainer.collection import Collection, read_collection
 from trainer.collection.schema import field_uses
 from trainer.evaluation.evaluate import query_texts
@@ -27,6 +28,7 @@ from trainer.training.fitted import FittedModel
 from trainer.training.loop import TrainingRun
 from trainer.training.result import BASELINES, ResultRow
 from trainer.training.validation import Validation, validation
+from trainer.training.warm import WarmStart, settings_of
 
 if TYPE_CHECKING:
     from trainer.rerank.decide import Decision
@@ -76,8 +78,9 @@ def train(
     out: str | Path,
     name: str,
     *,
-    recipe: str | Path = "auto",
+    recipe: str | Path | None = None,
     overrides: Sequence[str] = (),
+    start: Path | None = None,
     seed: int = 1,
     threads: int | None = None,
     resume: bool = False,
@@ -95,8 +98,10 @@ def train(
         collection: folder of the collection.
         out: folder of bundles.
         name: of the model.
-        recipe: name of a recipe, or path of a .toml file.
+        recipe: name of a recipe, or path of a .toml file; by default that of ``start``, or auto.
         overrides: "key=value" settings of the recipe.
+        start: a bundle of the same recipe, whose weights training goes on from in a few epochs; by default it starts
+            anew.
         seed: of all random numbers.
         threads: of the kernels, and processes that count text; by default all cores. One thread and one seed
             reproduce the same bits.
@@ -113,7 +118,8 @@ def train(
     Raises:
         CollectionError: the collection cannot be read.
         RecipeError: the recipe is unknown or its settings do not go together.
-        TrainingError: there is nothing to learn from, training diverges, or it does not fit into ``memory``.
+        TrainingError: there is nothing to learn from, training diverges, it does not fit into ``memory``, or ``start``
+            has another recipe.
             Interrupted: Ctrl-C.
         BundleError: the bundle cannot be written.
 
@@ -126,7 +132,7 @@ def train(
     # Refuse a bad name or recipe before reading the collection, which may take minutes.
     if not is_name(name):
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
-    chosen = load_recipe(recipe).override(overrides)
+    chosen, warm = settings_of(recipe, overrides, start)
     validate(chosen)
     log_position = None if exported_from is None else log_position_of(exported_from, name)
     with reporter or Reporter() as reporter:
@@ -140,7 +146,12 @@ def train(
             from trainer.rerank.decide import require_queries
 
             require_queries(source)
-        trainer = Trainer(source, reporter, Path(out), name, seed, threads, resume)
+        if warm is not None and not warm.has_matrix:
+            reporter.log(
+                "warning", reason=f"{warm.version} learned no matrix, so training starts anew"
+            )
+            warm = None
+        trainer = Trainer(source, reporter, Path(out), name, seed, threads, resume, warm)
         chosen = trainer.plan(chosen, began, seconds, memory)
         best = trainer.search(chosen)
         table = trainer.compare(best)
@@ -184,9 +195,10 @@ class Trainer:
         seed: int,
         threads: int,
         resume: bool,
+        warm: WarmStart | None = None,
     ) -> None:
         self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
-        self.seed, self.threads, self.resume = seed, threads, resume
+        self.seed, self.threads, self.resume, self.warm = seed, threads, resume, warm
         self.context = TrainingContext(collection, reporter, seed, threads, self._checkpoints)
         self.ends: float | None = None
         self._valid: dict[int, Validation | None] = {}
@@ -208,7 +220,10 @@ class Trainer:
         found = make_plan(self.corpus, recipe, self.threads, left, memory)
         if found.limit:
             self.ends = time.monotonic() + found.limit
-        self.reporter.log("plan", **dict(describe(found)))
+        facts = dict(describe(found))
+        if self.warm is not None:
+            del facts["seconds"]  # of a training that starts anew
+        self.reporter.log("plan", **facts)
         return found.recipe
 
     def valid(self, recipe: Recipe) -> Validation | None:
@@ -262,6 +277,7 @@ class Trainer:
             self.resume,
             label,
             ends=self.ends,
+            warm=self.warm,
         )
         fitted = fit(self.context, recipe, run)
         if fitted.comparison:
@@ -284,7 +300,7 @@ class Trainer:
                 self.reporter.log("measured", **line.as_dict())
             return list(best.fitted.comparison)
         table = [best.row]
-        for baseline in BASELINES:
+        for baseline in BASELINES if self.warm is None else ():
             if baseline == best.recipe.name:
                 continue
             recipe = load_recipe(baseline)
@@ -334,20 +350,12 @@ class Trainer:
             log_position: which live documents the collection contains.
             second: the second stage; the bundle gets it if it is on.
         """
-        card: dict[str, Any] = {
-            "recipe": best.recipe.as_dict(),
+        card = {
+            **model_card(self.collection, best.recipe, best.fitted.facts, table),
             "seed": self.seed,
             "threads": self.threads,
-            "collection": {
-                "fingerprint": self.collection.fingerprint,
-                "documents": len(self.collection.documents),
-                "splits": list(self.collection.splits),
-                "fields": [verdict.as_dict() for verdict in self.collection.fields],
-            },
-            "table": [row.as_dict() for row in table],
-            "training": best.fitted.facts,
             "seconds": round(time.monotonic() - began, 1),
-            "parent": self._parent(),
+            "parent": newest_version(self.out, self.name),
         }
         if second is not None:
             card["second_stage"] = second.card
@@ -367,13 +375,6 @@ class Trainer:
                 facts=[] if kept is None else [kept.facts],
                 progress=self.context.files.releasing(progress),
             )
-
-    def _parent(self) -> str | None:
-        """Return the current version of this name; None if there is none."""
-        try:
-            return find_bundle(self.out, self.name).name
-        except BundleNotFound:
-            return None
 
     def _golden_queries(self, best: Candidate) -> list[str]:
         """Return queries whose results the bundle stores and checks whenever it is opened."""

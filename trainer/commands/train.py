@@ -32,7 +32,10 @@ def train(
         Path, typer.Option("--out", metavar="BUNDLES", help="Folder of bundles to write into.")
     ],
     name: Annotated[str, typer.Option(help="Name of the model.")],
-    recipe: Annotated[str, typer.Option(help="Name or TOML file of a recipe.")] = "auto",
+    recipe: Annotated[
+        str | None,
+        typer.Option(help="Name or TOML file of a recipe; default: auto, or that of --from."),
+    ] = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Override a setting of the recipe."),
@@ -58,6 +61,14 @@ def train(
         typer.Option(
             metavar="FILE",
             help="Start at these word vectors: .vec or .txt, plain or .gz, or model.safetensors.",
+        ),
+    ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="BUNDLE",
+            help="Go on from the weights of this bundle, by its recipe, in a few epochs.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0, max=2**63 - 1)] = 1,
@@ -103,6 +114,7 @@ def train(
             *(set_ or []),
             *([] if init is None else [f"train.vectors={init}"]),
         ],
+        start=None if start is None else resolve(start),
         seed=seed,
         threads=threads,
         resume=resume,

@@ -25,6 +25,8 @@ from trainer.collection import read_collection
 from trainer.promotion.gates import Gate, passed, run_gates, weighted_mrr
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.replay import Clicks, replay
+from trainer.promotion.start import goes_on
+from trainer.recipes.recipe import load_recipe
 from trainer.train import train
 
 RULES: tuple[Rule, ...] = ("naive", DEFAULT)
@@ -45,6 +47,7 @@ class Retrained:
         candidates: Weighted MRR of the newest clicks, by rule.
         gates: Of the better candidate.
         clicks: Votes with a click.
+        anew_clicks: Those when the weights of the active version were last left aside; `clicks` if they were now.
         counts: Of what was joined and, by reason, left out.
         propensities: Fitted.
     """
@@ -55,18 +58,24 @@ class Retrained:
     candidates: Mapping[Rule, float]
     gates: list[Gate]
     clicks: int
+    anew_clicks: int
     counts: dict[str, int]
     propensities: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form; the model card has it, too, but for what was published."""
+        """Return the JSON form."""
+        name = None if self.published is None else self.published.name
+        return {"published": name, **self.card_facts()}
+
+    def card_facts(self) -> dict[str, Any]:
+        """Return what the model card of the new version says."""
         return {
             "active": self.active,
-            "published": None if self.published is None else self.published.name,
             "rule": self.rule,
             "candidates": dict(self.candidates),
             "gates": [gate.as_dict() for gate in self.gates],
             "clicks": self.clicks,
+            "anew_clicks": self.anew_clicks,
             "counts": self.counts,
             "propensities": self.propensities,
         }
@@ -85,6 +94,8 @@ def retrain(
 ) -> Retrained:
     """Train from the log; publish the better candidate if it passes the gates.
 
+    Training goes on from the weights of the active version if `goes_on` says so.
+
     Args:
         bundles: Folder of bundles.
         active: Folder of the version to improve.
@@ -101,6 +112,9 @@ def retrain(
     opened = open_bundle(active)
     votes = join(log.lists(), log.events())
     propensities = fit_propensities(votes.coins)
+    clicks = int(votes.clicked.sum())
+    wanted = load_recipe(recipe).override(OVERRIDES)
+    start = active if goes_on(opened, wanted, clicks) else None
     recent = Clicks.of(votes.take(split_votes(votes)["recent"]), propensities)
     scratch = bundles / SCRATCH / opened.name
     shutil.rmtree(scratch, ignore_errors=True)
@@ -121,7 +135,7 @@ def retrain(
                 raise FullrankError(f"{other.path}: judges no document of {opened.version}")
             with reporter() as report:
                 return train(
-                    folder, place, opened.name, recipe=recipe, seed=seed, seconds=seconds,
+                    folder, place, opened.name, recipe=recipe, start=start, seed=seed, seconds=seconds,
                     exported_from=active, reporter=report, overrides=OVERRIDES,
                 ).path  # fmt: skip
 
@@ -136,14 +150,14 @@ def retrain(
             best,
             mrr,
             gates,
-            int(votes.clicked.sum()),
+            clicks,
+            clicks if start is None else opened.card["clicks"]["anew_clicks"],
             dict(votes.counts),
             propensities.as_dict(),
         )
         if final is None:
             return found
-        facts = found.as_dict()
-        del facts["published"]
-        return replace(found, published=publish(final, bundles, {"clicks": facts}))
+        published = publish(final, bundles, {"clicks": found.card_facts()})
+        return replace(found, published=published)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -135,6 +135,15 @@ def parse_recipe(name: str, text: str) -> Recipe:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(f"recipe {name}: {error}") from error
+    return _of_table(name, table)
+
+
+def stored_recipe(facts: Mapping[str, Any]) -> Recipe:
+    """Return the recipe that ``Recipe.as_dict`` wrote. Raises RecipeError if another version did."""
+    return _of_table(str(facts["name"]), {k: v for k, v in facts.items() if k != "name"})
+
+
+def _of_table(name: str, table: Mapping[str, Any]) -> Recipe:
     unknown = set(table) - set(SECTIONS) - _TEXTS
     if unknown:
         raise RecipeError(f"recipe {name}: unknown section {sorted(unknown)[0]!r}")

@@ -46,5 +46,8 @@ def _fit_part(
     if recipe.train.seconds:
         part = replace(part, train=replace(part.train, seconds=recipe.train.seconds))
     own = replace(run, recipe=part, path=run.path.with_name(f"part-{place}.npz"))
+    if run.warm is not None:
+        biased = [load_part(text, recipe).model.bias for text in recipe.mixed.recipes]
+        own = replace(own, warm=run.warm.parts(biased)[place])
     key = ("mixed", recipe.mixed.recipes[place], part.train.vectors)
     return context.cached(key, lambda: fit_part(context, part, own))

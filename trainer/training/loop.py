@@ -25,6 +25,7 @@ from trainer.training import checkpoint as checkpoints
 from trainer.training.checkpoint import Checkpoint, StoredArrays
 from trainer.training.learned import Arrays, Learned
 from trainer.training.validation import Validation
+from trainer.training.warm import WarmStart
 
 _CHECKPOINT_EVERY_S = 15.0
 
@@ -112,6 +113,7 @@ class TrainingRun:
         start: where an earlier fit ended, to go on from there; None to start anew.
         rates: learning rates to choose from on validation, if the learner's state fits every rate; fewer than two:
             the recipe's own.
+        warm: a bundle whose parameters the fit starts at; None: random ones.
         ends: when all fits together are to end, by the monotonic clock; None: no limit.
         keeps_state: the fitted model has the state at the end, so that a later fit can go on from there.
     """
@@ -128,6 +130,7 @@ class TrainingRun:
     rates: tuple[float, ...] = ()
     keeps_state: bool = False
     ends: float | None = None
+    warm: WarmStart | None = None
 
     def learn(self, learner: Learner) -> dict[str, Any]:
         """Train to the end; the learner then has the parameters of the best epoch.
@@ -139,7 +142,8 @@ class TrainingRun:
             TrainingError: training diverges, or the checkpoint belongs to another run.
             Interrupted: Ctrl-C.
         """
-        identity = identity_of(self.recipe, self.seed, self.fingerprint)
+        fingerprint = self.fingerprint + (self.warm.version if self.warm is not None else "")
+        identity = identity_of(self.recipe, self.seed, fingerprint)
         stored = checkpoints.load(self.path, identity=identity) if self.resume else None
         progress = Progress()
         if stored is not None:

@@ -13,6 +13,7 @@ import pytest
 
 from fullrank.errors import TrainingError
 from fullrank.measures import MEASURES, Estimate
+from tests.bundles import make_bundle
 from tests.planted import write_planted
 from tests.ports import free_port
 from tests.unit.cli.running import Run, stub_training
@@ -68,6 +69,7 @@ def test_train_passes_every_option_on(
     assert options == {
         "recipe": "ssi",
         "overrides": ["a=1", "b=2", "train.vectors=words.vec"],
+        "start": None,
         "seed": 7,
         "threads": 2,
         "resume": True,
@@ -83,6 +85,11 @@ def test_train_passes_every_option_on(
     assert "mine-1 on 9 queries of valid" in table.out
     assert "0.250 ± 0.125" in table.out
     assert "mine-1 in 2 s" in table.out
+    earlier = make_bundle(tmp_path / "bundles", "shop")
+    arguments = ("--from", tmp_path / "bundles" / "shop")
+    assert run("train", tmp_path / "c", "--out", tmp_path, "--name", "mine", *arguments).code == 0
+    assert calls[-1][1]["start"].name == earlier
+    assert calls[-1][1]["recipe"] is None
 
 
 def test_a_time_limit_is_given_as_time(run: Run) -> None:

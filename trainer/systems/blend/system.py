@@ -5,6 +5,8 @@
    judged and cold ones for those set aside. Choose in the same way what documents without a judgement get on top.
 3. Put the judgements back and fit the parts that have a weight once more, with what validation chose. A part whose
    matrices read no judgement goes on from its first fit if there is no time to start anew.
+
+After a warm start only the last fit is made (``warm``).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ import numpy as np
 from fullrank.measures import Float64
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
-from trainer.systems.blend.trial import learns, try_part
+from trainer.systems.blend.trial import learns, part_run, try_part
+from trainer.systems.blend.warm import go_on
 from trainer.systems.blend.weights import Scored, choose, raise_unjudged
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
@@ -57,6 +60,8 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     linked = context.corpus.collection.documents_are_queries
     texts = recipe.blend.linked if linked else recipe.blend.recipes
     parts = [load_part(text, recipe) for text in texts]
+    if run.warm is not None:
+        return go_on(fit_part, context, parts, recipe, run)
     held = hold_out(context.corpus, recipe.train.valid_queries)
     if not held.is_measurable:
         return _first_alone(fit_part, context, parts[0], run)
@@ -65,9 +70,9 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     scored = _no_scores(held, context, len(parts), recipe.auto.cold)
     trials = []
     for i, part in enumerate(parts):
-        part_run = _part_run(run, part, f"trial-{i}")
+        own = part_run(run, part, f"trial-{i}")
         rates = recipe.blend.linked_rates
-        trial, fitted = try_part(fit_part, trial_context, part_run, held.warm, rates, seconds)
+        trial, fitted = try_part(fit_part, trial_context, own, held.warm, rates, seconds)
         trials.append(trial)
         for scores in scored.measured:
             scores.score(i, fitted)
@@ -93,8 +98,8 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
             left = recipe.auto.seconds - (time.monotonic() - began)
             left /= len(learning[learning.index(i) :])
         settled, start = trials[i].last(left)
-        part_run = _part_run(run, settled, f"final-{i}")
-        final = fit_part(context, settled, replace(part_run, valid=None, start=start))
+        own = part_run(run, settled, f"final-{i}")
+        final = fit_part(context, settled, replace(own, valid=None, start=start))
         finals.append(replace(final, documents=context.files.put_encoded(final.documents)))
         del final
         context.files.release()
@@ -119,7 +124,7 @@ def _first_alone(
         "warning",
         reason=f"too few queries are judged to measure a blend, so {part.name} serves alone",
     )
-    fitted = fit_part(context, part, replace(_part_run(run, part, "final-0"), valid=None))
+    fitted = fit_part(context, part, replace(part_run(run, part, "final-0"), valid=None))
     facts = {"weights": {part.name: 1.0}, "parts": [fitted.facts], "trials": [], "validation": []}
     return replace(fitted, facts=facts, settled=None)
 
@@ -133,14 +138,6 @@ def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float
     if held.cold is not None:
         cold = PartScores.empty(held.cold, parts, held.corpus.unjudged, context.files)
     return Scored(warm, cold, share)
-
-
-def _part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:
-    path = run.path.with_name(f"{run.path.stem}-{name}.npz")
-    fingerprint = f"{run.fingerprint} {name}"
-    return replace(
-        run, recipe=part, path=path, fingerprint=fingerprint, label=f"{name} {part.name} "
-    )
 
 
 def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64, raised: float) -> None:
@@ -174,7 +171,7 @@ def _compare(
             lines = [scores.measures(alone) for scores in measured]
         else:
             fitted = fit_part(
-                context, baseline, _part_run(run, baseline, f"baseline-{baseline.name}")
+                context, baseline, part_run(run, baseline, f"baseline-{baseline.name}")
             )
             lines = [scores.of_other(fitted).measures(np.ones(1)) for scores in measured]
             del fitted

@@ -106,6 +106,15 @@ def try_part(
     return Trial(part, fitted.facts, fitted.settled, fitted.learned, seconds_taken), fitted
 
 
+def part_run(run: TrainingRun, part: Recipe, name: str) -> TrainingRun:
+    """Return the run of one fit of a part, with a checkpoint and a label of its own."""
+    path = run.path.with_name(f"{run.path.stem}-{name}.npz")
+    fingerprint = f"{run.fingerprint} {name}"
+    return replace(
+        run, recipe=part, path=path, fingerprint=fingerprint, label=f"{name} {part.name} "
+    )
+
+
 def learns(part: Recipe) -> bool:
     """Return whether a part learns in epochs, so that a time limit holds."""
     return part.system == "linear" and part.train.loss != "none"

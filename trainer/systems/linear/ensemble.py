@@ -63,6 +63,7 @@ def member_run(run: TrainingRun, member: int, members: int) -> TrainingRun:
         run,
         recipe=replace(run.recipe, train=train),
         seed=run.seed + member,
+        warm=None if run.warm is None else replace(run.warm, member=member),
         path=run.path.with_stem(f"{run.path.stem}-{member}"),
         label=f"{run.label}{member + 1}/{members} ",
     )

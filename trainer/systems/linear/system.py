@@ -28,11 +28,11 @@ from trainer.systems.linear.parameters import (
 from trainer.systems.linear.pretrained import start_rows
 from trainer.systems.linear.rates import start_at_best_rate
 from trainer.systems.linear.softmax import SoftmaxLearner
+from trainer.systems.linear.warm import copy_learned, warm_recipe
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
 from trainer.training.learned import Learned
 from trainer.training.loop import TrainingRun
-from trainer.training.memory import ArrayFiles
 from trainer.vectors.collector import WordVectors
 from trainer.vectors.reader import read_vectors
 
@@ -51,6 +51,9 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     if recipe.train.loss == "none":
         parameters = start(features, recipe.train, np.random.default_rng(context.seed))
     else:
+        if run.warm is not None:
+            recipe = warm_recipe(recipe, run.warm)
+            run = replace(run, recipe=recipe, rates=())
         second = None
         if recipe.train.monolingual:
             second = joint.read_task(context, recipe.train.monolingual, features)
@@ -59,7 +62,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
         if recipe.train.vectors:
             vectors = _read_vectors(context, Path(recipe.train.vectors))
             run = replace(run, fingerprint=run.fingerprint + vectors.fingerprint)
-        parameters, facts, learned = _learn(features, recipe, run, second, vectors, context.files)
+        parameters, facts, learned = _learn(context, features, recipe, run, second, vectors)
     if recipe.model.latent == "lsi":
         key = ("lsi", replace(recipe.model, alpha=1.0))
         model = lsi.compile_model(
@@ -89,12 +92,12 @@ def _read_vectors(context: TrainingContext, path: Path) -> WordVectors:
 
 
 def _learn(
+    context: TrainingContext,
     features: Features,
     recipe: Recipe,
     run: TrainingRun,
     second: Task | None,
     vectors: WordVectors | None,
-    files: ArrayFiles,
 ) -> tuple[Parameters, dict[str, Any], Learned | None]:
     """Fit every member.
 
@@ -111,6 +114,11 @@ def _learn(
             counts = start_rows(vectors, features, learner.values, run.recipe.train.init, rng)
             started["vectors"] = counts
             run.reporter.log(f"{run.label}vectors", **counts)
+        if run.warm is not None:
+            ids = context.collection.document_ids
+            counts = copy_learned(run.warm, features, learner.values, ids)
+            started["warm"] = counts
+            run.reporter.log(f"{run.label}warm start", **counts)
         return learner
 
     may_try = recipe.train.loss == "softmax" and recipe.train.epochs > 1
@@ -127,13 +135,13 @@ def _learn(
             facts[-1]["mixing"] = mix(learner, run.valid)
         found.append(learner.values)
         del learner  # it has the tables too
-        found[-1].put_tables(files)
+        found[-1].put_tables(context.files)
     learned = None
     if run.keeps_state and len(facts) == 1:
         epochs = len(facts[0]["history"])
         learned = Learned.stored(run.path, epochs)
     card = facts[0] if len(facts) == 1 else {"members": facts}
-    parameters = average(found, files)
+    parameters = average(found, context.files)
     if recipe.train.sampled_from == "judged" and recipe.model.bias:
         # The mean of the members' medians is not the median of their mean.
         level_biases(features, parameters)

@@ -164,3 +164,54 @@ def test_two_versions_of_one_second_have_two_names(bundles: Path, tmp_path: Path
     assert find_bundle(bundles, "shop") == again
     assert open_bundle(again).card["note"] == 1
     assert open_bundle(again).bundle_id == open_bundle(first).bundle_id
+
+
+RECIPE = """
+system = "linear"
+[model]
+latent = "learned"
+dimension = 8
+match = "bm25"
+diagonal = "learned"
+bias = true
+[train]
+loss = "softmax"
+epochs = 4
+init = 0.1
+candidates = 40
+"""
+
+
+def test_a_days_clicks_go_on_from_the_active_version(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run begins anew, for BM25 learned nothing; so does one whose log grew by more than a quarter."""
+    monkeypatch.setattr("trainer.promotion.retrain.passed", lambda _: True)
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(RECIPE)
+
+    def go(log: EventLog) -> Retrained:
+        return retrain(
+            bundles,
+            find_bundle(bundles, "shop"),
+            log,
+            recipe=str(recipe),
+            reporter=lambda: Reporter(quiet=True),
+        )
+
+    first = clicked(range(40))
+    day = clicked(range(40), lists=150, since=1.8e9 + 20 * DAY)
+    more = clicked(range(40), lists=700, since=1.8e9 + 30 * DAY)
+    found = [go(logged(tmp_path / "one", first))]
+    found.append(go(logged(tmp_path / "two", first, day)))
+    found.append(go(logged(tmp_path / "three", first, day, more)))
+    bundles_of = [open_bundle(one.published) for one in found if one.published is not None]
+    cards = [bundle.card for bundle in bundles_of]
+    assert ["warm" in card["training"] for card in cards] == [False, True, False]
+    assert cards[1]["training"]["warm"]["version"] == bundles_of[0].version
+    assert [card["clicks"]["anew_clicks"] for card in cards] == [
+        found[0].clicks,
+        found[0].clicks,
+        found[2].clicks,
+    ]
+    assert bundles_of[1].search("alias7 thing", 1)[0].id == "d07"
