@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from fullrank.events.places import DAYS, MEGABYTES
+
 PREFIX = "FULLRANK_"
 # How alike, from 0 to 1, a variable and a setting must be for the variable to count as a misspelling.
 _SIMILARITY = 0.6
@@ -211,10 +213,10 @@ class Settings(BaseSettings):
         "if missing; unset: `.events.key` beside the file of live documents",
     )
     events_days: int = Field(
-        default=90, ge=1, description="days after which what was logged is removed"
+        default=DAYS, ge=1, description="days after which what was logged is removed"
     )
     events_mb: int = Field(
-        default=10_000,
+        default=MEGABYTES,
         ge=1,
         description="most megabytes of the log of events; beyond them events are answered 507 and answers are "
         "not logged",

@@ -17,7 +17,8 @@ import httpx
 
 from benchmarks.performance.servers import kill, start
 from fullrank.events.archive import list_segments
-from fullrank.events.log import EVENTS, FOLDER, EventLog
+from fullrank.events.log import EVENTS, EventLog
+from fullrank.events.places import FOLDER
 
 _CLIENTS, _GROUP = 4, 3
 _LONGEST_LIFE_S = 0.5

@@ -30,7 +30,8 @@ from benchmarks.clicks.worlds import PLACES, World
 from benchmarks.harness.commands import run_measured
 from benchmarks.performance.servers import ROOT, start, stop
 from fullrank.bundle import find_bundle
-from fullrank.events.log import FOLDER, EventLog
+from fullrank.events.log import EventLog
+from fullrank.events.places import FOLDER
 from service.models.state import read_state
 from service.models.workers import reports
 from trainer.clicks import join

@@ -12,6 +12,7 @@ from fullrank.errors import BundleNotFound
 
 if TYPE_CHECKING:
     from fullrank.events.log import EventLog
+    from fullrank.events.places import Places
 
 CollectionPath = Annotated[
     Path, typer.Argument(metavar="COLLECTION", help="Folder with corpus.jsonl and qrels/.")
@@ -45,7 +46,7 @@ EventsOption = Annotated[
     typer.Option(
         "--events",
         metavar="FOLDER",
-        help="Log of events; default: .events in BUNDLES.",
+        help="Log of events; default: that of the service: .events in BUNDLES, or beside FULLRANK_DOCUMENTS.",
         envvar="FULLRANK_EVENTS_FOLDER",
     ),
 ]
@@ -57,10 +58,48 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 
 
 def event_log(bundles: Path, events: Path | None) -> EventLog:
-    """Return the log that --events names, by default that of the folder of bundles."""
-    from fullrank.events.log import FOLDER, EventLog
+    """Return the log that --events names, by default that of a service of the folder of bundles."""
+    from fullrank.events.log import EventLog
 
-    return EventLog(events or bundles / FOLDER)
+    return EventLog(event_places(bundles, events).folder)
+
+
+def event_places(bundles: Path, events: Path | None, key: Path | None = None) -> Places:
+    """Return where a service of a folder of bundles that has this environment keeps its log and its key.
+
+    Args:
+        bundles: The folder.
+        events: --events or FULLRANK_EVENTS_FOLDER, None without either.
+        key: --key or FULLRANK_EVENTS_KEY, None without either.
+    """
+    from fullrank.events.places import places
+
+    return places(bundles, _path_in("FULLRANK_DOCUMENTS"), events, key)
+
+
+def log_places(path: Path, key: Path | None = None) -> Places:
+    """Return the log and the key that a path means: a log, or a folder of bundles whose service keeps it.
+
+    Args:
+        path: Of the one or the other.
+        key: --key or FULLRANK_EVENTS_KEY, None without either.
+    """
+    from fullrank.bundle.manifest import MANIFEST
+    from fullrank.events.places import FOLDER, KEY, Places
+
+    events = _path_in("FULLRANK_EVENTS_FOLDER")
+    if (path / FOLDER).is_dir() or any(path.glob(f"*/*/{MANIFEST}")):
+        return event_places(path, events, key)
+    served = event_places(_path_in("FULLRANK_BUNDLES") or Path("bundles"), events, key)
+    if path.resolve() == served.folder.resolve():
+        return Places(path, served.key)
+    return Places(path, key or absolute(path).with_name(KEY))
+
+
+def _path_in(variable: str) -> Path | None:
+    """Return the path in an environment variable, None if that is unset or empty."""
+    value = os.environ.get(variable)
+    return Path(value) if value else None
 
 
 def resolve(path: Path) -> Path:

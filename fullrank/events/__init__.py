@@ -11,5 +11,6 @@ reported.py   a list that only a client knows of, checked
 insights.py   events in the shape of Algolia
 compaction.py what is too old, too much or erased leaves the disk
 people.py     pseudonyms, and who has been erased
+places.py     where a service keeps them
 log.py        lists and events as a reader sees them
 """

@@ -14,8 +14,6 @@ from fullrank.events.records import Event, parse_stored
 from fullrank.events.sealed import begun
 
 LISTS, EVENTS = "lists", "events"
-FOLDER = ".events"
-"""The log of a folder of bundles; FULLRANK_EVENTS_FOLDER names another."""
 _DAY_S = 86_400
 _LINES_PER_PAUSE, _PAUSE_S = 200, 0.001
 

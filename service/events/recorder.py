@@ -12,8 +12,9 @@ from typing import Any
 
 from fullrank.errors import FullrankError
 from fullrank.events.lists import ServedList
-from fullrank.events.log import EVENTS, FOLDER, LISTS
+from fullrank.events.log import EVENTS, LISTS
 from fullrank.events.people import Pseudonyms, erase, read_key
+from fullrank.events.places import places
 from fullrank.events.records import MAX_AHEAD_S, Event
 from service import errors
 from service.events.analytics import Analytics
@@ -24,7 +25,6 @@ from service.events.upkeep import Upkeep
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
-KEY = f"{FOLDER}.key"
 # So many lines are made on the event loop; more on a thread.
 _MAX_INLINE = 32
 _log = getLogger(__name__)
@@ -56,10 +56,10 @@ class Recorder:
     @classmethod
     def from_settings(cls, settings: Settings, metrics: Metrics) -> Recorder:
         """Make the recorder that the settings describe."""
-        beside = settings.bundles if settings.documents is None else settings.documents.parent
         return cls(
-            settings.events_folder or beside / FOLDER,
-            settings.events_key or beside / KEY,
+            *places(
+                settings.bundles, settings.documents, settings.events_folder, settings.events_key
+            ),
             settings.events_days,
             settings.events_mb << 20,
             metrics,

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from fullrank.cli.arguments import Json
+from fullrank.cli.arguments import Json, log_places
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
+from fullrank.events.places import DAYS, MEGABYTES
 from fullrank.progress import Reporter, Stage
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-_DAYS, _MEGABYTES = 90, 10_000
-
 LogFolder = Annotated[
     Path,
     typer.Argument(
@@ -42,7 +41,8 @@ KeyFile = Annotated[
     typer.Option(
         "--key",
         metavar="FILE",
-        help="Key of the pseudonyms, as FULLRANK_EVENTS_KEY; default: .events.key beside the log.",
+        help="Key of the pseudonyms; default: that of the service, .events.key beside the log.",
+        envvar="FULLRANK_EVENTS_KEY",
     ),
 ]
 
@@ -72,7 +72,7 @@ def status(log: LogFolder, json: Json = False) -> None:
     from fullrank.events.log import EVENTS, LISTS
     from trainer.clicks import fit_propensities
 
-    folder = _log_folder(log)
+    folder = _existing(log)
     votes, found = _join(folder)
     segments = sum(len(list_segments(folder, kind)) for kind in (LISTS, EVENTS))
     shown: dict[str, Any] = {
@@ -132,11 +132,11 @@ def export_(
     if parquet is not None:
         if corpus is not None:
             raise typer.BadParameter("--parquet takes no CORPUS and no COLLECTION")
-        _print({"folder": parquet, **_write_parquet(_log_folder(log), parquet)}, json)
+        _print({"folder": parquet, **_write_parquet(_existing(log), parquet)}, json)
         return
     if corpus is None or collection is None:
         raise typer.BadParameter("name CORPUS and COLLECTION, or --parquet FOLDER")
-    votes, _ = _join(_log_folder(log))
+    votes, _ = _join(_existing(log))
     propensities = fit_propensities(votes.coins)
     counts = write_collection(
         votes,
@@ -181,8 +181,11 @@ def import_(
 
     # Everything that can be refused at once is refused before anything is written.
     forms = [format_of(path) if form is Form.AUTO else form.value for path in files]
-    folder = _log_folder(log, must_exist=False)
-    people = Pseudonyms(read_key(_key_of(folder, key)))
+    folder, key = log_places(log, key)
+    # Under a second key, the people of the records that are there and the new ones would be others.
+    if not key.is_file() and any(folder.glob("*.jsonl*")):
+        raise _no_key(key)
+    people = Pseudonyms(read_key(key))
     refused: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for path, name in zip(files, forms, strict=True):
@@ -204,13 +207,14 @@ def forget(
 ) -> None:
     """Hide from every reader what people did; `compact` removes it from the disk."""
     from fullrank.events.people import Pseudonyms, erase, read_key
+    from fullrank.events.records import MAX_AHEAD_S
 
-    folder = _log_folder(log)
-    file = _key_of(folder, key)
-    if not file.is_file():
-        raise FullrankError(f"{file}: no such key; name the key of this log with --key")
-    people = Pseudonyms(read_key(file))
-    erase(folder, map(people.of, users), time.time())
+    folder, key = _existing(log), log_places(log, key).key
+    if not key.is_file():
+        raise _no_key(key)
+    people = Pseudonyms(read_key(key))
+    # Clocks of clients may be ahead.
+    erase(folder, map(people.of, users), time.time() + MAX_AHEAD_S)
     _print({"log": folder, "forgotten": len(users)}, json)
 
 
@@ -218,38 +222,34 @@ def forget(
 def compact(
     log: LogFolder,
     days: Annotated[
-        int, typer.Option(help="Remove what is older; as FULLRANK_EVENTS_DAYS.", min=1)
-    ] = _DAYS,
+        int,
+        typer.Option(help="Remove what is older.", min=1, envvar="FULLRANK_EVENTS_DAYS"),
+    ] = DAYS,
     megabytes: Annotated[
         int,
-        typer.Option("--mb", help="Remove the oldest beyond; as FULLRANK_EVENTS_MB.", min=1),
-    ] = _MEGABYTES,
+        typer.Option("--mb", help="Remove the oldest beyond.", min=1, envvar="FULLRANK_EVENTS_MB"),
+    ] = MEGABYTES,
     json: Json = False,
 ) -> None:
     """Remove from the disk what is too old, what is too much, and what erased people did."""
     from fullrank.events.compaction import compact as compact_log
 
-    folder = _log_folder(log)
+    folder = _existing(log)
     with Reporter() as report, report.callback() as progress:
         done = compact_log(folder, days, megabytes << 20, time.time(), progress)
     _print({"log": folder, **done.as_dict()}, json)
 
 
-def _log_folder(path: Path, *, must_exist: bool = True) -> Path:
+def _existing(log: Path) -> Path:
     """Return the folder of a log, given itself or the folder of bundles."""
-    from fullrank.events.log import FOLDER
-
-    if (path / FOLDER).is_dir():
-        return path / FOLDER
-    if must_exist and not path.is_dir():
-        raise FullrankError(f"{path}: no such folder")
-    return path
+    folder = log_places(log).folder
+    if not folder.is_dir():
+        raise FullrankError(f"{folder}: no such folder")
+    return folder
 
 
-def _key_of(folder: Path, key: Path | None) -> Path:
-    """Return the file of the key: by default beside the log."""
-    whole = folder.absolute()
-    return key or whole.with_name(f"{whole.name}.key")
+def _no_key(file: Path) -> FullrankError:
+    return FullrankError(f"{file}: no such key; name the key of this log with --key")
 
 
 def _join(folder: Path) -> tuple[Votes, dict[str, Any]]:

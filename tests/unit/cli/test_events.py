@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fullrank.events.archive import list_segments, read_lines
 from fullrank.events.log import EVENTS
+from fullrank.events.people import Pseudonyms, read_key
+from fullrank.events.records import Event
+from fullrank.events.segments import SegmentWriter
 from tests.unit.cli.running import Run
 from trainer.collection import read_collection
 
@@ -117,6 +121,16 @@ def test_a_person_is_forgotten(run: Run, log: Path) -> None:
     assert (before, after) == (200, 195)
 
 
+def test_what_a_clock_that_is_ahead_reported_is_forgotten_too(run: Run, log: Path) -> None:
+    writer = SegmentWriter(log, EVENTS)
+    people = Pseudonyms(read_key(log.with_name(".events.key")))
+    writer.append([Event("click", time.time() + 200, {"user_id": people.of("fay")}).line()])
+    writer.close()
+    assert json.loads(run("events", "status", log, "--json").out)["events"] == 201
+    assert run("events", "forget", log, "fay").code == 0
+    assert json.loads(run("events", "status", log, "--json").out)["events"] == 200
+
+
 def test_forgetting_needs_the_key(run: Run, log: Path, tmp_path: Path) -> None:
     got = run("events", "forget", log, "u0", "--key", tmp_path / "other.key")
     assert got.code == 1
@@ -131,6 +145,24 @@ def test_compaction_removes_what_is_old(run: Run, log: Path) -> None:
     done = json.loads(run("events", "compact", log, "--days", "1", "--json").out)
     assert done["expired"] == 10
     assert list_segments(log, EVENTS) == []
+
+
+def test_compaction_keeps_what_the_settings_of_the_service_keep(
+    run: Run, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FULLRANK_EVENTS_DAYS", "1")
+    monkeypatch.setenv("FULLRANK_EVENTS_MB", "10")
+    assert json.loads(run("events", "compact", log, "--days", "9999", "--json").out)["expired"] == 0
+    assert json.loads(run("events", "compact", log, "--json").out)["expired"] == 10
+
+
+def test_no_second_key_is_made(run: Run, log: Path, clicks: Path, tmp_path: Path) -> None:
+    moved = log.rename(tmp_path / "elsewhere")
+    got = run("events", "import", moved, clicks)
+    assert (got.code, "no such key" in got.err) == (1, True)
+    assert not (tmp_path / ".events.key").exists()
+    assert run("events", "import", moved, clicks, "--key", log.with_name(".events.key")).code == 0
+    assert json.loads(run("events", "status", moved, "--json").out)["people"] == 40
 
 
 def test_errors_are_one_line(run: Run, tmp_path: Path) -> None:
