@@ -110,7 +110,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     # Added last, so it is the outermost.
     app.add_middleware(OverloadMiddleware, paths=ranking_paths(search.router), metrics=metrics)
     if settings.cors_origins is not None:
-        routes = [*search.router.routes, *events.routes()]
+        routes = [*search.router.routes, *events.reporting_routes()]
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app

@@ -326,8 +326,12 @@ async def test_pages_of_permitted_origins_may_ask(root: Root, path: str) -> None
         problem = await client.post("/v1/search", json={}, headers={"Origin": origin})
         assert problem.status_code == 422
         assert problem.headers["access-control-allow-origin"] == origin
-        closed = await client.options("/v1/models", headers=asks(origin))
-        assert "access-control-allow-origin" not in closed.headers
+        for other in ("/v1/models", "/v1/analytics", f"{EVENTS}/users/anna"):
+            closed = await client.options(other, headers=asks(origin))
+            assert "access-control-allow-origin" not in closed.headers
+        answer = await client.get("/v1/analytics", headers={**AUTH, "Origin": origin})
+        assert answer.status_code == 200
+        assert "access-control-allow-origin" not in answer.headers
     async with running(root.path) as client:
         reply = await client.options(path, headers=asks(origin))
         assert "access-control-allow-origin" not in reply.headers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Body, Query, Request
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
 
 from fullrank.events.insights import as_ubi
 from fullrank.events.records import Event, EventRefused, parse_event
@@ -47,6 +47,11 @@ Record = TypeVar("Record")
 def routes() -> list[BaseRoute]:
     """Return all routes of events; without them their paths answer 404."""
     return [*router.routes, *insights_router.routes]
+
+
+def reporting_routes() -> list[BaseRoute]:
+    """Return those that pages of other origins may call; erasing people and analytics are for operators."""
+    return [route for route in routes() if isinstance(route, Route) and route.path in PATHS]
 
 
 @router.post(EVENTS, response_model=EventsReply, responses=_PROBLEMS, openapi_extra=needs("events"))
