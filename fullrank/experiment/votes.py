@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from fullrank.events.lists import ServedList, normalised
+from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
 from fullrank.experiment.interleave import ACTIVE, CANDIDATE
 
@@ -31,7 +34,7 @@ def votes_of(
     """Count votes for a candidate.
 
     A person who clicked documents of both rankings, after one query and on one day, votes for the one with more of
-    them, or not at all. Programs do not vote.
+    them, or not at all. Who voted is the person of the list, else of the click. Programs do not vote.
 
     Args:
         lists, events: Of the log.
@@ -49,16 +52,20 @@ def votes_of(
         and found.at >= since
         and not found.is_bot
     }
+    clicks = [
+        (event, shown.get(event.texts.get("query_id", "")))
+        for event in events
+        if event.is_click and not event.is_bot and event.object_id is not None
+    ]
+    programs = _programs(clicks)
     clicked: dict[tuple[str, str, int], dict[str, str]] = defaultdict(dict)
     first: dict[tuple[str, str, int], float] = {}
-    for event in events:
-        found = shown.get(event.texts.get("query_id", ""))
-        if found is None or not event.is_click or event.is_bot or event.object_id is None:
+    for event, found in clicks:
+        if found is None or event.object_id is None or _who(event, found) in programs:
             continue
         team = dict(zip(found.ids, found.teams, strict=True)).get(event.object_id)
         if team in (ACTIVE, CANDIDATE):
-            who = found.person or found.query_id
-            key = who, normalised(found.text), int(found.at // _DAY_S)
+            key = _who(event, found), normalised(found.text), int(found.at // _DAY_S)
             clicked[key].setdefault(event.object_id, team)
             first[key] = min(event.at, first.get(key, event.at))
     votes = []
@@ -67,3 +74,22 @@ def votes_of(
         if balance:
             votes.append(Vote(first[key], balance > 0))
     return sorted(votes, key=lambda vote: vote.at)
+
+
+def _who(event: Event, found: ServedList | None) -> str:
+    if found is None:
+        return event.person or ""
+    return found.person or event.person or f"\0{found.query_id}"
+
+
+def _programs(clicks: Sequence[tuple[Event, ServedList | None]]) -> set[str]:
+    """Return who clicks faster than people do, on any list."""
+    names = [_who(event, found) for event, found in clicks]
+    known = sorted(set(names) - {""})
+    number = {name: i for i, name in enumerate(known)}
+    rows = [
+        (number[name], event.at) for name, (event, _) in zip(names, clicks, strict=True) if name
+    ]
+    person = np.array([who for who, _ in rows], np.int64)
+    found = find_programs(person, np.array([at for _, at in rows], np.float64))
+    return {known[who] for who in found.tolist()}

@@ -1,4 +1,4 @@
-"""Limit what one person can do to a ranking: programs are left out, and votes are capped."""
+"""Limit what one person can do to a ranking: votes are capped."""
 
 from __future__ import annotations
 
@@ -7,30 +7,14 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
 
-MAX_CLICKS_AN_HOUR = 100
-"""A person with more is a program."""
 MAX_VOTES_ON_DOCUMENT = 10
 MAX_VOTES_A_DAY = 200
 MAX_COINS = 10
 """So many clicked coins of a person count, so that one account that clicks the same everywhere does not decide η."""
 
-_HOUR_S, _DAY_S = 3600, 86_400
+_DAY_S = 86_400
 
 Bool = npt.NDArray[np.bool_]
-
-
-def find_bots(person: Int64, time: Float64) -> Int64:
-    """Return the people who clicked more than 100 times within some hour.
-
-    Args:
-        person: of each click.
-        time: of each click, in seconds.
-    """
-    order = np.lexsort((time, person))
-    person, time = person[order], time[order]
-    first, last = slice(None, -MAX_CLICKS_AN_HOUR), slice(MAX_CLICKS_AN_HOUR, None)
-    is_fast = (person[last] == person[first]) & (time[last] - time[first] < _HOUR_S)
-    return np.unique(person[last][is_fast])
 
 
 def within_caps(person: Int64, document: Int64, time: Float64, clicked: Bool) -> Bool:

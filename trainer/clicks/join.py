@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float64, Int64
 from fullrank.events.lists import ServedList, normalised
+from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
-from trainer.clicks.caps import MAX_COINS, find_bots, within_caps
+from trainer.clicks.caps import MAX_COINS, within_caps
 
 Bool = npt.NDArray[np.bool_]
 
@@ -125,7 +126,7 @@ def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
     who = [person[click.row] for click in clicks]
     who += [codes.setdefault(name, len(codes)) for name, _ in elsewhere]
     at = [click.at for click in clicks] + [at for _, at in elsewhere]
-    bots = find_bots(np.array(who, np.int64), np.array(at, np.float64))
+    bots = find_programs(np.array(who, np.int64), np.array(at, np.float64))
     is_program = np.array([served.is_bot for served in shown], np.bool_) | np.isin(person, bots)
     counts["programs"] = len(bots)
     return _votes(shown, person, is_program, clicks, counts)

@@ -66,3 +66,20 @@ def test_other_experiments_and_programs_do_not_vote() -> None:
     ):
         assert votes([other], [click("1", "z")]) == []
     assert votes([shown("1")], [click("1", "z", is_bot=True)]) == []
+
+
+def test_who_the_list_does_not_name_the_click_may() -> None:
+    lists = [shown("1", None), shown("2", None)]
+    events = [Event("click", 11, {"query_id": id, "client_id": "c"}, "z") for id in ("1", "2")]
+    assert votes(lists, events) == [Vote(11, True)]
+
+
+def test_people_who_click_too_fast_do_not_vote() -> None:
+    """More than a hundred clicks in an hour, on any list."""
+    named = {"user_id": "u"}
+    elsewhere = [Event("click", 12 + i, {"query_id": "9", **named}, "q") for i in range(100)]
+    lists, vote = [shown("1")], Event("click", 11, {"query_id": "1", **named}, "z")
+    assert votes(lists, [vote, *elsewhere[1:]]) == [Vote(11, True)]
+    assert votes(lists, [vote, *elsewhere]) == []
+    slow = [Event("click", 12 + 40 * i, event.texts, "q") for i, event in enumerate(elsewhere)]
+    assert votes(lists, [vote, *slow]) == [Vote(11, True)]

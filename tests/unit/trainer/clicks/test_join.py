@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.events.lists import ServedList, normalised
+from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
 from tests.clicking import click, listing
-from trainer.clicks.caps import find_bots
 from trainer.clicks.join import Votes, join
 
 Vote = tuple[str, str, int, int, bool]  # query, document, day, place, clicked
@@ -129,15 +129,15 @@ def test_clicks_on_unknown_lists_make_a_program_too() -> None:
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9)), max_size=40), st.integers(2, 4))
 def test_programs_are_found_as_by_brute_force(clicks: list[tuple[int, int]], limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("trainer.clicks.caps.MAX_CLICKS_AN_HOUR", limit)
-        patch.setattr("trainer.clicks.caps._HOUR_S", 3)
+        patch.setattr("fullrank.events.programs.MAX_CLICKS_AN_HOUR", limit)
+        patch.setattr("fullrank.events.programs._HOUR_S", 3)
         person, time = np.array(clicks, np.int64).reshape(-1, 2).T
         wanted = {
             who
             for who, start in clicks
             if sum(w == who and start <= at < start + 3 for w, at in clicks) > limit
         }
-        assert set(find_bots(person, time.astype(np.float64)).tolist()) == wanted
+        assert set(find_programs(person, time.astype(np.float64)).tolist()) == wanted
 
 
 def test_coins_have_absolute_places_and_count_once() -> None:
