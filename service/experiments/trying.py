@@ -1,4 +1,4 @@
-"""Rank with the active version, with two interleaved, or with a small deviation.
+"""Rank with the active version, with two interleaved, or with a small deviation from the active one.
 
 A person who asks the same again sees the same list while an experiment lasts, so that its pages fit together. Lists of
 people who are not named are interleaved on the first page only.
@@ -62,7 +62,7 @@ class Trying:
             coin = _coin(experiment, request, person)
             if coin is not None:
                 return await self._interleaved(serving, view, request, experiment, coin, min_seq)
-        elif self._explored and not request.offset and random() < 2 * self._explored:
+        if self._explored and not request.offset and random() < 2 * self._explored:
             return await self._explore(view, request)
         return await self._ranker.rank(view, request), NOTHING
 

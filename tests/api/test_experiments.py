@@ -180,6 +180,20 @@ async def test_exploration_is_on_record(root: Root) -> None:
     assert swapped > 0
 
 
+async def test_what_an_experiment_does_not_interleave_is_explored(root: Root) -> None:
+    async with running(root.path, explore=0.25) as client:
+        await start(client, root.bm25, share=0.3)
+        replies = [await search(client) for _ in range(60)]
+    found = logged(root)
+    kinds = Counter(
+        (reply["candidate"] is not None, found[reply["query_id"]].pair is not None)
+        for reply in replies
+    )
+    assert kinds[True, True] == 0
+    assert kinds[True, False] > 0
+    assert kinds[False, True] > 0
+
+
 async def test_without_events_there_are_no_experiments(root: Root, tmp_path: Path) -> None:
     async with running(root.path, events=False, explore=0.25) as client:
         assert (await client.get(PATH, headers=AUTH)).status_code == 404
