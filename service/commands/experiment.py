@@ -17,6 +17,9 @@ MaxDays = Annotated[
     float, typer.Option(help="Days after which the active version stays.", min=0.01, max=365)
 ]
 
+_SHOWN = 10
+"""Decisions in the text form."""
+
 app = typer.Typer(
     help="Let people decide between a candidate and the active version.", no_args_is_help=True
 )
@@ -42,23 +45,31 @@ def start(
 
 @app.command()
 def status(bundles: BundlesFolder, events: EventsOption = None, json: Json = False) -> None:
-    """Count the votes of the experiment, and say what they decide."""
+    """Count the votes of the experiment, and say what they decide and what `fullrank loop` decided before."""
     with needs("service"):
+        from service.experiments.loop import read_decisions
         from service.experiments.status import read_status
 
     found = read_status(bundles, event_log(bundles, events))
+    decisions = read_decisions(bundles)
     if json:
-        print_json(None if found is None else found.as_dict())
+        print_json(({} if found is None else found.as_dict()) | {"decisions": decisions})
         return
+    for made in decisions[-_SHOWN:]:
+        votes = f", {made['wins']} votes to {made['losses']}" if "wins" in made else ""
+        typer.echo(f"{_moment(made['at'])}  {made['name']}: {made['did']}{votes}")
     if found is None:
         typer.echo("no experiment is running")
         return
-    began = datetime.fromtimestamp(found.started, UTC).isoformat(sep=" ", timespec="minutes")
-    typer.echo(f"{found.candidate} against {found.active}, since {began} UTC")
+    typer.echo(f"{found.candidate} against {found.active}, since {_moment(found.started)}")
     typer.echo(
         f"{found.wins} votes for the candidate, {found.losses} against; e-value {found.e_value:.3g} of {LEVEL:g}: "
         f"{found.verdict}{' (expired)' if found.over else ''}"
     )
+
+
+def _moment(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @app.command()

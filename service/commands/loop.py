@@ -32,6 +32,9 @@ def loop(
             "--with", metavar="COLLECTION", help="Judgements that are added to the clicks."
         ),
     ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="Name or TOML file of a recipe; default: auto.")
+    ] = None,
     time: Annotated[
         str | None, typer.Option("--time", metavar="TIME", help="Time limit of a training.")
     ] = None,
@@ -46,6 +49,7 @@ def loop(
 
     further = [
         *([] if judged is None else ["--with", str(judged)]),
+        *([] if recipe is None else ["--recipe", recipe]),
         *([] if time is None else ["--time", time]),
     ]
     options = Options(share, max_days, every_days, further)

@@ -28,9 +28,11 @@ from fullrank.errors import BundleNotFound, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
 from fullrank.storage.files import replace_file
+from service.documents.log import FILE
 from service.experiments.status import Status, status_of
 from service.models.state import read_state
 from service.models.swap import Swap, serving_version
+from service.settings import Settings
 
 DECISIONS = "loop.json"
 _LOCK = ".loop.lock"
@@ -99,54 +101,68 @@ class Loop:
             FullrankError: A step failed; the next call tries again.
         """
         with _lock(self._root):
-            done = self._step()
-            done = {"at": round(self._clock(), 3), "name": self._name, **done}
-            if done["did"] != "nothing":
-                self._note(done)
-            return done
+            return self._step()
 
     def _step(self) -> dict[str, Any]:
+        active = self._active()
         state = read_state(self._root)
         if state is not None and state.experiment is not None and state.version is not None:
             status = status_of(state.version, state.experiment, self._log, self._clock())
             return self._follow(status, is_defence=state.previous == status.candidate)
-        return self._retrain()
+        decisions = [made for made in read_decisions(self._root) if made["name"] == self._name]
+        last = max((made["at"] for made in decisions if "retrained" in made), default=0.0)
+        if self._clock() >= last + self._options.every_days * _DAY_S:
+            if state is None or state.version is None:
+                # Otherwise a service that starts would take the newest version: the candidate.
+                self._swap.activate(active)
+            return self._retrain(active)
+        if (candidate := _untried(decisions)) is not None:
+            return self._try(candidate)
+        return self._done({"did": "nothing", "because": "trained lately"})
 
     def _follow(self, status: Status, *, is_defence: bool) -> dict[str, Any]:
         """Act on the votes of an experiment; in a defence the candidate served before the active version."""
-        numbers = {
-            name: getattr(status, name)
-            for name in ("active", "candidate", "wins", "losses", "e_value")
-        }
+        names = ("active", "candidate", "started", "wins", "losses", "e_value", "course")
+        numbers = {name: getattr(status, name) for name in names}
         if status.verdict is Verdict.PROMOTE and is_defence:
-            self._swap.activate(status.candidate)
-            return {"did": "rolled back", **numbers}
+            return self._note(
+                {"did": "rolled back", **numbers}, lambda: self._swap.activate(status.candidate)
+            )
         if status.verdict is Verdict.PROMOTE:
-            self._swap.promote(status.candidate, self._options.share, FACE_DAYS)
-            return {"did": "promoted", **numbers}
+            return self._note(
+                {"did": "promoted", **numbers},
+                lambda: self._swap.promote(status.candidate, self._options.share, FACE_DAYS),
+            )
         if status.verdict is Verdict.STOP or status.over:
-            self._swap.stop_experiment()
             why = "stopped" if status.verdict is Verdict.STOP else "ended undecided"
-            return {"did": f"defended: {why}" if is_defence else why, **numbers}
-        return {"did": "nothing", "because": "an experiment is open", **numbers}
+            why = f"defended: {why}" if is_defence else why
+            return self._note({"did": why, **numbers}, self._swap.stop_experiment)
+        return self._done({"did": "nothing", "because": "an experiment is open", **numbers})
 
-    def _retrain(self) -> dict[str, Any]:
-        decisions = [made for made in read_decisions(self._root) if made["name"] == self._name]
-        last = max((made["at"] for made in decisions if "retrained" in made), default=0.0)
-        if self._clock() < last + self._options.every_days * _DAY_S:
-            return {"did": "nothing", "because": "trained lately"}
-        active = self._active()
+    def _retrain(self, active: str) -> dict[str, Any]:
+        if (Settings().documents or self._root / FILE).exists():
+            # People clicked live documents, too. It fails if the version has them all.
+            self._run(["bundles", "compact", str(self._root / self._name / active), "--json"])
+            active = self._active()
         arguments = ["retrain", active, "--bundles", str(self._root), "--events"]
         code, text = self._run(
             [*arguments, str(self._log.folder), *self._options.retrain, "--json"]
         )
         if code not in (0, _UNCHANGED) or not text.strip():
-            return {"did": "could not train", "retrained": active, "code": code}
+            return self._note({"did": "could not train", "retrained": active, "code": code})
         found = json.loads(text)
         if found["published"] is None:
-            return {"did": "trained, not published", "retrained": active, "report": found}
-        self._swap.start_experiment(found["published"], self._options.share, self._options.max_days)
-        return {"did": "began an experiment", "retrained": active, "report": found}
+            return self._note(
+                {"did": "trained, not published", "retrained": active, "report": found}
+            )
+        # Noted first: if the experiment cannot begin, the next call tries that again, and does not train again.
+        self._note({"did": "trained", "retrained": active, "report": found})
+        return self._try(found["published"])
+
+    def _try(self, candidate: str) -> dict[str, Any]:
+        # Not noted first: what is noted was tried. A run that is killed in between finds the experiment open.
+        self._swap.start_experiment(candidate, self._options.share, self._options.max_days)
+        return self._note({"did": "began an experiment", "candidate": candidate})
 
     def _active(self) -> str:
         """Return the active version of the model. Raises BundleNotFound."""
@@ -159,9 +175,45 @@ class Loop:
             )
         return find_bundle(self._root, self._name).name
 
-    def _note(self, done: dict[str, Any]) -> None:
-        decisions = [*read_decisions(self._root), done][-_KEPT:]
-        replace_file(self._root / DECISIONS, orjson.dumps(decisions).decode() + "\n")
+    def _note(
+        self, done: dict[str, Any], change: Callable[[], object] = lambda: None
+    ) -> dict[str, Any]:
+        """Write a decision, then carry it out; if that fails, take it back.
+
+        A run that is killed in between leaves the decision. The next one comes to the same, and replaces it.
+        """
+        before = read_decisions(self._root)
+        done = self._done(done)
+        kept = before[:-1] if before and _is_repeated(before[-1], done) else before
+        self._write([*kept, done])
+        try:
+            change()
+        except Exception:
+            self._write(before)
+            raise
+        return done
+
+    def _done(self, done: dict[str, Any]) -> dict[str, Any]:
+        return {"at": round(self._clock(), 3), "name": self._name, **done}
+
+    def _write(self, decisions: Sequence[dict[str, Any]]) -> None:
+        replace_file(self._root / DECISIONS, orjson.dumps(decisions[-_KEPT:]).decode() + "\n")
+
+
+def _is_repeated(before: dict[str, Any], done: dict[str, Any]) -> bool:
+    """Return whether both are the same end of the same experiment."""
+    names = ("name", "did", "candidate", "started")
+    return "started" in done and all(before.get(name) == done[name] for name in names)
+
+
+def _untried(decisions: Sequence[dict[str, Any]]) -> str | None:
+    """Return the version that the last training published, if it was in no experiment yet."""
+    last = max((i for i, made in enumerate(decisions) if "retrained" in made), default=None)
+    if last is None:
+        return None
+    candidate: str | None = decisions[last].get("report", {}).get("published")
+    tried = {made.get("candidate") for made in decisions[last + 1 :]}
+    return None if candidate in tried else candidate
 
 
 def read_decisions(root: Path) -> list[dict[str, Any]]:

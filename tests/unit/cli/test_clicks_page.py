@@ -71,9 +71,9 @@ def test_the_commands_of_the_page_run(
     versions = {path.name for path in (folder / "bundles" / "shop").iterdir()}
     assert {first, third} < versions
     assert len(versions) == 3
-    [began] = read_decisions(folder / "bundles")
-    assert began["did"] == "began an experiment"
-    assert began["report"]["published"] == third
+    trained, began = read_decisions(folder / "bundles")
+    assert (trained["did"], began["did"]) == ("trained", "began an experiment")
+    assert trained["report"]["published"] == began["candidate"] == third
 
 
 def test_the_line_of_cron_runs_the_loop() -> None:

@@ -57,7 +57,7 @@ def test_retrain_publishes_and_an_experiment_begins(run: Run, shop: Path) -> Non
     candidate = shop / "shop" / found["published"]
     old = found["active"]
     assert run("experiment", "status", shop).out == "no experiment is running\n"
-    assert json.loads(run("experiment", "status", shop, "--json").out) is None
+    assert json.loads(run("experiment", "status", shop, "--json").out) == {"decisions": []}
     assert run("bundles", "activate", shop / "shop" / old).code == 0
     begun = run("experiment", "start", candidate, "--share", "0.5", "--max-days", "3", "--json")
     assert json.loads(begun.out)["active"] == old
@@ -102,4 +102,7 @@ def test_the_loop_says_what_it_did(run: Run, shop: Path, monkeypatch: pytest.Mon
     assert asked[0][:2] == ["retrain", first]
     assert asked[0][-5:] == ["--with", "judged", "--time", "30s", "--json"]
     assert run("loop", "shop", "--bundles", shop).out == "nothing: an experiment is open\n"
-    assert run("loop", "other", "--bundles", shop).code == 0
+    assert "shop: began an experiment\n" in run("experiment", "status", shop).out
+    refused = run("loop", "other", "--bundles", shop)
+    assert refused.code == 1
+    assert "no version of other" in refused.err

@@ -21,7 +21,7 @@ from fullrank.experiment.evidence import Verdict
 from service.experiments.loop import DECISIONS, FACE_DAYS, Loop, LoopRuns, Options, read_decisions
 from service.experiments.status import read_status
 from service.models.state import Experiment, read_state
-from service.models.swap import Swap, SwapFailed
+from service.models.swap import Swap, SwapFailed, SwapRefused
 from tests.bundles import at, make_bundle
 
 DAY = 86_400.0
@@ -30,12 +30,13 @@ DAY = 86_400.0
 class Case:
     """Two versions of one model; the first serves."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_pinned: bool = True) -> None:
         self.root = folder / "bundles"
         self.old = make_bundle(self.root, "shop", created=at(1))
-        self.new = make_bundle(self.root, "shop", created=at(2), n_dense=2)
         self.swap = Swap(self.root)
-        self.swap.activate(self.old)
+        if is_pinned:
+            self.swap.activate(self.old)
+        self.new = make_bundle(self.root, "shop", created=at(2), n_dense=2)
         self.log = EventLog(self.root / ".events")
         self.asked: list[Sequence[str]] = []
         self.answer: tuple[int, str] = 0, json.dumps({"published": self.new})
@@ -90,6 +91,14 @@ class Case:
         return state.version
 
 
+def _refuse(*_: Any) -> None:
+    raise SwapRefused("no worker has room for it")
+
+
+def _die(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
     return Case(tmp_path)
@@ -106,7 +115,74 @@ def test_a_candidate_begins_an_experiment(case: Case) -> None:
     # Votes are open: nothing is due.
     assert case.step()["did"] == "nothing"
     assert len(case.asked) == 1
-    assert [made["did"] for made in read_decisions(case.root)] == ["began an experiment"]
+    did = [made["did"] for made in read_decisions(case.root)]
+    assert did == ["trained", "began an experiment"]
+
+
+def test_a_candidate_that_cannot_begin_is_not_trained_again(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(case.swap, "start_experiment", _refuse)
+        for _ in range(3):
+            with pytest.raises(SwapRefused):
+                case.step()
+    assert len(case.asked) == 1
+    assert case.active == case.old
+    assert case.step()["did"] == "began an experiment"
+    assert len(case.asked) == 1
+    # Once it was tried, the next one is trained a day later.
+    case.swap.stop_experiment()
+    assert case.step()["because"] == "trained lately"
+
+
+def test_what_serves_is_pinned_before_a_candidate_is_published(tmp_path: Path) -> None:
+    case = Case(tmp_path, is_pinned=False)
+    newest = case.new
+
+    def train(arguments: Sequence[str]) -> tuple[int, str]:
+        assert arguments[1] == case.active == newest
+        case.new = make_bundle(case.root, "shop", created=at(3), n_dense=3)
+        return 0, json.dumps({"published": case.new})
+
+    case.run = train  # type: ignore[method-assign]
+    assert case.step()["did"] == "began an experiment"
+    assert case.active == newest
+
+
+def test_live_documents_are_compacted_before_a_training(case: Case) -> None:
+    (case.root / "documents.sqlite").touch()
+    case.step()
+    compacted, trained = case.asked
+    assert compacted[:3] == ["bundles", "compact", str(case.root / "shop" / case.old)]
+    assert trained[:2] == ["retrain", case.old]
+
+
+def test_a_decision_that_a_kill_cut_short_is_noted_once(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case.step()
+    case.vote(case.old, case.new, 40, 10)
+    with monkeypatch.context() as patch:
+        # As a process that dies after it wrote the decision: nothing is taken back.
+        patch.setattr(case.swap, "promote", _die)
+        with pytest.raises(KeyboardInterrupt):
+            case.step()
+    assert case.active == case.old
+    assert case.step()["did"] == "promoted"
+    did = [made["did"] for made in read_decisions(case.root)]
+    assert did == ["trained", "began an experiment", "promoted"]
+
+
+def test_a_decision_that_failed_is_not_noted(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    case.step()
+    case.vote(case.old, case.new, 40, 10)
+    before = (case.root / DECISIONS).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(case.swap, "promote", _refuse)
+        with pytest.raises(SwapRefused):
+            case.step()
+    assert (case.root / DECISIONS).read_bytes() == before
 
 
 def test_a_winner_serves_and_faces_the_version_before(case: Case) -> None:
