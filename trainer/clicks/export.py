@@ -18,6 +18,7 @@ queries, and in no other split. A split without judgements has no files.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -51,25 +52,32 @@ Bool = npt.NDArray[np.bool_]
 
 
 def split_votes(
-    votes: Votes, recent_share: float = RECENT_SHARE, *, final: bool = False
+    votes: Votes,
+    recent_share: float = RECENT_SHARE,
+    *,
+    after: float = -math.inf,
+    final: bool = False,
 ) -> dict[str, Bool]:
     """Return which votes are in train, valid, test and recent.
 
     Args:
         votes: to split.
         recent_share: of the time between the first and the last vote, at its end; 0: nothing is recent.
-        final: train on test and recent, too, once they have judged what they should.
+        after: only later votes are recent, in seconds since 1970: a model that learned from the others cannot be judged
+            by them.
+        final: all votes are in train, once the others have judged what they should. Training sets queries aside to
+            choose its settings, and puts them back.
     """
+    if final:
+        return {"train": np.ones(len(votes), np.bool_)}
     splits = np.array([_split_of(text) for text in votes.queries] or ["train"])[votes.query]
     is_recent = np.zeros(len(votes), np.bool_)
     if recent_share and len(votes):
         first, last = votes.time.min(), votes.time.max()
-        is_recent = votes.time > last - recent_share * (last - first)
+        is_recent = votes.time > max(after, last - recent_share * (last - first))
     found: dict[str, Bool] = {
         name: (splits == name) & ~is_recent for name in ("train", "valid", "test")
     }
-    if final:
-        return {"train": splits != "valid", "valid": splits == "valid"}
     return {**found, "recent": is_recent}
 
 
@@ -87,6 +95,7 @@ def write_collection(
     *,
     rule: Rule = DEFAULT,
     recent_share: float = RECENT_SHARE,
+    after: float = -math.inf,
     final: bool = False,
     **options: Any,
 ) -> dict[str, int]:
@@ -98,7 +107,7 @@ def write_collection(
         corpus: folder whose corpus.jsonl has the documents; votes on others are left out when it is read.
         folder: to write; it must not exist.
         rule: how clicks become weights.
-        recent_share, final: see split_votes.
+        recent_share, after, final: see split_votes.
         options: position_1 and dwell of ``weigh``.
 
     Returns:
@@ -116,7 +125,7 @@ def write_collection(
     if folder.exists():
         raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
     file = find_corpus(corpus)
-    splits = split_votes(votes, recent_share, final=final)
+    splits = split_votes(votes, recent_share, after=after, final=final)
     parts = {name: votes.take(rows) for name, rows in splits.items()}
     judged = _weighed(votes, parts, propensities, rule, **options)
     if not len(judged["train"]):

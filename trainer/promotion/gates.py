@@ -5,7 +5,7 @@ Whether it is better, people decide (fullrank.experiment).
 
     clicks   weighted MRR of the newest clicks: its change is at least −2 % (lower 95 % bound, people resampled)
     valid    MRR on the validation queries of a judged collection: at most one standard error lower
-    empty    no more queries find nothing
+    empty    no more of the logged queries find nothing
     speed    the 99th percentile of a search is at most 1.25 times as long, or at most 5 ms: a learned model takes
              longer than BM25, and nobody notices so little
 """
@@ -21,7 +21,8 @@ import numpy as np
 from fullrank.bundle import Bundle
 from trainer.collection import Collection
 from trainer.evaluation.evaluate import evaluate
-from trainer.promotion.replay import Clicks, Replayed, replay, slowest
+from trainer.promotion.mix import with_documents
+from trainer.promotion.replay import Clicks, Replayed, empty_share, slowest
 
 MAX_LOSS = 0.02
 MAX_SLOWNESS = 1.25
@@ -29,6 +30,8 @@ UNNOTICED_S = 0.005
 _RESAMPLES = 2000
 _QUANTILE = 0.05
 _TIMED_QUERIES = 300
+ASKED = 2000
+"""Of the logged queries, so many are asked again to find empty answers."""
 MIN_PEOPLE = 10
 """Of fewer people a bound would say nothing."""
 
@@ -56,26 +59,27 @@ class Gate:
         return asdict(self)
 
 
-def run_gates(
-    active: Bundle, candidate: Bundle, clicks: Clicks, judged: Collection | None, seed: int
+def common_gates(
+    active: Bundle, candidate: Bundle, asked: Sequence[str], judged: Collection | None
 ) -> list[Gate]:
-    """Compare a candidate with the active bundle.
+    """Compare a candidate with the active bundle in what does not depend on clicks.
 
     Args:
         active, candidate: Open bundles.
-        clicks: The newest ones; training has not seen them.
+        asked: Logged queries, with clicks or without.
         judged: A collection whose split `valid` counts, too.
-        seed: Of the resampling.
     """
-    before, after = replay(active, clicks), replay(candidate, clicks)
-    gates = [clicks_gate(before, after, clicks, seed), _empty_gate(before, after)]
-    if judged is not None and "valid" in judged.splits:
+    gates = [_empty_gate(*(empty_share(one, _some(asked, ASKED)) for one in (active, candidate)))]
+    if judged is not None:
         gates.append(_valid_gate(active, candidate, judged))
-    texts = [clicks.queries[q] for q in np.unique(clicks.query).tolist()]
-    spread = texts[:: max(1, len(texts) // _TIMED_QUERIES)][:_TIMED_QUERIES]
-    if spread:
-        gates.append(_speed_gate(*slowest(active, candidate, spread)))
+    if asked:
+        gates.append(_speed_gate(*slowest(active, candidate, _some(asked, _TIMED_QUERIES))))
     return gates
+
+
+def _some(texts: Sequence[str], count: int) -> Sequence[str]:
+    """Return so many texts, evenly spread, or all."""
+    return texts[:: max(1, len(texts) // count)][:count]
 
 
 def weighted_mrr(replayed: Replayed, clicks: Clicks) -> float:
@@ -107,9 +111,9 @@ def clicks_gate(before: Replayed, after: Replayed, clicks: Clicks, seed: int) ->
     return Gate("clicks", bound >= -MAX_LOSS, bound, -MAX_LOSS, reason)
 
 
-def _empty_gate(before: Replayed, after: Replayed) -> Gate:
-    reason = f"{after.empty:.2%} of the queries find nothing, {before.empty:.2%} before"
-    return Gate("empty", after.empty <= before.empty, after.empty, before.empty, reason)
+def _empty_gate(before: float, after: float) -> Gate:
+    reason = f"{after:.2%} of the queries find nothing, {before:.2%} before"
+    return Gate("empty", after <= before, after, before, reason)
 
 
 def _speed_gate(before_s: float, after_s: float) -> Gate:
@@ -119,8 +123,9 @@ def _speed_gate(before_s: float, after_s: float) -> Gate:
 
 
 def _valid_gate(active: Bundle, candidate: Bundle, judged: Collection) -> Gate:
+    known = with_documents(judged, frozenset(active.documents.ids))
     ranks = [
-        evaluate(bundle, judged, "valid", ("train",)).per_query["mrr"]
+        evaluate(bundle, known, "valid", ("train",)).per_query["mrr"]
         for bundle in (active, candidate)
     ]
     change = ranks[1] - ranks[0]

@@ -1,7 +1,8 @@
-"""Add the judgements of a collection to a collection that clicks made."""
+"""Judgements of a collection beside those of clicks: they are added to training, and measure."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -45,3 +46,16 @@ def add_judgements(folder: Path, judged: Collection, documents: frozenset[str]) 
                 weights.write(f"{id}\t{document}\t{len(found) ** -0.5:.6g}\n")
             count += len(found)
     return count
+
+
+def with_documents(judged: Collection, documents: frozenset[str]) -> Collection:
+    """Return a collection without its judgements of documents that do not exist."""
+    judgements = {
+        split: {
+            query: found
+            for query, grades in qrels.items()
+            if (found := {d: grade for d, grade in grades.items() if d in documents})
+        }
+        for split, qrels in judged.judgements.items()
+    }
+    return replace(judged, judgements=judgements)

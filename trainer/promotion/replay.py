@@ -69,11 +69,9 @@ class Replayed:
 
     Attributes:
         reciprocal_rank: float64, of each click's document among those of its list.
-        empty: Share of the queries that find nothing.
     """
 
     reciprocal_rank: Float64
-    empty: float
 
 
 def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
@@ -92,10 +90,9 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
     clicks_of: list[list[int]] = [[] for _ in asked]
     for click, query in enumerate(query_of.tolist()):
         clicks_of[query].append(click)
-    ranks, empty = np.zeros(len(clicks)), 0
+    ranks = np.zeros(len(clicks))
     for query, found in enumerate(clicks_of):
         encoded = bundle.encode(clicks.queries[asked[query]])
-        empty += not len(bundle.retriever.search(encoded, 1)[0].rows)
         listed = np.unique(np.concatenate([row_of[clicks.shown[click]] for click in found]))
         known = listed[listed >= 0]
         dense, lexical, bias = bundle.retriever.score_parts(encoded, known)
@@ -106,7 +103,13 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
             )
             if own > -np.inf:
                 ranks[click] = 1 / (1 + sum(other >= own for other in others))
-    return Replayed(ranks, empty / max(1, len(asked)))
+    return Replayed(ranks)
+
+
+def empty_share(bundle: Bundle, texts: Sequence[str]) -> float:
+    """Return the share of queries that find nothing."""
+    empty = sum(len(bundle.search(text, 1)) == 0 for text in texts)
+    return empty / max(1, len(texts))
 
 
 def slowest(active: Bundle, candidate: Bundle, texts: Sequence[str]) -> tuple[float, float]:

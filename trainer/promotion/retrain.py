@@ -6,6 +6,7 @@ is killed changes nothing, and the next one begins anew.
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -15,17 +16,17 @@ from typing import Any
 from fullrank.bundle import open_bundle
 from fullrank.bundle.catalog import publish
 from fullrank.bundle.corpus import write_corpus
-from fullrank.errors import FullrankError
+from fullrank.errors import CollectionError, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.progress import Reporter
 from trainer.clicks import fit_propensities, join, write_collection
 from trainer.clicks.export import split_votes
 from trainer.clicks.weights import DEFAULT, Rule
-from trainer.collection import read_collection
-from trainer.promotion.gates import Gate, passed, run_gates, weighted_mrr
+from trainer.collection import Collection, read_collection
+from trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.replay import Clicks, replay
-from trainer.promotion.start import goes_on
+from trainer.promotion.start import goes_on, trained_card
 from trainer.recipes.recipe import load_recipe
 from trainer.train import train
 
@@ -48,6 +49,7 @@ class Retrained:
         gates: Of the better candidate.
         clicks: Votes with a click.
         anew_clicks: Those when the weights of the active version were last left aside; `clicks` if they were now.
+        until: Time of the newest vote, in seconds since 1970.
         counts: Of what was joined and, by reason, left out.
         propensities: Fitted.
     """
@@ -59,6 +61,7 @@ class Retrained:
     gates: list[Gate]
     clicks: int
     anew_clicks: int
+    until: float
     counts: dict[str, int]
     propensities: dict[str, Any]
 
@@ -76,6 +79,7 @@ class Retrained:
             "gates": [gate.as_dict() for gate in self.gates],
             "clicks": self.clicks,
             "anew_clicks": self.anew_clicks,
+            "until": self.until,
             "counts": self.counts,
             "propensities": self.propensities,
         }
@@ -115,7 +119,9 @@ def retrain(
     clicks = int(votes.clicked.sum())
     wanted = load_recipe(recipe).override(OVERRIDES)
     start = active if goes_on(opened, wanted, clicks) else None
-    recent = Clicks.of(votes.take(split_votes(votes)["recent"]), propensities)
+    # The active version may have learned from all clicks until then.
+    after = trained_card(opened).get("clicks", {}).get("until", -math.inf)
+    recent = Clicks.of(votes.take(split_votes(votes, after=after)["recent"]), propensities)
     scratch = bundles / SCRATCH / opened.name
     shutil.rmtree(scratch, ignore_errors=True)
     try:
@@ -123,12 +129,14 @@ def retrain(
         corpus.mkdir(parents=True)
         with reporter() as report:
             write_corpus(opened, corpus / "corpus.jsonl", report)
-        other = None if judged is None else read_collection(judged)
+        other = None if judged is None else _judgements(judged)
 
         def fit(rule: Rule, *, final: bool = False) -> Path:
             place = scratch / (f"{rule}-final" if final else rule)
             folder = place.with_name(f"{place.name}-collection")
-            write_collection(votes, propensities, corpus, folder, rule=rule, final=final)
+            write_collection(
+                votes, propensities, corpus, folder, rule=rule, after=after, final=final
+            )
             if other is not None and not add_judgements(
                 folder, other, frozenset(opened.documents.ids)
             ):
@@ -140,10 +148,18 @@ def retrain(
                 ).path  # fmt: skip
 
         candidates = {rule: open_bundle(fit(rule)) for rule in RULES}
-        mrr = {rule: weighted_mrr(replay(one, recent), recent) for rule, one in candidates.items()}
+        found_by = {rule: replay(one, recent) for rule, one in candidates.items()}
+        mrr = {rule: weighted_mrr(found, recent) for rule, found in found_by.items()}
         best = max(mrr, key=lambda rule: (mrr[rule], rule == DEFAULT))
-        gates = run_gates(opened, candidates[best], recent, other, seed)
+        asked = votes.queries
+        gates = [
+            clicks_gate(replay(opened, recent), found_by[best], recent, seed),
+            *common_gates(opened, candidates[best], asked, other),
+        ]
         final = fit(best, final=True) if passed(gates) else None
+        if final is not None:
+            # What is published has learned from the newest clicks, too; only they cannot judge it any more.
+            gates[1:] = common_gates(opened, open_bundle(final), asked, other)
         found = Retrained(
             opened.version,
             None,
@@ -151,13 +167,23 @@ def retrain(
             mrr,
             gates,
             clicks,
-            clicks if start is None else opened.card["clicks"]["anew_clicks"],
+            clicks if start is None else trained_card(opened)["clicks"]["anew_clicks"],
+            float(votes.time.max(initial=0.0)),
             dict(votes.counts),
             propensities.as_dict(),
         )
-        if final is None:
+        if final is None or not passed(gates):
             return found
         published = publish(final, bundles, {"clicks": found.card_facts()})
         return replace(found, published=published)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _judgements(folder: Path) -> Collection:
+    judged = read_collection(folder)
+    if "valid" not in judged.splits:
+        raise CollectionError(
+            f"{folder}: --with needs qrels/valid.tsv, by which candidates are judged"
+        )
+    return judged

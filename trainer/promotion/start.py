@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from fullrank.bundle import Bundle
 from fullrank.errors import FullrankError
 from trainer.recipes.recipe import Recipe
@@ -19,10 +22,16 @@ def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:
         recipe: of the candidates.
         clicks: votes with a click, of now.
     """
-    known = active.card.get("clicks", {}).get("anew_clicks", 0)
+    known = trained_card(active).get("clicks", {}).get("anew_clicks", 0)
     if clicks > MOST_GROWTH * known:
         return False
     try:
         return WarmStart.of(active).fits(recipe)
     except FullrankError:
         return False
+
+
+def trained_card(bundle: Bundle) -> Mapping[str, Any]:
+    """Return the card of a training; one whose live documents were compacted keeps it within its own."""
+    found: Mapping[str, Any] = bundle.card.get("trained", bundle.card)
+    return found

@@ -51,7 +51,9 @@ class WarmStart:
             RecipeError: another version of Fullrank wrote its recipe.
             TrainingError: its card has no recipe.
         """
-        card = bundle.card
+        card = bundle.card.get(
+            "trained", bundle.card
+        )  # of a version whose live documents were compacted
         if not {"recipe", "training"} <= card.keys():
             raise TrainingError(f"{bundle.version}: its model card has no recipe to go on with")
         recipe = stored_recipe(card["recipe"])

@@ -141,18 +141,26 @@ def clicks_in(votes: Votes) -> list[tuple[int, int]]:
     return list(zip(votes.query[votes.clicked], votes.document[votes.clicked], strict=True))
 
 
-def test_a_final_training_has_all_but_validation(tmp_path: Path, corpus: Path) -> None:
+def test_a_final_training_has_all(tmp_path: Path, corpus: Path) -> None:
     votes = clicked()
     write_collection(votes, ETA_1, corpus, tmp_path / "first")
     write_collection(votes, ETA_1, corpus, tmp_path / "final", final=True)
     found = read_collection(tmp_path / "final", strict=True)
-    assert found.splits == ("train", "valid")
-    queries = {split: set(found.qrels(split)) for split in found.splits}
-    assert queries["train"].isdisjoint(queries["valid"])
-    assert len(queries["train"] | queries["valid"]) == 200
+    assert found.splits == ("train",)
+    assert len(found.qrels("train")) == 200
     first = read_collection(tmp_path / "first")
-    assert set(first.qrels("test")) <= queries["train"]
-    assert set(first.qrels("valid")) <= queries["valid"]
+    assert {q for split in first.splits for q in first.qrels(split)} == set(found.qrels("train"))
+
+
+def test_only_later_votes_are_recent() -> None:
+    votes = clicked()
+    newest = split_votes(votes)["recent"]
+    after = float(np.median(votes.time[newest]))
+    assert (split_votes(votes, after=after)["recent"] == (votes.time > after)).all()
+    assert (split_votes(votes, after=0.0)["recent"] == newest).all()
+    late = split_votes(votes, after=float(votes.time.max()))
+    assert not late["recent"].any()
+    assert sum(rows.sum() for rows in late.values()) == len(votes)
 
 
 def test_at_most_four_documents_of_a_query_are_passed_over(tmp_path: Path, corpus: Path) -> None:

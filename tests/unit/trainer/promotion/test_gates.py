@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from fullrank.encoding import Float64
 from trainer.promotion import gates
-from trainer.promotion.gates import clicks_gate, weighted_mrr
+from trainer.promotion.gates import clicks_gate, common_gates, weighted_mrr
 from trainer.promotion.replay import Clicks, Replayed
 
 
@@ -32,7 +34,7 @@ def test_the_measure_is_the_weighted_mean() -> None:
     found = clicks(20)
     rank = ranks(100, 0.5)
     wanted = sum(w * r for w, r in zip(found.weight, rank, strict=True)) / sum(found.weight)
-    assert weighted_mrr(Replayed(rank, 0), found) == pytest.approx(wanted)
+    assert weighted_mrr(Replayed(rank), found) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(("change", "passes"), [(0.1, True), (0.0, True), (-0.2, False)])
@@ -41,7 +43,7 @@ def test_a_worse_candidate_is_stopped(change: float, passes: bool) -> None:
     after = before.copy()
     moved = np.random.default_rng(3).random(1000) < abs(change)
     after[moved] = float(change > 0)
-    gate = clicks_gate(Replayed(before, 0), Replayed(after, 0), clicks(200), 1)
+    gate = clicks_gate(Replayed(before), Replayed(after), clicks(200), 1)
     assert gate.passed is passes
     assert (gate.value >= gate.limit) is passes
 
@@ -50,12 +52,12 @@ def test_the_bound_counts_people_not_clicks() -> None:
     # The clicks of one person are one observation.
     before = np.repeat(ranks(40, 0.5), 50)
     after = np.repeat(ranks(40, 0.5, seed=9), 50)
-    gate = clicks_gate(Replayed(before, 0), Replayed(after, 0), clicks(40, each=50), 1)
+    gate = clicks_gate(Replayed(before), Replayed(after), clicks(40, each=50), 1)
     assert gate.value < -0.15
 
 
 def test_few_people_prove_nothing() -> None:
-    gate = clicks_gate(Replayed(np.ones(9), 0), Replayed(np.ones(9), 0), clicks(9, 1), 1)
+    gate = clicks_gate(Replayed(np.ones(9)), Replayed(np.ones(9)), clicks(9, 1), 1)
     assert not gate.passed
     assert "9 people" in gate.reason
 
@@ -67,23 +69,30 @@ def test_few_people_prove_nothing() -> None:
 def test_a_candidate_may_be_a_little_slower(
     monkeypatch: pytest.MonkeyPatch, before_ms: float, after_ms: float, passes: bool
 ) -> None:
-    replayed = Replayed(np.ones(100), 0)
     monkeypatch.setattr(gates, "slowest", lambda *_: (before_ms / 1000, after_ms / 1000))
-    monkeypatch.setattr(gates, "replay", lambda *_: replayed)
-    found = gates.run_gates(None, None, clicks(20), None, 1)  # type: ignore[arg-type]
-    assert {gate.name: gate.passed for gate in found} == {
-        "clicks": True,
-        "empty": True,
-        "speed": passes,
-    }
+    one: Any = Answering()
+    found = common_gates(one, one, ["q"], None)
+    assert {gate.name: gate.passed for gate in found} == {"empty": True, "speed": passes}
 
 
-@pytest.mark.parametrize(("before", "after", "passes"), [(0.1, 0.1, True), (0.1, 0.2, False)])
+class Answering:
+    """Finds nothing for some queries."""
+
+    def __init__(self, *silent: str) -> None:
+        self.silent = silent
+
+    def search(self, text: str, _: int) -> list[str]:
+        return [] if text in self.silent else ["x"]
+
+
+@pytest.mark.parametrize(("silent", "passes"), [(1, True), (2, False)])
 def test_no_more_queries_may_find_nothing(
-    monkeypatch: pytest.MonkeyPatch, before: float, after: float, passes: bool
+    monkeypatch: pytest.MonkeyPatch, silent: int, passes: bool
 ) -> None:
-    answers = iter([Replayed(np.ones(100), before), Replayed(np.ones(100), after)])
     monkeypatch.setattr(gates, "slowest", lambda *_: (0.001, 0.001))
-    monkeypatch.setattr(gates, "replay", lambda *_: next(answers))
-    found = gates.run_gates(None, None, clicks(20), None, 1)  # type: ignore[arg-type]
+    asked = [f"q{i}" for i in range(10)]
+    before: Any = Answering("q3")
+    after: Any = Answering(*asked[:silent])
+    found = common_gates(before, after, asked, None)
     assert {gate.name: gate.passed for gate in found}["empty"] is passes
+    assert found[0].value == silent / 10

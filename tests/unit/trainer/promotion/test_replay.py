@@ -32,7 +32,6 @@ def test_a_clicked_document_is_ranked_among_those_of_its_list(tmp_path: Path) ->
         named = [documents[place] for place in listed]
         order = [id for id in ranked if id in named]
         assert reciprocal == (1 / (order.index(named[0]) + 1) if named[0] in order else 0)
-    assert found.empty == 0
 
 
 def test_clicks_come_with_their_lists() -> None:

@@ -22,6 +22,7 @@ from fullrank.events.segments import SegmentWriter
 from fullrank.progress import Reporter
 from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
+from trainer.clicks import join
 from trainer.collection import read_collection
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.retrain import SCRATCH, Retrained, retrain
@@ -132,11 +133,14 @@ def test_what_a_killed_run_left_is_removed(bundles: Path, tmp_path: Path) -> Non
 def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
     judged = tmp_path / "judged"
     (judged / "qrels").mkdir(parents=True)
-    lines = ['{"_id": "d01", "title": "x"}', '{"_id": "zz", "title": "y"}', ""]
-    (judged / "corpus.jsonl").write_text("\n".join(lines))
+    ids = ("d01", "d02", "zz")
+    (judged / "corpus.jsonl").write_text(
+        "".join(f'{{"_id": "{id}", "title": "x"}}\n' for id in ids)
+    )
     (judged / "queries.jsonl").write_text('{"_id": "1", "text": "number one"}\n')
     header = "query-id\tcorpus-id\tscore\n"
-    (judged / "qrels" / "train.tsv").write_text(header + "1\td01\t1\n1\tzz\t1\n")
+    for split, document in (("train", "d01"), ("valid", "d02")):
+        (judged / "qrels" / f"{split}.tsv").write_text(header + f"1\t{document}\t1\n1\tzz\t1\n")
     log = logged(tmp_path / "log", clicked(range(40)))
     found = run(bundles, log, judged=judged)
     assert found.published is not None, found.gates
@@ -144,6 +148,27 @@ def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
     (judged / "qrels" / "train.tsv").write_text(header + "1\tzz\t1\n")
     with pytest.raises(FullrankError, match="judges no document"):
         run(bundles, log, judged=judged)
+    (judged / "qrels" / "valid.tsv").unlink()
+    with pytest.raises(FullrankError, match=r"needs qrels/valid\.tsv"):
+        run(bundles, log, judged=judged)
+
+
+def test_clicks_that_the_active_version_learned_from_do_not_judge(
+    bundles: Path, tmp_path: Path
+) -> None:
+    first = clicked(range(40))
+    assert run(bundles, logged(tmp_path / "log", first)).published is not None
+    # Without newer clicks nobody can say whether another training is better.
+    again = run(bundles, logged(tmp_path / "again", first))
+    assert again.published is None
+    [gate] = [gate for gate in again.gates if gate.name == "clicks"]
+    assert gate.reason.startswith("0 people")
+    day = clicked(range(40), lists=150, since=1.8e9 + 20 * DAY)
+    found = run(bundles, logged(tmp_path / "day", first, day))
+    [gate] = [gate for gate in found.gates if gate.name == "clicks"]
+    votes = join(first[0] + day[0], first[1] + day[1])
+    newer = int((votes.clicked & (votes.time > 1.8e9 + 20 * DAY - 1)).sum())
+    assert f"of {newer} clicks" in gate.reason
 
 
 def test_a_collection_without_queries_cannot_be_added(tmp_path: Path) -> None:
