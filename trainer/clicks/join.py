@@ -50,7 +50,7 @@ class Votes:
         queries: normalised texts.
         documents: ids.
         query, document: int64, places in ``queries`` and ``documents``.
-        person: int64, without gaps or not; equal numbers are one person.
+        person: int64, without gaps or not; equal numbers are one person, numbers below zero one whom nobody names.
         place: int64, 0 is the first document of all: the offset of a list is added.
         time: float64, when the list was shown, in seconds since 1970.
         clicked: bool.
@@ -121,8 +121,10 @@ def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
         people[row] = people[row] or event.person
         clicks.append(_Click(row, event.at, event.object_id, event.dwell_ms, event.is_bot))
     codes: dict[str, int] = {}
-    names = (who or f"\0{served.query_id}" for who, served in zip(people, shown, strict=True))
-    person = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
+    numbers = (
+        codes.setdefault(name, len(codes)) if name else -1 - row for row, name in enumerate(people)
+    )
+    person = np.fromiter(numbers, np.int64, len(people))
     who = [person[click.row] for click in clicks]
     who += [codes.setdefault(name, len(codes)) for name, _ in elsewhere]
     at = [click.at for click in clicks] + [at for _, at in elsewhere]

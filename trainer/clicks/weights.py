@@ -208,10 +208,16 @@ def shrinkage_of(place: Int64, pair: Int64, c: Float64, p: Float64, mean: float)
     return float(np.clip(mean * scale / products, MIN_SHRINKAGE, MAX_SHRINKAGE))
 
 
-def _people(at: Int64, person: Int64, clicked: np.ndarray, pairs: int) -> Int64:
-    """Return how many people clicked each pair."""
+def _people(at: Int64, person: Int64, clicked: Bool, pairs: int) -> Int64:
+    """Return how many people clicked each pair.
+
+    Anybody can search without a name, so where people are named, all others together are one.
+    """
     if not len(at):
         return np.zeros(0, np.int64)
+    if (person >= 0).any():
+        person = np.maximum(person, -1)
+    person = person - person.min()
     span = int(person.max()) + 1
     found = np.unique(at[clicked] * span + person[clicked])
     return np.bincount(found // span, minlength=pairs).astype(np.int64)

@@ -106,6 +106,18 @@ def test_position_1_keeps_the_first_place_of_lists_that_were_clicked() -> None:
     assert weights(counted) == {("red shoes", "a"): 1, ("boots", "c"): 1}
 
 
+def test_where_people_are_named_all_others_are_one() -> None:
+    """Anybody can search twice without a name."""
+    lists = [listing(f"l{i}", "ab", user=None) for i in range(3)]
+    clicks = [click(f"l{i}", "a", user=None) for i in range(3)]
+    alone = weigh(join(lists, clicks), Propensities.of_power(1), "naive")
+    assert alone.people.tolist() == [3]
+    named = [listing("l9", "ab", user="ann"), listing("l8", "ab", user="bob")]
+    more = [click("l9", "b", user="ann"), click("l8", "b", user="bob")]
+    found = weigh(join(lists + named, clicks + more), Propensities.of_power(1), "naive")
+    assert found.people.tolist() == [1, 2]
+
+
 def test_dwell_counts_only_if_asked() -> None:
     lists = [listing("l1", "abc")]
     clicks = [click("l1", "a", dwell_ms=3000), click("l1", "b"), click("l1", "c", dwell_ms=90_000)]
