@@ -162,7 +162,9 @@ class Loop:
     def _try(self, candidate: str) -> dict[str, Any]:
         # Not noted first: what is noted was tried. A run that is killed in between finds the experiment open.
         self._swap.start_experiment(candidate, self._options.share, self._options.max_days)
-        return self._note({"did": "began an experiment", "candidate": candidate})
+        return self._note(
+            {"did": "began an experiment", "active": self._active(), "candidate": candidate}
+        )
 
     def _active(self) -> str:
         """Return the active version of the model. Raises BundleNotFound."""

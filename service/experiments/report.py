@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from datetime import UTC, datetime
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -81,5 +82,10 @@ def _described(made: dict[str, Any]) -> dict[str, Any]:
         described |= {"active": made["retrained"], "candidate": report.get("published")}
     gates = report.get("gates")
     kept = ("name", "passed", "reason")
+    started = made.get("started")
+    if started is not None:
+        started = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
+    described["started"] = started
+    described["course"] = made.get("course")
     described["gates"] = gates and [{name: gate[name] for name in kept} for gate in gates]
     return described

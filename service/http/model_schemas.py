@@ -48,6 +48,10 @@ class DecisionEntry(Reply):
     wins: int | None = Field(description="votes for the candidate; null for a training")
     losses: int | None
     e_value: float | None
+    started: str | None = Field(description="when the experiment began; null for a training")
+    course: list[tuple[float, float]] | None = Field(
+        description="seconds since 1970 and the e-value then, at most 200 points"
+    )
     gates: list[GateEntry] | None = Field(description="of a training")
 
 

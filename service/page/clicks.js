@@ -92,6 +92,7 @@ function decisionOf(made) {
   if (made.e_value !== null) parts.push(`${made.wins} to ${made.losses} votes, e-value ${formatNumber(made.e_value)}`);
   for (const gate of made.gates ?? []) parts.push(`${gate.name} ${gate.passed ? "passed" : "failed"}: ${gate.reason}`);
   if (parts.length) item.append(element("ul", ...parts.map((part) => element("li", part))));
+  if (made.course?.length) item.append(courseOf(made));
   return item;
 }
 

@@ -256,7 +256,8 @@ async def test_decisions_of_the_loop_are_listed(root: Root) -> None:
         {"at": 2.0, "name": "learned", "did": "began an experiment", "retrained": root.learned,
          "report": report},
         {"at": 3.0, "name": "learned", "did": "promoted", "active": root.learned,
-         "candidate": root.bm25, "wins": 12, "losses": 1, "e_value": 24.4},
+         "candidate": root.bm25, "wins": 12, "losses": 1, "e_value": 24.4,
+         "started": 0.0, "course": [[2.0, 2.0], [3.0, 24.4]]},
     ]  # fmt: skip
     path = root.path / "loop.json"
     async with running(root.path) as client:
@@ -266,6 +267,9 @@ async def test_decisions_of_the_loop_are_listed(root: Root) -> None:
         DecisionsReply.model_validate(reply)
         promoted, began, failed = reply["decisions"]
         assert (promoted["did"], promoted["wins"], promoted["gates"]) == ("promoted", 12, None)
+        assert promoted["started"] == "1970-01-01T00:00:00+00:00"
+        assert promoted["course"] == [[2.0, 2.0], [3.0, 24.4]]
+        assert began["course"] is None
         assert (began["active"], began["candidate"]) == (root.learned, root.bm25)
         assert began["gates"] == [{"name": "clicks", "passed": True, "reason": "as good"}]
         assert (failed["candidate"], failed["gates"], failed["wins"]) == (None, None, None)
