@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fullrank.events.records import EventRefused
+from fullrank.events.records import MAX_AGE_S, Event, EventRefused, parse_event
 
 _ACTIONS = {"click": "click", "view": "impression", "conversion": "conversion"}
 _SUBTYPES = {"purchase": "purchase", "addToCart": "add_to_cart"}
@@ -18,21 +18,37 @@ _USED = {
     "eventType", "eventSubtype", "eventName", "index", "userToken", "authenticatedUserToken", "timestamp", "queryID",
     "objectIDs",
 }  # fmt: skip
+# A field of UBI → that of Algolia which became it.
+_THEIRS = {
+    "query_id": "queryID", "client_id": "userToken", "user_id": "authenticatedUserToken", "application": "index",
+    "event_attributes.object.object_id": "objectIDs",
+}  # fmt: skip
 
 
-def as_ubi(given: object, now_ms: float) -> tuple[list[dict[str, Any]], int]:
-    """Translate an event.
+def parse_insight(
+    given: object, now: float, max_age_s: float = MAX_AGE_S
+) -> tuple[list[Event], int]:
+    """Read an event.
 
     Args:
         given: A JSON value.
-        now_ms: The time of an event that names none, in milliseconds since 1970.
+        now: Seconds since 1970; the time of an event that names none.
+        max_age_s: Older events are refused.
 
     Returns:
         One event for each of its objects, at least one, and how many fields were dropped.
 
     Raises:
-        EventRefused: It is not an event of this shape.
+        EventRefused: It is not an event of this shape; the field has the name that Algolia gives it.
     """
+    translated, dropped = _as_ubi(given, now * 1000)
+    try:
+        return [parse_event(event, now, max_age_s) for event in translated], dropped
+    except EventRefused as error:
+        raise EventRefused(_THEIRS.get(error.field, error.field), error.reason) from None
+
+
+def _as_ubi(given: object, now_ms: float) -> tuple[list[dict[str, Any]], int]:
     if not isinstance(given, dict):
         raise EventRefused("event", "is not an object")
     event = {

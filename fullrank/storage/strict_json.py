@@ -16,6 +16,7 @@ A caller turns JsonError into its own error. ``reason`` is a phrase that follows
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 MIN_INTEGER, MAX_INTEGER = -(1 << 63), (1 << 64) - 1
@@ -85,6 +86,37 @@ def parse_object(text: str | bytes | memoryview, *, max_depth: int | None = None
     return value
 
 
+def parse_items(text: str, key: str) -> Any:
+    """Parse JSON of which each item of a list is refused on its own.
+
+    Args:
+        text: JSON: a list, or an object that holds one.
+        key: of the list in the object.
+
+    Returns:
+        As ``parse``, but with a JsonError in the place of each item that would have the whole text refused.
+
+    Raises:
+        JsonError: What is wrong is no matter of an item: a syntax error, say.
+
+    Example:
+        >>> parse_items('[{"n": 1}, {"n": 1e999}]', "events")
+        [{'n': 1}, JsonError('n: holds a number too large for a float')]
+    """
+    try:
+        return parse(text)
+    except JsonError:
+        value = _decode(_MARKING, text)
+        items = value.get(key) if isinstance(value, dict) else value
+        if not isinstance(items, list):
+            raise
+    checked = [_checked(item) for item in items]
+    if not isinstance(value, dict):
+        return checked
+    _refuse_values({name: other for name, other in value.items() if name != key})
+    return {**value, key: checked}
+
+
 def is_encodable(text: str) -> bool:
     """Check that a string holds no half of a surrogate pair, which UTF-8 cannot hold."""
     try:
@@ -96,6 +128,13 @@ def is_encodable(text: str) -> bool:
 
 class _NumberRefused(ValueError):
     """A number is valid JSON and beyond what is accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """Stands for a value that is refused once its place is known."""
+
+    reason: str
 
 
 def _decode(decoder: json.JSONDecoder, text: str) -> Any:
@@ -129,6 +168,15 @@ def _refuse_values(value: Any, max_depth: int | None = None) -> None:
             )
 
 
+def _checked(item: Any) -> Any:
+    """Return an item, or why it is refused."""
+    try:
+        _refuse_values(item)
+    except JsonError as error:
+        return error
+    return item
+
+
 def _problem(value: Any, depth: int | None) -> str | None:
     """Find what is wrong with a value, level by level, so that no depth exhausts the stack."""
     level = [value]
@@ -153,11 +201,20 @@ def _problem(value: Any, depth: int | None) -> str | None:
                     return _BEYOND_64_BITS
             elif isinstance(item, float) and item in (float("inf"), -float("inf")):
                 return _TOO_LARGE
+            elif isinstance(item, _Refused):
+                return item.reason
         levels += nested
         if depth is not None and levels > depth:
             return _TOO_DEEP
         level = below
     return None
+
+
+def _distinct_or_refused(pairs: list[tuple[str, Any]]) -> dict[str, Any] | _Refused:
+    try:
+        return _distinct(pairs)
+    except JsonError as error:
+        return _Refused(error.reason)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -173,7 +230,11 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _constant(name: str) -> NoReturn:
-    raise JsonError(f"holds {name}, which is not a JSON number")
+    raise JsonError(_NO_NUMBER.format(name))
+
+
+def _refused_constant(name: str) -> _Refused:
+    return _Refused(_NO_NUMBER.format(name))
 
 
 def _integer(digits: str) -> int:
@@ -197,6 +258,7 @@ def _lenient_integer(digits: str) -> int:
 
 
 _BEYOND_64_BITS = "holds an integer of more than 64 bits: store it as text"
+_NO_NUMBER = "holds {}, which is not a JSON number"
 _TOO_LARGE = "holds a number too large for a float"
 _TOO_DEEP = "nests deeper than"
 
@@ -209,4 +271,9 @@ _STRICT = json.JSONDecoder(
 )
 _ANY_NUMBER = json.JSONDecoder(
     object_pairs_hook=_distinct, parse_constant=_constant, parse_int=_lenient_integer
+)
+_MARKING = json.JSONDecoder(
+    object_pairs_hook=_distinct_or_refused,
+    parse_constant=_refused_constant,
+    parse_int=_lenient_integer,
 )

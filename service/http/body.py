@@ -35,11 +35,15 @@ def require_json(headers: list[tuple[bytes, bytes]], *, or_text: bool = False) -
 
 def parse(body: bytes) -> Any:
     """Parse a body. Raises BadRequest if it is not UTF-8, Invalid if it is not strict JSON."""
+    return parse_text(_text(body), "body")
+
+
+def parse_items(body: bytes, key: str) -> Any:
+    """Parse a body whose items are refused one by one, as fullrank.storage.strict_json.parse_items. Raises as parse."""
     try:
-        text = body.decode()
-    except UnicodeDecodeError:
-        raise BadRequest("The body is not UTF-8 text.") from None
-    return parse_text(text, "body")
+        return strict_json.parse_items(_text(body), key)
+    except strict_json.JsonError as error:
+        raise _invalid(error, "body") from None
 
 
 def parse_text(text: str, field: str) -> Any:
@@ -47,8 +51,19 @@ def parse_text(text: str, field: str) -> Any:
     try:
         return strict_json.parse(text)
     except strict_json.JsonError as error:
-        within = f"{field}.{error.field}" if error.field else field
-        raise Invalid(errors=[{"field": within, "reason": error.reason}]) from None
+        raise _invalid(error, field) from None
+
+
+def _text(body: bytes) -> str:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        raise BadRequest("The body is not UTF-8 text.") from None
+
+
+def _invalid(error: strict_json.JsonError, field: str) -> Invalid:
+    within = f"{field}.{error.field}" if error.field else field
+    return Invalid(errors=[{"field": within, "reason": error.reason}])
 
 
 async def read_body(receive: Receive) -> bytes:

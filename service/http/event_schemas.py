@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.http.schemas import Reply, Request
+from service.http.schemas import Reply
 
 MAX_EVENTS = 1_000
 
@@ -27,16 +27,21 @@ Queries = Annotated[
 ]
 
 
-class EventsRequest(Request):
-    events: Events
+class EventsRequest(BaseModel):
+    """Events; fields beside them are dropped and counted."""
 
-
-class InsightsRequest(BaseModel):
-    """Algolia's shape; fields that are not used are dropped."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
+    model_config = ConfigDict(strict=True, extra="allow")
 
     events: Events
+
+    @property
+    def dropped(self) -> int:
+        """The number of fields beside the events."""
+        return len(self.model_extra or ())
+
+
+class InsightsRequest(EventsRequest):
+    """Algolia's shape."""
 
 
 class Verdict(Reply):
@@ -48,7 +53,9 @@ class Verdict(Reply):
 class EventsReply(Reply):
     kept: int
     refused: int
-    dropped_fields: int = Field(description="unknown fields of kept events, which are not stored")
+    dropped_fields: int = Field(
+        description="unknown fields of the request and of kept events, which are not stored"
+    )
     verdicts: list[Verdict] = Field(description="in the order of the events")
 
 

@@ -53,7 +53,13 @@ def needed_scope(route: APIRoute) -> str:
 
 
 class GuardedRoute(APIRoute):
-    """A route that answers only permitted callers and reads only bodies declared as JSON."""
+    """A route that answers only permitted callers and reads only bodies declared as JSON.
+
+    Attributes:
+        request_class: Parses the body.
+    """
+
+    request_class: type[Request] = StrictRequest
 
     def get_route_handler(self) -> Handler:
         answer = self.answerer()
@@ -65,7 +71,7 @@ class GuardedRoute(APIRoute):
             if not has_body:
                 return await answer(request)
             require_json(request.scope["headers"])
-            return await answer(StrictRequest(request.scope, request.receive))
+            return await answer(self.request_class(request.scope, request.receive))
 
         return guarded
 

@@ -95,6 +95,52 @@ async def test_every_event_has_a_verdict_and_the_good_ones_are_kept(root: Root) 
     assert [v["field"] for v in found["verdicts"]] == [None, *(field for _, field in bad), None]
 
 
+UNREADABLE: Sequence[tuple[bytes, str, str]] = [
+    (b'"x": "\\ud800"', "x", "holds a lone surrogate"),
+    (b'"x": {"y": [{"\\udc00": 1}]}', "x", "holds a lone surrogate"),
+    (b'"a": 1, "a": 2', "event", "holds the key 'a' twice in one object"),
+    (b'"x": {"a": 1, "a": 2}', "x", "holds the key 'a' twice in one object"),
+    (b'"n": ' + b"9" * 30, "n", "holds an integer of more than 64 bits: store it as text"),
+    (b'"n": -1e999', "n", "holds a number too large for a float"),
+    (b'"n": NaN', "n", "holds NaN, which is not a JSON number"),
+]
+
+
+@pytest.mark.parametrize("path", [*ENDPOINTS, "wrapped"])
+async def test_an_event_that_cannot_be_read_is_refused_alone(root: Root, path: str) -> None:
+    good = json.dumps(query() if path.endswith("queries") else event()).encode()
+    bad = [good[:-1] + b", " + field + b"}" for field, _, _ in UNREADABLE]
+    body = b"[" + b", ".join([good, *bad, good]) + b"]"
+    if path == "wrapped":
+        path, body = EVENTS, b'{"events": ' + body + b', "sent_by": "x", "events_of": {"a": 1}}'
+    async with running(root.path) as client:
+        headers = {"Content-Type": "application/json"}
+        reply = await client.post(path, content=body, headers=headers)
+        assert reply.status_code == 200, reply.text
+        # What is wrong around the events concerns them all.
+        for whole in (b'{"events": [], "events": []}', b'{"events": [], "x": 1e999}', b"[1e999"):
+            check(await client.post(EVENTS, content=whole, headers=headers), 422, "invalid")
+        insights = b'{"events": [' + json.dumps(insight()).encode() + b', {"n": 1e999}]}'
+        check(await client.post(INSIGHTS, content=insights, headers=headers), 422, "invalid")
+    found = reply.json()
+    kept = {"result": "kept", "field": None, "reason": None}
+    refused = [{"result": "refused", "field": f, "reason": reason} for _, f, reason in UNREADABLE]
+    assert found["verdicts"] == [kept, *refused, kept]
+    assert (found["kept"], found["refused"]) == (2, len(refused))
+    assert found["dropped_fields"] == (2 if b"sent_by" in body else 0)
+    log = log_of(root.path)
+    assert len(list(log.events())) + len(list(log.lists())) == 2
+
+
+async def test_unknown_fields_beside_the_events_are_dropped_and_counted(root: Root) -> None:
+    async with running(root.path) as client:
+        reply = await client.post(EVENTS, json={"events": [event()], "sent_by": "x", "n": 1})
+        assert (reply.status_code, reply.json()["dropped_fields"]) == (200, 2)
+        reply = await client.post(INSIGHTS, json={"events": [insight()], "sent_by": "x"})
+        assert reply.status_code == 200
+        assert await metric(client, "fullrank_event_fields_dropped_total") == 3
+
+
 @pytest.mark.parametrize("path", ENDPOINTS)
 async def test_a_bare_array_is_taken_as_ubi_js_sends_it(root: Root, path: str) -> None:
     one = query() if path.endswith("queries") else event()
@@ -171,6 +217,11 @@ async def test_insights_become_events(root: Root, kind: str) -> None:
         (insight(eventType="conversion", eventSubtype="x"), "eventSubtype"),
         (insight(timestamp="2026-01-01"), "timestamp"),
         (insight(timestamp=1), "timestamp"),
+        (insight(index=5), "index"),
+        (insight(userToken="x" * 101), "userToken"),
+        (insight(authenticatedUserToken=5), "authenticatedUserToken"),
+        (insight(queryID=["q"]), "queryID"),
+        (insight(objectIDs=["d1", 5]), "objectIDs"),
     ],
 )
 async def test_insights_are_all_or_nothing(root: Root, bad: Any, field: str) -> None:
@@ -232,7 +283,9 @@ async def test_a_full_log_refuses_events_and_searches_go_on(
     monkeypatch.setattr("service.events.upkeep._MEASURE_S", 0.0)
     folder = root.path / ".events"
     folder.mkdir()
-    (folder / "events-20260101T000000Z-0123abcd.jsonl.gz").write_bytes(b"x" * (1 << 20))
+    # Begun now, and without a checksum: compaction removes neither what is old nor what is beyond the size.
+    begun = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    (folder / f"events-{begun}-0123abcd.jsonl.gz").write_bytes(b"x" * (1 << 20))
     async with running(root.path, events_mb=1) as client:
         end = time.monotonic() + 10
         while await metric_full(client) == 0:

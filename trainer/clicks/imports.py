@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
-from fullrank.events.insights import as_ubi
+from fullrank.events.insights import parse_insight
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event, EventRefused, parse_event
 from fullrank.events.reported import parse_reported
@@ -76,8 +76,7 @@ def read_records(
             if form == "ubi":
                 yield _ubi(given, now)
             else:
-                for event in as_ubi(given, now * 1000)[0]:
-                    yield parse_event(event, now, _MAX_AGE_S)
+                yield from parse_insight(given, now, _MAX_AGE_S)[0]
         except EventRefused as error:
             refused[str(error)] += 1
 

@@ -9,13 +9,14 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Body, Query, Request
 from starlette.routing import BaseRoute, Route
 
-from fullrank.events.insights import as_ubi
+from fullrank.events.insights import parse_insight
 from fullrank.events.records import Event, EventRefused, parse_event
 from fullrank.events.reported import parse_reported
+from fullrank.storage.strict_json import JsonError
 from service.errors import Invalid
 from service.events.agents import is_bot
 from service.events.recorder import Recorder
-from service.http.body import parse
+from service.http.body import parse, parse_items
 from service.http.deps import Services, ServicesDep
 from service.http.event_schemas import (
     AnalyticsQuery,
@@ -38,7 +39,19 @@ INSIGHTS = "/v1/insights/1/events"
 MAX_BODY_BYTES = 2 << 20
 PATHS = (EVENTS, UBI_EVENTS, UBI_QUERIES, INSIGHTS)
 
-router = APIRouter(tags=["events"], route_class=GuardedRoute)
+
+class EventsRequestBody(Request):
+    """A request whose events are refused one by one."""
+
+    async def json(self) -> Any:
+        return parse_items(await self.body(), "events")
+
+
+class EventsRoute(GuardedRoute):
+    request_class = EventsRequestBody
+
+
+router = APIRouter(tags=["events"], route_class=EventsRoute)
 insights_router = APIRouter(tags=["events"], route_class=InsightsRoute)
 _PROBLEMS = problems(400, 413, 415, 422, 503, 507)
 Record = TypeVar("Record")
@@ -62,8 +75,9 @@ async def report_events(
 
     When this answers, the kept ones survive a power cut.
     """
-    given = body.events if isinstance(body, EventsRequest) else body
-    return await _store_events(given, request, services)
+    if isinstance(body, EventsRequest):
+        return await _store_events(body.events, request, services, body.dropped)
+    return await _store_events(body, request, services)
 
 
 @router.post(
@@ -111,11 +125,11 @@ async def report_insights(request: Request, services: ServicesDep) -> JsonRespon
     body = validated(InsightsRequest, parse(await request.body()))
     recorder, now = _recorder(services), time.time()
     events: list[Event] = []
-    refusals, dropped = [], 0
+    refusals, dropped = [], body.dropped
     for number, given in enumerate(body.events):
         try:
-            translated, unused = as_ubi(given, now * 1000)
-            events += [parse_event(event, now) for event in translated]
+            found, unused = parse_insight(given, now)
+            events += found
             dropped += unused
         except EventRefused as error:
             refusals.append({"field": f"events.{number}.{error.field}", "reason": error.reason})
@@ -152,9 +166,11 @@ async def show_analytics(
     return JsonResponse(await _recorder(services).analytics(asked.days))
 
 
-async def _store_events(given: Sequence[Any], request: Request, services: Services) -> JsonResponse:
+async def _store_events(
+    given: Sequence[Any], request: Request, services: Services, dropped: int = 0
+) -> JsonResponse:
     recorder = _recorder(services)
-    reading = _Reading(recorder)
+    reading = _Reading(recorder, dropped)
     events = reading.read(given, _parse_event)
     await recorder.store_events(events, is_bot=is_bot(request.scope["headers"]))
     return reading.reply()
@@ -166,12 +182,17 @@ def _parse_event(given: object, now: float) -> tuple[Event, int]:
 
 
 class _Reading:
-    """The verdicts on the records of one request."""
+    """The verdicts on the records of one request.
 
-    def __init__(self, recorder: Recorder) -> None:
+    Args:
+        recorder: Counts them.
+        dropped: Number of fields that were dropped beside the records.
+    """
+
+    def __init__(self, recorder: Recorder, dropped: int = 0) -> None:
         self._metrics = recorder.metrics
         self._verdicts: list[dict[str, str | None]] = []
-        self._kept = self._dropped = 0
+        self._kept, self._dropped = 0, dropped
 
     def read(
         self, given: Sequence[Any], parse: Callable[[object, float], tuple[Record, int]]
@@ -180,6 +201,8 @@ class _Reading:
         found, now = [], time.time()
         for item in given:
             try:
+                if isinstance(item, JsonError):
+                    raise EventRefused(item.field or "event", item.reason)
                 record, dropped = parse(item, now)
             except EventRefused as error:
                 self._verdicts.append(

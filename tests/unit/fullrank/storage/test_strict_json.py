@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.storage.strict_json import MAX_INTEGER, MIN_INTEGER, JsonError, parse, parse_object
+from fullrank.storage.strict_json import (
+    MAX_INTEGER,
+    MIN_INTEGER,
+    JsonError,
+    parse,
+    parse_items,
+    parse_object,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +52,40 @@ def test_text_that_is_not_strict_json_is_refused(text: bytes, message: str) -> N
     with pytest.raises(JsonError) as caught:
         parse(text)
     assert str(caught.value) == message
+
+
+@given(
+    items=st.lists(
+        st.sampled_from(
+            ['{"a": 1}', '"x"', '{"a": 1, "a": 2}', '["\\ud800"]', "1e999", "NaN", "[]"]
+        ),
+        max_size=6,
+    ),
+    wrapped=st.booleans(),
+)
+def test_each_item_is_read_or_refused_as_it_would_be_alone(items: list[str], wrapped: bool) -> None:
+    def alone(item: str) -> object:
+        try:
+            return parse(item)
+        except JsonError as error:
+            return error.field, error.reason
+
+    text = f"[{', '.join(items)}]"
+    found = parse_items(f'{{"items": {text}, "x": 1}}' if wrapped else text, "items")
+    if wrapped:
+        assert found.pop("x") == 1
+        found = found["items"]
+    shown = [(item.field, item.reason) if isinstance(item, JsonError) else item for item in found]
+    assert shown == [alone(item) for item in items]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[1", '{"items": [], "items": []}', '{"items": [1e999], "x": NaN}', "1e999", '{"x": [NaN]}'],
+)
+def test_what_is_no_matter_of_an_item_refuses_the_whole_text(text: str) -> None:
+    with pytest.raises(JsonError):
+        parse_items(text, "items")
 
 
 def test_depth_is_limited_where_the_caller_limits_it() -> None:
