@@ -58,15 +58,16 @@ def serving(
 
 
 def start(
-    module: str, environment: Mapping[str, str], ready: str, workers: int
+    module: str, environment: Mapping[str, str], ready: str, workers: int, *, grouped: bool = False
 ) -> tuple[subprocess.Popen[bytes], str]:
-    """Run ``python -m module`` in a process group of its own; return it and its address once it is ready.
+    """Run ``python -m module``; return it and its address once it is ready.
 
     Args:
         module: of the server.
         environment: settings beside the address and the number of workers.
         ready: path that is answered with 200 once it takes requests.
         workers: their number.
+        grouped: in a process group of its own, for `kill`. A signal to the benchmark's group then does not end it.
     """
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -80,27 +81,32 @@ def start(
         "FULLRANK_WORKERS": str(workers),
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", module], env=variables, cwd=ROOT, process_group=0
+        [sys.executable, "-m", module],
+        env=variables,
+        cwd=ROOT,
+        process_group=0 if grouped else None,
     )
     url = f"http://127.0.0.1:{port}"
     try:
         _wait_for(url + ready, process)
     except BaseException:
-        kill(process)
+        stop(process)
         raise
     return process, url
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Let a server finish; kill it and its workers if that takes too long."""
+    """Let a server finish; kill it if that takes too long. Its workers end with it."""
     process.terminate()
-    with suppress(subprocess.TimeoutExpired):
+    try:
         process.wait(30)
-    kill(process)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Send SIGKILL to a server and all its workers at once; some may have ended already."""
+    """Send SIGKILL to a grouped server and all its workers at once; some may have ended already."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
