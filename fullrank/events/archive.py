@@ -6,14 +6,16 @@ import gzip
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
 
 from fullrank.errors import FullrankError
-from fullrank.events.merged import held_elsewhere
+from fullrank.events.merged import held_elsewhere, overlapping
 from fullrank.events.sealed import SEALED, begun, checksum_file, name_of, remove_sealed
 from fullrank.events.segments import OPEN
 
@@ -23,12 +25,39 @@ class SegmentError(FullrankError):
 
 
 def list_segments(folder: Path, kind: str) -> list[Path]:
-    """Return the segments of a kind, the oldest first; no line is in two of them."""
+    """Return the segments of a kind, the oldest first; ``read_all`` reads each of their lines once."""
     # The open ones first: one that is sealed in between is found again.
     found = {path.name.removesuffix(OPEN): path for path in folder.glob(f"{kind}-*{OPEN}")}
     found |= {path.name.removesuffix(SEALED): path for path in folder.glob(f"{kind}-*{SEALED}")}
     held = {name_of(path) for path in held_elsewhere(found.values())}
     return [found[name] for name in sorted(found.keys() - held)]
+
+
+def read_all(paths: Sequence[Path]) -> Iterator[tuple[Path, bytes]]:
+    """Yield the lines of segments, each with its segment. A line that several merged ones hold comes once.
+
+    Args:
+        paths: As ``list_segments`` returns them, or some of those.
+
+    Raises:
+        SegmentError: As ``read_lines``.
+    """
+    others = overlapping(paths)
+    again = {path for found in others.values() for path in found}
+    counts: dict[Path, Counter[bytes]] = {path: Counter() for path in again}
+    for path in paths:
+        seen: Counter[bytes] = Counter()
+        for other in others.get(path, ()):
+            seen |= counts[other]
+        for line in read_lines(path):
+            if path in again or seen:
+                digest = blake2b(line, digest_size=16).digest()
+                if path in again:
+                    counts[path][digest] += 1
+                if seen[digest]:
+                    seen[digest] -= 1
+                    continue
+            yield path, line
 
 
 def read_lines(path: Path) -> Iterator[bytes]:

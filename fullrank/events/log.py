@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullrank.events.archive import SegmentError, list_segments, read_lines
+from fullrank.events.archive import SegmentError, list_segments, read_all
 from fullrank.events.lists import ServedList, parse_list
 from fullrank.events.people import is_erased, read_erased
 from fullrank.events.records import Event, parse_stored
@@ -74,11 +74,10 @@ class EventLog:
             yield found
 
     def _lines(self, kind: str, since: float) -> Iterator[tuple[Path, bytes]]:
-        for path in list_segments(self.folder, kind):
-            # A segment is sealed an hour after its begin, and clocks of clients may be ahead.
-            if begun(path).timestamp() + _DAY_S < since:
-                continue
-            for number, line in enumerate(read_lines(path)):
-                if self.pauses and number % _LINES_PER_PAUSE == 0:
-                    time.sleep(_PAUSE_S)
-                yield path, line
+        segments = list_segments(self.folder, kind)
+        # A segment is sealed an hour after its begin, and clocks of clients may be ahead.
+        recent = [path for path in segments if begun(path).timestamp() + _DAY_S >= since]
+        for number, found in enumerate(read_all(recent)):
+            if self.pauses and number % _LINES_PER_PAUSE == 0:
+                time.sleep(_PAUSE_S)
+            yield found

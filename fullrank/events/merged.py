@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -61,6 +61,20 @@ def read_held(path: Path) -> Held | None:
     except FileNotFoundError:  # removed meanwhile, or damaged, as its reader will notice
         return None
     return remark and Held(float(remark[1]), frozenset(remark[2].split()))
+
+
+def overlapping(paths: Sequence[Path]) -> dict[Path, list[Path]]:
+    """Return which merged segments hold lines of others: two machines may merge what both have with what only one has.
+
+    Returns:
+        Those segments, each with the others that stand before it in `paths`.
+    """
+    merged = [(path, held.names) for path in paths if (held := read_held(path))]
+    found = {
+        path: [other for other, theirs in merged[:i] if names & theirs]
+        for i, (path, names) in enumerate(merged)
+    }
+    return {path: others for path, others in found.items() if others}
 
 
 def held_elsewhere(paths: Iterable[Path]) -> dict[Path, float]:

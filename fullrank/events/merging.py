@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby, islice
 from pathlib import Path
 
-from fullrank.events.archive import read_lines
+from fullrank.events.archive import read_all
 from fullrank.events.merged import Held, held_elsewhere, merged_name, read_held
 from fullrank.events.sealed import SEALED, begun, name_of, write_sealed
 from fullrank.progress import Progress, silent
@@ -76,8 +76,8 @@ def _lines_bytes(path: Path) -> int:
         return int.from_bytes(file.read(), "little")
 
 
-def _pieces(paths: Iterable[Path]) -> Iterator[bytes]:
+def _pieces(paths: Sequence[Path]) -> Iterator[bytes]:
     """Yield the lines of segments, many at once."""
-    lines = (line for path in paths for line in read_lines(path))
+    lines = (line for _, line in read_all(paths))
     while batch := list(islice(lines, _LINES_AT_ONCE)):
         yield b"\n".join(batch) + b"\n"

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.events import merging
-from fullrank.events.archive import SegmentError, list_segments, read_lines
+from fullrank.events.archive import SegmentError, list_segments, read_all, read_lines
 from fullrank.events.compaction import compact
-from fullrank.events.log import EVENTS, LISTS
+from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.people import erase
 from fullrank.events.records import Event
 from fullrank.events.sealed import CHECKSUM, SEALED
@@ -39,7 +39,7 @@ def write(folder: Path, at: float, name: str, user: str = "bob", kind: str = EVE
 
 def lines(folder: Path, kind: str = EVENTS) -> list[bytes]:
     """Return all lines that a reader gets, in any order; one that is there twice counts twice."""
-    return sorted(line for path in list_segments(folder, kind) for line in read_lines(path))
+    return sorted(line for _, line in read_all(list_segments(folder, kind)))
 
 
 def files(folder: Path) -> int:
@@ -129,6 +129,30 @@ def test_what_is_copied_once_more_counts_once(tmp_path: Path) -> None:
     compact(target, 90, FOREVER, NOW + 4 * HOUR)
     assert lines(target) == wanted
     assert files(target) == 1
+
+
+def test_segments_that_two_machines_merged_with_their_own_count_once(tmp_path: Path) -> None:
+    """Either folder merges what both have with what it alone has, before one is copied into the other."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    for i in range(3):
+        write(source, NOW - DAY + i, f"e{i}")
+    shutil.copytree(source, target)
+    write(target, NOW - DAY, "own")
+    write(source, NOW - DAY, "late")
+    wanted = sorted({*lines(source), *lines(target)})
+    for folder in (source, target):
+        compact(folder, 90, FOREVER, NOW)
+        compact(folder, 90, FOREVER, NOW + 2 * HOUR)
+        assert files(folder) == 1
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    assert files(target) == 2
+    assert sorted(lines(target)) == wanted
+    assert len(list(EventLog(target).events())) == len(wanted) == 5
+    write(target, NOW - DAY, "later")
+    compact(target, 90, FOREVER, NOW + 4 * HOUR)
+    compact(target, 90, FOREVER, NOW + 6 * HOUR)
+    assert files(target) == 1
+    assert len(lines(target)) == len(set(lines(target))) == 6
 
 
 def test_erased_people_leave_the_merged_segment_and_its_parts(tmp_path: Path) -> None:
