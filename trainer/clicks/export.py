@@ -35,7 +35,15 @@ from fullrank.storage.files import sync_folder
 from trainer.clicks.join import Votes
 from trainer.clicks.mixture import Clicked, fit_mixture
 from trainer.clicks.propensity import Propensities
-from trainer.clicks.weights import DEFAULT, MIN_WEIGHT, Judged, Rule, clicks_of, measure, weigh
+from trainer.clicks.weights import (
+    DEFAULT,
+    MIN_WEIGHT,
+    Judged,
+    Rule,
+    clicks_of,
+    measure,
+    weigh,
+)
 from trainer.collection.documents import find_corpus
 from trainer.collection.judgements import QRELS_HEADER
 from trainer.collection.schema import SCHEMA
@@ -65,11 +73,8 @@ def split_votes(
         recent_share: of the time between the first and the last vote, at its end; 0: nothing is recent.
         after: only later votes are recent, in seconds since 1970: a model that learned from the others cannot be judged
             by them.
-        final: all votes are in train, once the others have judged what they should. Training sets queries aside to
-            choose its settings, and puts them back.
+        final: train on test and recent, too, once they have judged what they should.
     """
-    if final:
-        return {"train": np.ones(len(votes), np.bool_)}
     splits = np.array([_split_of(text) for text in votes.queries] or ["train"])[votes.query]
     is_recent = np.zeros(len(votes), np.bool_)
     if recent_share and len(votes):
@@ -78,6 +83,8 @@ def split_votes(
     found: dict[str, Bool] = {
         name: (splits == name) & ~is_recent for name in ("train", "valid", "test")
     }
+    if final:
+        return {"train": splits != "valid", "valid": splits == "valid"}
     return {**found, "recent": is_recent}
 
 

@@ -36,7 +36,7 @@ DEFAULT: Rule = "mixture"
 
 MIN_SHRINKAGE, MAX_SHRINKAGE = 3.0, 30.0
 """Range of a of coec."""
-MIN_WEIGHT = 0.3
+MIN_WEIGHT = 0.5
 """Least weight of mixture and coec, where a query has 1 on average. Most judgements below it are clicks by mistake, and
 those cost more than the others gain (chosen on the validation queries of the simulation in docs/results/loop.md)."""
 MAX_INVERSE = 10.0

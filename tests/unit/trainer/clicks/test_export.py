@@ -141,15 +141,18 @@ def clicks_in(votes: Votes) -> list[tuple[int, int]]:
     return list(zip(votes.query[votes.clicked], votes.document[votes.clicked], strict=True))
 
 
-def test_a_final_training_has_all(tmp_path: Path, corpus: Path) -> None:
+def test_a_final_training_has_all_but_validation(tmp_path: Path, corpus: Path) -> None:
     votes = clicked()
     write_collection(votes, ETA_1, corpus, tmp_path / "first")
     write_collection(votes, ETA_1, corpus, tmp_path / "final", final=True)
     found = read_collection(tmp_path / "final", strict=True)
-    assert found.splits == ("train",)
-    assert len(found.qrels("train")) == 200
+    assert found.splits == ("train", "valid")
+    queries = {split: set(found.qrels(split)) for split in found.splits}
+    assert queries["train"].isdisjoint(queries["valid"])
+    assert len(queries["train"] | queries["valid"]) == 200
     first = read_collection(tmp_path / "first")
-    assert {q for split in first.splits for q in first.qrels(split)} == set(found.qrels("train"))
+    assert set(first.qrels("test")) <= queries["train"]
+    assert set(first.qrels("valid")) <= queries["valid"]
 
 
 def test_only_later_votes_are_recent() -> None:
