@@ -41,10 +41,10 @@ def retrain(
 ) -> None:
     """Train from the log of events, and publish the new version if it is not worse.
 
-    Two candidates are trained: one counts clicks, the other weighs them by how often their places are seen. The one
-    that ranks the newest clicks higher is compared with the active version, trained once more with these clicks, and
-    published. Nothing serves it yet: with `fullrank experiment start` people decide. The exit code is 1 if nothing was
-    published.
+    Two candidates are trained: one counts clicks, the other weighs them by how likely a document answers its query.
+    The one that ranks the newest clicks higher is compared with the active version, trained once more with these
+    clicks, and published. Nothing serves it yet: with `fullrank experiment start` people decide. The exit code is 1 if
+    nothing was published.
     """
     with needs("trainer"):
         from trainer.commands.train import seconds_of
