@@ -15,7 +15,7 @@ CODE := $(wildcard fullrank trainer service tests benchmarks examples)
 # Units that compile no kernel, train no model, start no server, read no shared collection and are
 # no sweep over hundreds of cases.
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
-	$(filter-out %/features %/promotion %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
+	$(filter-out %/clicks %/features %/promotion %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-fast test-slow test-portable test-browser test-wheel coverage check format bench pins release clean

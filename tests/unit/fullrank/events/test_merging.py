@@ -257,6 +257,7 @@ def test_any_order_of_writing_copying_and_merging(
     shutil.rmtree(backup)
 
 
+@pytest.mark.sweep
 def test_readers_go_on_while_segments_are_merged(tmp_path: Path) -> None:
     errors: list[BaseException] = []
     counted = 0

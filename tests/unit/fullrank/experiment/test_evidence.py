@@ -22,6 +22,7 @@ def test_its_mean_under_a_fair_coin_is_one() -> None:
     assert sum(e_value(w, 10 - w) * ways / 1024 for w, ways in outcomes) == pytest.approx(1)
 
 
+@pytest.mark.sweep
 def test_equal_models_are_rarely_told_apart() -> None:
     rng = np.random.default_rng(1)
     decided = 0

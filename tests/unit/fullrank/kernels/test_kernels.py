@@ -282,6 +282,7 @@ def test_a_number_that_about_k_values_reach(values: np.ndarray, seed: int) -> No
         assert exact - found <= (values.max() - values.min()) / 1024 * 1.01 + 1e-5
 
 
+@pytest.mark.sweep
 @given(arrays(np.float32, array_shapes(max_dims=1, max_side=60), elements=NUMBERS), SEEDS)
 def test_the_kth_largest_number(values: np.ndarray, seed: int) -> None:
     k = int(np.random.default_rng(seed).integers(1, len(values) + 1))
@@ -491,6 +492,7 @@ def test_plans_of_words(seed: int, features: int) -> None:
         assert step <= errors[i] <= step * 1.01 + 1e-5
 
 
+@pytest.mark.sweep
 @given(st.lists(st.integers(-5, 5), max_size=70))
 def test_a_stable_order(keys: list[int]) -> None:
     for kind in (np.int32, np.float64):

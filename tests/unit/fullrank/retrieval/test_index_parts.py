@@ -133,6 +133,7 @@ def test_a_query_between_many_cells_searches_more_of_them() -> None:
     assert found(centres.sum(axis=0), 3.0) == set(range(8))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_shortlists_hold_the_heads_of_long_lists_and_signatures_the_rest(
     sign: int, monkeypatch: pytest.MonkeyPatch
@@ -177,6 +178,7 @@ def test_shortlists_hold_the_heads_of_long_lists_and_signatures_the_rest(
                 assert found == pytest.approx(best, abs=step)
 
 
+@pytest.mark.sweep
 def test_entries_of_a_frequent_word_below_the_floor_are_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

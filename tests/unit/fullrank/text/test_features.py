@@ -153,6 +153,7 @@ def test_a_dead_worker_raises_an_error(corpus: list[str], monkeypatch: pytest.Mo
         count_corpus([corpus], processes=2, counter=count_compounds)
 
 
+@pytest.mark.sweep
 def test_an_interrupt_ends_the_workers_silently() -> None:
     code = """
 import os, signal, threading

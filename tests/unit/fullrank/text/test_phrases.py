@@ -75,6 +75,7 @@ def test_rows_hold_counts_and_own_holds_the_title() -> None:
     assert own.tolist() == [[0, 1, 0, 0, 0], [0] * 5, [0] * 5, [1, 0, 0, 0, 0]]
 
 
+@pytest.mark.sweep
 def test_phrase_counts_do_not_depend_on_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fullrank.text.features._PARALLEL_CHARACTERS", 1)
     monkeypatch.setattr("fullrank.text.features._CHUNK_CHARACTERS", 500)

@@ -49,6 +49,7 @@ async def test_a_document_that_is_written_twice_is_visible_all_the_time(
     assert all(documents == 10 for seq, documents in seen if seq >= 10), seen
 
 
+@pytest.mark.sweep
 async def test_segments_are_merged_in_the_background_while_writes_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ def judged(demo: Collection, query: str) -> dict[str, int]:
     return demo.qrels(split_of(query))[query]
 
 
+@pytest.mark.sweep
 def test_the_demo_has_about_2500_documents_and_no_oddities(demo: Collection) -> None:
     assert 2000 <= len(demo.documents) <= 3500
     assert demo.queries is not None
@@ -83,6 +84,7 @@ def test_the_split_is_about_80_10_10_and_disjoint(demo: Collection) -> None:
     assert 0.07 < counts["valid"] / total < 0.13
 
 
+@pytest.mark.sweep
 def test_the_same_versions_give_the_same_bytes(
     demo: Collection, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
