@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,16 @@ def pytest_configure() -> None:
     """
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """Put the environment back after each test; commands that serve set variables for their workers."""
+    kept = dict(os.environ)
+    yield
+    for name in os.environ.keys() - kept.keys():
+        del os.environ[name]
+    os.environ.update(kept)
 
 
 def shared_data() -> Path:
