@@ -26,9 +26,10 @@ from trainer.collection import Collection, read_collection
 from trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.replay import Clicks, replay
-from trainer.promotion.start import goes_on, trained_card
+from trainer.promotion.start import goes_on
 from trainer.recipes.recipe import load_recipe
 from trainer.train import train
+from trainer.training.warm import trained_card
 
 RULES: tuple[Rule, ...] = ("naive", DEFAULT)
 OVERRIDES = ("valid_queries=3000",)
@@ -151,15 +152,11 @@ def retrain(
         found_by = {rule: replay(one, recent) for rule, one in candidates.items()}
         mrr = {rule: weighted_mrr(found, recent) for rule, found in found_by.items()}
         best = max(mrr, key=lambda rule: (mrr[rule], rule == DEFAULT))
-        asked = votes.queries
-        gates = [
-            clicks_gate(replay(opened, recent), found_by[best], recent, seed),
-            *common_gates(opened, candidates[best], asked, other),
-        ]
+        gates = [clicks_gate(replay(opened, recent), found_by[best], recent, seed)]
         final = fit(best, final=True) if passed(gates) else None
         if final is not None:
-            # What is published has learned from the newest clicks, too; only they cannot judge it any more.
-            gates[1:] = common_gates(opened, open_bundle(final), asked, other)
+            # It has learned from the newest clicks, too, so only the other gates can judge it.
+            gates += common_gates(opened, open_bundle(final), votes.queries, other)
         found = Retrained(
             opened.version,
             None,

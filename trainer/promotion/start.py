@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from fullrank.bundle import Bundle
 from fullrank.errors import FullrankError
 from trainer.recipes.recipe import Recipe
-from trainer.training.warm import WarmStart
+from trainer.training.warm import WarmStart, trained_card
 
 MOST_GROWTH = 1.25
 """A log that grew by more since the weights of the parts were chosen deserves another choice."""
@@ -29,9 +26,3 @@ def goes_on(active: Bundle, recipe: Recipe, clicks: int) -> bool:
         return WarmStart.of(active).fits(recipe)
     except FullrankError:
         return False
-
-
-def trained_card(bundle: Bundle) -> Mapping[str, Any]:
-    """Return the card of a training; one whose live documents were compacted keeps it within its own."""
-    found: Mapping[str, Any] = bundle.card.get("trained", bundle.card)
-    return found

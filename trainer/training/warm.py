@@ -21,6 +21,12 @@ _LIMITS = {"train": ("seconds", "valid_queries"), "auto": ("seconds", "trials")}
 # Settings that say how long a training takes and what it measures, not what it learns.
 
 
+def trained_card(bundle: Bundle) -> Mapping[str, Any]:
+    """Return the card of a training; a version whose live documents were compacted keeps it within its own."""
+    found: Mapping[str, Any] = bundle.card.get("trained", bundle.card)
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class WarmStart:
     """A bundle, or a part of one.
@@ -51,9 +57,7 @@ class WarmStart:
             RecipeError: another version of Fullrank wrote its recipe.
             TrainingError: its card has no recipe.
         """
-        card = bundle.card.get(
-            "trained", bundle.card
-        )  # of a version whose live documents were compacted
+        card = trained_card(bundle)
         if not {"recipe", "training"} <= card.keys():
             raise TrainingError(f"{bundle.version}: its model card has no recipe to go on with")
         recipe = stored_recipe(card["recipe"])

@@ -26,6 +26,7 @@ from trainer.clicks import join
 from trainer.collection import read_collection
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.retrain import SCRATCH, Retrained, retrain
+from trainer.training.warm import trained_card
 
 DOCUMENTS = [
     Document(f"d{i:02}", {"title": f"thing{i}", "text": "a thing that people look for"})
@@ -169,6 +170,21 @@ def test_clicks_that_the_active_version_learned_from_do_not_judge(
     votes = join(first[0] + day[0], first[1] + day[1])
     newer = int((votes.clicked & (votes.time > 1.8e9 + 20 * DAY - 1)).sum())
     assert f"of {newer} clicks" in gate.reason
+
+
+def test_compaction_keeps_what_a_training_noted(bundles: Path, tmp_path: Path) -> None:
+    """As `bundles compact` writes it: the card of the training within another."""
+    log = logged(tmp_path / "log", clicked(range(40)))
+    first = run(bundles, log).published
+    assert first is not None
+    staged = tmp_path / "staged" / "shop" / first.name
+    shutil.copytree(first, staged)
+    card = open_bundle(first).card
+    moved = publish(staged, bundles, {"trained": dict(card), "clicks": {}, "recipe": {}})
+    assert trained_card(open_bundle(moved))["clicks"]["until"] == card["clicks"]["until"] > 1.8e9
+    again = run(bundles, log)
+    assert again.active == moved.name
+    assert again.gates[0].reason.startswith("0 people")
 
 
 def test_a_collection_without_queries_cannot_be_added(tmp_path: Path) -> None:
