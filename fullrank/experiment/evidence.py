@@ -64,14 +64,15 @@ def follow(votes: Iterable[bool]) -> Iterator[Tally]:
     wins = losses = 0
     for is_win in votes:
         wins, losses = wins + is_win, losses + (not is_win)
-        tally = Tally(wins, losses, e_value(wins, losses), decide(wins, losses))
+        tally = tally_of(wins, losses)
         yield tally
         if tally.verdict is not Verdict.OPEN:
             return
 
 
-def decide(wins: float, losses: float) -> Verdict:
+def tally_of(wins: int, losses: int) -> Tally:
     """Promote the candidate or stop the experiment once the evidence reaches `LEVEL`."""
-    if e_value(wins, losses) < LEVEL:
-        return Verdict.OPEN
-    return Verdict.PROMOTE if wins > losses else Verdict.STOP
+    found = e_value(wins, losses)
+    if found < LEVEL:
+        return Tally(wins, losses, found, Verdict.OPEN)
+    return Tally(wins, losses, found, Verdict.PROMOTE if wins > losses else Verdict.STOP)

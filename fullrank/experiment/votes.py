@@ -52,20 +52,20 @@ def votes_of(
         and found.at >= since
         and not found.is_bot
     }
-    clicks = [
-        (event, shown.get(event.texts.get("query_id", "")))
-        for event in events
-        if event.is_click and not event.is_bot and event.object_id is not None
-    ]
+    clicks = []
+    for event in events:
+        if event.is_click and not event.is_bot and event.object_id is not None:
+            found = shown.get(event.texts.get("query_id", ""))
+            clicks.append((_who(event, found), event, found))
     programs = _programs(clicks)
     clicked: dict[tuple[str, str, int], dict[str, str]] = defaultdict(dict)
     first: dict[tuple[str, str, int], float] = {}
-    for event, found in clicks:
-        if found is None or event.object_id is None or _who(event, found) in programs:
+    for who, event, found in clicks:
+        if found is None or event.object_id is None or who in programs:
             continue
         team = dict(zip(found.ids, found.teams, strict=True)).get(event.object_id)
         if team in (ACTIVE, CANDIDATE):
-            key = _who(event, found), normalised(found.text), int(found.at // _DAY_S)
+            key = who, normalised(found.text), int(found.at // _DAY_S)
             clicked[key].setdefault(event.object_id, team)
             first[key] = min(event.at, first.get(key, event.at))
     votes = []
@@ -77,19 +77,16 @@ def votes_of(
 
 
 def _who(event: Event, found: ServedList | None) -> str:
+    """Return who clicked; "" if nobody is named and the list is unknown."""
     if found is None:
         return event.person or ""
     return found.person or event.person or f"\0{found.query_id}"
 
 
-def _programs(clicks: Sequence[tuple[Event, ServedList | None]]) -> set[str]:
+def _programs(clicks: Sequence[tuple[str, Event, ServedList | None]]) -> set[str]:
     """Return who clicks faster than people do, on any list."""
-    names = [_who(event, found) for event, found in clicks]
-    known = sorted(set(names) - {""})
-    number = {name: i for i, name in enumerate(known)}
-    rows = [
-        (number[name], event.at) for name, (event, _) in zip(names, clicks, strict=True) if name
-    ]
-    person = np.array([who for who, _ in rows], np.int64)
-    found = find_programs(person, np.array([at for _, at in rows], np.float64))
-    return {known[who] for who in found.tolist()}
+    numbers: dict[str, int] = {}
+    known = [(numbers.setdefault(who, len(numbers)), event.at) for who, event, _ in clicks if who]
+    person = np.array([number for number, _ in known], np.int64)
+    found = set(find_programs(person, np.array([at for _, at in known], np.float64)).tolist())
+    return {who for who, number in numbers.items() if number in found}

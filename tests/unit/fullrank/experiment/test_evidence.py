@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from fullrank.experiment.evidence import LEVEL, Verdict, decide, e_value
+from fullrank.experiment.evidence import LEVEL, Verdict, e_value, tally_of
 
 
 @pytest.mark.parametrize(("wins", "losses"), [(0, 0), (1, 0), (3, 7), (40, 10), (25, 25)])
@@ -36,8 +36,8 @@ def test_equal_models_are_rarely_told_apart() -> None:
 
 
 def test_a_better_candidate_is_promoted_and_a_worse_one_stopped() -> None:
-    assert decide(70, 30) is Verdict.PROMOTE
-    assert decide(30, 70) is Verdict.STOP
-    assert decide(55, 45) is Verdict.OPEN
-    assert decide(0, 0) is Verdict.OPEN
-    assert decide(100_000, 10) is Verdict.PROMOTE
+    assert tally_of(70, 30).verdict is Verdict.PROMOTE
+    assert tally_of(30, 70).verdict is Verdict.STOP
+    assert tally_of(55, 45).verdict is Verdict.OPEN
+    assert tally_of(0, 0).verdict is Verdict.OPEN
+    assert tally_of(100_000, 10).verdict is Verdict.PROMOTE
