@@ -96,7 +96,7 @@ class _Clients:
             thread.start()
 
     def join(self) -> None:
-        """Wait until all have noticed that the service is gone. Raises RuntimeError if one failed otherwise."""
+        """Wait until every client has stopped. Raises RuntimeError if one stopped before the service was killed."""
         for thread in self._threads:
             thread.join()
         if self._failure is not None:

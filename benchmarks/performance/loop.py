@@ -9,7 +9,7 @@ round of SESSIONS searches a model is trained from all clicks so far (`fullrank 
 interleaving, and serves the next round if they vote for it. The test queries are never searched; MRR is theirs.
 benchmarks.clicks has the worlds, the people and the rounds. Each world has these policies:
 
-    weighted     what the product does: places weighed by η fitted from the coins, answers told from mistakes
+    weighted     what the product does: the rule `mixture`, with η fitted from the coins
     coec         the same, clicks over expected clicks
     naive        the same loop, clicks counted
     known        as weighted, with the true propensities

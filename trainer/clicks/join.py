@@ -163,8 +163,12 @@ def _votes(
     counts: Counter[str],
 ) -> Votes:
     texts = _Codes()
-    query = np.array([texts[served.text] for served in shown], np.int64)
     trains = np.array([served.kind in ("search", _REPORTED) for served in shown], np.bool_)
+    # Texts of pages and documents are no queries.
+    codes_of = (
+        texts[found.text] if is_query else -1 for found, is_query in zip(shown, trains, strict=True)
+    )
+    query = np.fromiter(codes_of, np.int64, len(shown))
     sizes = np.array([len(served.ids) for served in shown], np.int64)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     clicked = np.zeros(starts[-1], np.bool_)

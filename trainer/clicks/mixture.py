@@ -16,6 +16,7 @@ a small log gives sensible values. Ten votes tell most documents apart: one that
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit, logit
@@ -77,8 +78,9 @@ class Clicked:
         """Return the sum of the rows of each pair, float64."""
         return np.bincount(self.pair, values, len(self.pairs)).astype(np.float64)
 
+    @cached_property
     def best(self) -> Int64:
-        """Return the best place of each pair, int64."""
+        """The best place of each pair, int64."""
         found = np.full(len(self.pairs), np.iinfo(np.int64).max)
         np.minimum.at(found, self.pair, self.place)
         return found
@@ -111,7 +113,7 @@ class Mixture:
         evidence = counted.clicks * np.log(relevant / other)
         evidence += (counted.views - counted.clicks) * np.log((1 - relevant) / (1 - other))
         odds = counted.total(evidence)
-        found: Float64 = expit(odds + logit(_share(self.prior[_upto(counted.best(), last)])))
+        found: Float64 = expit(odds + logit(_share(self.prior[_upto(counted.best, last)])))
         return found
 
     def noticed(self, counted: Clicked) -> Float64:
@@ -131,7 +133,7 @@ def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
     places = int(counted.place.max(initial=0)) + 1
     p = propensities.of(counted.place)
     looked = counted.views * p
-    best = counted.best()
+    best = counted.best
     documents = np.bincount(best, minlength=places)
     found = Mixture(_ALPHA, np.full(places, _EPSILON), np.full(places, _PI), propensities)
     if (

@@ -143,11 +143,11 @@ def measure(
     """
     votes, c = clicks_of(votes, position_1=position_1, dwell=dwell)
     counted = Clicked.of(votes, c)
-    posterior = mixture.posterior(counted)
-    judged = _judged(votes, counted, posterior, counted.total(counted.clicks) > 0)
-    noticed = np.maximum(mixture.noticed(counted), 1 / MAX_INVERSE)
-    measuring = _judged(votes, counted, posterior / noticed, counted.total(counted.clicks) > 0)
-    return measuring.take(_scaled(judged.weight, judged.query, each=False) >= least)
+    is_clicked = counted.total(counted.clicks) > 0
+    judged = _judged(votes, counted, mixture.posterior(counted), is_clicked)
+    noticed = np.maximum(mixture.noticed(counted)[is_clicked], 1 / MAX_INVERSE)
+    sure = _scaled(judged.weight, judged.query, each=False) >= least
+    return replace(judged, weight=judged.weight / noticed).take(sure)
 
 
 def clicks_of(

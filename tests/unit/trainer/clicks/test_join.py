@@ -217,3 +217,14 @@ def test_votes_are_those_of_a_join_in_plain_python(
     assert rows(votes) == wanted
     lost = ("unknown_list", "not_shown", "by_programs", "not_a_search")
     assert len(events) - sum(votes.counts.get(reason, 0) for reason in lost) == joined
+
+
+def test_queries_are_those_of_searches_with_hits_or_without() -> None:
+    lists = [
+        listing("l1", "ab", "red shoes"),
+        listing("l2", "", "no such thing"),
+        listing("l3", "ab", "the text of a page", kind="match"),
+    ]
+    votes = join(lists, [click("l1", "a"), click("l3", "b")])
+    assert votes.queries == ["red shoes", "no such thing"]
+    assert rows(votes) == [("red shoes", "a", 0, 0, True), ("red shoes", "b", 0, 1, False)]
