@@ -25,11 +25,13 @@ from service.http.guard import ranking_paths
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import document
 from service.http.overload import OverloadMiddleware
-from service.http.routes import documents, events, experiments, health, models, search
+from service.http.routes import documents, events, experiments, health, models, rules, search
 from service.http.routes.page import page_router
 from service.http.transfer import TransferLimits
 from service.models.registry import Registry
 from service.process.drain import Drain, drain_before_stop
+from service.rules.rules import Rules
+from service.rules.store import FILE as RULES
 from service.search.caching.bitmaps import Bitmaps
 from service.search.caching.cache import EmbeddingCache, Remote
 from service.search.mode_policy import SearchModePolicy
@@ -59,6 +61,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         services = _build(settings, metrics, Access.from_settings(settings), tracing)
         app.state.services = services
         services.live.start()
+        services.rules.start()
         if services.events is not None:
             services.events.start()
         drain_before_stop(services.drain, settings.drain_ms / 1000)
@@ -69,6 +72,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await services.ranker.close()
             await services.registry.close()
             await services.live.close()
+            await services.rules.close()
             if services.events is not None:
                 await services.events.close()
             if tracing is not None:
@@ -89,6 +93,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             *search.router.routes,
             *(events.routes() if settings.events else ()),
             *documents.router.routes,
+            *rules.router.routes,
             *models.router.routes,
             *(experiments.router.routes if settings.events else ()),
             *health.router.routes,
@@ -130,8 +135,9 @@ class _Application(FastAPI):
 def _build(
     settings: Settings, metrics: Metrics, access: Access, tracing: Tracing | None
 ) -> Services:
+    log = settings.documents or settings.bundles / FILE
     live = LiveDocuments(
-        settings.documents or settings.bundles / FILE,
+        log,
         Caps(settings.max_live_documents, settings.max_live_mb << 20),
         metrics,
         poll_s=settings.documents_poll_ms / 1000,
@@ -183,6 +189,7 @@ def _build(
         recorder,
         Trying(ranker, live, settings.explore),
         None if recorder is None else Reports(settings.bundles, recorder.folder),
+        Rules(log.with_name(RULES), poll_s=settings.documents_poll_ms / 1000),
     )
 
 

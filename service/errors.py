@@ -7,12 +7,14 @@
     ├── NotFound              404  no such path
     │   ├── ModelNotFound          no such alias, version or bundle name
     │   ├── DocumentNotFound       no such document in the model
-    │   └── ExperimentNotFound     no experiment is running
+    │   ├── ExperimentNotFound     no experiment is running
+    │   └── RuleNotFound           no such rule of the collection
     ├── MethodNotAllowed      405
     ├── RequestTimeout        408  the body did not arrive in time
     ├── Conflict              409  another swap is in progress
     │   ├── BundleRefused          the bundle failed verification; the active version is unchanged
-    │   └── DocumentNotAccepted    a loaded model cannot store the document
+    │   ├── DocumentNotAccepted    a loaded model cannot store the document
+    │   └── TooManyRules           the collection has as many rules as it may have
     ├── TooLarge              413
     ├── UnsupportedMedia      415  the Content-Type is not the one that the path accepts, in UTF-8
     ├── Invalid               422  the body is not JSON; a field is missing, unknown, of the wrong type or too long
@@ -23,7 +25,8 @@
     │   ├── NotReady               no model is loaded
     │   ├── NotYetVisible          a write is not visible yet
     │   ├── LogUnavailable         the log of live documents cannot be written
-    │   └── EventsUnavailable      the log of events cannot be read or written
+    │   ├── EventsUnavailable      the log of events cannot be read or written
+    │   └── RulesUnavailable       the file of rules cannot be read or written
     └── StorageFull           507  the disk is full
         ├── TooManyDocuments       the limit of live documents is reached
         └── EventsFull             the disk or the limit of the log of events is full
@@ -115,6 +118,11 @@ class ExperimentNotFound(NotFound):
     default_detail = "No experiment is running."
 
 
+class RuleNotFound(NotFound):
+    slug = "rule-not-found"
+    title = "No such rule"
+
+
 class MethodNotAllowed(Problem):
     status = 405
     slug = "method-not-allowed"
@@ -144,6 +152,11 @@ class BundleRefused(Conflict):
 class DocumentNotAccepted(Conflict):
     slug = "document-not-accepted"
     title = "Document not accepted"
+
+
+class TooManyRules(Conflict):
+    slug = "too-many-rules"
+    title = "Too many rules"
 
 
 class TooLarge(Problem):
@@ -215,6 +228,12 @@ class EventsUnavailable(Overloaded):
     slug = "events-unavailable"
     title = "Log of events unavailable"
     default_detail = "The log of events cannot be read or written now; nothing was stored."
+
+
+class RulesUnavailable(Overloaded):
+    slug = "rules-unavailable"
+    title = "Rules unavailable"
+    default_detail = "The file of rules cannot be read or written now; nothing was changed."
 
 
 class StorageFull(RetryLater):

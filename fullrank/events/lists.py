@@ -39,6 +39,7 @@ class ServedList:
         pair: Place of the upper one of two neighbours whose order a coin decided, None if no coin was thrown.
         swapped: Whether the coin swapped them.
         inserted: Place of a document that was shown only to learn about it, None without one.
+        pinned: Places of documents that a rule put there, ascending; clicks on them say nothing about a ranking.
         texts: user_id, client_id, session_id and application, where given; people as pseudonyms.
         filter, page_url: Of the request.
         is_bot: Whether the client said that it is a program.
@@ -57,6 +58,7 @@ class ServedList:
     pair: int | None = None
     swapped: bool = False
     inserted: int | None = None
+    pinned: tuple[int, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     filter: Any = None
     page_url: str | None = None
@@ -72,7 +74,7 @@ class ServedList:
         attributes = {
             name: value
             for name in _ATTRIBUTES
-            if (value := getattr(self, name)) is not None and value != "" and value is not False
+            if (value := getattr(self, name)) not in (None, "", ()) and value is not False
         }
         return orjson.dumps(
             {
@@ -87,8 +89,8 @@ class ServedList:
 
 
 _ATTRIBUTES = (
-    "kind", "offset", "model", "generation", "candidate", "teams", "pair", "swapped", "inserted", "filter",
-    "page_url", "is_bot",
+    "kind", "offset", "model", "generation", "candidate", "teams", "pair", "swapped", "inserted", "pinned",
+    "filter", "page_url", "is_bot",
 )  # fmt: skip
 
 
@@ -105,11 +107,12 @@ def person(texts: Mapping[str, str]) -> str | None:
 def parse_list(line: bytes) -> ServedList:
     """Read the line of a served list. Raises ValueError, KeyError or TypeError if it is something else."""
     given = orjson.loads(line)
+    attributes = given["query_attributes"]
     return ServedList(
         given["query_id"],
         given["timestamp"] / 1000,
         given["user_query"],
         given["query_response_hit_ids"],
         texts={name: given[name] for name in _TEXTS if name in given},
-        **given["query_attributes"],
+        **attributes | {"pinned": tuple(attributes.get("pinned", ()))},
     )

@@ -330,6 +330,13 @@ class LanguageScorer:
         _, words, counts, _ = query.row(0)
         parts = self.words_score(words, counts, np.array([row]))
         found = dict(zip(words.tolist(), parts, strict=True))
-        nothing = (np.zeros(1), np.zeros(1))
-        scores = [(term.term, *found.get(int(term.feature), nothing)) for term in terms]
-        return [WordScore(word, float(new[0]), float(old[0])) for word, new, old in scores]
+        scores = []
+        for term in terms:
+            own = [
+                found[feature]
+                for feature in np.atleast_1d(term.feature).tolist()
+                if feature in found
+            ]
+            dense, lexical = (sum(float(part[i][0]) for part in own) for i in range(2))
+            scores.append(WordScore(term.term, dense, lexical))
+        return scores

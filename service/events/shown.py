@@ -32,6 +32,7 @@ class Shown(NamedTuple):
         asker: Who asked, in clear; memory only.
         headers: Of the request; memory only.
         tried: What was tried on it.
+        pinned: Places of documents that rules put there.
     """
 
     query_id: str
@@ -47,6 +48,7 @@ class Shown(NamedTuple):
     asker: Asker
     headers: Iterable[tuple[bytes, bytes]]
     tried: Tried = NOTHING
+    pinned: tuple[int, ...] = ()
 
     def line(self, people: Pseudonyms) -> bytes:
         """Return the line that stores it. Raises TypeError for a filter that JSON cannot hold."""
@@ -67,6 +69,7 @@ class Shown(NamedTuple):
             self.model,
             self.generation,
             *self.tried,
+            self.pinned,
             texts=people.replace({name: text for name, text in texts.items() if text}),
             filter=_bounded(self.filter),
             page_url=self.page_url,

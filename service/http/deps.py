@@ -21,6 +21,7 @@ from service.http.schemas import DocumentId
 from service.models.registry import Registry
 from service.models.serving import REQUEST_MODEL, RequestModel
 from service.process.drain import Drain
+from service.rules.rules import Rules
 from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -45,6 +46,7 @@ class Services:
     events: Recorder | None
     trying: Trying
     reports: Reports | None
+    rules: Rules
 
     @property
     def draining(self) -> bool:

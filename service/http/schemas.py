@@ -132,6 +132,7 @@ class SearchRequest(Request, Asked):
     )
     explain: bool = Field(default=False, description="split each score into its parts and words")
     mode: Mode = "auto"
+    rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
     model: ModelName = "default"
     min_seq: MinSeq = 0
 
@@ -239,6 +240,7 @@ class Hit(Reply):
     score: float
     fields: dict[str, Any]
     explanation: Explanation | None
+    rule: str | None = Field(description="rule that put the document at its place")
 
 
 class RankingReply(Reply):
@@ -276,6 +278,7 @@ class SearchReply(RankingReply):
     total: int = Field(description="documents that match the filter; all without a filter")
     hits: list[Hit]
     facets: dict[str, FacetReply] = Field(description="by field, as requested")
+    rules: list[str] = Field(description="rules that apply to the query, by id")
 
 
 class BatchReply(Reply):

@@ -23,10 +23,12 @@ from fullrank.filters.facets import facet_over
 from fullrank.live import View
 from fullrank.live.view import LiveHit
 from fullrank.rerank.stage import SecondStage
+from fullrank.rules.synonyms import Replaced, widen
 from fullrank.scoring import TermShare
 from service.search.caching.bitmaps import Bitmaps, Mask
 from service.search.caching.cache import EmbeddingCache, Key
 from service.search.mode_policy import SearchModePolicy
+from service.search.restricting import Restriction, matching_documents
 from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
@@ -44,6 +46,10 @@ class RankRequest:
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
     facets       fields whose values are counted in the documents that pass the filter, facet_limit values of each
+    restrictions filters of rules, besides the own one; one that does not fit the fields is left out
+    synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
+    only         rank these documents alone; unknown ids are ignored
+    pinned       ids that stand at places of their own: not ranked, but counted in facets
     """
 
     text: str
@@ -58,13 +64,18 @@ class RankRequest:
     is_document: bool = False
     facets: Sequence[str] = ()
     facet_limit: int = 10
+    restrictions: Sequence[Restriction] = ()
+    synonyms: Sequence[Replaced] = ()
+    only: Collection[str] | None = None
+    pinned: Collection[str] = ()
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
         has_extras = self.explain or self.exclude or self.facets or self.filter is not None
+        is_ruled = self.restrictions or self.synonyms or self.pinned or self.only is not None
         is_small = self.offset + self.limit <= _MAX_PLAIN_HITS
-        return not has_extras and is_small and len(self.text) <= _MAX_PLAIN_CHARS
+        return not has_extras and not is_ruled and is_small and len(self.text) <= _MAX_PLAIN_CHARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +145,12 @@ class Ranker:
         else:
             loop = asyncio.get_running_loop()
             encoded, ranked = await loop.run_in_executor(self._pool, work)
-        self._metrics.search(stages, ranked.mode, ranked.certified)
-        if self._searched is not None:
-            self._searched(stages)
-        if not ranked.hits and not request.offset:
-            self._metrics.zero_results.inc()
+        if request.only is None:  # else a part of another search
+            self._metrics.search(stages, ranked.mode, ranked.certified)
+            if self._searched is not None:
+                self._searched(stages)
+            if not ranked.hits and not request.offset:
+                self._metrics.zero_results.inc()
         if key is not None and cached is None:
             self._cache.put(key, encoded, stages.seconds["encode"])
         return ranked
@@ -161,27 +173,30 @@ def rank_view(
     stages.done("wait")
     began = thread_time()
     # Filters first, because they can be refused.
-    matching = None
-    if request.filter is not None:
-        matching = [
-            bitmaps.matching(key, columns, request.filter, request.filter_path)
-            for key, columns in zip(view.keys, view.columns, strict=True)
-        ]
-    facets = _facets(view, request, view.deleted(matching)) if request.facets else {}
-    deleted = view.deleted(matching, request.exclude)
+    matching = matching_documents(
+        view, bitmaps, request.filter, request.filter_path, request.restrictions, request.only
+    )
+    facets = {}
+    if request.facets:
+        facets = _facets(view, request, view.deleted(matching, request.exclude))
+    deleted = view.deleted(matching, [*request.exclude, *request.pinned])
     if matching is not None or request.exclude or facets:
         stages.done("filter")
     encoded = cached
     if encoded is None:
         encoded = view.model.encode_queries([request.text])
         stages.done("encode")
+    query = widen(view.model, encoded, request.synonyms)
     # Once for all hits.
-    terms = view.model.query_terms(request.text) if request.explain else None
+    terms = None
+    if request.explain:
+        terms = [*view.model.query_terms(request.text), *query.terms]
     stage = view.bundle.second_stage
     # Trees that were trained on short queries have seen nothing like a document as a query.
     fits = stage is not None and (stage.of_documents or not request.is_document)
+    fits = fits and request.only is None
     found = view.search(
-        encoded,
+        query.encoded,
         request.limit,
         offset=request.offset,
         deleted=deleted,
@@ -194,12 +209,13 @@ def rank_view(
             "id": hit.id,
             "score": hit.score,
             "fields": _fields(hit, request.fields),
-            "explanation": None if terms is None else _explained(terms, encoded, hit, stage),
+            "explanation": None if terms is None else _explained(terms, query.encoded, hit, stage),
+            "rule": None,
         }
         for hit in found.hits
     ]
     stages.done("fields")
-    if mode == "exact":
+    if mode == "exact" and request.only is None:
         policy.observe_exact(view.bundle, ranking_s)
     if request.is_plain:
         policy.observe_plain(view.bundle, mode, thread_time() - began)

@@ -90,7 +90,7 @@ def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
 
     Only lists of searches count, and those that a client reported if there is no list of ours with the same id. Who
     asked is the person of the list, else of its first click; without one, each list is by a person of its own.
-    Programs are left out, and so are votes beyond the caps.
+    Programs are left out, and so are votes beyond the caps, and documents that a rule pinned.
 
     Args:
         lists: in any order.
@@ -183,8 +183,10 @@ def _votes(
             reason = "not_a_search"
         elif click.document not in (ids := shown[click.row].ids):
             reason = "not_shown"
+        elif (place := ids.index(click.document)) in shown[click.row].pinned:
+            reason = "pinned"
         else:
-            t = starts[click.row] + ids.index(click.document)
+            t = starts[click.row] + place
             clicked[t] = True
             if click.dwell_ms is not None:
                 dwell_s[t] = np.fmax(dwell_s[t], click.dwell_ms / 1000)
@@ -211,7 +213,11 @@ def _votes(
         counts=counts,
     )
     counts["lists_of_programs"] = int(is_program.sum())
-    votes = once_a_day(votes.take((trains & ~is_program)[owner]))
+    is_ranked = np.ones(starts[-1], np.bool_)
+    for row, served in enumerate(shown):
+        for place in served.pinned:
+            is_ranked[starts[row] + place] = False
+    votes = once_a_day(votes.take((trains & ~is_program)[owner] & is_ranked))
     kept = votes.take(within_caps(votes.person, votes.document, votes.time, votes.clicked))
     counts["beyond_caps"] = int(votes.clicked.sum() - kept.clicked.sum())
     counts["shown"], counts["votes"] = len(kept), int(kept.clicked.sum())

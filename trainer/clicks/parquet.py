@@ -45,6 +45,7 @@ _query_attributes = {
     "pair": _number,
     "swapped": _flag,
     "inserted": _number,
+    "pinned": pa.list_(_number),
     "filter": _text,
     "page_url": _text,
     "is_bot": _flag,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from fullrank.live import View
+from fullrank.rules.rule import Rule
 from service.errors import DocumentNotFound
 from service.events.shown import Shown
 from service.experiments.tried import NOTHING, Tried
@@ -33,6 +35,7 @@ from service.http.schemas import (
     SimilarQuery,
 )
 from service.models.serving import ALIAS, RequestModel
+from service.rules.search import rank_by_rules
 from service.search.ranker import Ranked, RankRequest
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=RankingRoute)
@@ -66,6 +69,8 @@ class _Answer:
     ranked: Ranked
     started: float
     tried: Tried = NOTHING
+    rules: Sequence[Rule] = ()
+    pinned: tuple[int, ...] = ()
 
 
 def _ranking_reply(
@@ -90,6 +95,7 @@ def _ranking_reply(
                 answer.asker,
                 serving.headers,
                 answer.tried,
+                answer.pinned,
             )
         )
     return {
@@ -112,6 +118,7 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
         total=ranked.total,
         hits=ranked.hits,
         facets=ranked.facets,
+        rules=[rule.id for rule in answer.rules],
     )
 
 
@@ -132,12 +139,27 @@ async def _search(
         facets=asked.facets,
         facet_limit=asked.facet_limit,
     )
-    if services.events is None or not asked.record or asked.model not in (None, ALIAS):
-        ranked, tried = await services.ranker.rank(view, request), NOTHING
-    else:
+    rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
+
+    async def rank(request: RankRequest) -> tuple[Ranked, Tried]:
+        if services.events is None or not asked.record or asked.model not in (None, ALIAS):
+            return await services.ranker.rank(view, request), NOTHING
         person = asked.user_id or asked.client_id or asked.session_id
-        ranked, tried = await services.trying.rank(serving, view, request, person, asked.min_seq)
-    answer = _Answer(services, serving, view, request, asked, ranked, started, tried)
+        return await services.trying.rank(serving, view, request, person, asked.min_seq)
+
+    found = await rank_by_rules(rules, view, request, services.ranker, rank)
+    answer = _Answer(
+        services,
+        serving,
+        view,
+        request,
+        asked,
+        found.ranked,
+        started,
+        found.tried,
+        rules,
+        found.pinned,
+    )
     return _search_reply(answer, "search")
 
 

@@ -36,6 +36,7 @@ LISTS_OF = st.builds(
     pair=st.none() | st.integers(0, 100),
     swapped=st.booleans(),
     inserted=st.none() | st.integers(0, 100),
+    pinned=st.lists(st.integers(0, 100), max_size=3).map(tuple),
     texts=st.dictionaries(NAMES, TEXT, max_size=4),
     filter=st.none() | st.dictionaries(TEXT, st.integers(0, 9), min_size=1, max_size=2),
     page_url=st.none() | TEXT.filter(bool),

@@ -76,6 +76,20 @@ def test_a_reported_list_counts_only_without_one_of_ours() -> None:
         assert votes.counts["not_shown"] == votes.counts["repeated_lists"] == 1
 
 
+def test_pinned_documents_have_no_votes() -> None:
+    lists = [
+        listing("l1", ["pin", "a", "b", "pin2"], pinned=(0, 3)),
+        listing("l2", ["pin"], "other"),
+    ]
+    votes = join(lists, [click("l1", "pin"), click("l1", "b"), click("l2", "pin")])
+    assert rows(votes) == [
+        ("other", "pin", 0, 0, True),
+        ("red shoes", "a", 0, 1, False),
+        ("red shoes", "b", 0, 2, True),
+    ]
+    assert votes.counts["pinned"] == 1
+
+
 def test_a_person_has_one_vote_a_day() -> None:
     lists = [listing(f"l{i}", ["a", "b"] if i else ["b", "a"], at=i * 30_000) for i in range(4)]
     votes = join(lists, [click("l1", "b"), click("l2", "b"), click("l3", "a", 95_000)])

@@ -58,7 +58,7 @@ def log(tmp_path: Path) -> EventLog:
     lists += [
         listing("f", ["a"], filter={"all": [{"field": "tag", "any": ["x"]}]}, page_url="https://x/y"),
         listing("x", ["a", "b"], candidate="v2", model="v1", generation=3, teams="ab", offset=10),
-        listing("i", ["ä", "b"], "naïve \u2028", user=None, inserted=1, is_bot=True),
+        listing("i", ["ä", "b"], "naïve \u2028", user=None, inserted=1, pinned=(0,), is_bot=True),
         listing("none", [], kind="similar"),
         listing("gone", ["a"], user="kim"),
     ]  # fmt: skip

@@ -1,0 +1,84 @@
+"""The rules that apply to a query, found by the query's words, so that many rules take no more time than few.
+
+    is        one look-up of all words of the query
+    contains  one look-up for each word of the query, of the rules whose text begins with it
+    prefix    one look-up for each length of a rule's text
+
+`is` compares all words, `contains` finds the words in a row anywhere, `prefix` compares the first letters of the folded
+query: "cof" is a prefix of "coffee beans".
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from fullrank.rules.rule import Rule, folded_words
+
+
+class RuleIndex:
+    """The rules of one collection; immutable.
+
+    Args:
+        rules: In any order.
+
+    Example:
+        >>> index = RuleIndex([read_rule("r", {"query": {"contains": "TV"}, "hide": ["a"]})])
+        >>> [rule.id for rule in index.matching("cheap tv", now=0.0)]
+        ['r']
+    """
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._count = 0
+        self._always: list[Rule] = []
+        self._same = defaultdict[tuple[str, ...], list[Rule]](list)
+        self._inside = defaultdict[str, list[Rule]](list)
+        self._prefixes = defaultdict[str, list[Rule]](list)
+        for rule in rules:
+            self._count += 1
+            self._add(rule)
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes})
+
+    def __len__(self) -> int:
+        """Number of rules."""
+        return self._count
+
+    def _add(self, rule: Rule) -> None:
+        if rule.condition is None:
+            self._always.append(rule)
+            return
+        words = rule.condition.words
+        match rule.condition.kind:
+            case "is":
+                self._same[words].append(rule)
+            case "contains":
+                self._inside[words[0]].append(rule)
+            case "prefix":
+                self._prefixes[" ".join(words)].append(rule)
+
+    def matching(self, query: str, now: float) -> list[Rule]:
+        """Return the rules that apply to a query, by id.
+
+        Args:
+            query: As it was typed.
+            now: In seconds since 1970.
+        """
+        words = folded_words(query)
+        found = [*self._always, *self._same.get(words, ())]
+        if self._inside:
+            for start, word in enumerate(words):
+                for rule in self._inside.get(word, ()):
+                    assert rule.condition is not None
+                    wanted = rule.condition.words
+                    if words[start : start + len(wanted)] == wanted:
+                        found.append(rule)
+        if self._lengths:
+            text = " ".join(words)
+            for length in self._lengths:
+                if length > len(text):
+                    break
+                found += self._prefixes.get(text[:length], ())
+        if not found:
+            return found
+        active = {rule.id: rule for rule in found if rule.is_active(now)}
+        return [active[id] for id in sorted(active)]

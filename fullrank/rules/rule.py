@@ -1,0 +1,198 @@
+"""A rule, read from JSON and checked.
+
+query      {"is": text}, {"contains": text} or {"prefix": text}; without it a rule is for every query
+filter     only documents that match are ranked (fullrank.filters.query)
+pin        [{"id", "position"}], documents at fixed places; position 1 is the first
+hide       ids of documents that are not returned
+synonyms   [["tv", "television"]], groups of words or phrases that stand for each other
+from       ISO 8601 with an offset from UTC, when the rule begins
+until      when it ends
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from fullrank.errors import QueryError
+from fullrank.text.folding import fold
+from fullrank.text.words import words
+
+Kind = Literal["is", "contains", "prefix"]
+KINDS: tuple[Kind, ...] = ("is", "contains", "prefix")
+MAX_POSITION = 1_000
+MAX_PINS = 100
+MAX_HIDDEN = 1_000
+MAX_GROUPS, MAX_GROUP = 100, 20
+MAX_TEXT_CHARS = 256
+
+
+class RuleError(QueryError):
+    """A rule is malformed or can never apply.
+
+    Attributes:
+        path: Position in the rule: "pin.0.position".
+        reason: What is wrong there.
+    """
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path, self.reason = path, reason
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The queries that a rule is for.
+
+    Attributes:
+        kind: How the query is compared.
+        words: The folded words of the text.
+    """
+
+    kind: Kind
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A document at a fixed place; place 0 is the first."""
+
+    id: str
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule.
+
+    Attributes:
+        id: Its name.
+        condition: The queries that it is for; None: every query.
+        filter: JSON of a filter, or None.
+        pins: By place.
+        hide: Ids.
+        synonyms: Groups of texts, each of at least two.
+        begins, ends: In seconds since 1970; None for no bound. A rule applies from `begins` on and before `ends`.
+    """
+
+    id: str
+    condition: Condition | None = None
+    filter: Mapping[str, Any] | None = None
+    pins: tuple[Pin, ...] = ()
+    hide: tuple[str, ...] = ()
+    synonyms: tuple[tuple[str, ...], ...] = ()
+    begins: float | None = None
+    ends: float | None = None
+
+    def is_active(self, now: float) -> bool:
+        """Return whether the rule applies at a time, in seconds since 1970."""
+        return (self.begins is None or self.begins <= now) and (
+            self.ends is None or now < self.ends
+        )
+
+
+def folded_words(text: str) -> tuple[str, ...]:
+    """Return the words of a text as queries and rules are compared: split and folded as features are."""
+    return tuple(map(fold, words(text)))
+
+
+def read_rule(id: str, given: Mapping[str, Any], now: float | None = None) -> Rule:
+    """Read a rule whose fields have the right types.
+
+    Args:
+        id: Its name.
+        given: JSON as the comment of this module describes it. Null means absent.
+        now: In seconds since 1970, to refuse a rule that has ended; None accepts it.
+
+    Raises:
+        RuleError: The rule can never apply, or has no effect.
+
+    Example:
+        >>> read_rule("tv", {"query": {"is": "TV"}, "hide": ["a1"]}).condition
+        Condition(kind='is', words=('tv',))
+    """
+    begins, ends = _time(given, "from"), _time(given, "until")
+    if begins is not None and ends is not None and ends <= begins:
+        raise RuleError("until", "is not after from, so the rule can never apply")
+    if now is not None and ends is not None and ends <= now:
+        raise RuleError("until", "is over, so the rule can never apply")
+    rule = Rule(
+        id,
+        _condition(given.get("query")),
+        given.get("filter"),
+        _pins(given.get("pin") or ()),
+        tuple(dict.fromkeys(given.get("hide") or ())),
+        _synonyms(given.get("synonyms") or ()),
+        begins,
+        ends,
+    )
+    if rule.filter is None and not (rule.pins or rule.hide or rule.synonyms):
+        raise RuleError("", "has no effect; give at least one of filter, pin, hide, synonyms")
+    hidden = set(rule.hide)
+    for place, pin in enumerate(given.get("pin") or ()):
+        if pin["id"] in hidden:
+            raise RuleError(f"pin.{place}.id", "is hidden by the same rule")
+    return rule
+
+
+def _condition(given: Mapping[str, Any] | None) -> Condition | None:
+    if given is None:
+        return None
+    texts = [(kind, given[kind]) for kind in KINDS if given.get(kind) is not None]
+    if len(texts) != 1:
+        raise RuleError("query", f"must have exactly one of {', '.join(KINDS)}")
+    [(kind, text)] = texts
+    found = folded_words(text)
+    if not found:
+        raise RuleError(f"query.{kind}", "has no word, so the rule can never apply")
+    return Condition(kind, found)
+
+
+def _pins(given: Sequence[Mapping[str, Any]]) -> tuple[Pin, ...]:
+    ids, positions = set[str](), set[int]()
+    for place, pin in enumerate(given):
+        if pin["id"] in ids:
+            raise RuleError(f"pin.{place}.id", "is pinned twice")
+        if pin["position"] in positions:
+            raise RuleError(f"pin.{place}.position", "has two documents")
+        ids.add(pin["id"])
+        positions.add(pin["position"])
+    return tuple(
+        sorted((Pin(pin["id"], pin["position"] - 1) for pin in given), key=lambda pin: pin.place)
+    )
+
+
+def _synonyms(given: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    for number, group in enumerate(given):
+        seen = dict[tuple[str, ...], int]()
+        for place, text in enumerate(group):
+            found = folded_words(text)
+            if not found:
+                raise RuleError(f"synonyms.{number}.{place}", "has no word")
+            if found in seen:
+                reason = f"is the same as synonyms.{number}.{seen[found]}"
+                raise RuleError(f"synonyms.{number}.{place}", reason)
+            seen[found] = place
+        if len(seen) < 2:
+            raise RuleError(f"synonyms.{number}", "needs at least two texts")
+    return tuple(map(tuple, given))
+
+
+def _time(given: Mapping[str, Any], name: str) -> float | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise RuleError(name, "is no time in ISO 8601: 2026-11-23T12:00:00Z") from None
+    if found.tzinfo is None:
+        raise RuleError(
+            name, "has no offset from UTC: 2026-11-23T12:00:00Z or 2026-11-23T13:00:00+01:00"
+        )
+    try:
+        return found.timestamp()
+    except (OverflowError, ValueError):
+        raise RuleError(name, "is out of range") from None

@@ -1,0 +1,167 @@
+"""The rules of one worker: changes go into the file, a thread brings those of all workers into memory.
+
+The thread looks at the file every few hundredths of a second, and at once after a change of this worker. It reads what
+changed and replaces the index of the rules by one assignment, so a search sees all rules before a change or all after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from logging import getLogger
+from pathlib import Path
+from typing import Any, TypeVar
+
+import orjson
+
+from fullrank.rules.matching import RuleIndex
+from fullrank.rules.rule import Rule, RuleError, read_rule
+from service import errors
+from service.rules.store import RulesError, RulesFull, RuleStore, Stored, TooManyRules
+
+# Shortest pause between log lines about failures.
+_LOG_PAUSE_S = 10.0
+# Of the header of an SQLite file: a number that changes with every commit.
+_COUNTER = slice(24, 28)
+_log = getLogger(__name__)
+Found = TypeVar("Found")
+
+
+class Rules:
+    """Rules for routes and searches. Failures are raised as problems of service.errors.
+
+    Args:
+        path: The file.
+        poll_s: How often to look for changes of other workers.
+    """
+
+    def __init__(self, path: Path, *, poll_s: float = 0.05) -> None:
+        self._store, self._poll_s = RuleStore(path), poll_s
+        self._indexes: Mapping[str, RuleIndex] = {}
+        self._known: dict[int, tuple[str, Rule | None]] = {}
+        self._last = 0
+        self._fingerprint: tuple[int, ...] = ()
+        self._wake = threading.Event()
+        self._closed = False
+        self._logged_at = -_LOG_PAUSE_S
+        self._thread = threading.Thread(target=self._run, name="rules", daemon=True)
+
+    def start(self) -> None:
+        """Read the rules, then follow the file."""
+        self._follow()
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Stop following."""
+        self._closed = True
+        self._wake.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def matching(self, collection: str, query: str) -> Sequence[Rule]:
+        """Return the rules that apply to a query now, by id."""
+        index = self._indexes.get(collection)
+        return () if index is None else index.matching(query, time.time())
+
+    def ids(self, collection: str) -> set[str]:
+        """Return the rules of a collection that searches of this worker see."""
+        return {
+            rule.id
+            for name, rule in self._known.values()
+            if rule is not None and name == collection
+        }
+
+    async def put(self, collection: str, id: str, rule: Mapping[str, Any]) -> None:
+        """Add or replace a rule that was checked; when this returns it survives a power cut.
+
+        Raises:
+            TooManyRules, StorageFull, RulesUnavailable: Nothing was changed.
+        """
+        content = orjson.dumps(rule)
+        await self._on_thread(lambda: self._store.put(collection, id, content))
+        self._wake.set()
+
+    async def delete(self, collection: str, id: str) -> None:
+        """Delete a rule, if there is one. Raises as put."""
+        await self._on_thread(lambda: self._store.delete(collection, id))
+        self._wake.set()
+
+    async def get(self, collection: str, id: str) -> dict[str, Any] | None:
+        """Return a rule as it is stored; None if there is none with this id. Raises RulesUnavailable."""
+        found = await self._on_thread(lambda: self._store.get(collection, id))
+        return None if found is None else orjson.loads(found)
+
+    async def page(self, collection: str, after: str, limit: int) -> list[dict[str, Any]]:
+        """Return rules as they are stored, each with its id, in ascending id order. Raises RulesUnavailable."""
+        found = await self._on_thread(lambda: self._store.page(collection, after, limit))
+        return [{"id": stored.id, **orjson.loads(stored.rule)} for stored in found]
+
+    async def _on_thread(self, work: Callable[[], Found]) -> Found:
+        try:
+            return await asyncio.to_thread(work)
+        except TooManyRules as error:
+            raise errors.TooManyRules(f"{error}.") from None
+        except RulesFull:
+            raise errors.StorageFull from None
+        except (RulesError, OSError) as error:
+            _log.error("rules: %s", error)
+            raise errors.RulesUnavailable from None
+
+    # -- following ----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wake.wait(self._poll_s)
+            self._wake.clear()
+            began = time.perf_counter()
+            self._follow()
+            # Rest twice as long as the work took, so that requests get most of the time.
+            time.sleep(min(2 * (time.perf_counter() - began), 0.5))
+
+    def _follow(self) -> None:
+        """Bring the rules up to date; after a failure they stay as they were until the next round."""
+        try:
+            found = self._stat()
+            if found != self._fingerprint:
+                if found[:1] != self._fingerprint[:1]:  # another file
+                    self._known, self._last = {}, 0
+                self._read()
+                self._fingerprint = found
+        except Exception as error:
+            if time.monotonic() - self._logged_at > _LOG_PAUSE_S:
+                self._logged_at = time.monotonic()
+                is_known = isinstance(error, RulesError | OSError)
+                _log.error("rules are not followed: %s", error, exc_info=not is_known)
+
+    def _stat(self) -> tuple[int, ...]:
+        """Return the inode of the file and its change counter, which every commit raises; () without a file."""
+        path = self._store.path
+        try:
+            with path.open("rb") as file:
+                header = file.read(_COUNTER.stop)
+            return path.stat().st_ino, int.from_bytes(header[_COUNTER], "big")
+        except FileNotFoundError:
+            return ()
+
+    def _read(self) -> None:
+        new, revisions = self._store.changes(self._last)
+        known = {at: entry for at, entry in self._known.items() if at in revisions}
+        known |= {stored.revision: (stored.collection, _rule(stored)) for stored in new}
+        by_collection = defaultdict[str, list[Rule]](list)
+        for collection, rule in known.values():
+            if rule is not None:
+                by_collection[collection].append(rule)
+        self._known, self._last = known, max(self._last, max(known, default=0))
+        self._indexes = {name: RuleIndex(rules) for name, rules in by_collection.items()}
+
+
+def _rule(stored: Stored) -> Rule | None:
+    """Read a stored rule; None for one that this release cannot read."""
+    try:
+        return read_rule(stored.id, orjson.loads(stored.rule))
+    except (RuleError, ValueError, KeyError, TypeError, AttributeError) as error:
+        _log.error("rule %s of %s is left out: %s", stored.id, stored.collection, error)
+        return None

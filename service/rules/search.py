@@ -1,0 +1,110 @@
+"""Put the rules that apply to a query into its search: what is ranked, and where pinned documents stand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fullrank.live import View
+from fullrank.rules.places import Page, spread
+from fullrank.rules.rule import Rule
+from fullrank.rules.synonyms import replaced
+from service.experiments.tried import Tried
+from service.search.ranker import Ranked, Ranker, RankRequest
+from service.search.restricting import Restriction
+
+Rank = Callable[[RankRequest], Awaitable[tuple[Ranked, Tried]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """An answer under rules.
+
+    Attributes:
+        ranked: The hits, with pinned ones at their places.
+        tried: On this list.
+        pinned: Places of pinned hits in the list, from 0.
+    """
+
+    ranked: Ranked
+    tried: Tried
+    pinned: tuple[int, ...] = ()
+
+
+async def rank_by_rules(
+    rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker, rank: Rank
+) -> Ruled:
+    """Rank for a query to which rules apply.
+
+    The pinned documents are scored apart and left out of the ranking, so what is tried on the ranking never moves one.
+
+    Args:
+        rules: That apply, by id; of two rules that pin a document the first counts.
+        view: Of the active model.
+        request: The search, without rules.
+        ranker: Scores the pinned documents.
+        rank: Ranks the others.
+
+    Raises:
+        FilterError: filter or facets of the request do not fit the fields.
+    """
+    if not rules:
+        return Ruled(*await rank(request))
+    request = replace(
+        request,
+        restrictions=[Restriction(r.id, r.filter) for r in rules if r.filter is not None],
+        synonyms=replaced(request.text, (group for rule in rules for group in rule.synonyms)),
+        exclude=list(dict.fromkeys(id for rule in rules for id in rule.hide)),
+    )
+    pins = await _pins(rules, view, request, ranker)
+    page = Page(request.offset, request.limit, spread(place for place, _ in pins))
+    needed = replace(
+        request,
+        offset=page.ranked_offset,
+        limit=max(1, page.ranked_limit),
+        pinned=[hit["id"] for _, hit in pins],
+    )
+    ranked, tried = await rank(needed)
+    ranked_hits = ranked.hits[: page.ranked_limit]
+    hits, places = page.put(ranked_hits, ranked.total, [hit for _, hit in pins])
+    whole = replace(ranked, hits=hits, total=ranked.total + len(pins))
+    return Ruled(whole, shifted(tried, places, len(hits)), tuple(places))
+
+
+async def _pins(
+    rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return the place and the hit of each pinned document that exists and passes the filters, by place."""
+    wanted: dict[str, tuple[int, str]] = {}
+    for rule in rules:
+        for pin in rule.pins:
+            wanted.setdefault(pin.id, (pin.place, rule.id))
+    if not wanted:
+        return []
+    alone = replace(request, only=list(wanted), offset=0, limit=len(wanted), facets=())
+    found = (await ranker.rank(view, alone)).hits
+    pins = [(wanted[hit["id"]][0], {**hit, "rule": wanted[hit["id"]][1]}) for hit in found]
+    # Rules are in the order of their ids, and so are their pins of one place.
+    order = {id: number for number, id in enumerate(wanted)}
+    return sorted(pins, key=lambda pin: (pin[0], order[pin[1]["id"]]))
+
+
+def shifted(tried: Tried, pinned: Sequence[int], size: int) -> Tried:
+    """Return what was tried on the ranking, with its places in the list that has pins."""
+    if not pinned:
+        return tried
+    free = [place for place in range(size) if place not in pinned]
+    teams = tried.teams
+    if teams:
+        own = dict(zip(free, teams, strict=False))
+        teams = "".join(own.get(place, "-") for place in range(size))
+    pair, swapped = None, False
+    if tried.pair is not None and tried.pair + 1 < len(free):
+        upper, lower = free[tried.pair], free[tried.pair + 1]
+        if lower == upper + 1:  # else a pin stands between the two
+            pair, swapped = upper, tried.swapped
+    inserted = tried.inserted
+    if inserted is not None:
+        inserted = free[inserted] if inserted < len(free) else None
+    return tried._replace(teams=teams, pair=pair, swapped=swapped, inserted=inserted)
