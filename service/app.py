@@ -11,6 +11,7 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.types import ASGIApp
 
 from fullrank import __version__
+from fullrank.ads import Taxonomy
 from service.admission.admission import Admission, RateLimiter
 from service.auth.access import Access
 from service.documents.live import LiveDocuments
@@ -51,6 +52,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     Raises:
         KeysError: the key file is damaged.
+        AdError: the taxonomy of ads is damaged.
     """
     settings = settings if settings is not None else Settings()
     metrics = Metrics()
@@ -190,7 +192,14 @@ def _build(
         Trying(ranker, live, settings.explore),
         None if recorder is None else Reports(settings.bundles, recorder.folder),
         Rules(log.with_name(RULES), poll_s=settings.documents_poll_ms / 1000),
+        _taxonomy(settings),
     )
+
+
+def _taxonomy(settings: Settings) -> Taxonomy | None:
+    if settings.ad_taxonomy is None:
+        return None
+    return Taxonomy.read(settings.ad_taxonomy, settings.ad_taxonomy_number)
 
 
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:

@@ -228,6 +228,14 @@ class Settings(BaseSettings):
         description="share of searches in which a coin decides the order of two neighbours, and of those that show a "
         "document from further below, to learn from the clicks; 0: none",
     )
+    ad_taxonomy: Path | None = Field(
+        default=None,
+        description="file of lines `id<TAB>parent`: a category of ads that a page blocks or allows then stands for "
+        "those below it too; unset: for itself",
+    )
+    ad_taxonomy_number: int = Field(
+        default=7, ge=1, description="which taxonomy that file is, numbered as `cattax` in OpenRTB"
+    )
     cors_origins: str | None = Field(
         default=None,
         description="origins whose pages may search and report events, such as "

@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fullrank.ads import FIELD, AdTable
 from fullrank.bundle.manifest import Manifest
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, columns_of, open_columns
+from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
 from fullrank.models.contract import Model
@@ -135,6 +137,17 @@ class Bundle:
         if stored is None:
             return columns_of(map(self.documents.fields, range(len(self.documents))))
         return stored.columns(len(self.documents), verify=False)
+
+    @cached_property
+    def ads(self) -> AdTable | None:
+        """The ads of the documents, read on first use; None if no document has one."""
+        if "columns" in self.sections:
+            columns = self.columns
+            is_complete = len(columns.by_name) + len(columns.refused) < MAX_FIELDS
+            # A field that holds objects is refused as a column, so most bundles need no look at their documents.
+            if is_complete and FIELD not in columns.refused:
+                return None
+        return AdTable.of_store(self.documents)
 
     def search(
         self,

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fullrank.ads import AdTable
 from fullrank.bundle import Bundle
 from fullrank.encoding import Encoded, Int32, Int64, Rows
 from fullrank.filters.columns import Columns
@@ -39,6 +40,7 @@ class Part:
         removed: bool (n,), True for documents replaced or deleted later; None if there are no such documents.
         facts: About the documents, for the second stage; None: the bundle has no second stage.
         ids: Rows by id.
+        ads: The ads of the documents; None: no document has an ad.
     """
 
     key: str
@@ -49,6 +51,7 @@ class Part:
     removed: Mask | None = None
     facts: DocumentFacts | None = None
     ids: IdIndex | None = None
+    ads: AdTable | None = None
 
     def __post_init__(self) -> None:
         if self.ids is None:
@@ -58,7 +61,9 @@ class Part:
     def of(cls, bundle: Bundle) -> Part:
         """Return a part with all documents of a bundle."""
         documents, retriever = bundle.documents, bundle.retriever
-        return cls(bundle.bundle_id, documents, retriever, bundle, facts=bundle.facts)
+        return cls(
+            bundle.bundle_id, documents, retriever, bundle, facts=bundle.facts, ads=bundle.ads
+        )
 
     def __len__(self) -> int:
         """Number of documents, with those removed."""

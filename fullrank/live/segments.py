@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from fullrank.ads import AdTable
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, columns_of
-from fullrank.live.gather import Selection, gather, gather_columns, gather_facts
+from fullrank.live.gather import Selection, gather, gather_ads, gather_columns, gather_facts
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
@@ -62,7 +63,8 @@ def build_segment(
     lines = [fields_line(Document(id, documents[id])) for id in ids]
     columns = _columns_of(fields, [part.columns for part in earlier], earlier[0].columns.refused)
     encoded = model.encode_documents(fields)
-    return _make_part(model, ids, lines, encoded, columns, facts, earlier[0])
+    part = _make_part(model, ids, lines, encoded, columns, facts, earlier[0])
+    return replace(part, ads=AdTable.of_documents(fields))
 
 
 def merge_small(model: Model, segments: Sequence[Part], base: Part) -> tuple[Part, ...]:
@@ -128,6 +130,7 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
         documents = [part.retriever.documents for part in segments]
         encoded = gather(documents, selected, len(features), targets)
     part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, base, features)
+    part = replace(part, ads=gather_ads(segments, selected))
     if columns is not None:
         return part
     # Fields that no column can hold: only the documents tell whether those have remained.

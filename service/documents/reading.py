@@ -7,11 +7,14 @@ under ``_id``, or ``{"_id": …, "_delete": true}``.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from fullrank.ads import FIELD, has_ended, parse_ad
+from fullrank.errors import AdError
 from fullrank.storage.strict_json import JsonError, is_encodable, parse_object
 from service.documents.submission import Write
 
@@ -122,4 +125,15 @@ def _write(id: str, fields: dict[str, Any]) -> Write:
             raise InvalidDocument(name, "names that begin with _ are reserved")
         if name in TEXT_FIELDS and not (value is None or isinstance(value, str)):
             raise InvalidDocument(name, "is not text")
+    if isinstance(fields.get(FIELD), dict):
+        _check_ad(fields[FIELD])
     return Write(id, orjson.dumps(fields))
+
+
+def _check_ad(value: dict[str, Any]) -> None:
+    try:
+        ad = parse_ad(value)
+    except AdError as error:
+        raise InvalidDocument(error.path, error.reason) from None
+    if has_ended(ad, time.time()):
+        raise InvalidDocument(f"{FIELD}.end", "has passed: the ad could never be shown")

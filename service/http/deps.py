@@ -9,6 +9,7 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Depends, Request
 from starlette.types import Scope
 
+from fullrank.ads import Taxonomy
 from service.admission.admission import Admission, RateLimiter
 from service.auth.access import Access
 from service.documents.live import LiveDocuments
@@ -47,6 +48,7 @@ class Services:
     trying: Trying
     reports: Reports | None
     rules: Rules
+    taxonomy: Taxonomy | None = None
 
     @property
     def draining(self) -> bool:

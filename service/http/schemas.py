@@ -13,9 +13,6 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from service.documents.reading import MAX_ID_CHARS
 
-MAX_PLACEMENTS = 16
-MAX_PER_PLACEMENT = 64
-MAX_BLOCKED = 10_000
 MAX_FIELDS = 64
 MAX_FACETS = 16
 MAX_FACET_VALUES = 100
@@ -23,7 +20,7 @@ MAX_FILTER_CHARS = 8192
 MAX_ASKER_CHARS = 100
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     # JSON can spell half of a surrogate pair, which UTF-8 cannot encode.
     try:
         text.encode()
@@ -32,7 +29,7 @@ def _encodable(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_encodable)]
+Text = Annotated[str, AfterValidator(encodable)]
 Id = Annotated[Text, Field(min_length=1, max_length=MAX_ID_CHARS)]
 FieldName = Annotated[Text, Field(min_length=1, max_length=100)]
 ModelName = Annotated[
@@ -139,38 +136,6 @@ class SearchRequest(Request, Asked):
 
 class BatchRequest(Request):
     searches: list[SearchRequest] = Field(min_length=1)
-
-
-class Page(Request):
-    """The page that shows the placements; give at least one of title, text and keywords."""
-
-    url: Text = Field(default="", max_length=4096)
-    title: Text = Field(default="", max_length=4096)
-    text: Text = ""
-    keywords: list[Annotated[Text, Field(max_length=256)]] = Field([], max_length=256)
-
-
-class Placement(Request):
-    id: Id
-    count: Annotated[int, Field(ge=1, le=MAX_PER_PLACEMENT)] = 1
-
-
-class MatchRequest(Request, Asked):
-    page: Page
-    placements: list[Placement] = Field(min_length=1, max_length=MAX_PLACEMENTS)
-    blocked_ids: list[Id] = Field(
-        default=[], max_length=MAX_BLOCKED, description="documents not to place"
-    )
-    targeting: FilterJson | None = Field(
-        default=None, description="a filter: place only documents that match"
-    )
-    fields: list[FieldName] | None = Field(
-        default=None,
-        max_length=MAX_FIELDS,
-        description="stored fields to return; absent: all",
-    )
-    model: ModelName = "default"
-    min_seq: MinSeq = 0
 
 
 class SimilarQuery(Asked):
@@ -284,15 +249,6 @@ class SearchReply(RankingReply):
 class BatchReply(Reply):
     generation: int
     answers: list[SearchReply] = Field(description="in the order of the searches")
-
-
-class FilledPlacement(Reply):
-    id: str
-    hits: list[Hit]
-
-
-class MatchReply(RankingReply):
-    placements: list[FilledPlacement]
 
 
 class WriteReply(Reply):

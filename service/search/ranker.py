@@ -21,10 +21,11 @@ import orjson
 from fullrank.encoding import Encoded
 from fullrank.filters.facets import facet_over
 from fullrank.live import View
-from fullrank.live.view import LiveHit
+from fullrank.live.view import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
 from fullrank.rules.synonyms import Replaced, widen
 from fullrank.scoring import TermShare
+from service.ads.filling import Filled, PageFilling
 from service.search.caching.bitmaps import Bitmaps, Mask
 from service.search.caching.cache import EmbeddingCache, Key
 from service.search.mode_policy import SearchModePolicy
@@ -45,6 +46,7 @@ class RankRequest:
     filter       JSON of fullrank.filters.query; filter_path is its name in errors
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
+    filling      the placements of a page, which get the hits; None: the hits are one list
     facets       fields whose values are counted in the documents that pass the filter, facet_limit values of each
     restrictions filters of rules, besides the own one; one that does not fit the fields is left out
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
@@ -68,11 +70,13 @@ class RankRequest:
     synonyms: Sequence[Replaced] = ()
     only: Collection[str] | None = None
     pinned: Collection[str] = ()
+    filling: PageFilling | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
-        has_extras = self.explain or self.exclude or self.facets or self.filter is not None
+        is_filtered = self.filter is not None or bool(self.exclude)
+        has_extras = is_filtered or self.explain or self.facets or self.filling is not None
         is_ruled = self.restrictions or self.synonyms or self.pinned or self.only is not None
         is_small = self.offset + self.limit <= _MAX_PLAIN_HITS
         return not has_extras and not is_ruled and is_small and len(self.text) <= _MAX_PLAIN_CHARS
@@ -86,6 +90,7 @@ class Ranked:
     total      number of documents that pass the filter
     mode       "exact" or "fast"
     reordered  number of the first documents that a second stage reordered
+    filled     how the hits fill the placements of a page
     """
 
     hits: list[dict[str, Any]]
@@ -94,6 +99,7 @@ class Ranked:
     facets: dict[str, Any]
     mode: str
     reordered: int
+    filled: Filled | None = None
 
 
 class Ranker:
@@ -195,14 +201,19 @@ def rank_view(
     # Trees that were trained on short queries have seen nothing like a document as a query.
     fits = stage is not None and (stage.of_documents or not request.is_document)
     fits = fits and request.only is None
-    found = view.search(
-        query.encoded,
-        request.limit,
-        offset=request.offset,
-        deleted=deleted,
-        mode=mode,
-        text=request.text if fits else None,
-    )
+    text = request.text if fits else None
+
+    def search(limit: int, deleted: Sequence[Mask | None]) -> Hits:
+        return view.search(
+            query.encoded, limit, offset=request.offset, deleted=deleted, mode=mode, text=text
+        )
+
+    filled = None
+    if request.filling is None:
+        found = search(request.limit, deleted)
+    else:
+        filled = request.filling.fill(view, search, deleted, is_reordered=text is not None)
+        found = filled.hits
     ranking_s = stages.done("rank")
     hits = [
         {
@@ -219,7 +230,9 @@ def rank_view(
         policy.observe_exact(view.bundle, ranking_s)
     if request.is_plain:
         policy.observe_plain(view.bundle, mode, thread_time() - began)
-    return encoded, Ranked(hits, found.certified, found.total, facets, mode, found.reordered)
+    return encoded, Ranked(
+        hits, found.certified, found.total, facets, mode, found.reordered, filled
+    )
 
 
 def _facets(view: View, request: RankRequest, deleted: Sequence[Mask | None]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document
-from service.http.schemas import MatchReply, SearchReply
+from service.http.match_schemas import MatchReply
+from service.http.schemas import SearchReply
 from tests.api.conftest import Root
 from tests.api.support import CORPUS, answer_of, make_bundle, running
 

@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
@@ -21,15 +20,14 @@ from service.http.body import parse_text
 from service.http.deps import PathId, Services, ServicesDep, ServingDep
 from service.http.guard import RankingRoute, needs
 from service.http.limits import check_limits
+from service.http.match_schemas import MatchReply, MatchRequest, Page
+from service.http.matching import filling_of, placements_of
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import (
     Asked,
     BatchReply,
     BatchRequest,
-    MatchReply,
-    MatchRequest,
-    Page,
     SearchReply,
     SearchRequest,
     SimilarQuery,
@@ -207,7 +205,8 @@ async def search_batch(
 async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:
     """Fill the placements of a page with the documents that match its text, each at most once.
 
-    The first placement gets the best ones. If there are too few documents, the last placements get fewer.
+    The first placement gets the best ones. If there are too few documents, the last placements get fewer. Ads obey the
+    rules of the page; documents without an ad are placed as they rank.
     """
     started = time.perf_counter()
     check_limits(services.settings, body.page)
@@ -216,19 +215,17 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         page_text(view, body.page),
         sum(placement.count for placement in body.placements),
         fields=body.fields,
+        explain=body.explain,
         exclude=body.blocked_ids,
         filter=body.targeting,
         filter_path="targeting",
         is_document=True,
+        filling=filling_of(body, services.taxonomy),
     )
     ranked = await services.ranker.rank(view, request)
-    hits = iter(ranked.hits)
-    filled = [
-        {"id": placement.id, "hits": list(islice(hits, placement.count))}
-        for placement in body.placements
-    ]
     answer = _Answer(services, serving, view, request, body, ranked, started)
-    return JsonResponse(_ranking_reply(answer, "match", body.page.url or None, placements=filled))
+    content = placements_of(body, ranked)
+    return JsonResponse(_ranking_reply(answer, "match", body.page.url or None, **content))
 
 
 @router.get(

@@ -1,0 +1,190 @@
+"""Measure what ads cost: requests per second of /v1/match with ads and rules, as a share of those without.
+
+    python -m benchmarks.performance.ads BUNDLE [--ads 10000] [--json]
+
+The first documents of a bundle are indexed twice with its model: as they are, and each with a random ad. Two apps in
+this process, without sockets, are asked in turn to fill two placements of the same pages, whose texts are those of
+other documents: one without rules, the other with blocked categories (and those below them), advertisers, seats and
+attributes, and with a floor. The share is the median over the rounds of the ratio within a round, in which both answer
+the same pages. No answer is logged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+
+from fullrank.bundle import Bundle, open_bundle
+from service.app import create_app
+from service.settings import Settings
+from trainer.indexing.index import index
+
+BAR = 0.8
+_PAGES = 40  # of a round
+_CATEGORIES, _ADVERTISERS, _SEATS = 700, 2000, 20
+
+Ask = Callable[[bytes], Awaitable[dict[str, Any]]]
+
+
+def random_ad(rng: random.Random) -> dict[str, Any]:
+    """Return an ad with all kinds of fields that rules look at."""
+    return {
+        "adomain": [f"shop{rng.randrange(_ADVERTISERS)}.example"],
+        "cat": [str(rng.randrange(_CATEGORIES)) for _ in range(rng.randint(1, 3))],
+        "cattax": 7,
+        "seat": f"s{rng.randrange(_SEATS)}",
+        "attr": rng.sample(range(1, 18), rng.randint(0, 3)),
+        "price": round(rng.uniform(0.1, 5), 2),
+        "cur": "EUR",
+        "status": "active" if rng.random() < 0.9 else "paused",
+        "start": "2020-01-01T00:00:00Z",
+        "end": "2099-01-01T00:00:00Z",
+    }
+
+
+def page_rules(rng: random.Random) -> dict[str, Any]:
+    """Return the rules of a page."""
+    return {
+        "bcat": [str(rng.randrange(_CATEGORIES)) for _ in range(10)],
+        "cattax": 7,
+        "badv": [f"shop{rng.randrange(_ADVERTISERS)}.example" for _ in range(20)],
+        "bseat": [f"s{rng.randrange(_SEATS)}"],
+        "battr": rng.sample(range(1, 18), 3),
+    }
+
+
+def bodies(bundle: Bundle, first: int, rng: random.Random) -> tuple[list[bytes], list[bytes]]:
+    """Return requests without rules and with them, for the pages of documents from a row on."""
+    plain, ruled = [], []
+    for row in range(first, min(len(bundle.documents), first + 2000)):
+        fields = bundle.documents.fields(row)
+        page = {name: str(fields.get(name) or "")[:4000] for name in ("title", "text")}
+        asked: dict[str, Any] = {"page": page, "record": False, "fields": ["title"]}
+        asked["placements"] = [{"id": "top", "count": 2}, {"id": "side"}]
+        plain.append(json.dumps(asked).encode())
+        floors: Mapping[str, Any] = {"bidfloor": rng.uniform(0, 1), "bidfloorcur": "EUR"}
+        placements = [{"id": "top", "count": 2, **floors}, {"id": "side", **floors}]
+        ruled.append(json.dumps(asked | page_rules(rng) | {"placements": placements}).encode())
+    return plain, ruled
+
+
+def write_corpus(bundle: Bundle, count: int, path: Path, rng: random.Random | None) -> None:
+    """Write the first documents of a bundle as a corpus, with ads if there is a generator of random numbers."""
+    with path.open("w", encoding="utf-8") as file:
+        for row in range(count):
+            line = {"_id": bundle.documents.ids[row], **bundle.documents.fields(row)}
+            if rng is not None:
+                line["ad"] = random_ad(rng)
+            file.write(json.dumps(line) + "\n")
+
+
+def asking(app: FastAPI) -> Ask:
+    """Return a function that sends a match to an app and returns its answer."""
+
+    async def ask(body: bytes) -> dict[str, Any]:
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        headers.append((b"content-length", b"%d" % len(body)))
+        scope = {
+            "type": "http", "method": "POST", "path": "/v1/match", "raw_path": b"/v1/match",
+            "query_string": b"", "root_path": "", "headers": headers, "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 8000), "scheme": "http", "http_version": "1.1",
+        }  # fmt: skip
+        await app(scope, receive, send)
+        content = b"".join(message.get("body", b"") for message in sent[1:])
+        if sent[0]["status"] != 200:
+            raise RuntimeError(f"answered {sent[0]['status']}: {content!r}")
+        reply: dict[str, Any] = json.loads(content)
+        return reply
+
+    return ask
+
+
+async def measure(
+    plain: Path, ads: Path, requests: tuple[list[bytes], list[bytes]], rounds: int, tree: Path
+) -> dict[str, Any]:
+    """Ask both apps in turn; requests per second of each at the median, and the share."""
+    apps = {
+        "without": create_app(Settings(bundles=plain, events=False)),
+        "with": create_app(Settings(bundles=ads, events=False, ad_taxonomy=tree)),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in apps}
+    placed = dict.fromkeys(apps, 0)
+    async with (
+        apps["without"].router.lifespan_context(apps["without"]),
+        apps["with"].router.lifespan_context(apps["with"]),
+    ):
+        asks = {name: asking(app) for name, app in apps.items()}
+        for turn in range(rounds + 2):
+            names = sorted(asks, reverse=bool(turn % 2))
+            for name in names:
+                own = requests[name == "with"]
+                pages = [own[(turn * _PAGES + i) % len(own)] for i in range(_PAGES)]
+                began = time.perf_counter()
+                replies = [await asks[name](page) for page in pages]
+                if turn >= 2:  # the first rounds warm both
+                    seconds[name].append(time.perf_counter() - began)
+                    hits = [p["hits"] for reply in replies for p in reply["placements"]]
+                    placed[name] += sum(map(len, hits))
+    pairs = zip(seconds["without"], seconds["with"], strict=True)
+    share = statistics.median(without / own for without, own in pairs)
+    rates = {name: _PAGES / statistics.median(took) for name, took in seconds.items()}
+    return {
+        "share": share,
+        "requests_per_second": rates,
+        "hits_per_page": {name: count / (rounds * _PAGES) for name, count in placed.items()},
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("bundle", type=Path, help="the model, and documents for ads and pages")
+    parser.add_argument("--ads", type=int, default=10_000, help="default 10,000")
+    parser.add_argument("--rounds", type=int, default=60, help="default 60")
+    parser.add_argument("--seed", type=int, default=1, help="default 1")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    given = parser.parse_args(arguments)
+    rng, bundle = random.Random(given.seed), open_bundle(given.bundle)
+    if len(bundle.documents) <= given.ads:
+        parser.error(f"the bundle has {len(bundle.documents)} documents: ask for fewer ads")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for kind, source in (("plain", None), ("ads", rng)):
+            write_corpus(bundle, given.ads, folder / f"{kind}.jsonl", source)
+            index(given.bundle, folder / f"{kind}.jsonl", folder / kind, kind, processes=1)
+        tree = folder / "taxonomy.tsv"
+        # Ten categories below each of the first 63.
+        tree.write_text("".join(f"{id}\t{(id - 70) // 10}\n" for id in range(70, _CATEGORIES)))
+        os.environ.pop("FULLRANK_BUNDLES", None)
+        requests = bodies(bundle, given.ads, rng)
+        found = asyncio.run(measure(folder / "plain", folder / "ads", requests, given.rounds, tree))
+    if given.json:
+        print(json.dumps(found))
+        return
+    rates, hits = found["requests_per_second"], found["hits_per_page"]
+    for name in ("without", "with"):
+        print(f"{name} ads: {rates[name]:.0f} requests/s, {hits[name]:.2f} documents a page")
+    print(f"share {found['share']:.3f} (bar {BAR})")
+
+
+if __name__ == "__main__":
+    main()

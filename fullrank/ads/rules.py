@@ -1,0 +1,166 @@
+"""Which ads a page may show, and which a placement: one mask for each rule, over all ads at once.
+
+An ad is left out by the first of the rules, in the order of ``REASONS``, that forbids it. A reason is the name of the
+field of the request or of the ad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY
+from fullrank.ads.table import AdTable, Mask
+from fullrank.ads.taxonomy import Taxonomy
+
+Reasons = npt.NDArray[np.uint8]
+# Sets the ads that a rule forbids in a mask.
+Rule = Callable[[Mask], None]
+
+PAGE_REASONS = (
+    "malformed",
+    "status",
+    "start",
+    "end",
+    "cattax",
+    "bcat",
+    "acat",
+    "badv",
+    "wseat",
+    "bseat",
+    "battr",
+)
+PLACEMENT_REASONS = ("bidfloorcur", "bidfloor")
+REASONS = ("", *PAGE_REASONS, *PLACEMENT_REASONS, "per_advertiser")
+"""Reasons by code; code 0: the ad may be shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdRules:
+    """What a page forbids, with the names of OpenRTB's bid request; None: no such rule.
+
+    Attributes:
+        bcat: Blocked categories of the taxonomy cattax.
+        acat: The only allowed categories: an ad needs a category, and all of its categories must be allowed.
+        cattax: The taxonomy of bcat and acat. If one of them is given, ads with categories of another taxonomy are left
+            out.
+        badv: Blocked domains of advertisers; a domain blocks those below it.
+        wseat: The only allowed seats.
+        bseat: Blocked seats.
+        battr: Blocked attributes of creatives.
+        taxonomy: The categories below bcat and acat, if its number is cattax.
+    """
+
+    bcat: frozenset[str] | None = None
+    acat: frozenset[str] | None = None
+    cattax: int = DEFAULT_TAXONOMY
+    badv: frozenset[str] = frozenset()
+    wseat: frozenset[str] | None = None
+    bseat: frozenset[str] | None = None
+    battr: frozenset[int] = frozenset()
+    taxonomy: Taxonomy | None = None
+
+    def forbids(self, table: AdTable, now: float) -> Mask:
+        """Return the ads that must not be shown on the page.
+
+        Args:
+            table: The ads.
+            now: Seconds since 1970.
+
+        Returns:
+            bool (m,).
+        """
+        found = table.unavailable(now).copy()
+        for _, rule in self._rules(table):
+            rule(found)
+        return found
+
+    def reasons(self, table: AdTable, now: float) -> Reasons:
+        """Return why ``forbids`` is true of each ad: uint8 (m,), codes of ``REASONS``; 0: it is not."""
+        unavailable = {
+            "malformed": table.is_malformed,
+            "status": table.is_paused,
+            "start": table.start > now,
+            "end": table.end <= now,
+        }
+        first = ((name, _setting(mask)) for name, mask in unavailable.items())
+        return _first(table, chain(first, self._rules(table)))
+
+    def _rules(self, table: AdTable) -> Iterator[tuple[str, Rule]]:
+        if self.bcat or self.acat is not None:
+            yield "cattax", _setting((table.taxonomy != 0) & (table.taxonomy != self.cattax))
+        if self.bcat:
+            yield "bcat", partial(table.categories.mark, self._categories(self.bcat))
+        if self.acat is not None:
+            yield "acat", _setting(~table.categories.only(self._categories(self.acat)))
+        if self.badv:
+            yield "badv", partial(table.domains.mark, self.badv)
+        if self.wseat is not None:
+            yield "wseat", _setting(~table.seats.any_of(self.wseat))
+        if self.bseat:
+            yield "bseat", partial(table.seats.mark, self.bseat)
+        if self.battr:
+            yield "battr", partial(table.attributes.mark, self.battr)
+
+    def _categories(self, ids: frozenset[str]) -> set[object]:
+        found: set[str] | frozenset[str] = ids
+        if self.taxonomy is not None and self.taxonomy.number == self.cattax:
+            found = self.taxonomy.below(ids)
+        return {(self.cattax, id) for id in found}
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """The least price of a placement, and its currency: an ad in another currency is left out."""
+
+    price: float = 0.0
+    currency: str = DEFAULT_CURRENCY
+
+    def forbids(self, table: AdTable) -> Mask:
+        """Return the ads that must not be shown in the placement, bool (m,)."""
+        found = np.zeros(len(table), np.bool_)
+        for _, rule in self._rules(table):
+            rule(found)
+        return found
+
+    def reasons(self, table: AdTable) -> Reasons:
+        """Return why ``forbids`` is true of each ad, as ``AdRules.reasons``."""
+        return _first(table, self._rules(table))
+
+    def _rules(self, table: AdTable) -> Iterator[tuple[str, Rule]]:
+        yield "bidfloorcur", _setting(table.currency != table.currencies.get(self.currency, -1))
+        yield "bidfloor", _setting(table.price < self.price)
+
+
+def _setting(forbidden: Mask) -> Rule:
+    """Return a rule that forbids these ads."""
+
+    def rule(mask: Mask) -> None:
+        np.logical_or(mask, forbidden, out=mask)
+
+    return rule
+
+
+def _first(table: AdTable, rules: Iterable[tuple[str, Rule]]) -> Reasons:
+    found = np.zeros(len(table), np.uint8)
+    before = np.zeros(len(table), np.bool_)
+    for name, rule in rules:
+        after = before.copy()
+        rule(after)
+        found[after & ~before] = REASONS.index(name)
+        before = after
+    return found
+
+
+def count_reasons(found: Sequence[Reasons]) -> dict[str, int]:
+    """Count the ads that are left out, by reason, in the order of ``REASONS``."""
+    counts = np.zeros(len(REASONS), np.int64)
+    for reasons in found:
+        counts += np.bincount(reasons, minlength=len(REASONS))
+    pairs = zip(REASONS, counts.tolist(), strict=True)
+    return {name: count for name, count in pairs if name and count}

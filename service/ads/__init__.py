@@ -1,0 +1,4 @@
+"""Ads in placements of pages.
+
+PageFilling, Slot   filling.py   which documents go into which placement
+"""

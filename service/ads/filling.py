@@ -1,0 +1,247 @@
+"""Fill the placements of a page: in their order, best documents first, each document once.
+
+Documents without an ad have no advertiser and no price; rules about ads do not apply to them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from fullrank.ads import AdRules, AdTable, Floor
+from fullrank.ads.rules import REASONS, Reasons, count_reasons
+from fullrank.ads.table import Mask
+from fullrank.live import View
+from fullrank.live.view import Hits, LiveHit
+from fullrank.rerank.stage import DEPTH
+
+# Hits beyond the free places that a search asks for, because one advertiser may have several of the best ads.
+_SPARE_HITS = 4
+_PER_ADVERTISER = REASONS.index("per_advertiser")
+
+# Returns the first hits of a query: their number, and documents to leave out, as `View.deleted` returns them.
+Search = Callable[[int, Sequence[Mask | None]], Hits]
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A placement: how many documents it takes, and which.
+
+    Attributes:
+        floor: Least price and currency of its ads; None: any.
+        min_score: Least score of its documents; None: any.
+    """
+
+    count: int
+    floor: Floor | None = None
+    min_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A filled page.
+
+    Attributes:
+        hits: Those of all placements, in their order; certified if each of them is the best that could be placed.
+        counts: How many of the hits each placement has.
+        left_out: Ads that the page leaves out, by reason.
+        left_out_of: The same for each placement, of ads that the page lets through.
+    """
+
+    hits: Hits
+    counts: list[int]
+    left_out: dict[str, int]
+    left_out_of: list[dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageFilling:
+    """What to place on a page.
+
+    Attributes:
+        slots: The placements.
+        rules: Which ads the page forbids.
+        now: Seconds since 1970.
+        per_advertiser: Most ads of one advertiser on the page.
+        counting: Count the ads left out.
+    """
+
+    slots: Sequence[Slot]
+    rules: AdRules
+    now: float
+    per_advertiser: int = 1
+    counting: bool = False
+
+    def fill(
+        self,
+        view: View,
+        search: Search,
+        deleted: Sequence[Mask | None],
+        *,
+        is_reordered: bool = False,
+    ) -> Filled:
+        """Fill the placements.
+
+        Args:
+            view: The documents.
+            search: Ranks them.
+            deleted: Documents that must not be placed, as ``View.deleted`` returns them.
+            is_reordered: Whether a second stage reorders the first hits.
+        """
+        page = _Page(view, self, deleted)
+        hits: list[LiveHit] = []
+        counts: list[int] = []
+        # Neighbours with equal conditions share a ranking.
+        for (floor, min_score), slots in groupby(self.slots, lambda s: (s.floor, s.min_score)):
+            sizes = [slot.count for slot in slots]
+            # Scores descend only below the documents that a second stage reorders.
+            depth = DEPTH if is_reordered and min_score is not None else 1
+            new = page.place(search, sum(sizes), floor, min_score, depth)
+            hits += new
+            left = len(new)
+            for size in sizes:
+                counts.append(min(size, left))
+                left -= counts[-1]
+        first = page.answers[0]
+        is_certified = all(answer.certified for answer in page.answers)
+        found = Hits(hits, is_certified, first.total, first.reordered)
+        if not self.counting:
+            return Filled(found, counts, {}, [{} for _ in self.slots])
+        of_slots = [page.left_out_of(slot.floor) for slot in self.slots]
+        return Filled(found, counts, page.left_out(hits), of_slots)
+
+
+class _Page:
+    """The state of a page while it is filled."""
+
+    def __init__(self, view: View, filling: PageFilling, deleted: Sequence[Mask | None]) -> None:
+        self.answers: list[Hits] = []
+        self._filling = filling
+        self._parts = view.parts
+        self._number = {id(part): i for i, part in enumerate(view.parts)}
+        self._has_ads = any(part.ads is not None for part in view.parts)
+        self._deleted = deleted
+        # Documents and ads that cannot be placed any more.
+        self._hidden = list(deleted)
+        self._forbidden = [
+            None if part.ads is None else filling.rules.forbids(part.ads, filling.now)
+            for part in view.parts
+        ]
+        self._placed_of = Counter[str]()
+        self._full = set[str]()
+        self._new: list[LiveHit] = []
+
+    def place(
+        self,
+        search: Search,
+        wanted: int,
+        floor: Floor | None,
+        min_score: float | None,
+        depth: int,
+    ) -> list[LiveHit]:
+        """Return the best documents that may be placed now, at most some; they count as placed.
+
+        Args:
+            wanted: Most documents to place.
+            floor: Least price of ads.
+            min_score: Least score of documents.
+            depth: From this place on scores descend.
+        """
+        spare = _SPARE_HITS if self._has_ads else 0
+        placed: list[LiveHit] = []
+        while len(placed) < wanted:
+            self._hide_placed()
+            limit = max(wanted - len(placed) + spare, depth)
+            found = search(limit, self._excluded(floor))
+            self.answers.append(found)
+            fitting = [hit for hit in found.hits if min_score is None or hit.score >= min_score]
+            # A hit is passed over only for an advertiser of an earlier one, which is hidden in the next search.
+            for hit in fitting:
+                if len(placed) < wanted and self._take(hit):
+                    placed.append(hit)
+            if len(found.hits) < limit or len(fitting) < len(found.hits):
+                break
+        return placed
+
+    def left_out(self, placed: Sequence[LiveHit]) -> dict[str, int]:
+        """Count the ads that the page leaves out, each by its first reason."""
+        on_page = {(self._number[id(hit.part)], hit.row) for hit in placed}
+        found = []
+        for number, ads, candidates, reasons in self._reasons():
+            full = ads.advertisers.any_of(self._full)
+            for place in np.flatnonzero(full & (reasons == 0)).tolist():
+                if (number, int(ads.rows[place])) not in on_page:
+                    reasons[place] = _PER_ADVERTISER
+            found.append(reasons[candidates])
+        return count_reasons(found)
+
+    def left_out_of(self, floor: Floor | None) -> dict[str, int]:
+        """Count the ads that a placement leaves out and the page does not."""
+        if floor is None:
+            return {}
+        return count_reasons(
+            [
+                floor.reasons(ads)[candidates & (reasons == 0)]
+                for _, ads, candidates, reasons in self._reasons()
+            ]
+        )
+
+    def _reasons(self) -> Iterator[tuple[int, AdTable, Mask, Reasons]]:
+        """Yield for each part with ads: its number, the ads, those that the filters let through, their reasons."""
+        rules, now = self._filling.rules, self._filling.now
+        for number, (part, mask) in enumerate(zip(self._parts, self._deleted, strict=True)):
+            if part.ads is not None:
+                ads = part.ads
+                kept = np.ones(len(ads), np.bool_) if mask is None else ~mask[ads.rows]
+                yield number, ads, kept, rules.reasons(ads, now)
+
+    def _excluded(self, floor: Floor | None) -> list[Mask | None]:
+        """Return the documents that a placement with this floor cannot have now."""
+        found: list[Mask | None] = []
+        for part, mask, forbidden in zip(self._parts, self._hidden, self._forbidden, strict=True):
+            ads = part.ads
+            if ads is None or forbidden is None:
+                found.append(mask)
+                continue
+            if floor is not None:
+                forbidden = forbidden | floor.forbids(ads)
+            documents = forbidden
+            if len(ads) < len(part):
+                documents = np.zeros(len(part), np.bool_)
+                documents[ads.rows] = forbidden
+            found.append(documents if mask is None else documents | mask)
+        return found
+
+    def _take(self, hit: LiveHit) -> bool:
+        """Note that a document is placed; False if one of its advertisers has all of its places."""
+        table = hit.part.ads
+        ad = None if table is None else table.ad(hit.row)
+        domains = () if ad is None else set(ad.adomain)
+        if any(domain in self._full for domain in domains):
+            return False
+        for domain in domains:
+            self._placed_of[domain] += 1
+            if self._placed_of[domain] >= self._filling.per_advertiser:
+                self._full.add(domain)
+        self._new.append(hit)
+        return True
+
+    def _hide_placed(self) -> None:
+        """Hide what was placed since the last search, and the other ads of advertisers without a free place."""
+        if not self._new:
+            return
+        for number, part in enumerate(self._parts):
+            forbidden = self._forbidden[number]
+            if part.ads is not None and forbidden is not None:
+                part.ads.advertisers.mark(self._full, forbidden)
+            rows = [hit.row for hit in self._new if hit.part is part]
+            old = self._hidden[number]
+            if rows:
+                mask = np.zeros(len(part), np.bool_) if old is None else old.copy()
+                mask[rows] = True
+                self._hidden[number] = mask
+        self._new = []

@@ -1,0 +1,136 @@
+"""Define the request and the reply of /v1/match; the rules about ads have the names of OpenRTB 2.6."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fullrank.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, domains
+from fullrank.ads.rules import REASONS
+from service.http.schemas import (
+    MAX_FIELDS,
+    Asked,
+    FieldName,
+    FilterJson,
+    Hit,
+    Id,
+    MinSeq,
+    ModelName,
+    RankingReply,
+    Reply,
+    Request,
+    Text,
+    encodable,
+)
+
+MAX_PLACEMENTS = 16
+MAX_PER_PLACEMENT = 64
+MAX_BLOCKED = 10_000
+
+
+def _encodable(texts: list[str]) -> list[str]:
+    # Once for the list: a call for each text would take most of the time of reading it.
+    encodable("".join(texts))
+    return texts
+
+
+_Code = Annotated[str, Field(min_length=1, max_length=256)]
+_Codes = Annotated[list[_Code], AfterValidator(_encodable), Field(max_length=MAX_BLOCKED)]
+
+
+class Page(Request):
+    """The page that shows the placements; give at least one of title, text and keywords."""
+
+    url: Text = Field(default="", max_length=4096)
+    title: Text = Field(default="", max_length=4096)
+    text: Text = ""
+    keywords: list[Annotated[Text, Field(max_length=256)]] = Field([], max_length=256)
+
+
+class Placement(Request):
+    id: Id
+    count: Annotated[int, Field(ge=1, le=MAX_PER_PLACEMENT)] = 1
+    bidfloor: float | None = Field(default=None, ge=0, description="least price of an ad")
+    bidfloorcur: Annotated[str, Field(pattern="^[A-Z]{3}$")] | None = Field(
+        default=None,
+        description=f"currency of bidfloor, {DEFAULT_CURRENCY} if absent; ads in another one are left out",
+    )
+    min_score: float | None = Field(default=None, description="least score of a document")
+
+
+class User(Request):
+    id: Id
+
+
+class MatchRequest(Request, Asked):
+    page: Page
+    placements: list[Placement] = Field(min_length=1, max_length=MAX_PLACEMENTS)
+    blocked_ids: list[Id] = Field(
+        default=[], max_length=MAX_BLOCKED, description="documents not to place"
+    )
+    targeting: FilterJson | None = Field(
+        default=None, description="a filter: place only documents that match"
+    )
+    bcat: _Codes | None = Field(default=None, description="blocked categories of ads")
+    acat: Annotated[_Codes, Field(min_length=1)] | None = Field(
+        default=None, description="the only allowed categories of ads"
+    )
+    cattax: Annotated[int, Field(ge=1)] = Field(
+        default=DEFAULT_TAXONOMY, description="taxonomy of bcat and acat, numbered as in OpenRTB"
+    )
+    badv: Annotated[_Codes, AfterValidator(domains)] = Field(
+        default=[], description="blocked domains of advertisers, with the domains below them"
+    )
+    wseat: Annotated[_Codes, Field(min_length=1)] | None = Field(
+        default=None, description="the only allowed seats of ads"
+    )
+    bseat: _Codes | None = Field(default=None, description="blocked seats of ads")
+    battr: Annotated[list[Annotated[int, Field(ge=1)]], Field(max_length=MAX_BLOCKED)] = Field(
+        default=[], description="blocked attributes of ads"
+    )
+    per_advertiser: Annotated[int, Field(ge=1)] = Field(
+        default=1, description="most ads of one advertiser on the page"
+    )
+    user: User | None = Field(
+        default=None, description="the person who sees the page; its id is logged as `user_id`"
+    )
+    fields: list[FieldName] | None = Field(
+        default=None,
+        max_length=MAX_FIELDS,
+        description="stored fields to return; absent: all",
+    )
+    explain: bool = Field(
+        default=False,
+        description="split each score into its parts and words, and count the ads left out",
+    )
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+    @model_validator(mode="after")
+    def _check(self) -> MatchRequest:
+        for one, other in (("bcat", "acat"), ("wseat", "bseat")):
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                raise ValueError(f"{one} and {other} exclude each other: send one of them")
+        if self.user is not None and self.user_id not in (None, self.user.id):
+            raise ValueError("user.id and user_id differ: send one of them")
+        if self.user is not None:
+            self.user_id = self.user.id
+        return self
+
+
+LeftOut = Annotated[
+    dict[str, int] | None,
+    Field(description=f"with explain: ads left out, by reason: {', '.join(REASONS[1:])}"),
+]
+
+
+class FilledPlacement(Reply):
+    id: str
+    hits: list[Hit]
+    left_out: LeftOut = None
+
+
+class MatchReply(RankingReply):
+    placements: list[FilledPlacement]
+    left_out: LeftOut = None

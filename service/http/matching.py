@@ -1,0 +1,53 @@
+"""Between /v1/match and the filling of placements."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from typing import Any
+
+from fullrank.ads import AdRules, Floor, Taxonomy
+from fullrank.ads.ad import DEFAULT_CURRENCY
+from service.ads.filling import PageFilling, Slot
+from service.http.match_schemas import MatchRequest, Placement
+from service.search.ranker import Ranked
+
+
+def filling_of(body: MatchRequest, taxonomy: Taxonomy | None) -> PageFilling:
+    """Return what a request asks for; taxonomy: the operator's."""
+    rules = AdRules(
+        None if body.bcat is None else frozenset(body.bcat),
+        None if body.acat is None else frozenset(body.acat),
+        body.cattax,
+        frozenset(body.badv),
+        None if body.wseat is None else frozenset(body.wseat),
+        None if body.bseat is None else frozenset(body.bseat),
+        frozenset(body.battr),
+        taxonomy,
+    )
+    slots = [Slot(one.count, _floor(one), one.min_score) for one in body.placements]
+    return PageFilling(slots, rules, time.time(), body.per_advertiser, body.explain)
+
+
+def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
+    """Return the filled placements and the counts of ads left out, for the reply."""
+    filled = ranked.filled
+    assert filled is not None
+    hits = iter(ranked.hits)
+    placements = [
+        {
+            "id": placement.id,
+            "hits": list(islice(hits, count)),
+            "left_out": left_out if body.explain else None,
+        }
+        for placement, count, left_out in zip(
+            body.placements, filled.counts, filled.left_out_of, strict=True
+        )
+    ]
+    return {"placements": placements, "left_out": filled.left_out if body.explain else None}
+
+
+def _floor(placement: Placement) -> Floor | None:
+    if placement.bidfloor is None and placement.bidfloorcur is None:
+        return None
+    return Floor(placement.bidfloor or 0.0, placement.bidfloorcur or DEFAULT_CURRENCY)

@@ -1,0 +1,143 @@
+"""Ads over HTTP: written with their checks, placed by the rules of a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.storage.documents import Document
+from service.http.match_schemas import MatchReply
+from tests.api.support import CORPUS, make_bundle, running
+
+pytestmark = pytest.mark.anyio
+
+PAGE = {"text": "copy files to a remote host"}
+
+
+def ad(domain: str, **more: Any) -> dict[str, Any]:
+    return {"adomain": [domain], "price": 1, "cur": "EUR", **more}
+
+
+LOW = "is less than the price: the ad could never be shown"
+
+
+async def put(client: httpx.AsyncClient, id: str, **fields: Any) -> httpx.Response:
+    body = {"title": "copy files", "text": "copy files to a remote host", **fields}
+    return await client.put(f"/v1/documents/{id}", json=body)
+
+
+async def match(client: httpx.AsyncClient, **body: Any) -> dict[str, Any]:
+    placements = body.pop("placements", [{"id": "top", "count": 3}])
+    response = await client.post("/v1/match", json={"page": PAGE, "placements": placements, **body})
+    assert response.status_code == 200, response.text
+    reply: dict[str, Any] = response.json()
+    MatchReply.model_validate(reply)
+    return reply
+
+
+def ids(reply: dict[str, Any]) -> list[list[str]]:
+    return [[hit["id"] for hit in placement["hits"]] for placement in reply["placements"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "reason"),
+    [
+        (ad("a.example", start="2026-01-01T00:00:00"), "ad.start", "has no offset, such as Z or +01:00"),
+        (ad("a.example", budget={"amount": 0}), "ad.budget.amount", LOW),
+        (ad("a.example", end="2020-01-01T00:00:00Z"), "ad.end", "has passed: the ad could never be shown"),
+        ({"price": 1}, "ad.adomain", "is missing: name a domain of the advertiser"),
+    ],
+)  # fmt: skip
+async def test_a_bad_ad_is_refused_when_it_is_written(
+    client: httpx.AsyncClient, given: dict[str, Any], field: str, reason: str
+) -> None:
+    response = await put(client, "x", ad=given)
+    assert response.status_code == 422
+    assert response.json()["errors"] == [{"field": f"body.{field}", "reason": reason}]
+    line = httpx.Response(200, json={"_id": "x", "title": "x", "ad": given}).content
+    headers = {"Content-Type": "application/x-ndjson"}
+    bulk = await client.post("/v1/documents:bulk", content=line, headers=headers)
+    assert bulk.json()["error"] == f"{field}: {reason}"
+
+
+async def test_written_ads_obey_the_rules_of_a_page(client: httpx.AsyncClient) -> None:
+    for number, given in enumerate(
+        [
+            ad("a.example", seat="s1", cat=["552"], cattax=7, price=3),
+            ad("a.example", seat="s1"),
+            ad("b.example", attr=[3], status="paused"),
+            ad("b.example", attr=[3], cur="USD", price=9),
+        ]
+    ):
+        seq = (await put(client, f"ad{number}", ad=given)).json()["seq"]
+    only = {"targeting": {"title": "copy files"}, "min_seq": seq}
+    whole = await match(client, **only, explain=True)
+    assert ids(whole) == [["ad0", "ad3"]]
+    assert whole["left_out"] == {"status": 1, "per_advertiser": 1}
+    assert whole["placements"][0]["left_out"] == {}
+    assert whole["placements"][0]["hits"][0]["explanation"] is not None
+    assert ids(await match(client, **only, per_advertiser=2)) == [["ad0", "ad1", "ad3"]]
+    assert ids(await match(client, **only, badv=["Example"])) == [[]]
+    assert ids(await match(client, **only, bcat=["552"], cattax=7)) == [["ad1", "ad3"]]
+    assert ids(await match(client, **only, acat=["552"], cattax=7)) == [["ad0"]]
+    assert ids(await match(client, **only, wseat=["s1"])) == [["ad0"]]
+    assert ids(await match(client, **only, bseat=["s1"], battr=[3])) == [[]]
+    placements = [{"id": "a", "bidfloor": 5}, {"id": "b", "bidfloorcur": "EUR", "bidfloor": 2}]
+    floors = await match(client, **only, placements=placements, explain=True)
+    assert ids(floors) == [["ad3"], ["ad0"]]
+    assert [one["left_out"] for one in floors["placements"]] == [
+        {"bidfloorcur": 2},
+        {"bidfloorcur": 1, "bidfloor": 1},
+    ]
+    assert ids(await match(client, **only, placements=[{"id": "a", "min_score": 1e6}])) == [[]]
+    plain = await match(client, **only)
+    assert plain["left_out"] is None
+    assert "left_out" in plain["placements"][0]
+
+
+async def test_ads_of_a_bundle_obey_the_taxonomy_of_the_operator(tmp_path: Path) -> None:
+    ads = [
+        Document("bread", {"title": "copy", "text": "files", "ad": ad("a.example", cat=["2"], cattax=7)}),
+        Document("car", {"title": "copy", "text": "files", "ad": ad("b.example", cat=["3"], cattax=7)}),
+        Document("odd", {"title": "copy", "text": "files", "ad": {"adomain": "c.example"}}),
+    ]  # fmt: skip
+    root = tmp_path / "bundles"
+    make_bundle(root, "ads", [*CORPUS, *ads])
+    tree = tmp_path / "taxonomy.tsv"
+    tree.write_text("1\t\n2\t1\n3\t\n")
+    asked = {"bcat": ["1"], "cattax": 7, "placements": [{"id": "a", "count": 20}], "explain": True}
+    async with running(root) as client:
+        [whole] = ids(await match(client, **asked))
+        assert {"bread", "car"} <= set(whole)
+        assert "odd" not in whole
+    async with running(root, ad_taxonomy=tree) as client:
+        reply = await match(client, **asked)
+    assert "car" in ids(reply)[0]
+    assert "bread" not in ids(reply)[0]
+    assert reply["left_out"] == {"malformed": 1, "bcat": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"bcat": ["1"], "acat": ["2"]},
+        {"wseat": ["1"], "bseat": ["2"]},
+        {"acat": []},
+        {"badv": ["a b"]},
+        {"per_advertiser": 0},
+        {"user": {"id": "u1"}, "user_id": "u2"},
+        {"placements": [{"id": "a", "bidfloorcur": "eur"}]},
+        {"placements": [{"id": "a", "bidfloor": -1}]},
+        {"bcta": ["1"]},
+    ],
+)
+async def test_rules_that_contradict_themselves_are_refused(
+    client: httpx.AsyncClient, body: dict[str, Any]
+) -> None:
+    asked = {"page": PAGE, "placements": [{"id": "a"}], **body}
+    response = await client.post("/v1/match", json=asked)
+    assert response.status_code == 422
+    assert response.json()["errors"]
