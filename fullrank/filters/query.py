@@ -16,7 +16,7 @@ never mixed: 5, "5" and true are three values, 5 and 5.0 are one. Fields named a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, TypeAlias, assert_never
@@ -316,12 +316,16 @@ def column_of(columns: Columns, field: str, path: str) -> Column:
         return columns[field]
     if field in columns.refused:
         raise FilterError(path, f"this field cannot be filtered on: {columns.refused[field]}")
-    names = sorted(columns.by_name)
-    if not names:
+    if not columns.by_name:
         raise FilterError(path, "unknown field; the documents have no fields to filter on")
-    more = len(names) - _MAX_LISTED_FIELDS
-    listed = ", ".join(names[:_MAX_LISTED_FIELDS]) + (f" and {more} more" if more > 0 else "")
-    raise FilterError(path, f"unknown field; known fields: {listed}")
+    raise FilterError(path, f"unknown field; known fields: {listed(columns.by_name)}")
+
+
+def listed(names: Iterable[str]) -> str:
+    """List the names of fields for an error, as far as they fit."""
+    known = sorted(names)
+    more = len(known) - _MAX_LISTED_FIELDS
+    return ", ".join(known[:_MAX_LISTED_FIELDS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _any_of(column: Column, values: tuple[tuple[Kind, Value], ...], path: str) -> Mask:

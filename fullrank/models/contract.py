@@ -9,10 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Float64
 from fullrank.scoring import Scorer, TermShare
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,28 @@ class Model(Protocol):
 
     def query_terms(self, text: str) -> list[TermShare]:
         """Split the encoding of a query by word, for explanations."""
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return bool (W,): which words of documents a query asks for, as it is, in another form or misspelt."""
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Split the scores of documents by their own words, as far as the model can tell.
+
+        Args:
+            query: One encoded query.
+            documents: The stored fields of B documents.
+            encoded: The same documents, encoded.
+            words: W distinct words.
+
+        Returns:
+            float64 (B, W), what each word adds to the dense and the lexical part.
+        """
 
     def scorer(self, documents: Encoded) -> Scorer | None:
         """Return the scorer of these documents; None for a model whose score is u·v + s·t + b."""

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float64, Int64
-from fullrank.models.contract import Parts
+from fullrank.models.contract import Mask, Parts
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import TermShare, WordScore
 
@@ -70,6 +70,20 @@ class ExpansionModel:
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query into its own words; the scorer explains the added ones."""
         return self.base.query_terms(text)
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words a query asks for, before expansion."""
+        return self.base.matching_words(text, words)
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Split the scores of documents by their own words, before expansion."""
+        return self.base.word_shares(query, documents, encoded, words)
 
     def scorer(self, documents: Encoded) -> ExpansionScorer:
         """Return the scorer that runs both searches over these documents."""

@@ -29,8 +29,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
-from fullrank.models.contract import Parts, field_text
+from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.models.reading import DocumentReading
+from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare, WordScore
 from fullrank.text.features import Vocabulary, count_corpus
 from fullrank.text.reading import Reading
@@ -197,6 +198,24 @@ class LanguageModel:
             else TermShare(word, nothing, -1, 0.0)
             for word, row, n in zip(counts.words, rows, counts.columns[0].values, strict=True)
         ]
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words a query asks for; a model of stems compares those."""
+        asked = Reading.of([text]).counts.words
+        rows = self.rows(words)
+        return are_in(words, set(asked)) | ((rows >= 0) & np.isin(rows, self.rows(asked)))
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Split the lexical part by word where it is s·t; a likelihood is no sum over the words of a document."""
+        if not self.expanded:
+            return np.zeros((len(encoded), len(words)))
+        return lexical_shares(self.rows(words), query, encoded)
 
     def scorer(self, documents: Encoded) -> LanguageScorer | None:
         """Return the scorer of the query likelihood; None if documents are expanded: then it is the inner product."""

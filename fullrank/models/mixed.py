@@ -20,7 +20,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.kernels.rows import put_part
-from fullrank.models.contract import Model, Parts
+from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.reading import DocumentReading
 from fullrank.scoring import InnerProduct, Scorer, TermShare, WordScore
 from fullrank.text.reading import Reading
@@ -104,6 +104,27 @@ class MixedModel:
                         features[place] = features.get(place, 0.0) + weight * value
             dense, sparse = dense + model.n_dense, sparse + model.n_sparse
         return [_term(name, *parts) for name, parts in found.items()]
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words a query asks for, in any model."""
+        found = np.zeros(len(words), np.bool_)
+        for model in self.models:
+            found |= model.matching_words(text, words)
+        return found
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Add up the shares of the words of documents in all models; the encoded query contains the weights."""
+        reading = DocumentReading.of(documents)
+        total = np.zeros((len(encoded), len(words)))
+        for model, place in zip(self.models, self.places(), strict=True):
+            total += model.word_shares(place.of(query), reading, place.of(encoded), words)
+        return total
 
     def scorer(self, documents: Encoded) -> MixedScorer | None:
         """Return a MixedScorer; None if every model is an inner product, because then the mix is one too."""

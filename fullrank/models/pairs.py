@@ -22,10 +22,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Int64, Rows
-from fullrank.models.contract import Parts, field_text
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
+from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.models.linear import DenseSide
 from fullrank.models.reading import DocumentReading
+from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
 from fullrank.text.features import Counts, Vocabulary
 from fullrank.text.reading import Reading
@@ -171,6 +172,20 @@ class PairModel:
                 features, weights = features[is_kept], weights[is_kept]
             terms.append(TermShare(self.texts.words.words[word], nothing, features, weights))
         return terms
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words a query asks for; those that they vote for are learned."""
+        return are_in(words, set(Reading.of([text]).counts.words))
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Split the scores of documents by their own words: s_w t_w."""
+        return lexical_shares(self.texts.words.rows(words), query, encoded)
 
     def scorer(self, documents: Encoded) -> None:
         """Return None: the score is s·t."""

@@ -1,12 +1,20 @@
-"""Documents that are read once: the models of a blend share the counts of their fields."""
+"""Documents that are read once: the models of a blend share the counts of their fields.
+
+DocumentReading  counts the words of fields
+SplitDocuments   has the words of some fields already
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
+
+from fullrank.encoding import Int64, Rows
 from fullrank.models.contract import field_text
 from fullrank.text.features import Counts, count_corpus
+from fullrank.text.words import words
 
 Columns = Sequence[Sequence[str]]
 """The source fields of each column of texts."""
@@ -49,3 +57,60 @@ class DocumentReading(Sequence[Mapping[str, Any]]):
         if key not in self._counts:
             self._counts[key] = count_corpus([self.texts(sources) for sources in columns])
         return self._counts[key]
+
+
+class SplitDocuments(DocumentReading):
+    """Documents some of whose fields are already split into words.
+
+    Args:
+        documents: Stored fields of B documents.
+        known: All words of the split fields.
+        split: For each document the places in `known` of the words of a field, int64, by name.
+    """
+
+    def __init__(
+        self,
+        documents: Sequence[Mapping[str, Any]],
+        known: Sequence[str],
+        split: Sequence[Mapping[str, Int64]],
+    ) -> None:
+        super().__init__(documents)
+        self._number = {word: i for i, word in enumerate(known)}
+        self._split = [dict(fields) for fields in split]
+
+    def counts(self, columns: Columns) -> Counts:
+        """Return the counts of the words of each column, over the words of all fields that were split so far.
+
+        Words of fields that are split only now come last, so not all words ascend.
+        """
+        key = tuple(map(tuple, columns))
+        if key not in self._counts:
+            self._split_also({name for sources in columns for name in sources})
+            found = [self._column(sources) for sources in columns]
+            self._counts[key] = Counts(list(self._number), found)
+        return self._counts[key]
+
+    def _split_also(self, names: Set[str]) -> None:
+        """Split the fields of these names that are not split yet."""
+        number = self._number
+        for document, split in zip(self, self._split, strict=True):
+            for name in names - split.keys():
+                if isinstance(text := document.get(name), str):
+                    places = [number.setdefault(word, len(number)) for word in words(text)]
+                    split[name] = np.array(places, np.int64)
+
+    def _column(self, sources: Sequence[str]) -> Rows:
+        width, count = len(self._number), len(self)
+        found = [
+            split[name] + i * width
+            for i, split in enumerate(self._split)
+            for name in sources
+            if name in split
+        ]
+        if not found:
+            return Rows.empty(count, width)
+        entries, counts = np.unique(np.concatenate(found), return_counts=True)
+        bounds = np.arange(count + 1) * width
+        indptr = np.searchsorted(entries, bounds)
+        indices = (entries - np.repeat(bounds[:-1], np.diff(indptr))).astype(np.int32)
+        return Rows(indptr, indices, counts.astype(np.float32), width)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Rows
-from fullrank.models.contract import Parts
+from fullrank.encoding import Encoded, Float32, Float64, Rows
+from fullrank.models.contract import Mask, Parts
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import TermShare
 from fullrank.text.features import Counts, Vocabulary, count_corpus
@@ -109,6 +109,20 @@ class TranslationModel:
                     _shared(word, [of_target[i] for i in here.tolist()], share, self.n_dense)
                 )
         return [*found, *phrases]
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words a query asks for; its translations are learned, so they are not among them."""
+        return self.model.matching_words(text, words)
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Split the scores of documents by their own words, as g does."""
+        return self.model.word_shares(query, documents, encoded, words)
 
     def scorer(self, documents: Encoded) -> None:
         """Return None: the score is the inner product."""

@@ -1,6 +1,7 @@
 """From text to weighted features, the same for training and serving.
 
 words.py      split a text into words; letter trigrams
+spans.py      words with their places in a text
 korean.py     Korean words without particles
 counting.py   count phrases with several processes
 sequences.py  words of many texts as numbers, by a kernel

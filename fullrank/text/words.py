@@ -60,7 +60,7 @@ _CACHED = 1 << 14
 
 
 @lru_cache(maxsize=1 << 16)
-def _kind(character: str) -> int:
+def kind_of(character: str) -> int:
     """Tell whether a character separates words, or is part of a word, of a run of bigrams or of a Korean word."""
     if unicodedata.category(character)[0] not in "LMN":
         return _BREAK
@@ -80,7 +80,7 @@ def _segment(token: str) -> tuple[str, ...]:
     plain = unicodedata.normalize("NFKC", _VARIATIONS.sub("", token)).lower()
     # Normalise again because lowercasing can change the order of marks: İ becomes i and a combining dot.
     plain = unicodedata.normalize("NFKC", plain)
-    for kind, characters in groupby(plain, _kind):
+    for kind, characters in groupby(plain, kind_of):
         run = "".join(characters)
         if kind == _SPACED:
             if not all(unicodedata.category(character)[0] == "M" for character in run):
@@ -92,7 +92,7 @@ def _segment(token: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tokens(text: str) -> list[str]:
+def tokens(text: str) -> list[str]:
     """Split into runs of ASCII letters and digits, lowercased, together with any character beyond ASCII, unchanged."""
     raw = text.encode("utf-8", "surrogatepass").translate(_TABLE)
     return raw.decode("utf-8", "surrogatepass").split()
@@ -101,7 +101,7 @@ def _tokens(text: str) -> list[str]:
 def words(text: str) -> list[str]:
     """Split a text into words, in order."""
     found: list[str] = []
-    for token in _tokens(text):
+    for token in tokens(text):
         if token.isascii():
             found.append(token)
         else:
@@ -111,7 +111,7 @@ def words(text: str) -> list[str]:
 
 def count_words(text: str) -> dict[str, int]:
     """Count the words of a text: `Counter(words(text))`, but faster because it counts before it splits tokens."""
-    counts: dict[str, int] = Counter(_tokens(text))
+    counts: dict[str, int] = Counter(tokens(text))
     if text.isascii():
         return counts
     for token in [token for token in counts if not token.isascii()]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.http.schemas import Reply
+from service.http.strict import Reply
 
 MAX_EVENTS = 1_000
 

@@ -11,18 +11,14 @@ from fullrank.ads.rules import REASONS
 from service.http.schemas import (
     MAX_FIELDS,
     Asked,
-    FieldName,
     FilterJson,
     Hit,
     Id,
     MinSeq,
     ModelName,
     RankingReply,
-    Reply,
-    Request,
-    Text,
-    encodable,
 )
+from service.http.strict import FieldName, Reply, Request, Text, encodable
 
 MAX_PLACEMENTS = 16
 MAX_PER_PLACEMENT = 64

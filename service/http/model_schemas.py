@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from fullrank.experiment.evidence import MAX_DAYS, SHARE
-from service.http.schemas import Reply, Request
+from service.http.strict import Reply, Request
 
 VersionName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
 

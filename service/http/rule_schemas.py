@@ -16,8 +16,9 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from fullrank.rules import rule as rules
-from service.http.schemas import FieldName as FieldName
-from service.http.schemas import FilterJson, Id, Reply, Request, Text, WriteQuery
+from service.http.schemas import FilterJson, Id, WriteQuery
+from service.http.strict import FieldName as FieldName
+from service.http.strict import Reply, Request, Text
 
 RuleId = Annotated[
     str, Path(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9._-]+$", examples=["summer-sale"])

@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from service.documents.reading import MAX_ID_CHARS
+from service.http.search_schemas import HighlightRequest, SnippetReply
+from service.http.strict import FieldName, Reply, Request, Text
 
 MAX_FIELDS = 64
 MAX_FACETS = 16
@@ -20,18 +22,7 @@ MAX_FILTER_CHARS = 8192
 MAX_ASKER_CHARS = 100
 
 
-def encodable(text: str) -> str:
-    # JSON can spell half of a surrogate pair, which UTF-8 cannot encode.
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate") from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(encodable)]
 Id = Annotated[Text, Field(min_length=1, max_length=MAX_ID_CHARS)]
-FieldName = Annotated[Text, Field(min_length=1, max_length=100)]
 ModelName = Annotated[
     Text,
     Field(
@@ -84,12 +75,6 @@ FIELD_VALUE: dict[str, Any] = {
 }
 
 
-class Request(BaseModel):
-    """Base of requests."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-
-
 AskerText = Annotated[Text, Field(max_length=MAX_ASKER_CHARS)]
 
 
@@ -101,12 +86,6 @@ class Asked(BaseModel):
     user_id: AskerText | None = None
     application: AskerText | None = None
     record: bool = Field(default=True, description="false: the answer is not logged")
-
-
-class Reply(BaseModel):
-    """Base of replies."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class SearchRequest(Request, Asked):
@@ -126,6 +105,9 @@ class SearchRequest(Request, Asked):
     )
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
         default=10, description="most values of a facet"
+    )
+    highlight: HighlightRequest | None = Field(
+        default=None, description="return the part of each field that answers best"
     )
     explain: bool = Field(default=False, description="split each score into its parts and words")
     mode: Mode = "auto"
@@ -206,6 +188,9 @@ class Hit(Reply):
     fields: dict[str, Any]
     explanation: Explanation | None
     rule: str | None = Field(description="rule that put the document at its place")
+    highlight: dict[str, SnippetReply] | None = Field(
+        description="by field, as requested; without the fields that are no text"
+    )
 
 
 class RankingReply(Reply):

@@ -20,6 +20,7 @@ import orjson
 
 from fullrank.encoding import Encoded
 from fullrank.filters.facets import facet_over
+from fullrank.highlight import Highlight
 from fullrank.live import View
 from fullrank.live.view import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
@@ -28,6 +29,7 @@ from fullrank.scoring import TermShare
 from service.ads.filling import Filled, PageFilling
 from service.search.caching.bitmaps import Bitmaps, Mask
 from service.search.caching.cache import EmbeddingCache, Key
+from service.search.highlighting import check_highlight, highlighted
 from service.search.mode_policy import SearchModePolicy
 from service.search.restricting import Restriction, matching_documents
 from service.telemetry.metrics import Metrics
@@ -47,6 +49,8 @@ class RankRequest:
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
     filling      the placements of a page, which get the hits; None: the hits are one list
+    highlight    what to mark in the hits
+    prefix       what comes before the names of fields in errors
     facets       fields whose values are counted in the documents that pass the filter, facet_limit values of each
     restrictions filters of rules, besides the own one; one that does not fit the fields is left out
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
@@ -71,6 +75,8 @@ class RankRequest:
     only: Collection[str] | None = None
     pinned: Collection[str] = ()
     filling: PageFilling | None = None
+    highlight: Highlight | None = None
+    prefix: str = ""
 
     @property
     def is_plain(self) -> bool:
@@ -78,6 +84,7 @@ class RankRequest:
         is_filtered = self.filter is not None or bool(self.exclude)
         has_extras = is_filtered or self.explain or self.facets or self.filling is not None
         is_ruled = self.restrictions or self.synonyms or self.pinned or self.only is not None
+        has_extras = has_extras or self.highlight is not None
         is_small = self.offset + self.limit <= _MAX_PLAIN_HITS
         return not has_extras and not is_ruled and is_small and len(self.text) <= _MAX_PLAIN_CHARS
 
@@ -182,6 +189,8 @@ def rank_view(
     matching = matching_documents(
         view, bitmaps, request.filter, request.filter_path, request.restrictions, request.only
     )
+    if request.highlight is not None:
+        check_highlight(view.columns[0], request.highlight, f"{request.prefix}highlight")
     facets = {}
     if request.facets:
         facets = _facets(view, request, view.deleted(matching, request.exclude))
@@ -222,9 +231,14 @@ def rank_view(
             "fields": _fields(hit, request.fields),
             "explanation": None if terms is None else _explained(terms, query.encoded, hit, stage),
             "rule": None,
+            "highlight": None,
         }
         for hit in found.hits
     ]
+    if request.highlight is not None:
+        snippets = highlighted(view, request.text, query.encoded, found.hits, request.highlight)
+        for hit, snippet in zip(hits, snippets, strict=True):
+            hit["highlight"] = snippet
     stages.done("fields")
     if mode == "exact" and request.only is None:
         policy.observe_exact(view.bundle, ranking_s)

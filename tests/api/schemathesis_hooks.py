@@ -15,6 +15,7 @@ from typing import Any
 import schemathesis
 
 FITTING = {"section": {"in": [1, 2]}}
+HIGHLIGHT = {"fields": ["text"], "words": 2, "pre": "<b>", "post": "</b>"}
 
 
 @schemathesis.serializer("application/x-ndjson")
@@ -53,6 +54,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             asked[name] = FITTING
         if "facets" in asked:
             asked["facets"] = ["section"]
+        if isinstance(asked.get("highlight"), dict):
+            asked["highlight"] = HIGHLIGHT
     if case.method.upper() == "PUT" and case.path.startswith("/v1/rules/"):
         # Whether a rule can ever apply depends on several of its fields.
         case.body = {"filter": FITTING, "hide": ["a"]}

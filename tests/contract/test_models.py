@@ -29,6 +29,8 @@ from fullrank.models.unseen import without_unseen
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.explain import explain
+from fullrank.scoring import InnerProduct
+from fullrank.text.words import count_words
 from tests.api.support import running
 from tests.clicked import with_clicks
 from tests.contract.cases import CASES, Case
@@ -271,6 +273,32 @@ def test_explanations_add_up_to_the_score(trained: Trained) -> None:
             assert found.bias == ranking.bias[place]
             total = sum(word.dense + word.lexical for word in found.words)
             assert total + found.bias == pytest.approx(ranking.scores[place], rel=1e-5, abs=1e-5)
+
+
+def test_shares_of_the_words_of_documents_add_up_to_the_score(trained: Trained) -> None:
+    model, documents = trained.bundle.model, trained.documents[:5]
+    encoded = model.encode_documents(documents)
+    columns = [document.values() for document in documents]
+    words = sorted({word for texts in columns for text in texts for word in count_words(text)})
+    kinds = str(model.config)
+    # A language model is no sum over the words of a document; words of one bucket share its weight.
+    adds_up = "'language'" not in kinds and trained.case.label != "fielded buckets"
+    scorer = model.scorer(encoded)
+    for text in trained.queries:
+        query = model.encode_queries([text])
+        shares = model.word_shares(query, documents, encoded, words)
+        assert shares.shape == (len(documents), len(words))
+        assert np.isfinite(shares).all()
+        own = count_words(text)
+        assert model.matching_words(text, sorted(own.keys() & set(words))).all()
+        if not adds_up or isinstance(model, ExpansionModel):
+            continue
+        assert scorer is None
+        dense, lexical = InnerProduct(encoded).score(query, np.arange(len(documents)))
+        for i, document in enumerate(documents):
+            if document["title"] not in text:  # a title in a query is a phrase, which is no word
+                expected = dense[i] + lexical[i]
+                assert shares[i].sum() == pytest.approx(expected, rel=1e-4, abs=1e-4)
 
 
 def test_live_documents_rank_like_documents_of_the_bundle(trained: Trained) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels import encode as kernels
 from fullrank.models.linear.towers import Tower
+from fullrank.text.bigrams import is_bigram
 from fullrank.text.features import Vocabulary, damped, tfidf, trigram_rows, unit
 
 
@@ -43,6 +44,11 @@ class DenseSide:
     def width(self) -> int:
         """N, the number of dense dimensions."""
         return self.tower.width(self.table.shape[1])
+
+    @cached_property
+    def has_bigrams(self) -> bool:
+        """Whether φ counts 2-grams."""
+        return any(map(is_bigram, self.words.words))
 
     def features(
         self, words: Sequence[str], columns: Sequence[Rows], weights: Sequence[float]

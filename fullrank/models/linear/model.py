@@ -9,20 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Rows
-from fullrank.models.contract import Parts, field_text
+from fullrank.encoding import Encoded, Float32, Float64, Rows
+from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.models.linear.corrections import Corrected, Corrector, split_terms
 from fullrank.models.linear.dense import DenseSide
+from fullrank.models.linear.shares import dense_shares
 from fullrank.models.linear.sparse import SparseSide
 from fullrank.models.linear.terms import terms
 from fullrank.models.linear.towers import Tower
 from fullrank.models.reading import DocumentReading
+from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.counting import TextCounter
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.phrases import Phrases
 from fullrank.text.reading import Reading
+from fullrank.text.variants import MAX_WORDS, variants_of
 from fullrank.text.words import count_words
 
 KIND = "linear"
@@ -151,13 +154,16 @@ class LinearModel:
     def encode_documents(self, documents: Sequence[Mapping[str, str]]) -> Encoded:
         """Encode documents: v, t and the default bias."""
         reading = DocumentReading.of(documents)
+        titles = reading.texts([self.settings["phrase_field"]])
+        counts = self._count_documents(reading)
+        return self.encode_document_counts(counts, self.sparse.phrases.own(titles))
+
+    def _count_documents(self, reading: DocumentReading) -> Counts:
+        """Count the words of documents, one column per field."""
         columns = [sources for _, sources in self.settings["fields"]]
         if self._counter is count_words:
-            counts = reading.counts(columns)
-        else:
-            counts = self._count([*map(reading.texts, columns)])
-        titles = reading.texts([self.settings["phrase_field"]])
-        return self.encode_document_counts(counts, self.sparse.phrases.own(titles))
+            return reading.counts(columns)
+        return self._count([*map(reading.texts, columns)])
 
     def encode_document_counts(self, counts: Counts, own: Rows) -> Encoded:
         """Encode documents from one counted column per field; `own` has the phrase of each title."""
@@ -189,6 +195,38 @@ class LinearModel:
         known = Counts(corrected.words, [corrected.lexical])
         found = terms(self.query, side, scaled, known, corrected.dense, sequences, encoded)
         return split_terms(found, counts, corrected)
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words a query asks for: its own, other forms of them, corrections, parts and whole compounds."""
+        reading = Reading.of([text])
+        counts = reading.counts
+        asked = set(counts.words)
+        corrected = self.corrected(counts.words, counts.columns[0])
+        known = self.sparse.words.words
+        if corrected is not None:
+            asked.update(corrected.words)
+        if len(counts.words) <= MAX_WORDS:
+            for word in counts.words:
+                asked.update(known[row] for row, _ in variants_of(word, self.sparse.sources))
+        joined = self.sparse.sequences(reading).distinct()
+        asked.update(known[row] for row in joined if row < len(known))
+        return are_in(words, asked)
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Split the scores of documents by their own words."""
+        shares = lexical_shares(self.sparse.words.rows(words), query, encoded)
+        if self.n_dense:
+            counts = self._count_documents(DocumentReading.of(documents))
+            weights, unit = self.settings["field_weights"], self.settings["unit"]
+            u = query.dense[0]
+            shares += dense_shares(self.document, self.finish, unit, u, counts, weights, words)
+        return shares
 
     def _scaled(self, dense: Float32) -> Float32:
         """Scale the rows of the query side by dense_scale."""

@@ -105,7 +105,7 @@ def _shares(
         vectors = np.concatenate([vectors, side.rows_for(unseen)[late]])
     parts = vectors * x.values[:, None]
     if side.tower:
-        parts = _without_each(side, finish, parts, u)
+        parts = without_each(side, finish, parts, u)
     else:
         total = np.linalg.norm(parts.sum(0)) if len(parts) else 0.0
         parts = parts * np.float32(np.linalg.norm(u) / total if total else 0.0)
@@ -118,7 +118,7 @@ def _shares(
     return shares
 
 
-def _without_each(side: DenseSide, finish: Finish, parts: Float32, u: Float32) -> Float32:
+def without_each(side: DenseSide, finish: Finish, parts: Float32, u: Float32) -> Float32:
     """Return the shares of u of a query under a tower, given each word's part of the table's sum.
 
     δ_i = u − (u without word i). The δ_i do not add up to u because u is not linear, so the rest, u − Σ δ, is

@@ -19,6 +19,7 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 
 from fullrank.encoding import Rows
+from fullrank.models.contract import Mask
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen.rules import Rule
 from fullrank.text.bigrams import is_bigram
@@ -128,6 +129,26 @@ class Keys:
         for name, amount, features in self._split(Reading([text])):
             _add(found.setdefault(name, {}), amount, features)
         return found
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words of documents the model does not know and have a key of a query's word."""
+        reading = Reading([text])
+        names = reading.counts.words
+        asked = set[str]()
+        if len(names) <= MAX_WORDS:
+            joined = [
+                "".join(parts) for parts, _, _ in reading.joined if len(parts) <= _MOST_JOINED
+            ]
+            for name in (*names, *joined):
+                folded, number = _keys(name)
+                asked |= {folded} if self.forms.folded else set()
+                asked |= {number} if self.forms.plurals else set()
+        known = self.rule.words.index
+        return np.fromiter(
+            (word not in known and not asked.isdisjoint(_keys(word)) for word in words),
+            np.bool_,
+            len(words),
+        )
 
     def _split(self, reading: Reading) -> Iterator[tuple[str, float, Features]]:
         """Yield the words of one query, and its neighbouring words in parts: each, its weight, (bucket, share)."""

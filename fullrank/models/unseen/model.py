@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded, Float64, Int64, Rows
-from fullrank.models.contract import Model, Parts
+from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.reading import DocumentReading
-from fullrank.models.unseen.keys import Keys
+from fullrank.models.unseen.keys import Keys, document_features
 from fullrank.models.unseen.rules import Rule, rule_of
 from fullrank.models.unseen.terms import features_of, with_feature, within
 from fullrank.scoring import TermShare, WordScore
@@ -135,6 +135,43 @@ class OpenModel:
                 weight = weights.get(row, 0.0) * tf / totals[row]
                 terms[word] = with_feature(term, self.model.n_sparse + row, weight)
         return list(terms.values())
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        """Return which words a query asks for; an unknown one also in the forms that its keys are of."""
+        found = self.model.matching_words(text, words)
+        if self._keys is not None:
+            found |= self._keys.matching_words(text, words)
+        return found
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        """Split the scores of documents by their own words, unknown ones too."""
+        width = self.model.n_sparse
+        own, others = without_unseen(query, width), without_unseen(encoded, width)
+        shares = self.model.word_shares(own, documents, others, words)
+        late = encoded.sparse.columns(width, encoded.sparse.width)
+        if not len(late.indices):
+            return shares
+        s = query.sparse.columns(width, query.sparse.width)
+        unknown = np.flatnonzero(self.rule.words.rows(words) < 0).tolist()
+        weights = dict(zip(s.indices.tolist(), s.values.tolist(), strict=True))
+        for i in unknown:
+            buckets = [b for b in self._buckets_of(words[i]) if b in weights]
+            for document in range(len(late)) if buckets else ():
+                row = dict(zip(*map(np.ndarray.tolist, late.row(document)), strict=True))
+                shares[document, i] += sum(weights[b] * row.get(b, 0.0) for b in buckets)
+        return shares
+
+    def _buckets_of(self, word: str) -> list[int]:
+        """Return the buckets of an unknown word of a document."""
+        if self._keys is None:
+            return [self.row(word)]
+        return sorted({bucket for bucket, _ in document_features(word, self._vocabulary)})
 
     def scorer(self, documents: Encoded) -> OpenScorer | None:
         """Return an OpenScorer; None for a model that is an inner product, because then this is one too."""

@@ -121,7 +121,7 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
 
 
 async def _search(
-    asked: SearchRequest, serving: RequestModel, services: Services, filter_path: str = "filter"
+    asked: SearchRequest, serving: RequestModel, services: Services, prefix: str = ""
 ) -> dict[str, Any]:
     started = time.perf_counter()
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
@@ -132,10 +132,12 @@ async def _search(
         asked.fields,
         asked.explain,
         filter=asked.filter,
-        filter_path=filter_path,
+        filter_path=f"{prefix}filter",
         mode=asked.mode,
         facets=asked.facets,
         facet_limit=asked.facet_limit,
+        highlight=None if asked.highlight is None else asked.highlight.asked,
+        prefix=prefix,
     )
     rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
 
@@ -192,7 +194,7 @@ async def search_batch(
     for number, asked in enumerate(body.searches):
         if number:
             await asyncio.sleep(0)  # other requests get a turn
-        answers.append(await _search(asked, serving, services, f"searches.{number}.filter"))
+        answers.append(await _search(asked, serving, services, f"searches.{number}."))
     return JsonResponse({"generation": serving.generation, "answers": answers})
 
 

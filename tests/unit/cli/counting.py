@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Rows
-from fullrank.models.contract import Parts
+from fullrank.encoding import Encoded, Float64, Rows
+from fullrank.models.contract import Mask, Parts
+from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
 from fullrank.storage.documents import Document
 
@@ -54,6 +55,19 @@ class CountingModel:
     def query_terms(self, text: str) -> list[TermShare]:
         none = np.zeros(0, np.float32)
         return [TermShare(word, none, WORDS.index(word), 1.0) for word in text.split()]
+
+    def matching_words(self, text: str, words: Sequence[str]) -> Mask:
+        return are_in(words, set(text.split()))
+
+    def word_shares(
+        self,
+        query: Encoded,
+        documents: Sequence[Mapping[str, Any]],
+        encoded: Encoded,
+        words: Sequence[str],
+    ) -> Float64:
+        features = np.array([WORDS.index(w) if w in WORDS else -1 for w in words], np.int32)
+        return lexical_shares(features, query, encoded)
 
     def scorer(self, documents: Encoded) -> None:
         return None

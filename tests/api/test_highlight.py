@@ -1,0 +1,104 @@
+"""Highlights over HTTP: the spans are those of the library, in the snippet that came."""
+
+from __future__ import annotations
+
+from html import unescape
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.bundle import find_bundle, open_bundle
+from fullrank.highlight import Highlight, highlights
+from service.http.schemas import SearchReply
+from tests.api.conftest import Root
+from tests.api.support import CORPUS, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def search(client: httpx.AsyncClient, **body: Any) -> list[dict[str, Any]]:
+    response = await client.post("/v1/search", json=body)
+    assert response.status_code == 200, response.text
+    SearchReply.model_validate_json(response.content)
+    hits: list[dict[str, Any]] = response.json()["hits"]
+    return hits
+
+
+@pytest.mark.parametrize("query", ["copy files", "東京", "nothing known"])
+async def test_each_hit_has_the_snippets_of_the_library(
+    client: httpx.AsyncClient, root: Root, query: str
+) -> None:
+    model = open_bundle(find_bundle(root.path, "learned")).model
+    fields = {document.id: document.fields for document in CORPUS}
+    hits = await search(client, query=query, highlight={"fields": ["title", "text"], "words": 3})
+    ids = [hit["id"] for hit in hits]
+    documents = [fields[id] for id in ids]
+    encoded = model.encode_documents(
+        [{name: str(value) for name, value in document.items()} for document in documents]
+    )
+    asked = Highlight(["title", "text"], 3)
+    expected = highlights(model, query, model.encode_queries([query]), documents, encoded, asked)
+    for hit, snippets in zip(hits, expected, strict=True):
+        assert hit["highlight"] == {
+            name: {"snippet": found.text, "spans": [list(span) for span in found.spans]}
+            for name, found in snippets.items()
+        }
+
+
+async def test_hits_without_a_request_have_no_highlight(client: httpx.AsyncClient) -> None:
+    assert [hit["highlight"] for hit in await search(client, query="copy")] == [None] * len(CORPUS)
+
+
+async def test_only_tags_of_the_request_are_html(client: httpx.AsyncClient) -> None:
+    asked = {"fields": ["title", "text"], "pre": "<em>", "post": "</em>"}
+    hits = await search(client, query="markup files", model="bm25", highlight=asked)
+    [marked] = [hit["highlight"] for hit in hits if hit["id"].startswith("<b>")]
+    assert marked["text"]["snippet"] == "&lt;img src=x&gt; <em>markup</em> <em>files</em>"
+    assert "<script>" not in marked["title"]["snippet"]
+    [fields] = [document.fields for document in CORPUS if document.id.startswith("<b>")]
+    for name, found in marked.items():
+        plain = found["snippet"].replace("<em>", "").replace("</em>", "")
+        assert unescape(plain) == fields[name]
+        for start, stop, _ in found["spans"]:
+            assert found["snippet"][:start].endswith("<em>")
+            assert found["snippet"][stop:].startswith("</em>")
+
+
+async def test_live_documents_are_highlighted(root: Root) -> None:
+    async with running(root.path) as client:
+        text = "A gnomon casts the shadow of a sundial"
+        put = await client.put("/v1/documents/sundial", json={"title": "sundial", "text": text})
+        hits = await search(
+            client, query="gnomon", limit=1, min_seq=put.json()["seq"],
+            highlight={"fields": ["text"]},
+        )  # fmt: skip
+    assert hits[0]["highlight"]["text"]["snippet"] == text
+    assert [2, 8, "word"] in hits[0]["highlight"]["text"]["spans"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "field", "reason"),
+    [
+        ({"fields": ["nowhere"]}, "highlight.fields.0", "known fields: section, text, title"),
+        ({"fields": ["text", "section"]}, "highlight.fields.1", "holds no text"),
+        ({"fields": []}, "body.highlight.fields", "at least 1"),
+        ({"fields": ["text"], "words": 0}, "body.highlight.words", "greater than or equal to 1"),
+        ({"fields": ["text"], "pre": "<b>"}, "body.highlight", "give both or none"),
+        ({"fields": ["text"], "tags": True}, "body.highlight.tags", "not permitted"),
+    ],
+)
+async def test_what_cannot_be_highlighted_is_named(
+    client: httpx.AsyncClient, asked: dict[str, Any], field: str, reason: str
+) -> None:
+    response = await client.post("/v1/search", json={"query": "copy", "highlight": asked})
+    assert response.status_code == 422
+    [error] = response.json()["errors"]
+    assert error["field"] == field
+    assert reason in error["reason"]
+
+
+async def test_an_error_in_a_batch_names_its_search(client: httpx.AsyncClient) -> None:
+    bad = {"query": "copy", "highlight": {"fields": ["nowhere"]}}
+    response = await client.post("/v1/search:batch", json={"searches": [{"query": "copy"}, bad]})
+    assert response.json()["errors"][0]["field"] == "searches.1.highlight.fields.0"
