@@ -13,6 +13,8 @@ from starlette.types import ASGIApp
 from fullrank import __version__
 from fullrank.ads import Taxonomy
 from service.admission.admission import Admission, RateLimiter
+from service.ads.pages import FILE as PAGES
+from service.ads.pages import Pages
 from service.auth.access import Access
 from service.documents.live import LiveDocuments
 from service.documents.log import FILE
@@ -26,7 +28,16 @@ from service.http.guard import ranking_paths
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import document
 from service.http.overload import OverloadMiddleware
-from service.http.routes import documents, events, experiments, health, models, rules, search
+from service.http.routes import (
+    documents,
+    events,
+    experiments,
+    health,
+    models,
+    pages,
+    rules,
+    search,
+)
 from service.http.routes.page import page_router
 from service.http.transfer import TransferLimits
 from service.models.registry import Registry
@@ -74,6 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await services.ranker.close()
             await services.registry.close()
             await services.live.close()
+            await services.pages.close()
             await services.rules.close()
             if services.events is not None:
                 await services.events.close()
@@ -94,6 +106,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         routes=[
             *search.router.routes,
             *(events.routes() if settings.events else ()),
+            *pages.router.routes,
             *documents.router.routes,
             *rules.router.routes,
             *models.router.routes,
@@ -193,6 +206,7 @@ def _build(
         None if recorder is None else Reports(settings.bundles, recorder.folder),
         Rules(log.with_name(RULES), poll_s=settings.documents_poll_ms / 1000),
         _taxonomy(settings),
+        Pages(log.with_name(PAGES), settings.pages_mb << 20),
     )
 
 

@@ -18,6 +18,7 @@
     ├── TooLarge              413
     ├── UnsupportedMedia      415  the Content-Type is not the one that the path accepts, in UTF-8
     ├── Invalid               422  the body is not JSON; a field is missing, unknown, of the wrong type or too long
+    │   ├── PageUnknown            a page is named by its URL, and its text is unknown
     │   └── IdempotencyKeyReused   the idempotency key belongs to another request
     ├── TooManyRequests       429  this client exceeds its rate
     ├── Internal              500  a defect; the details are in the log, not in the response
@@ -26,6 +27,7 @@
     │   ├── NotYetVisible          a write is not visible yet
     │   ├── LogUnavailable         the log of live documents cannot be written
     │   ├── EventsUnavailable      the log of events cannot be read or written
+    │   ├── PagesUnavailable       the file of pages cannot be read or written
     │   └── RulesUnavailable       the file of rules cannot be read or written
     └── StorageFull           507  the disk is full
         ├── TooManyDocuments       the limit of live documents is reached
@@ -179,6 +181,12 @@ class Invalid(Problem):
     default_detail = "Fields of the request are missing, unknown or not as documented."
 
 
+class PageUnknown(Invalid):
+    slug = "page-unknown"
+    title = "Page unknown"
+    default_detail = "The text of this page is unknown, and pages are never fetched: send its text."
+
+
 class IdempotencyKeyReused(Invalid):
     slug = "idempotency-key-reused"
     title = "Idempotency key reused"
@@ -228,6 +236,12 @@ class EventsUnavailable(Overloaded):
     slug = "events-unavailable"
     title = "Log of events unavailable"
     default_detail = "The log of events cannot be read or written now; nothing was stored."
+
+
+class PagesUnavailable(Overloaded):
+    slug = "pages-unavailable"
+    title = "Pages unavailable"
+    default_detail = "The texts of pages cannot be read or written now; nothing was changed."
 
 
 class RulesUnavailable(Overloaded):

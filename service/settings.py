@@ -228,6 +228,12 @@ class Settings(BaseSettings):
         description="share of searches in which a coin decides the order of two neighbours, and of those that show a "
         "document from further below, to learn from the clicks; 0: none",
     )
+    pages_mb: int = Field(
+        default=256,
+        ge=1,
+        description="most megabytes of the texts of pages that a match can name by `page.url` alone; beyond them the "
+        "oldest are removed, those of `PUT /v1/pages` last",
+    )
     ad_taxonomy: Path | None = Field(
         default=None,
         description="file of lines `id<TAB>parent`: a category of ads that a page blocks or allows then stands for "

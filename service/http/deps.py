@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from fullrank.ads import Taxonomy
 from service.admission.admission import Admission, RateLimiter
+from service.ads.pages import Pages
 from service.auth.access import Access
 from service.documents.live import LiveDocuments
 from service.documents.reading import ID
@@ -48,7 +49,8 @@ class Services:
     trying: Trying
     reports: Reports | None
     rules: Rules
-    taxonomy: Taxonomy | None = None
+    taxonomy: Taxonomy | None
+    pages: Pages
 
     @property
     def draining(self) -> bool:

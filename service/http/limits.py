@@ -15,6 +15,7 @@ LIMITS = {
     ("SearchRequest", "offset"): ("maximum", "max_offset"),
     ("BatchRequest", "searches"): ("maxItems", "max_batch"),
     ("Page", "text"): ("maxLength", "max_page_chars"),
+    ("KnownPage", "text"): ("maxLength", "max_page_chars"),
     ("SimilarQuery", "limit"): ("maximum", "max_limit"),
     ("SimilarQuery", "offset"): ("maximum", "max_offset"),
 }

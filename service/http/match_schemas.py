@@ -36,12 +36,26 @@ _Codes = Annotated[list[_Code], AfterValidator(_encodable), Field(max_length=MAX
 
 
 class Page(Request):
-    """The page that shows the placements; give at least one of title, text and keywords."""
+    """The page that shows the placements.
+
+    Give at least one of title, text and keywords, or the url of a page whose text is known. Nothing is fetched.
+    """
 
     url: Text = Field(default="", max_length=4096)
     title: Text = Field(default="", max_length=4096)
     text: Text = ""
     keywords: list[Annotated[Text, Field(max_length=256)]] = Field([], max_length=256)
+
+
+class KnownPage(Page):
+    """A page whose text is kept, so that its URL alone names it."""
+
+    url: Text = Field(min_length=1, max_length=4096)
+    text: Text = Field(min_length=1)
+
+
+class PageReply(Reply):
+    url: str = Field(description="without its fragment")
 
 
 class Placement(Request):

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from logging import getLogger
 from typing import Any
 
 from fullrank.ads import AdRules, Floor, Taxonomy
 from fullrank.ads.ad import DEFAULT_CURRENCY
 from service.ads.filling import PageFilling, Slot
-from service.http.match_schemas import MatchRequest, Placement
+from service.ads.pages import Pages, PagesError
+from service.errors import PagesUnavailable, PageUnknown
+from service.http.match_schemas import MatchRequest, Page, Placement
 from service.search.ranker import Ranked
+
+_log = getLogger(__name__)
 
 
 def filling_of(body: MatchRequest, taxonomy: Taxonomy | None) -> PageFilling:
@@ -27,6 +32,29 @@ def filling_of(body: MatchRequest, taxonomy: Taxonomy | None) -> PageFilling:
     )
     slots = [Slot(one.count, _floor(one), one.min_score) for one in body.placements]
     return PageFilling(slots, rules, time.time(), body.per_advertiser, body.explain)
+
+
+async def page_of(body: MatchRequest, pages: Pages) -> Page:
+    """Return the page of a request, with the text that is kept for its URL if the request has none.
+
+    Raises:
+        PageUnknown: No text is kept.
+    """
+    page = body.page
+    if not page.url:
+        return page
+    try:
+        if page.title or page.text or page.keywords:
+            if body.record:
+                pages.note(page.url, page.title, page.text, page.keywords)
+            return page
+        found = await pages.get(page.url)
+    except PagesError as error:
+        _log.error("a page cannot be read: %s", error)
+        raise PagesUnavailable from None
+    if found is None:
+        raise PageUnknown(errors=[{"field": "body.page.url", "reason": "no text is kept for it"}])
+    return Page(url=page.url, title=found.title, text=found.text, keywords=list(found.keywords))
 
 
 def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:

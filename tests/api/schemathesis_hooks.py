@@ -63,6 +63,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
         # These exclude each other, and a domain has letters.
         for name in {"acat", "wseat", "badv", "user"} & set(body):
             del body[name]
+        # No text is kept for it.
+        body.get("page", {}).pop("url", None)
     query = case.query or {}
     if "filter" in query:
         query["filter"] = json.dumps(FITTING)

@@ -21,7 +21,7 @@ from service.http.deps import PathId, Services, ServicesDep, ServingDep
 from service.http.guard import RankingRoute, needs
 from service.http.limits import check_limits
 from service.http.match_schemas import MatchReply, MatchRequest, Page
-from service.http.matching import filling_of, placements_of
+from service.http.matching import filling_of, page_of, placements_of
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import (
@@ -214,7 +214,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     check_limits(services.settings, body.page)
     view = await services.live.view(serving.resolve(body.model), body.min_seq)
     request = RankRequest(
-        page_text(view, body.page),
+        page_text(view, await page_of(body, services.pages)),
         sum(placement.count for placement in body.placements),
         fields=body.fields,
         explain=body.explain,

@@ -1,0 +1,73 @@
+"""Pages named by their URL alone: their text comes from PUT /v1/pages or an earlier match."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.conftest import Root
+from tests.api.support import AUTH, running
+
+pytestmark = pytest.mark.anyio
+
+URL = "https://news.example/a?b=1"
+TEXT = {"title": "Backups", "text": "copy files to a remote host", "keywords": ["ssh"]}
+OTHER = {"title": "Lists", "text": "list the files of a directory"}
+
+
+async def match(client: httpx.AsyncClient, page: dict[str, Any], **more: Any) -> httpx.Response:
+    body = {"page": page, "placements": [{"id": "top", "count": 3}], **more}
+    return await client.post("/v1/match", json=body)
+
+
+async def scores(client: httpx.AsyncClient, page: dict[str, Any]) -> list[tuple[str, float]]:
+    response = await match(client, page, record=False)
+    assert response.status_code == 200, response.text
+    return [(hit["id"], hit["score"]) for hit in response.json()["placements"][0]["hits"]]
+
+
+async def put(client: httpx.AsyncClient, **page: Any) -> httpx.Response:
+    return await client.put("/v1/pages", json=page)
+
+
+async def test_an_unknown_page_is_refused_and_nothing_is_fetched(client: httpx.AsyncClient) -> None:
+    response = await match(client, {"url": URL})
+    assert response.status_code == 422
+    assert response.json()["type"] == "urn:fullrank:problem:page-unknown"
+    errors = [{"field": "body.page.url", "reason": "no text is kept for it"}]
+    assert response.json()["errors"] == errors
+
+
+async def test_a_page_is_found_by_its_url(client: httpx.AsyncClient, root: Root) -> None:
+    expected = await scores(client, TEXT)
+    assert (await put(client, url=f"{URL}#top", **TEXT)).json() == {"url": URL}
+    assert await scores(client, {"url": URL}) == expected
+    assert await scores(client, {"url": f"{URL}#foot"}) == expected
+    # What a match says of it counts for that match alone.
+    assert (await match(client, {"url": URL, **OTHER})).status_code == 200
+    assert await scores(client, {"url": URL}) == expected
+    assert (await put(client, url=URL, **OTHER)).status_code == 200
+    assert await scores(client, {"url": URL}) == await scores(client, OTHER)
+    # Another worker reads the same file, also after this one.
+    async with running(root.path) as other:
+        assert await scores(other, {"url": URL}) == await scores(client, OTHER)
+
+
+async def test_an_earlier_match_brings_the_text(client: httpx.AsyncClient, root: Root) -> None:
+    assert (await match(client, {"url": URL, **TEXT}, record=False)).status_code == 200
+    assert (await match(client, {"url": URL})).status_code == 422
+    for text in (TEXT, OTHER, TEXT):
+        assert (await match(client, {"url": URL, **text})).status_code == 200
+        assert await scores(client, {"url": URL}) == await scores(client, text)
+    async with running(root.path) as other:
+        assert await scores(other, {"url": URL}) == await scores(client, TEXT)
+
+
+async def test_a_page_needs_a_url_a_text_and_the_scope(root: Root) -> None:
+    async with running(root.path, anonymous="search", max_page_chars=50) as client:
+        assert (await put(client, url=URL, **TEXT)).status_code == 401
+        for page in (TEXT, {"url": URL}, {"url": "", **TEXT}, {"url": URL, "text": "x" * 51}):
+            response = await client.put("/v1/pages", json=page, headers=AUTH)
+            assert response.status_code == 422, page
