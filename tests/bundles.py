@@ -14,6 +14,7 @@ from fullrank.models.contract import Model
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
+from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from fullrank.text.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
 from fullrank.text.phrases import Phrases
@@ -84,11 +85,13 @@ def make_bundle(
     sample_queries: Sequence[str] = (),
     wrap: Callable[[LinearModel], Model] = lambda model: model,
     second_stage: tuple[SecondStage, *tuple[DocumentFacts, ...]] | None = None,
+    floor: Floor | None = None,
 ) -> str:
     """Write a bundle and return its version; with sample queries it has a fast mode.
 
     wrap  what the bundle's model makes of the linear one
     second_stage  a second stage and the facts about the documents, in one piece or several
+    floor  what a document must reach to be found
     """
     stage, *facts = second_stage or (None,)
     documents = sorted(documents, key=lambda document: document.id)
@@ -106,6 +109,7 @@ def make_bundle(
         sample_queries=sample_queries,
         second_stage=stage,
         facts=facts,
+        floor=floor,
     )
     return path.name
 

@@ -18,10 +18,10 @@ from fullrank.progress import Reporter
 from trainer.card import model_card, newest_version
 from trainer.collection import Collection, read_collection
 from trainer.collection.schema import field_uses
-from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
 from trainer.plan import describe, make_plan
 from trainer.recipes.recipe import Recipe, load_recipe
+from trainer.sampled import Sampled
 from trainer.systems.registry import fit, validate
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
@@ -32,10 +32,6 @@ from trainer.training.warm import WarmStart, settings_of
 
 if TYPE_CHECKING:
     from trainer.rerank.decide import Decision
-
-_GOLDEN_QUERIES = 20  # replayed whenever the bundle is opened
-_TUNING_QUERIES = 400  # half tune the fast mode, half measure its recall
-_MAX_QUERY_CHARACTERS = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -357,6 +353,9 @@ class Trainer:
             "seconds": round(time.monotonic() - began, 1),
             "parent": newest_version(self.out, self.name),
         }
+        sampled = Sampled(self.corpus, best.fitted.model, self.valid(best.recipe))
+        floor = sampled.floor(best.fitted.documents)
+        card["floor"] = None if floor is None else floor.card()
         if second is not None:
             card["second_stage"] = second.card
         kept = second if second is not None and second.on else None
@@ -367,29 +366,15 @@ class Trainer:
                 model=best.fitted.model,
                 encoded=best.fitted.documents,
                 documents=self.collection.documents,
-                golden_queries=self._golden_queries(best),
-                sample_queries=self._sample_queries(best),
+                golden_queries=sampled.golden(),
+                sample_queries=sampled.tuning(),
                 card=card,
                 log_position=log_position,
                 second_stage=None if kept is None else kept.stage,
                 facts=[] if kept is None else [kept.facts],
+                floor=None if floor is None else floor.floor,
                 progress=self.context.files.releasing(progress),
             )
-
-    def _golden_queries(self, best: Candidate) -> list[str]:
-        """Return queries whose results the bundle stores and checks whenever it is opened."""
-        ids = self.corpus.public_queries
-        spread = ids[:: max(1, len(ids) // _GOLDEN_QUERIES)][:_GOLDEN_QUERIES]
-        texts = query_texts(self.collection, best.fitted.model, spread)
-        return [text[:_MAX_QUERY_CHARACTERS] for text in texts]
-
-    def _sample_queries(self, best: Candidate) -> list[str]:
-        """Return queries to tune the fast mode with, of the validation split if there is one."""
-        valid = self.valid(best.recipe)
-        ids = self.corpus.query_ids if valid is None else [j.query for j in valid.judgements]
-        spread = ids[:: max(1, len(ids) // _TUNING_QUERIES)][:_TUNING_QUERIES]
-        texts = query_texts(self.collection, best.fitted.model, spread)
-        return [text[:_MAX_QUERY_CHARACTERS] for text in texts]
 
     def remove_checkpoints(self) -> None:
         """Remove the checkpoints; the bundle is written."""

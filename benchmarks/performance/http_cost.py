@@ -26,7 +26,7 @@ from fastapi import FastAPI
 from benchmarks.performance import empty
 from fullrank.encoding import Encoded
 from fullrank.live import View
-from fullrank.live.view import Hits
+from fullrank.live.hits import Hits
 from service.app import create_app
 from service.settings import Settings
 

@@ -22,7 +22,8 @@ from fullrank.models.contract import Model
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, first_of
-from fullrank.retrieval import Mask, Ranking, Retriever
+from fullrank.retrieval import Floor, Mask, Ranking, Retriever
+from fullrank.retrieval.evidence import COUNTED
 from fullrank.retrieval.explain import Explanation, explain
 from fullrank.scoring import WordScore
 from fullrank.storage.documents import DocumentStore
@@ -57,13 +58,15 @@ class SearchResult(Sequence[Hit]):
 
     Attributes:
         certified: The hits are proven to be the top of the full ranking, before a second stage reordered it.
-        total: How many documents the search could have returned.
+        total: How many documents match.
+        is_total: Whether these are all that match; otherwise they are at least so many.
         reordered: How many of the first documents a second stage reordered; their scores do not descend.
     """
 
     hits: list[Hit]
     certified: bool
     total: int
+    is_total: bool = True
     reordered: int = 0
 
     def __len__(self) -> int:
@@ -125,6 +128,11 @@ class Bundle:
     def card(self) -> Mapping[str, Any]:
         return self.manifest.card
 
+    @property
+    def floor(self) -> Floor | None:
+        """What a document must reach to be found; None: every document is found."""
+        return self.manifest.floor
+
     @cached_property
     def live_model(self) -> OpenModel | None:
         """The model with features for unknown words; None for a model that cannot take live documents."""
@@ -158,6 +166,7 @@ class Bundle:
         filter: Mapping[str, Any] | None = None,
         exclude: Collection[str] = (),
         mode: str = "exact",
+        min_score: float | None = None,
         explain: bool = False,
     ) -> SearchResult:
         """Search the documents.
@@ -169,6 +178,7 @@ class Bundle:
             filter: Which documents may be returned, in the JSON form of docs/api.md.
             exclude: Ids of documents that must not be returned; unknown ids are ignored.
             mode: "exact", or "fast" where the bundle has that mode (otherwise the search is exact).
+            min_score: The score that a hit must reach, in place of the evidence that the bundle asks for.
             explain: Attach to each hit the words that contributed most.
 
         Raises:
@@ -188,7 +198,10 @@ class Bundle:
         deleted = self._deleted(filter, exclude)
         is_reordered = self.second_stage is not None and offset < DEPTH
         wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
-        [ranking] = self.retriever.search(query, wanted, offset=first, deleted=deleted, mode=mode)
+        floor = self.floor if min_score is None else Floor(score=min_score)
+        [ranking] = self.retriever.search(
+            query, wanted, offset=first, deleted=deleted, mode=mode, floor=floor
+        )
         reordered = self.reorder(text, ranking) if is_reordered else None
         places = np.arange(len(ranking.rows))
         if reordered is not None:
@@ -210,7 +223,11 @@ class Bundle:
             )
         ]
         count = 0 if reordered is None else len(reordered.order)
-        return SearchResult(hits, ranking.certified, ranking.total, count)
+        total, is_total = ranking.total, True
+        if floor is not None:
+            found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
+            total, is_total = min(found, COUNTED), found <= COUNTED
+        return SearchResult(hits, ranking.certified, total, is_total, count)
 
     def reorder(self, text: str, ranking: Ranking) -> Reordered | None:
         """Order the first documents of a ranking by the second stage; None without one.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import BundleError
+from fullrank.retrieval import Floor
 from fullrank.storage.strict_json import JsonError, parse_object
 
 FORMAT_VERSION = 3
@@ -104,6 +105,7 @@ class Manifest:
         columns: Facts about the files of columns/; None: the bundle has no columns.
         rerank: Facts about the files of rerank/; None: the bundle has no second stage.
         log_position: Which live documents the bundle contains; None: no live documents.
+        floor: What a document must reach to be found; None: every document is found.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Manifest:
     columns: Mapping[str, Any] | None = None
     rerank: Mapping[str, Any] | None = None
     log_position: LogPosition | None = None
+    floor: Floor | None = None
     format_version: int = FORMAT_VERSION
 
     def dump(self) -> str:
@@ -134,6 +137,8 @@ class Manifest:
         value |= {name: facts for name, facts in self.sections().items() if facts is not None}
         if self.log_position is not None:
             value["log_position"] = asdict(self.log_position)
+        if self.floor is not None:
+            value["floor"] = self.floor.json()
         value["checksum"] = _checksum(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
@@ -210,7 +215,7 @@ def parse_manifest(text: str) -> Manifest:
     if format_version != 1:
         known |= {name: dict for name in SECTIONS if name in value}
         known |= {name: str for name in ("checksum",) if name in value}
-        known |= {name: dict for name in ("log_position",) if name in value}
+        known |= {name: dict for name in ("log_position", "floor") if name in value}
     if value.keys() != known.keys():
         raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
     for key, kind in known.items():
@@ -247,6 +252,7 @@ def parse_manifest(text: str) -> Manifest:
         columns=value.get("columns"),
         rerank=value.get("rerank"),
         log_position=_position(value["log_position"]) if "log_position" in value else None,
+        floor=_floor(value["floor"]) if "floor" in value else None,
         format_version=format_version,
     )
 
@@ -257,6 +263,13 @@ def _position(value: dict[str, Any]) -> LogPosition:
     if not isinstance(value["log"], str) or not _is_size(value["seq"]):
         raise _refused("log_position: log is not text, or seq is not a number")
     return LogPosition(value["log"], value["seq"])
+
+
+def _floor(value: dict[str, Any]) -> Floor:
+    try:
+        return Floor.from_json(value)
+    except (TypeError, ValueError) as error:
+        raise _refused(f"floor: {error}") from error
 
 
 def _refused(reason: str) -> BundleError:

@@ -46,7 +46,7 @@ from fullrank.models.contract import Model, Parts
 from fullrank.progress import Progress, silent
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
-from fullrank.retrieval import Retriever
+from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.build import FAST_FROM, INDEXED_FROM, build_index
 from fullrank.retrieval.tune import tune
@@ -72,6 +72,7 @@ def write_bundle(
     log_position: LogPosition | None = None,
     second_stage: SecondStage | None = None,
     facts: Iterable[DocumentFacts] = (),
+    floor: Floor | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Write a bundle from documents in memory: ``stream_bundle`` with one batch.
@@ -105,6 +106,7 @@ def write_bundle(
         log_position=log_position,
         second_stage=second_stage,
         facts=facts,
+        floor=floor,
         progress=progress,
     )
 
@@ -122,6 +124,7 @@ def stream_bundle(
     log_position: LogPosition | None = None,
     second_stage: SecondStage | None = None,
     facts: Iterable[DocumentFacts] = (),
+    floor: Floor | None = None,
     progress: Progress = silent,
 ) -> Path:
     """Write a bundle from batches of documents.
@@ -140,6 +143,7 @@ def stream_bundle(
         log_position: The position in the log of live documents that the batches contain; None: no live documents.
         second_stage: Reorders the first documents of each ranking; None: the bundle has no second stage.
         facts: About the documents, for the second stage; batches in the order of the documents.
+        floor: What a document must reach to be found; None: every document is found.
         progress: Called at the start of each part, and during long parts.
 
     Returns:
@@ -182,7 +186,7 @@ def stream_bundle(
             del parts, columns, encoded, ids, scorer, retriever
             progress("check", 0, 0)
             with folder.locked():
-                target = _finish(folder, name, created, config, card, sections, log_position)
+                target = _finish(folder, name, created, config, card, sections, log_position, floor)
     except OSError as error:
         raise BundleError(
             f"cannot write {error.filename or folder.path}: {error.strerror}"
@@ -280,6 +284,7 @@ def _finish(
     card: Mapping[str, Any],
     sections: Mapping[str, Mapping[str, Any]],
     log_position: LogPosition | None,
+    floor: Floor | None,
 ) -> Path:
     """Write the manifest, check the folder as a reader would, and publish it. The caller holds the folder's lock."""
     parent = folder.path.parent
@@ -297,6 +302,7 @@ def _finish(
         columns=sections.get("columns"),
         rerank=sections.get(RERANK),
         log_position=log_position,
+        floor=floor,
     )
     folder.write_text(MANIFEST, manifest.dump())
     folder.sync()

@@ -52,6 +52,51 @@ def keep_from(slots: Int64, scores: Float32, count: int, threshold: np.float32) 
     return size
 
 
+@helper
+def word_tables(
+    indptr: Int64, entries: int, limits: Float32, words: Int32, weights: Float64
+) -> tuple[Float32, Int64, Int64]:
+    """Return s_w t̂_w of each word for each impact, float32 (m, 256), and where its list begins and ends.
+
+    Raises:
+        IndexError: A list ends outside the file.
+    """
+    tables = np.empty((len(words), LEVELS + 1), np.float32)
+    place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+    for i in range(len(words)):
+        word = words[i]
+        low = np.float64(limits[word, 0])
+        step = (np.float64(limits[word, 1]) - low) / LEVELS
+        for level in range(LEVELS + 1):
+            tables[i, level] = np.float32((low + step * level) * weights[i])
+        place[i], stop[i] = indptr[word], indptr[word + 1]
+        check_inside(place[i], entries + 1)
+        check_inside(stop[i], entries + 1)
+    return tables, place, stop
+
+
+@helper
+def add_block(
+    tables: Float32,
+    place: Int64,
+    stop: Int64,
+    slots: Int32,
+    impacts: UInt8,
+    end: int,
+    sums: Float32,
+) -> None:
+    """Set the sums of a block to what the words add to its slots; move each list on to ``end``."""
+    if len(place):
+        sums[:] = 0
+    for i in range(len(place)):
+        # Unsigned numbers need no check for places counted from the end, which doubles the speed.
+        word, p, last = np.uint64(i), np.uint64(place[i]), np.uint64(stop[i])
+        while p < last and slots[p] < end:
+            sums[np.uint64(slots[p]) & _IN_BLOCK] += tables[word, np.uint64(impacts[p])]
+            p += np.uint64(1)
+        place[i] = p
+
+
 @kernel(
     several(array("int64"), array("float32"), types.boolean),
     array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
@@ -120,17 +165,7 @@ def scan_slots(
     count = len(scales)
     shift = code_shift(code)
     outline_shift = sum_shift(outline)
-    tables = np.empty((len(words), LEVELS + 1), np.float32)
-    place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
-    for i in range(len(words)):
-        word = words[i]
-        low = np.float64(limits[word, 0])
-        step = (np.float64(limits[word, 1]) - low) / LEVELS
-        for level in range(LEVELS + 1):
-            tables[i, level] = np.float32((low + step * level) * weights[i])
-        place[i], stop[i] = indptr[word], indptr[word + 1]
-        check_inside(place[i], len(slots) + 1)
-        check_inside(stop[i], len(slots) + 1)
+    tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
     best, best_slots = np.empty(wanted, np.float32), np.empty(wanted, np.int64)
     kept, kept_scores = np.empty(most + _BLOCK, np.int64), np.empty(most + _BLOCK, np.float32)
     products, bounds = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.float32)
@@ -145,15 +180,7 @@ def scan_slots(
         for j in range(len(own_scales)):
             product = np.float32(np.int32(products[j] - outline_shift)) * outline_scale
             bounds[j] = product * own_scales[j] + own_bias[j] + left * own_rest[j]
-        if len(words):
-            sums[:] = 0
-        for i in range(len(words)):
-            # Unsigned numbers need no check for places counted from the end, which doubles the speed.
-            word, p, last = np.uint64(i), np.uint64(place[i]), np.uint64(stop[i])
-            while p < last and slots[p] < end:
-                sums[np.uint64(slots[p]) & _IN_BLOCK] += tables[word, np.uint64(impacts[p])]
-                p += np.uint64(1)
-            place[i] = p
+        add_block(tables, place, stop, slots, impacts, end, sums)
         n_reaching = 0
         for j in range(end - start):
             # Without a branch: whether a bound reaches the score cannot be predicted.
@@ -182,6 +209,102 @@ def scan_slots(
                 return kept[:0], kept_scores[:0], True
     n_kept = keep_from(kept, kept_scores, n_kept, threshold)
     return kept[:n_kept], kept_scores[:n_kept], False
+
+
+@kernel(
+    several(array("int64"), array("int64")),
+    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
+    array("int8"), FLOAT32, array("int8", 2), array("float32"),
+    array("int64"), array("int32"), array("uint8"), array("float32", 2),
+    array("int32"), array("float64"),
+    array("int32"), array("boolean"),
+    FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
+)  # fmt: skip
+def slots_with_evidence(
+    outline: Int8,
+    outline_scale: np.float32,
+    outlines: UInt8,
+    outline_scales: Float32,
+    left: np.float32,
+    rest: Float32,
+    code: Int8,
+    scale: np.float32,
+    codes: Int8,
+    scales: Float32,
+    indptr: Int64,
+    slots: Int32,
+    impacts: UInt8,
+    limits: Float32,
+    words: Int32,
+    weights: Float64,
+    rows: Int32,
+    deleted: Mask,
+    dense: float,
+    lexical: float,
+    over: float,
+    error: float,
+    off: float,
+    most: int,
+) -> tuple[Int64, Int64]:
+    """Find all slots whose u·v or s·t reaches a floor.
+
+    Outlines bound u·v from above; the codes of the few slots whose bound reaches the floor decide.
+
+    Args:
+        dense, lexical: The floors of u·v and of s·t; ∞ for one that nothing reaches.
+        over: How far u·v may be above its outline and ‖p‖ ‖r‖.
+        error: How far u·v may be from û·v̂.
+        off: How far s·t may be from Σ s_w t̂_w.
+        most: Stop where more slots than this reach a floor for certain.
+
+    The other arguments are those of ``scan_slots``.
+
+    Returns:
+        The slots that reach a floor for certain, and those that may.
+
+    Raises:
+        IndexError: A list ends outside the file.
+    """
+    count = len(scales)
+    shift = code_shift(code)
+    outline_shift = sum_shift(outline)
+    tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
+    certain, open_ones = np.empty(count, np.int64), np.empty(count, np.int64)
+    products, bounds = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.float32)
+    sums, reaching = np.zeros(_BLOCK, np.float32), np.empty(_BLOCK, np.int64)
+    n_certain = n_open = 0
+    bound, near, far = minus(dense, over), minus(dense, error), -minus(-dense, error)
+    lexical_near, lexical_far = minus(lexical, off), -minus(-lexical, off)
+    for start in range(0, count, _BLOCK):
+        end = min(start + _BLOCK, count)
+        for group in range(start // GROUP, (end + GROUP - 1) // GROUP):
+            group_products(outline, outlines, group, products, group * GROUP - start)
+        own_scales, own_rest = outline_scales[start:end], rest[start:end]
+        for j in range(len(own_scales)):
+            product = np.float32(np.int32(products[j] - outline_shift)) * outline_scale
+            bounds[j] = product * own_scales[j] + left * own_rest[j]
+        add_block(tables, place, stop, slots, impacts, end, sums)
+        n_reaching = 0
+        for j in range(end - start):
+            reaching[n_reaching] = j
+            n_reaching += (bounds[j] >= bound) | (sums[j] >= lexical_near)
+        for i in range(n_reaching):
+            j = reaching[i]
+            slot = start + j
+            if len(deleted) and deleted[rows[slot]]:
+                continue
+            product = np.float32(-np.inf)
+            if sums[j] < lexical_far and bounds[j] >= bound:
+                product = code_product(code, shift, codes, slot) * scale * scales[slot]
+            if sums[j] >= lexical_far or product >= far:
+                certain[n_certain] = slot
+                n_certain += 1
+            elif sums[j] >= lexical_near or product >= near:
+                open_ones[n_open] = slot
+                n_open += 1
+        if n_certain > most:
+            break
+    return certain[:n_certain], open_ones[:n_open]
 
 
 @kernel(

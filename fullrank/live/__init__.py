@@ -5,6 +5,7 @@
     view.search(query, 10)                  ranks both as one collection
 
 Operation   operation.py   one write: a document by its id, or its deletion
+Hits        hits.py        an answer
 View        view.py        immutable: one bundle and its live documents up to one position of the log
 Entry       entry.py        which documents a bundle can take
 Part        part.py        documents that are searched together: the bundle's, or those of one segment

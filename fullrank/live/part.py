@@ -17,7 +17,7 @@ from fullrank.kernels.rows import find_columns
 from fullrank.live.ids import IdIndex
 from fullrank.models.unseen import without_unseen
 from fullrank.rerank.facts import DocumentFacts
-from fullrank.retrieval import Mask, Ranking, Retriever
+from fullrank.retrieval import Floor, Mask, Ranking, Retriever
 from fullrank.retrieval.explain import Explanation, explain
 from fullrank.scoring import TermShare
 from fullrank.storage.documents import DocumentStore
@@ -115,6 +115,7 @@ class Part:
         deleted: Mask | None,
         mode: str,
         least: float = -math.inf,
+        floor: Floor | None = None,
     ) -> Ranking:
         """Rank the documents for one query.
 
@@ -125,6 +126,7 @@ class Part:
             deleted: bool (n,), True for documents to leave out; must include ``removed``.
             mode: As for ``Retriever.search``.
             least: As for ``Retriever.search``.
+            floor: As for ``Retriever.search``.
 
         Returns:
             The ranking, rows of this part.
@@ -132,13 +134,29 @@ class Part:
         query = self.project(query)
         if deleted is None or deleted is not self.removed or self.n_removed > _MAX_EXTRA_HITS:
             [found] = self.retriever.search(
-                query, limit, offset=offset, deleted=deleted, mode=mode, least=least
+                query,
+                limit,
+                offset=offset,
+                deleted=deleted,
+                mode=mode,
+                least=least,
+                floor=floor,
             )
             return found
         wanted = offset + limit + self.n_removed
-        [found] = self.retriever.search(query, wanted, mode=mode, least=least)
+        [found] = self.retriever.search(query, wanted, mode=mode, least=least, floor=floor)
         kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
         return replace(found.take(kept), total=found.total - self.n_removed)
+
+    def count(self, query: Encoded, floor: Floor, most: int, deleted: Mask | None) -> int:
+        """Return how many documents reach the floor, or ``most`` + 1 if these are more; deleted: as for ``search``."""
+        return self.retriever.count(self.project(query), floor, most, deleted=deleted)
+
+    def below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
+        """Return bool (n,), True for documents that do not reach the floor or are to be left out."""
+        mask = np.ones(len(self), np.bool_)
+        mask[self.retriever.reaching(self.project(query), floor, deleted=deleted)] = False
+        return mask
 
     def project(self, query: Encoded) -> Encoded:
         """Return a query in the sparse columns of these documents."""

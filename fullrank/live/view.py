@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.bundle.write import Batch
-from fullrank.encoding import Encoded, Float32
+from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, aligned
 from fullrank.live.entry import Entry
 from fullrank.live.gather import Selection, gather_facts
+from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.ids import hashes_of
 from fullrank.live.operation import Operation
 from fullrank.live.part import Part
@@ -33,42 +34,9 @@ from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.features import FirstStage
 from fullrank.rerank.stage import DEPTH, SecondStage
-from fullrank.retrieval import Mask
+from fullrank.retrieval import Floor, Mask
+from fullrank.retrieval.evidence import COUNTED
 from fullrank.storage.documents import Document
-
-
-class LiveHit(NamedTuple):
-    """One document of an answer: its part and row, and its score = dense + lexical + bias.
-
-    Attributes:
-        features: float32 (K,), what the second stage ordered it by; None if it did not.
-    """
-
-    part: Part
-    row: int
-    id: str
-    score: float
-    dense: float
-    lexical: float
-    bias: float
-    features: Float32 | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Hits:
-    """An answer.
-
-    Attributes:
-        hits: Best first, ties by id.
-        certified: Whether the hits are provably the top of the full ranking, before a second stage reordered it.
-        total: Number of documents that match.
-        reordered: Number of the first documents that a second stage reordered.
-    """
-
-    hits: list[LiveHit]
-    certified: bool
-    total: int
-    reordered: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,19 +259,34 @@ class View:
             if matching is not None:
                 mask = ~matching[i] if mask is None else mask | ~matching[i]
             masks.append(mask)
-        for id in exclude:
+        return self._set(masks, exclude, True)
+
+    def without(self, deleted: Sequence[Mask | None], ids: Collection[str]) -> list[Mask | None]:
+        """Return ``deleted`` without some documents, which are ranked after all; unknown ids are ignored."""
+        return self._set(deleted, ids, False)
+
+    def _set(
+        self, masks: Sequence[Mask | None], ids: Collection[str], value: bool
+    ) -> list[Mask | None]:
+        """Return masks, of which those that change are copies, with a value for some ids."""
+        changed: dict[int, Mask] = {}
+        for id in ids:
             for i, part in enumerate(self.parts):
                 row = part.row(id)
                 if row is None:
                     continue
-                mask = masks[i]
-                if mask is None:
-                    mask = np.zeros(len(part), np.bool_)
-                elif mask is part.removed:
-                    mask = mask.copy()
-                mask[row] = True
-                masks[i] = mask
-        return masks
+                if i not in changed:
+                    mask = masks[i]
+                    changed[i] = np.zeros(len(part), np.bool_) if mask is None else mask.copy()
+                changed[i][row] = value
+        return [changed.get(i, mask) for i, mask in enumerate(masks)]
+
+    def below(
+        self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]
+    ) -> list[Mask | None]:
+        """Return ``deleted``, with all documents that do not reach a floor for one query."""
+        pairs = zip(self.parts, deleted, strict=True)
+        return [part.below(query, floor, mask) for part, mask in pairs]
 
     def search(
         self,
@@ -314,6 +297,8 @@ class View:
         deleted: Sequence[Mask | None] | None = None,
         mode: str = "exact",
         text: str | None = None,
+        floor: Floor | None = None,
+        is_counted: bool = True,
     ) -> Hits:
         """Return the places offset..offset + limit of the ranking of all documents for one query.
 
@@ -324,15 +309,24 @@ class View:
             deleted: As ``self.deleted`` returned it; default: removed documents only.
             mode: "exact" or "fast". Segments of fewer than 20,000 documents are always searched exactly.
             text: The query's text, which the second stage of the bundle reads; None leaves that stage out.
+            floor: Only documents that reach it are found. The exact mode counts them up to ``COUNTED``; the fast mode
+                counts those that it has found.
+            is_counted: False: with a floor, the total is that of the hits, in every mode.
 
         Returns:
             The hits, best first.
         """
+        deleted = self.deleted() if deleted is None else deleted
         stage = self.bundle.second_stage
         if stage is None or text is None or offset >= DEPTH:
-            return self._first(query, limit, offset, deleted, mode)
-        found = self._first(query, max(DEPTH, offset + limit), 0, deleted, mode)
-        return self._reordered(stage, text, found, slice(offset, offset + limit))
+            found = self._first(query, limit, offset, deleted, mode, floor)
+        else:
+            found = self._first(query, max(DEPTH, offset + limit), 0, deleted, mode, floor)
+            found = self._reordered(stage, text, found, slice(offset, offset + limit))
+        if floor is None or found.is_total or not is_counted or mode != "exact":
+            return found
+        total, is_total = self._count(query, floor, deleted)
+        return replace(found, total=total, is_total=is_total)
 
     def _reordered(self, stage: SecondStage, text: str, found: Hits, page: slice) -> Hits:
         """Return a page of a ranking that starts at its first place, after the second stage."""
@@ -356,17 +350,19 @@ class View:
         query: Encoded,
         limit: int,
         offset: int,
-        deleted: Sequence[Mask | None] | None,
+        deleted: Sequence[Mask | None],
         mode: str,
+        floor: Floor | None,
     ) -> Hits:
         """Return the places offset..offset + limit of the ranking by score."""
-        deleted = self.deleted() if deleted is None else deleted
         wanted, first = (offset + limit, 0) if self.added else (limit, offset)
         hits: list[LiveHit] = []
         certified, total, least = True, 0, -math.inf
         # The bundle first: the scores of its best documents spare the search of most others.
         for part, mask in zip(self.parts, deleted, strict=True):
-            found = part.search(query, wanted, offset=first, deleted=mask, mode=mode, least=least)
+            found = part.search(
+                query, wanted, offset=first, deleted=mask, mode=mode, least=least, floor=floor
+            )
             certified, total = certified and found.certified, total + found.total
             ids = part.store.ids
             new = [
@@ -379,7 +375,21 @@ class View:
                 least = hits[-1].score if len(hits) == wanted else least
             else:
                 hits += new
-        return Hits(hits[offset:] if self.added else hits, certified, total)
+        page, is_total = hits[offset:] if self.added else hits, True
+        if floor is not None:
+            total, is_total = offset + len(page), len(page) < limit and (bool(page) or not offset)
+        return Hits(page, certified, total, is_total)
+
+    def _count(
+        self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]
+    ) -> tuple[int, bool]:
+        """Return how many documents reach a floor, at most ``COUNTED``, and whether these are all."""
+        count = 0
+        for part, mask in zip(self.parts, deleted, strict=True):
+            count += part.count(query, floor, COUNTED - count, mask)
+            if count > COUNTED:
+                return COUNTED, False
+        return count, True
 
 
 def _place(hit: LiveHit) -> tuple[float, str]:

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
+from fullrank.retrieval.evidence import Floor, rows_reaching
 from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
@@ -80,6 +81,7 @@ class Retriever:
         mode: str = "exact",
         effort: Effort | None = None,
         least: float = -math.inf,
+        floor: Floor | None = None,
     ) -> list[Ranking]:
         """Return places offset..offset + limit of each query's ranking.
 
@@ -92,6 +94,7 @@ class Retriever:
             mode: "exact", or "fast" where the index has that mode (otherwise the search is exact).
             effort: Of the fast mode, in place of the index's own.
             least: The caller needs no document that scores less, so these may be left out.
+            floor: Only documents that reach it are ranked.
 
         Raises:
             ValueError: The mode is unknown.
@@ -113,10 +116,58 @@ class Retriever:
             for i in range(len(part)):
                 mask = deleted if deleted is None or deleted.ndim == 1 else deleted[start + i]
                 line = None if scan is None else scan[i]
-                found.append(self._one(part, i, line, limit, offset, mask, effort, least))
+                found.append(self._one(part, i, line, limit, offset, mask, effort, least, floor))
         return found
 
+    def reaching(
+        self, query: Encoded, floor: Floor, *, deleted: Mask | None = None, most: int | None = None
+    ) -> Int64:
+        """Return the rows of the documents that reach a floor, in no order.
+
+        Args:
+            query: One encoded query.
+            floor: What they must reach.
+            deleted: bool (n,), documents to leave out.
+            most: Where more documents than this reach it, any more than this many of them will do.
+        """
+        parts, count = partial(self.score_parts, query), len(self.documents)
+        if self.index is None:
+            rows = np.arange(count) if deleted is None else np.flatnonzero(~deleted)
+            return rows[floor.reached(*parts(rows))]
+        u, words, weights, _ = query.row(0)
+        own = coded(u, self.index.codes, self.index.outline)
+        most = count if most is None else most
+        return rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
+
+    def count(self, query: Encoded, floor: Floor, most: int, *, deleted: Mask | None = None) -> int:
+        """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for `reaching`."""
+        return min(len(self.reaching(query, floor, deleted=deleted, most=most)), most + 1)
+
     def _one(
+        self,
+        queries: Encoded,
+        i: int,
+        scan: Float32 | None,
+        limit: int,
+        offset: int,
+        deleted: Mask | None,
+        effort: Effort | None,
+        least: float,
+        floor: Floor | None,
+    ) -> Ranking:
+        """Rank for query i the documents that reach the floor; no effort means an exact search."""
+        if floor is None:
+            return self._ranked(queries, i, scan, limit, offset, deleted, effort, least)
+        wanted = offset + limit
+        found = self._ranked(queries, i, scan, wanted, 0, deleted, effort, least)
+        if not floor.holds(found):
+            # A document without evidence has a place among the best, for its bias: leave out all of these.
+            one, below = queries.slice(i, i + 1), np.ones(len(self.documents), np.bool_)
+            below[self.reaching(one, floor, deleted=deleted)] = False
+            found = self._ranked(queries, i, scan, wanted, 0, below, effort, least)
+        return found.take(np.arange(offset, len(found.rows))) if offset else found
+
+    def _ranked(
         self,
         queries: Encoded,
         i: int,

@@ -16,7 +16,7 @@ from fullrank.ads import AdRules, AdTable, Floor
 from fullrank.ads.rules import REASONS, Reasons, count_reasons
 from fullrank.ads.table import Mask
 from fullrank.live import View
-from fullrank.live.view import Hits, LiveHit
+from fullrank.live.hits import Hits, LiveHit
 from fullrank.rerank.stage import DEPTH
 
 # Hits beyond the free places that a search asks for, because one advertiser may have several of the best ads.
@@ -108,7 +108,7 @@ class PageFilling:
                 left -= counts[-1]
         first = page.answers[0]
         is_certified = all(answer.certified for answer in page.answers)
-        found = Hits(hits, is_certified, first.total, first.reordered)
+        found = Hits(hits, is_certified, first.total, first.is_total, first.reordered)
         if not self.counting:
             return Filled(found, counts, {}, [{} for _ in self.slots])
         of_slots = [page.left_out_of(slot.floor) for slot in self.slots]

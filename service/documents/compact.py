@@ -100,6 +100,7 @@ def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compac
         log_position=position,
         second_stage=parent.second_stage,
         facts=view.facts(),
+        floor=parent.manifest.floor,
         progress=progress,
     )
     return Compacted(path, parent.version, len(view), len(parent.documents), position.seq)

@@ -101,7 +101,7 @@ class SearchRequest(Request, Asked):
     facets: list[FieldName] = Field(
         default=[],
         max_length=MAX_FACETS,
-        description="fields whose values are counted over all matching documents",
+        description="fields whose values are counted over all documents that are found",
     )
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
         default=10, description="most values of a facet"
@@ -110,6 +110,10 @@ class SearchRequest(Request, Asked):
         default=None, description="return the part of each field that answers best"
     )
     explain: bool = Field(default=False, description="split each score into its parts and words")
+    min_score: float | None = Field(
+        default=None,
+        description="the score that a hit must reach; absent: the evidence that the model asks for",
+    )
     mode: Mode = "auto"
     rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
     model: ModelName = "default"
@@ -225,7 +229,13 @@ class FacetReply(Reply):
 
 
 class SearchReply(RankingReply):
-    total: int = Field(description="documents that match the filter; all without a filter")
+    total: int | None = Field(
+        description="documents that pass the filter and have evidence, or reach `min_score`; null "
+        "where only `total_at_least` is known"
+    )
+    total_at_least: int | None = Field(
+        description="in place of `total`: above 10,000, and in mode fast how many were looked at"
+    )
     hits: list[Hit]
     facets: dict[str, FacetReply] = Field(description="by field, as requested")
     rules: list[str] = Field(description="rules that apply to the query, by id")

@@ -108,13 +108,18 @@ function summaryOf(replies) {
   const [first] = replies;
   const parts = [
     `${formatNumber(Math.max(...replies.map((reply) => reply.took_ms)))} ms`,
-    `${whole.format(first.total)} ${first.total === 1 ? "document" : "documents"} ranked`,
+    foundBy(first),
   ];
   if (replies.every((reply) => reply.certified)) parts.push("exact");
   const reordered = Math.max(...replies.map((reply) => reply.reordered));
   if (reordered > 0) parts.push(`first ${whole.format(reordered)} reordered`);
   if (replies.length === 1) parts.push(first.model);
   return parts.join(" · ");
+}
+
+function foundBy({ total, total_at_least: atLeast }) {
+  if (total === null) return `at least ${whole.format(atLeast)} documents found`;
+  return `${whole.format(total)} ${total === 1 ? "document" : "documents"} found`;
 }
 
 // -- showing --------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -67,7 +68,8 @@ async def rank_by_rules(
     )
     ranked, tried = await rank(needed)
     ranked_hits = ranked.hits[: page.ranked_limit]
-    hits, places = page.put(ranked_hits, ranked.total, [hit for _, hit in pins])
+    length = ranked.total if ranked.is_total else sys.maxsize
+    hits, places = page.put(ranked_hits, length, [hit for _, hit in pins])
     whole = replace(ranked, hits=hits, total=ranked.total + len(pins))
     return Ruled(whole, shifted(tried, places, len(hits)), tuple(places))
 

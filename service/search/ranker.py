@@ -22,8 +22,9 @@ from fullrank.encoding import Encoded
 from fullrank.filters.facets import facet_over
 from fullrank.highlight import Highlight
 from fullrank.live import View
-from fullrank.live.view import Hits, LiveHit
+from fullrank.live.hits import Hits, LiveHit
 from fullrank.rerank.stage import SecondStage
+from fullrank.retrieval import Floor
 from fullrank.rules.synonyms import Replaced, widen
 from fullrank.scoring import TermShare
 from service.ads.filling import Filled, PageFilling
@@ -48,10 +49,11 @@ class RankRequest:
     filter       JSON of fullrank.filters.query; filter_path is its name in errors
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
+    facets       fields whose values are counted in the documents that are found, facet_limit values of each
+    min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
     filling      the placements of a page, which get the hits; None: the hits are one list
     highlight    what to mark in the hits
     prefix       what comes before the names of fields in errors
-    facets       fields whose values are counted in the documents that pass the filter, facet_limit values of each
     restrictions filters of rules, besides the own one; one that does not fit the fields is left out
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
@@ -70,6 +72,7 @@ class RankRequest:
     is_document: bool = False
     facets: Sequence[str] = ()
     facet_limit: int = 10
+    min_score: float | None = None
     restrictions: Sequence[Restriction] = ()
     synonyms: Sequence[Replaced] = ()
     only: Collection[str] | None = None
@@ -83,6 +86,7 @@ class RankRequest:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
         is_filtered = self.filter is not None or bool(self.exclude)
         has_extras = is_filtered or self.explain or self.facets or self.filling is not None
+        has_extras = has_extras or self.min_score is not None
         is_ruled = self.restrictions or self.synonyms or self.pinned or self.only is not None
         has_extras = has_extras or self.highlight is not None
         is_small = self.offset + self.limit <= _MAX_PLAIN_HITS
@@ -94,7 +98,8 @@ class Ranked:
     """The answer: hits in order and facets by field, ready for JSON.
 
     certified  the hits are provably the top of the full ranking, before a second stage reordered it
-    total      number of documents that pass the filter
+    total      number of documents that are found
+    is_total   whether these are all; otherwise they are at least so many
     mode       "exact" or "fast"
     reordered  number of the first documents that a second stage reordered
     filled     how the hits fill the placements of a page
@@ -103,6 +108,7 @@ class Ranked:
     hits: list[dict[str, Any]]
     certified: bool
     total: int
+    is_total: bool
     facets: dict[str, Any]
     mode: str
     reordered: int
@@ -191,17 +197,22 @@ def rank_view(
     )
     if request.highlight is not None:
         check_highlight(view.columns[0], request.highlight, f"{request.prefix}highlight")
-    facets = {}
-    if request.facets:
-        facets = _facets(view, request, view.deleted(matching, request.exclude))
     deleted = view.deleted(matching, [*request.exclude, *request.pinned])
-    if matching is not None or request.exclude or facets:
+    if matching is not None or request.exclude:
         stages.done("filter")
     encoded = cached
     if encoded is None:
         encoded = view.model.encode_queries([request.text])
         stages.done("encode")
     query = widen(view.model, encoded, request.synonyms)
+    floor = _floor(view, request)
+    facets = {}
+    if request.facets:
+        # Who counts values needs to know every document that is found.
+        if floor is not None:
+            deleted, floor = view.below(query.encoded, floor, deleted), None
+        facets = _facets(view, request, view.without(deleted, request.pinned))
+        stages.done("facets")
     # Once for all hits.
     terms = None
     if request.explain:
@@ -214,7 +225,14 @@ def rank_view(
 
     def search(limit: int, deleted: Sequence[Mask | None]) -> Hits:
         return view.search(
-            query.encoded, limit, offset=request.offset, deleted=deleted, mode=mode, text=text
+            query.encoded,
+            limit,
+            offset=request.offset,
+            deleted=deleted,
+            mode=mode,
+            text=text,
+            floor=floor,
+            is_counted=request.filling is None,
         )
 
     filled = None
@@ -245,8 +263,17 @@ def rank_view(
     if request.is_plain:
         policy.observe_plain(view.bundle, mode, thread_time() - began)
     return encoded, Ranked(
-        hits, found.certified, found.total, facets, mode, found.reordered, filled
+        hits, found.certified, found.total, found.is_total, facets, mode, found.reordered, filled
     )
+
+
+def _floor(view: View, request: RankRequest) -> Floor | None:
+    """Return what a document must reach to be found; None: every document is found."""
+    if request.only is not None:
+        return None
+    if request.min_score is not None:
+        return Floor(score=request.min_score)
+    return view.bundle.floor
 
 
 def _facets(view: View, request: RankRequest, deleted: Sequence[Mask | None]) -> dict[str, Any]:

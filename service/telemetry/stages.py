@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-# Cache lookup, wait for a thread, filter and facets, encoding, ranking, stored fields and explanations.
-STAGES = ("cache", "wait", "filter", "encode", "rank", "fields")
+# Cache lookup, wait for a thread, filter, encoding, facets, ranking, stored fields and explanations.
+STAGES = ("cache", "wait", "filter", "encode", "facets", "rank", "fields")
 
 
 class Stages:

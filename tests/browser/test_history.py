@@ -51,7 +51,7 @@ def test_similar_documents_are_announced(page: Page) -> None:
     heading = page.get_by_role("heading", name="Similar to linux/scp")
     expect(heading).to_be_focused()
     expect(heading).to_be_visible()
-    expect(page.get_by_role("status")).to_contain_text("6 documents ranked")
+    expect(page.get_by_role("status")).to_contain_text("6 documents found")
     page.keyboard.press("Tab")
     expect(page.get_by_role("button", name="Back to results")).to_be_focused()
     page.keyboard.press("Enter")

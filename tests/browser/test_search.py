@@ -18,7 +18,7 @@ def test_answers_appear_while_typing(page: Page) -> None:
     expect(page.locator("#empty")).to_be_visible()
     page.get_by_role("searchbox").press_sequentially("remote host", delay=30)
     expect(page.locator(".hit").first).to_be_visible()
-    expect(page.locator("#status")).to_contain_text("7 documents ranked · exact")
+    expect(page.locator("#status")).to_contain_text("7 documents found · exact")
     expect(page.locator("#empty")).to_be_hidden()
     page.get_by_role("searchbox").fill("")
     expect(page.locator(".hit")).to_have_count(0)

@@ -343,6 +343,8 @@ def test_a_document_of_unknown_words_is_found_by_them(trained: Trained) -> None:
     asked = view.search(view.model.encode_queries(["qqzz"]), 1000)
     [hit] = [hit for hit in asked.hits if hit.id == "new"]
     assert hit.lexical > 0
+    found = view.search(view.model.encode_queries(["qqzz"]), 1000, floor=bundle.floor)
+    assert hit.id in [one.id for one in found.hits]
     other = view.search(view.model.encode_queries(["qqyy"]), 1000)
     [without] = [hit for hit in other.hits if hit.id == "new"]
     model = bundle.live_model
@@ -392,7 +394,8 @@ def test_the_service_returns_the_results_of_retrieval(trained: Trained) -> None:
         return [reply.json() for reply in replies]
 
     bundle = trained.bundle
-    rankings = bundle.retriever.search(bundle.model.encode_queries(texts), 5)
+    queries = bundle.model.encode_queries(texts)
+    rankings = bundle.retriever.search(queries, 5, floor=bundle.floor)
     for answer, ranking in zip(anyio.run(ask), rankings, strict=True):
         assert answer["certified"]
         hits = answer["hits"]

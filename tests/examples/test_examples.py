@@ -17,7 +17,7 @@ SHARED = {"__init__", "shop"}
 SHOWS = {
     "train_from_clicks": ["auto     MRR on valid", "gumboots → ['", "rain boots"],
     "search_from_python": ["certified: True", "acme rain boots", "lexical 4", "up to 40: [("],
-    "filter_and_facets": ["60 products, 16 of two brands up to 60", "numbers, not text"],
+    "filter_and_facets": ["30 products, 8 of two brands up to 60", "numbers, not text"],
     "live_documents": ["again: true", "found: ['polar umbrella'", "'status': 422", "'wool hat'"],
     "hot_swap": ["generation 1, shop-", "compare: generation 1", "rolled back: generation 3"],
     "trec_run": ["ndcg@10", "ir-measures"],

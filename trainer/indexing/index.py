@@ -125,6 +125,7 @@ def index(
                 or _make_queries(source, model, _TUNING_QUERIES, _SEED + 1),
                 card=_card(manifest, source, counts),
                 log_position=log_position,
+                floor=manifest.floor,
                 progress=progress,
             )
         seconds = time.monotonic() - began

@@ -113,7 +113,8 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
     return _ranking_reply(
         answer,
         kind,
-        total=ranked.total,
+        total=ranked.total if ranked.is_total else None,
+        total_at_least=None if ranked.is_total else ranked.total,
         hits=ranked.hits,
         facets=ranked.facets,
         rules=[rule.id for rule in answer.rules],
@@ -136,6 +137,7 @@ async def _search(
         mode=asked.mode,
         facets=asked.facets,
         facet_limit=asked.facet_limit,
+        min_score=asked.min_score,
         highlight=None if asked.highlight is None else asked.highlight.asked,
         prefix=prefix,
     )

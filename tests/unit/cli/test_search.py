@@ -15,7 +15,13 @@ def test_search_prints_json(run: Run, root: Path) -> None:
     assert answer.pop("took_ms") >= 0
     assert answer.pop("bundle").startswith("mine-")
     hits = answer.pop("hits")
-    assert answer == {"query": "ant bee", "certified": True, "total": 3, "reordered": 0}
+    assert answer == {
+        "query": "ant bee",
+        "certified": True,
+        "total": 3,
+        "total_at_least": None,
+        "reordered": 0,
+    }
     assert [hit["id"] for hit in hits] == ["a", "b"]
     assert hits[0] == {
         "id": "a",

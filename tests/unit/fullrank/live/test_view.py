@@ -20,7 +20,7 @@ from fullrank.live import Operation, View, segments
 from fullrank.live import part as part_module
 from fullrank.live.part import Part
 from fullrank.live.view import Merged
-from fullrank.retrieval import Retriever
+from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory
 from fullrank.storage.documents import Document
@@ -149,8 +149,9 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     offset=st.integers(0, 6),
     asked=st.one_of(st.none(), st.sampled_from(FILTERS)),
     exclude=st.lists(st.sampled_from([*IDS, "nowhere"]), max_size=3),
+    floor=st.sampled_from([None, Floor(0.5, 1.0), Floor(lexical=0.1), Floor(score=0.3)]),
 )
-@cases(40)
+@cases(60)
 def test_a_view_answers_the_same_as_one_index_over_its_documents(
     operations: list[tuple[str, Any]],
     steps: dict[int, str],
@@ -160,6 +161,7 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
     offset: int,
     asked: dict[str, Any] | None,
     exclude: list[str],
+    floor: Floor | None,
 ) -> None:
     view, base, added = written(View.of(BUNDLES[dense]), operations, steps)
     ids, documents = flat(view, base, added)
@@ -180,9 +182,13 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
         limit,
         offset=offset,
         deleted=view.deleted(masks, exclude),
+        floor=floor,
     )
+    if floor is not None:
+        parts = Retriever(documents).score_parts(encoded, np.arange(len(ids)))
+        kept = kept & floor.reached(*parts)
     assert found.certified
-    assert found.total == kept.sum()
+    assert (found.total, found.is_total) == (kept.sum(), True)
     expected = brute_force(documents, encoded, ids, kept.tolist())[offset : offset + limit]
     assert [hit.score for hit in found.hits] == pytest.approx([s for _, s in expected], rel=1e-12)
     assert [hit.score for hit in found.hits] == [h.dense + h.lexical + h.bias for h in found.hits]

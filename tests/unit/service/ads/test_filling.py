@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.ads import AdRules
 from fullrank.live import Operation, View
-from fullrank.live.view import Hits
+from fullrank.live.hits import Hits
 from fullrank.storage.documents import Document
 from service.ads.filling import Filled, PageFilling, Slot
 from tests.bundles import linear_model

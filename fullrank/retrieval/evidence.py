@@ -1,0 +1,118 @@
+"""Which documents count as found: those whose u·v or whose s·t reaches a floor.
+
+A bias is the same for every query, so a high score alone does not say that a document has anything to do with the
+query. An index gives both parts of all documents within bounds on the error; the few documents that may lie on either
+side of a floor are scored in float64, as hits are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fullrank.encoding import Float32, Float64, Int32, Int64
+from fullrank.kernels.scan import slots_with_evidence
+from fullrank.retrieval.full_scan import rounding
+from fullrank.retrieval.index import Index
+from fullrank.retrieval.index.query import CodedQuery
+from fullrank.retrieval.index_scan import index_candidates
+from fullrank.retrieval.ranking import NONE_DELETED, Mask, Ranking
+from fullrank.retrieval.select import ScoreParts
+
+COUNTED = 10_000
+"""Answers count exactly up to here."""
+# Of a part of a score, and of its threshold in float32.
+_ROUNDINGS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """What a document must reach to be found: one of the first two, or the third where that is given.
+
+    Attributes:
+        dense: of u·v; infinite where no u·v suffices.
+        lexical: of s·t; infinite where no s·t suffices.
+        score: of the score, bias included, in place of both; None: they decide.
+    """
+
+    dense: float = math.inf
+    lexical: float = math.inf
+    score: float | None = None
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Floor:
+        """Read what ``json`` returned. Raises ValueError or TypeError where it is damaged."""
+        if stored.keys() != {"dense", "lexical"}:
+            raise ValueError("expected dense and lexical")
+        return cls(**{n: math.inf if v is None else float(v) for n, v in stored.items()})
+
+    def json(self) -> dict[str, float | None]:
+        """Return the floors of the parts; None for an infinite one."""
+        parts = {"dense": self.dense, "lexical": self.lexical}
+        return {name: value if math.isfinite(value) else None for name, value in parts.items()}
+
+    def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
+        """Return which documents reach the floor, bool like the parts of their scores, float64 (n,) each."""
+        if self.score is not None:
+            return np.asarray(dense + lexical + bias >= self.score)
+        return (dense >= self.dense) | (lexical >= self.lexical)
+
+    def holds(self, ranking: Ranking) -> bool:
+        """Return whether every document of a ranking reaches the floor."""
+        return bool(self.reached(ranking.dense, ranking.lexical, ranking.bias).all())
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def rows_reaching(
+    index: Index,
+    query: CodedQuery,
+    words: Int32,
+    weights: Float32,
+    floor: Floor,
+    score_parts: ScoreParts,
+    deleted: Mask | None,
+    most: int,
+) -> Int64:
+    """Return the rows that reach the floor, in no order; if these are more than ``most``, more than ``most`` of them.
+
+    Args:
+        index: The index.
+        query: Its u, coded.
+        words: The query's words, int32 (m,).
+        weights: float32 (m,).
+        floor: The floor.
+        score_parts: Scores given rows in float64.
+        deleted: bool (n,), rows to leave out.
+        most: Stop beyond this number.
+    """
+    codes, postings, outline, rows = index.codes, index.postings, index.outline, index.cells.rows
+    count = len(rows)
+    plan = postings.plan(words, weights)
+    width = float(plan.above[0] - plan.below[0])
+    off = rounding(len(plan.words) + _ROUNDINGS, width) + float(plan.errors[-1])
+    rounded = rounding(_ROUNDINGS, query.size)
+    certain: Int64 = np.zeros(0, np.int64)
+    if not max(off, query.error + rounded, query.outline_error + rounded) < np.inf:
+        may_be = np.arange(count) if deleted is None else np.flatnonzero(~deleted)
+    elif floor.score is not None:
+        may_be = index_candidates(
+            index, query, words, weights, count, score_parts, deleted, floor.score
+        )
+    else:
+        slots, open_slots = slots_with_evidence(
+            query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
+            query.code, query.scale, codes.codes, codes.scales,
+            postings.indptr, postings.slots, postings.impacts, postings.limits,
+            plan.words, plan.weights, rows, NONE_DELETED if deleted is None else deleted,
+            floor.dense, floor.lexical, query.outline_error + rounded, query.error + rounded, off,
+            most,
+        )  # fmt: skip
+        certain = rows[slots].astype(np.int64)
+        if len(certain) > most:
+            return certain
+        may_be = rows[open_slots].astype(np.int64)
+    return np.concatenate([certain, may_be[floor.reached(*score_parts(may_be))]])

@@ -1,0 +1,97 @@
+"""A document is found only with evidence: hits, totals, facets, placements and metrics agree on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fullrank.bundle import find_bundle, open_bundle
+from fullrank.live import view as view_module
+from fullrank.retrieval import Floor
+from tests.api.support import CORPUS, make_bundle, running
+
+pytestmark = pytest.mark.anyio
+
+FLOOR = Floor(dense=0.4, lexical=0.6)
+
+
+async def search(client: httpx.AsyncClient, query: str, **body: Any) -> dict[str, Any]:
+    response = await client.post("/v1/search", json={"query": query, "limit": 100, **body})
+    assert response.status_code == 200, response.text
+    found: dict[str, Any] = response.json()
+    return found
+
+
+@pytest.mark.parametrize("query", ["copy files", "remote host ssh", "move files", "東京"])
+async def test_hits_total_and_facets_are_those_with_evidence(tmp_path: Path, query: str) -> None:
+    make_bundle(tmp_path, "m", n_dense=4, floor=FLOOR)
+    bundle = open_bundle(find_bundle(tmp_path, "m"))
+    encoded = bundle.encode(query)
+    dense = bundle.encoded.dense.astype(float) @ encoded.dense[0].astype(float)
+    shared = bundle.encoded.sparse.csr().toarray() @ encoded.sparse.csr().toarray()[0]
+    ids = bundle.documents.ids
+    expected = {ids[i] for i in range(len(ids)) if dense[i] >= 0.4 or shared[i] >= 0.6}
+    assert 0 < len(expected) < len(CORPUS)
+    async with running(tmp_path) as client:
+        found = await search(client, query, facets=["section"])
+        assert {hit["id"] for hit in found["hits"]} == expected
+        assert (found["total"], found["total_at_least"]) == (len(expected), None)
+        section = found["facets"]["section"]
+        counted = sum(value["count"] for value in section["values"]) + section["missing"]
+        assert counted == len(expected)
+        pages = [await search(client, query, limit=2, offset=place) for place in range(0, 8, 2)]
+        assert [hit for page in pages for hit in page["hits"]] == found["hits"]
+        assert {page["total"] for page in pages} == {len(expected)}
+    direct = bundle.search(query, 100)
+    assert [hit.id for hit in direct] == [hit["id"] for hit in found["hits"]]
+    assert direct.total == len(expected)
+
+
+async def test_a_query_that_the_model_knows_nothing_about_finds_nothing(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m", n_dense=4, floor=FLOOR)
+    async with running(tmp_path) as client:
+        for query in ("zzzqqqxxy", "🎉", "?"):
+            found = await search(client, query, facets=["section"])
+            assert (found["hits"], found["total"]) == ([], 0)
+            assert found["facets"]["section"]["values"] == []
+            assert found["facets"]["section"]["missing"] == 0
+        metrics = (await client.get("/metrics")).text
+        assert "fullrank_zero_results_total 3.0" in metrics
+        placements = [{"id": "top", "count": 2}, {"id": "side", "count": 2}]
+        match = {"page": {"title": "zzzqqqxxy"}, "placements": placements}
+        filled = (await client.post("/v1/match", json=match)).json()["placements"]
+        assert [(place["id"], place["hits"]) for place in filled] == [("top", []), ("side", [])]
+        short = {"page": {"title": "東京"}, "placements": placements}
+        filled = (await client.post("/v1/match", json=short)).json()["placements"]
+        assert [len(place["hits"]) for place in filled] == [1, 0]
+
+
+async def test_min_score_replaces_the_floor(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m", n_dense=4, floor=FLOOR)
+    make_bundle(tmp_path, "free", n_dense=4)
+    async with running(tmp_path) as client:
+        everything = (await search(client, "copy files", model="free"))["hits"]
+        assert len(everything) == len(CORPUS)
+        for hit in everything:
+            kept = [one for one in everything if one["score"] >= hit["score"]]
+            found = await search(client, "copy files", model="m", min_score=hit["score"])
+            assert [one["id"] for one in found["hits"]] == [one["id"] for one in kept]
+            assert found["total"] == len(kept)
+        response = await client.post("/v1/search", json={"query": "a", "min_score": "high"})
+        assert response.status_code == 422
+        assert response.json()["errors"][0]["field"] == "body.min_score"
+
+
+async def test_many_documents_are_counted_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_module, "COUNTED", 3)
+    make_bundle(tmp_path, "m", floor=Floor(lexical=0.01))
+    async with running(tmp_path) as client:
+        found = await search(client, "files", limit=2)
+        assert (found["total"], found["total_at_least"]) == (None, 3)
+        found = await search(client, "files", limit=2, facets=["section"])
+        assert (found["total"], found["total_at_least"]) == (6, None)

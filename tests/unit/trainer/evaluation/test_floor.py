@@ -1,0 +1,87 @@
+"""Floors keep what real queries find, and leave nothing to made-up ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.bundle import find_bundle, open_bundle
+from tests.planted import write_planted
+from trainer.collection import read_collection
+from trainer.evaluation.evaluate import judge, query_texts
+from trainer.evaluation.floor import calibrate_floor
+from trainer.train import train
+
+
+def test_a_trained_bundle_finds_real_words_and_no_made_up_ones(tmp_path: Path) -> None:
+    write_planted(tmp_path / "planted")
+    for recipe in ("bm25", "fielded"):
+        result = train(tmp_path / "planted", tmp_path / "bundles", recipe, recipe=recipe)
+        bundle = open_bundle(result.path)
+        assert bundle.floor is not None
+        assert bundle.card["floor"]["lexical"] == bundle.floor.lexical
+        collection = read_collection(tmp_path / "planted")
+        for split in ("valid", "test"):
+            judgements, _ = judge(collection, split)
+            texts = query_texts(collection, bundle.model, [j.query for j in judgements])
+            for text, judgement in zip(texts, judgements, strict=True):
+                query = bundle.encode(text)
+                [free] = bundle.retriever.search(query, 10)
+                [found] = bundle.retriever.search(query, 10, floor=bundle.floor)
+                kept = np.isin(free.rows, judgement.relevant) & np.isin(free.rows, found.rows)
+                assert len(found.rows)
+                if split == "valid":
+                    np.testing.assert_array_equal(kept, np.isin(free.rows, judgement.relevant))
+        for text in ("zzzqqqxxy", "🎉", "qqq www xxx"):
+            assert bundle.search(text).total == len(bundle.search(text)) == 0
+
+
+def test_floors_follow_their_rule(tmp_path: Path) -> None:
+    """By matrices of all queries and documents."""
+    write_planted(tmp_path / "planted")
+    result = train(tmp_path / "planted", tmp_path / "bundles", "m", recipe="fielded")
+    bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
+    judgements, _ = judge(collection, "valid")
+    texts = query_texts(collection, bundle.model, [j.query for j in judgements])
+    found = calibrate_floor(bundle.model, bundle.encoded, texts, judgements)
+    assert found is not None
+
+    def parts(asked: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        queries = bundle.encode(asked)
+        dense = queries.dense.astype(float) @ bundle.encoded.dense.astype(float).T
+        lexical = queries.sparse.csr() @ bundle.encoded.sparse.csr().T
+        return dense, lexical.toarray().astype(float)
+
+    words = sorted({word for text in texts for word in text.split()})
+    assert len(words) < 200  # all of them are drawn
+    matched = parts(words)[1].max(axis=1)
+    weak = float(np.quantile(matched[matched > 1e-6], 0.02))
+    assert found.words == pytest.approx(weak, rel=1e-4)
+    np.testing.assert_allclose(found.floor.lexical, 0.8 * weak, rtol=1e-4)
+    dense, lexical = parts(texts)
+    tails = np.median(np.quantile(dense, 0.999, axis=1))
+    assert found.random == pytest.approx(tails, rel=1e-4)
+    scores = dense + lexical + bundle.encoded.bias
+    lost = []
+    for i, judgement in enumerate(judgements):
+        first = np.argsort(-scores[i], kind="stable")[:10]
+        answers = np.intersect1d(first, judgement.relevant)
+        lost += dense[i, answers[lexical[i, answers] < found.floor.lexical]].tolist()
+    best = dense[lexical.max(axis=1) < found.floor.lexical].max(axis=1, initial=np.inf)
+    upper = max(found.random or 0, found.noise or 0)
+    expected = max(min([upper, *lost, *best.tolist()]), 1e-6)
+    np.testing.assert_allclose(found.floor.dense, expected, rtol=1e-4)
+
+
+def test_a_model_without_dense_part_has_no_dense_floor(tmp_path: Path) -> None:
+    write_planted(tmp_path / "planted")
+    train(tmp_path / "planted", tmp_path / "bundles", "m", recipe="bm25")
+    bundle = open_bundle(find_bundle(tmp_path / "bundles", "m"))
+    assert bundle.manifest.floor is not None
+    assert bundle.manifest.floor.json()["dense"] is None
+    none = calibrate_floor(bundle.model, bundle.encoded, ["", " "])
+    assert none is None
+    assert replace(bundle.manifest, floor=None).dump() != bundle.manifest.dump()

@@ -1,0 +1,198 @@
+"""The floors that a document must reach to be found: of u·v or of s·t (``fullrank.retrieval.evidence``).
+
+s·t must be near what a single word of a real query gets from the document that it fits best. Where it is not, u·v must
+be above what random documents get, and above what made-up words get that no text contains, but not above a judged
+document among the first ten of its query. So real queries keep their answers, judged documents keep their places, and
+a query that the model knows nothing about finds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+
+from fullrank.encoding import Encoded, Float64, Int64
+from fullrank.models.contract import Model
+from fullrank.models.unseen import live_model
+from fullrank.retrieval import Floor
+from fullrank.scoring import InnerProduct, Scorer
+from trainer.evaluation.evaluate import Judgement
+
+# Queries of each kind, and documents that are looked at.
+_QUERIES, _DOCUMENTS = 200, 50_000
+_BLOCK = 16
+# Of a made-up query at most.
+_WORDS = 3
+_SEED = 1
+# Judged documents among so many first places are kept.
+_PLACES = 10
+# The part of the s·t of weak real words that is asked for, and the share of words that may be weaker.
+_SHARE, _WEAK = 0.8, 0.02
+# The share of random documents that may reach the floor of u·v.
+_CHANCE = 0.001
+# Above zero, which every document has for a query without any known feature.
+_LEAST = 1e-6
+_UNSEEN = "qzxwvqzxwv"
+
+
+@dataclass(frozen=True)
+class CalibratedFloor:
+    """A floor and what it was chosen by, for the model card; None for what there is none of.
+
+    Attributes:
+        floor: What a document must reach.
+        words: The s·t that all but a few words of real queries get from some document.
+        random: The u·v that all but a few random documents have for a real query.
+        noise: The most u·v of made-up words.
+        judged: The least u·v of a judged document in the first places that does not reach the floor of s·t.
+        best: The least u·v of the best document for a real query that finds none by s·t.
+    """
+
+    floor: Floor
+    words: float | None
+    random: float | None
+    noise: float | None
+    judged: float | None
+    best: float | None
+
+    def card(self) -> dict[str, float | None]:
+        """Return the JSON form."""
+        found = {"words": self.words, "random": self.random, "noise": self.noise}
+        return {**self.floor.json(), **found, "judged": self.judged, "best": self.best}
+
+
+def calibrate_floor(
+    model: Model,
+    documents: Encoded,
+    texts: Sequence[str],
+    judgements: Sequence[Judgement] = (),
+) -> CalibratedFloor | None:
+    """Choose the floors of a model.
+
+    Args:
+        model: It encodes queries.
+        documents: All documents, encoded.
+        texts: Real queries, if possible not trained on; with judgements, the queries of these.
+        judgements: What answers the queries.
+
+    Returns:
+        The floors; None where no query has a word.
+    """
+    rng = np.random.default_rng(_SEED)
+    words = sorted({word for text in texts for word in text.split()})
+    if not words or not len(documents):
+        return None
+    rows = _some_rows(len(documents), judgements, rng)
+    if len(rows) < len(documents):
+        documents = documents.take(rows)
+    looked = _Looked(model, documents)
+
+    single = [words[i] for i in rng.permutation(len(words))[:_QUERIES].tolist()]
+    matched = [float(lexical.max()) for _, lexical in looked.parts(single)]
+    matched = [value for value in matched if value > _LEAST]
+    weak = float(np.quantile(matched, _WEAK)) if matched else None
+    # Without lexical features, only a word of live documents that training never saw has any s·t.
+    lexical = max(_SHARE * min(weak or 0.0, _unseen(model)), _LEAST)
+    if not model.n_dense and looked.scorer is None:
+        return CalibratedFloor(Floor(lexical=lexical), weak, None, None, None, None)
+
+    made_up = looked.parts(_made_up(texts, rng), unknown=True)
+    noise = max((float(dense.max()) for dense, _ in made_up), default=0.0)
+    tails, best, judged = [], math.inf, math.inf
+    for place, (dense, own) in enumerate(looked.parts(texts)):
+        tails.append(np.quantile(dense, 1 - _CHANCE))
+        if own.max() < lexical:
+            best = min(best, float(dense.max()))
+        if place < len(judgements):
+            scores = dense + own + documents.bias
+            first = _first(scores, rows, judgements[place])
+            judged = min(
+                judged, float(np.min(dense[first][own[first] < lexical], initial=math.inf))
+            )
+    random = float(np.median(tails))
+    dense_floor = max(min(max(noise, random), judged, best), _LEAST)
+    found = [value if math.isfinite(value) else None for value in (judged, best)]
+    return CalibratedFloor(Floor(dense_floor, lexical), weak, random, noise, *found)
+
+
+def _unseen(model: Model) -> float:
+    """Return the s·t of a word that training never saw and a live document of it; infinite without live documents."""
+    opened = live_model(model)
+    if opened is None:
+        return math.inf
+    documents = opened.encode_documents([{"text": f"{_UNSEEN} {_UNSEEN}x"}])
+    scorer = opened.scorer(documents) or InnerProduct(documents)
+    return float(scorer.score(opened.encode_queries([_UNSEEN]), np.zeros(1, np.int64))[1][0])
+
+
+def _some_rows(count: int, judgements: Sequence[Judgement], rng: np.random.Generator) -> Int64:
+    """Return the rows to look at, ascending: all, or as many as it takes and every relevant one."""
+    if count <= _DOCUMENTS:
+        return np.arange(count)
+    relevant = [judgement.relevant for judgement in judgements]
+    return np.unique(np.concatenate([rng.choice(count, _DOCUMENTS, replace=False), *relevant]))
+
+
+def _made_up(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
+    """Return queries like real ones, of letters that real ones have, drawn at random."""
+    letters = sorted({letter for text in texts for letter in text if letter.isalpha()})
+    lengths = [[len(word) for word in text.split()] for text in texts if text.split()]
+    if not letters:
+        return []
+    found = []
+    for _ in range(_QUERIES):
+        sizes = lengths[rng.integers(len(lengths))][:_WORDS]
+        found.append(" ".join("".join(rng.choice(letters, size)) for size in sizes))
+    return found
+
+
+def _first(scores: Float64, rows: Int64, judgement: Judgement) -> Int64:
+    """Return the places of the relevant documents among the first; the documents are ``rows`` of the judgement."""
+    scores = np.where(np.isin(rows, judgement.excluded), -np.inf, scores)
+    first = np.argsort(-scores, kind="stable")[:_PLACES]
+    return first[np.isin(rows[first], judgement.relevant)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Looked:
+    """A model and the documents that are looked at."""
+
+    model: Model
+    documents: Encoded
+
+    @cached_property
+    def scorer(self) -> Scorer | None:
+        """What replaces the inner products; its u·v may be above zero without a dense part."""
+        return self.model.scorer(self.documents)
+
+    @cached_property
+    def _postings(self) -> sp.csr_array[np.float32]:
+        return sp.csr_array(self.documents.sparse.csr().T)
+
+    def parts(
+        self, texts: Sequence[str], *, unknown: bool = False
+    ) -> Iterator[tuple[Float64, Float64]]:
+        """Yield u·v and s·t of all documents for each query, to about the precision of float32.
+
+        Args:
+            texts: The queries.
+            unknown: Leave out queries that have a feature.
+        """
+        everything = np.arange(len(self.documents))
+        for start in range(0, len(texts), _BLOCK):
+            queries = self.model.encode_queries(texts[start : start + _BLOCK])
+            for i in range(len(queries)):
+                one = queries.slice(i, i + 1)
+                if unknown and len(one.sparse.indices):
+                    continue
+                if self.scorer is not None:
+                    yield self.scorer.score(one, everything)
+                else:
+                    lexical = (one.sparse.csr() @ self._postings).toarray()[0]
+                    dense = self.documents.dense @ one.dense[0]
+                    yield dense.astype(np.float64), lexical.astype(np.float64)

@@ -1,0 +1,67 @@
+"""Queries of the collection that a bundle is written with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fullrank.encoding import Encoded
+from fullrank.models.contract import Model
+from trainer.evaluation.evaluate import query_texts
+from trainer.evaluation.floor import CalibratedFloor, calibrate_floor
+from trainer.features.corpus import Corpus
+from trainer.training.validation import Validation
+
+_GOLDEN = 20  # replayed whenever the bundle is opened
+_TUNING = 400  # half tune the fast mode, half measure its recall
+_FLOOR = 200  # choose the evidence that a document needs to be found
+_MAX_CHARACTERS = 400
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Draws queries, evenly spread.
+
+    Attributes:
+        corpus: The collection.
+        model: The model to write.
+        valid: Its validation queries; None without a validation split.
+    """
+
+    corpus: Corpus
+    model: Model
+    valid: Validation | None
+
+    def golden(self) -> list[str]:
+        """Return queries whose results the bundle stores and checks whenever it is opened."""
+        return self._texts(_spread(self.corpus.public_queries, _GOLDEN))
+
+    def tuning(self) -> list[str]:
+        """Return queries to tune the fast mode with, of the validation split if there is one."""
+        ids = (
+            self.corpus.query_ids
+            if self.valid is None
+            else [judgement.query for judgement in self.valid.judgements]
+        )
+        return self._texts(_spread(ids, _TUNING))
+
+    def floor(self, documents: Encoded) -> CalibratedFloor | None:
+        """Choose the evidence that a document needs to be found, by validation queries if there are any.
+
+        Args:
+            documents: Of the collection, encoded.
+        """
+        if self.valid is None:
+            texts = self._texts(_spread(self.corpus.query_ids, _FLOOR))
+            return calibrate_floor(self.model, documents, texts)
+        judgements = self.valid.spread(_FLOOR).judgements
+        texts = self._texts([judgement.query for judgement in judgements])
+        return calibrate_floor(self.model, documents, texts, judgements)
+
+    def _texts(self, ids: Sequence[str]) -> list[str]:
+        texts = query_texts(self.corpus.collection, self.model, ids)
+        return [text[:_MAX_CHARACTERS] for text in texts]
+
+
+def _spread(ids: Sequence[str], count: int) -> Sequence[str]:
+    return ids[:: max(1, len(ids) // count)][:count]
