@@ -131,7 +131,9 @@ class Bundle:
     @property
     def floor(self) -> Floor | None:
         """What a document must reach to be found; None: every document is found."""
-        return self.manifest.floor
+        floor = self.manifest.floor
+        # A compacted bundle has live documents among the others.
+        return floor.of_live() if floor and isinstance(self.model, OpenModel) else floor
 
     @cached_property
     def live_model(self) -> OpenModel | None:

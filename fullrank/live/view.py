@@ -286,7 +286,9 @@ class View:
     ) -> list[Mask | None]:
         """Return ``deleted``, with all documents that do not reach a floor for one query."""
         pairs = zip(self.parts, deleted, strict=True)
-        return [part.below(query, floor, mask) for part, mask in pairs]
+        return [
+            part.below(query, floor.of_live(part is not self.base), mask) for part, mask in pairs
+        ]
 
     def search(
         self,
@@ -360,8 +362,9 @@ class View:
         certified, total, least = True, 0, -math.inf
         # The bundle first: the scores of its best documents spare the search of most others.
         for part, mask in zip(self.parts, deleted, strict=True):
+            own = None if floor is None else floor.of_live(part is not self.base)
             found = part.search(
-                query, wanted, offset=first, deleted=mask, mode=mode, least=least, floor=floor
+                query, wanted, offset=first, deleted=mask, mode=mode, least=least, floor=own
             )
             certified, total = certified and found.certified, total + found.total
             ids = part.store.ids
@@ -386,7 +389,7 @@ class View:
         """Return how many documents reach a floor, at most ``COUNTED``, and whether these are all."""
         count = 0
         for part, mask in zip(self.parts, deleted, strict=True):
-            count += part.count(query, floor, COUNTED - count, mask)
+            count += part.count(query, floor.of_live(part is not self.base), COUNTED - count, mask)
             if count > COUNTED:
                 return COUNTED, False
         return count, True

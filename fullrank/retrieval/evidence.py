@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,33 +27,40 @@ COUNTED = 10_000
 """Answers count exactly up to here."""
 # Of a part of a score, and of its threshold in float32.
 _ROUNDINGS = 12
+_STORED = ("dense", "lexical", "unseen")
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What a document must reach to be found: one of the first two, or the third where that is given.
+    """What a document must reach to be found: one of the first two, or the last where that is given.
 
     Attributes:
         dense: of u·v; infinite where no u·v suffices.
         lexical: of s·t; infinite where no s·t suffices.
+        unseen: of s·t among live documents, whose words may be unknown to some models of a blend and so weigh less.
         score: of the score, bias included, in place of both; None: they decide.
     """
 
     dense: float = math.inf
     lexical: float = math.inf
+    unseen: float = math.inf
     score: float | None = None
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Floor:
         """Read what ``json`` returned. Raises ValueError or TypeError where it is damaged."""
-        if stored.keys() != {"dense", "lexical"}:
-            raise ValueError("expected dense and lexical")
+        if stored.keys() != set(_STORED):
+            raise ValueError(f"expected {', '.join(_STORED)}")
         return cls(**{n: math.inf if v is None else float(v) for n, v in stored.items()})
 
     def json(self) -> dict[str, float | None]:
         """Return the floors of the parts; None for an infinite one."""
-        parts = {"dense": self.dense, "lexical": self.lexical}
-        return {name: value if math.isfinite(value) else None for name, value in parts.items()}
+        parts = ((name, getattr(self, name)) for name in _STORED)
+        return {name: value if math.isfinite(value) else None for name, value in parts}
+
+    def of_live(self, is_live: bool = True) -> Floor:
+        """Return the floor of live documents, or this one for others."""
+        return replace(self, lexical=min(self.lexical, self.unseen)) if is_live else self
 
     def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
         """Return which documents reach the floor, bool like the parts of their scores, float64 (n,) each."""

@@ -96,10 +96,10 @@ def calibrate_floor(
     matched = [float(lexical.max()) for _, lexical in looked.parts(single)]
     matched = [value for value in matched if value > _LEAST]
     weak = float(np.quantile(matched, _WEAK)) if matched else None
-    # Without lexical features, only a word of live documents that training never saw has any s·t.
-    lexical = max(_SHARE * min(weak or 0.0, _unseen(model)), _LEAST)
+    lexical = math.inf if weak is None else max(_SHARE * weak, _LEAST)
+    unseen = max(_SHARE * _unseen(model), _LEAST)
     if not model.n_dense and looked.scorer is None:
-        return CalibratedFloor(Floor(lexical=lexical), weak, None, None, None, None)
+        return CalibratedFloor(Floor(lexical=lexical, unseen=unseen), weak, None, None, None, None)
 
     made_up = looked.parts(_made_up(texts, rng), unknown=True)
     noise = max((float(dense.max()) for dense, _ in made_up), default=0.0)
@@ -117,7 +117,7 @@ def calibrate_floor(
     random = float(np.median(tails))
     dense_floor = max(min(max(noise, random), judged, best), _LEAST)
     found = [value if math.isfinite(value) else None for value in (judged, best)]
-    return CalibratedFloor(Floor(dense_floor, lexical), weak, random, noise, *found)
+    return CalibratedFloor(Floor(dense_floor, lexical, unseen), weak, random, noise, *found)
 
 
 def _unseen(model: Model) -> float:
