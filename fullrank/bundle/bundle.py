@@ -19,6 +19,7 @@ from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
 from fullrank.models.contract import Model
+from fullrank.models.known import KnownWords
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, first_of
@@ -139,6 +140,11 @@ class Bundle:
     def live_model(self) -> OpenModel | None:
         """The model with features for unknown words; None for a model that cannot take live documents."""
         return live_model(self.model)
+
+    @cached_property
+    def known_words(self) -> KnownWords:
+        """The words that the model knows."""
+        return KnownWords(self.model)
 
     @cached_property
     def columns(self) -> Columns:

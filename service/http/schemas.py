@@ -239,6 +239,9 @@ class SearchReply(RankingReply):
     hits: list[Hit]
     facets: dict[str, FacetReply] = Field(description="by field, as requested")
     rules: list[str] = Field(description="rules that apply to the query, by id")
+    did_you_mean: str | None = Field(
+        description="the query with known words in place of unknown ones that are one edit away; nothing is replaced"
+    )
 
 
 class BatchReply(Reply):

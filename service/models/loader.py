@@ -89,6 +89,7 @@ class Loader:
             # open_bundle has read the pages when it replayed the golden queries. This builds the tables in memory.
             bundle.retriever.warm()
             bundle.model.encode_queries(["warm up"])
+            bundle.known_words.warm()
             if self.prepare is not None:
                 self.prepare(bundle)
         except BundleError:

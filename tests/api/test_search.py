@@ -187,3 +187,13 @@ async def test_a_body_may_come_in_pieces(client: httpx.AsyncClient) -> None:
     headers = {"Content-Type": "application/json; charset=utf-8"}
     response = await client.post("/v1/search", content=pieces(), headers=headers)
     assert answer_of(response.json()) == answer_of(await search(client, query="copy files"))
+
+
+async def test_what_was_meant_is_named_and_nothing_is_replaced(client: httpx.AsyncClient) -> None:
+    async def reply(query: str) -> Any:
+        return (await client.post("/v1/search", json={"query": query, "model": "bm25"})).json()
+
+    assert (await reply("copy files"))["did_you_mean"] is None
+    typed, alone = await reply("cpoy files"), await reply("files")
+    assert typed["did_you_mean"] == "copy files"
+    assert [hit["score"] for hit in typed["hits"]] == [hit["score"] for hit in alone["hits"]]

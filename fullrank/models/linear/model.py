@@ -101,9 +101,13 @@ class LinearModel:
         discount = self.settings.get("spelling", 0.0)
         if not discount:
             return None
+        return Corrector(self.vocabularies, discount, self.sparse.sources)
+
+    @property
+    def vocabularies(self) -> list[tuple[Vocabulary, Float32]]:
+        """The words that the model knows, of the dense and of the lexical part, and the idf of each."""
         sides = (self.query, self.sparse)
-        known = [(side.words, side.idf[: len(side.words.words)]) for side in sides]
-        return Corrector(known, discount, self.sparse.sources)
+        return [(side.words, side.idf[: len(side.words.words)]) for side in sides]
 
     def corrected(self, words: Sequence[str], counts: Rows) -> Corrected | None:
         """Correct the unknown words of counted queries; None if there is nothing to correct."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from fullrank.live import View
+from fullrank.live.known import did_you_mean
 from fullrank.rules.rule import Rule
 from service.errors import DocumentNotFound
 from service.events.shown import Shown
@@ -69,6 +70,7 @@ class _Answer:
     tried: Tried = NOTHING
     rules: Sequence[Rule] = ()
     pinned: tuple[int, ...] = ()
+    did_you_mean: str | None = None
 
 
 def _ranking_reply(
@@ -118,6 +120,7 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
         hits=ranked.hits,
         facets=ranked.facets,
         rules=[rule.id for rule in answer.rules],
+        did_you_mean=answer.did_you_mean,
     )
 
 
@@ -161,6 +164,7 @@ async def _search(
         found.tried,
         rules,
         found.pinned,
+        did_you_mean(view, asked.query),
     )
     return _search_reply(answer, "search")
 

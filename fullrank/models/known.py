@@ -1,0 +1,133 @@
+"""The words that a model knows, and what it takes an unknown word for.
+
+frequency(w) = exp(largest idf − idf_w)     relative to the rarest words, of the first table that has w
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from fullrank.encoding import Float64
+from fullrank.models.contract import Model
+from fullrank.models.expansion import ExpansionModel
+from fullrank.models.language import LanguageModel
+from fullrank.models.linear import LinearModel
+from fullrank.models.mixed import MixedModel
+from fullrank.models.pairs import PairModel
+from fullrank.models.unseen import OpenModel
+from fullrank.text.features import Vocabulary
+from fullrank.text.spelling import Spelling
+from fullrank.text.variants import Variants, variants_of
+from fullrank.text.words import words
+
+MAX_WORDS = 32
+"""Most words of a query that is read for typing errors; longer ones are documents."""
+_CACHED = 1 << 12
+
+
+class KnownWords:
+    """The words that a model knows.
+
+    Args:
+        model: Any model. Of one whose words are stems, or that translates its queries, no word is known.
+
+    Example:
+        >>> KnownWords(open_bundle(path).model).corrected("red aple")
+        'red apple'
+    """
+
+    def __init__(self, model: Model) -> None:
+        self.tables: list[tuple[Vocabulary, Float64]] = []
+        self._sources: list[Variants] = []
+        for part in _parts(model):
+            if isinstance(part, LinearModel):
+                for vocabulary, idf in part.vocabularies:
+                    self._add(vocabulary, np.exp(idf.max(initial=0.0) - idf.astype(np.float64)))
+                self._sources += part.sparse.sources
+            elif isinstance(part, PairModel):
+                idf = part.texts.idf[: len(part.texts.words)].astype(np.float64)
+                self._add(part.texts.words, np.exp(idf.max(initial=0.0) - idf))
+            elif isinstance(part, LanguageModel) and not part.settings.get("stem"):
+                shares = part.background.astype(np.float64)
+                least = shares[shares > 0].min(initial=1.0)
+                self._add(part.words, np.maximum(shares / least, 1.0))
+
+    def _add(self, vocabulary: Vocabulary, frequency: Float64) -> None:
+        if len(vocabulary.words) and all(vocabulary is not known for known, _ in self.tables):
+            self.tables.append((vocabulary, frequency))
+
+    def frequency(self, word: str) -> float:
+        """Return how often a word occurs, relative to the rarest ones; 0 for an unknown word."""
+        for vocabulary, frequency in self.tables:
+            row = vocabulary.index.get(word)
+            if row is not None:
+                return float(frequency[row])
+        return 0.0
+
+    def is_known(self, word: str) -> bool:
+        """Return whether the model knows a word, or another form of it."""
+        is_found = any(word in vocabulary.index for vocabulary, _ in self.tables)
+        return is_found or bool(variants_of(word, self._sources))
+
+    def warm(self) -> None:
+        """Build what the first unknown word would build."""
+        assert self._spelling is not None
+
+    @cached_property
+    def _spelling(self) -> Spelling:
+        return Spelling(
+            (word for vocabulary, _ in self.tables for word in vocabulary.words), self.frequency
+        )
+
+    @cached_property
+    def _best(self) -> Callable[[str], str | None]:
+        return lru_cache(maxsize=_CACHED)(self._spelling.best)
+
+    def correction(self, word: str) -> str | None:
+        """Return the known word one edit away that was most likely meant; None for a known word."""
+        return None if self.is_known(word) else self._best(word)
+
+    def corrected(
+        self, text: str, is_known: Callable[[str], bool] = lambda word: False
+    ) -> str | None:
+        """Return a query with each unknown word replaced by what was likely meant.
+
+        Args:
+            text: As it was typed.
+            is_known: Whether an unknown word is known elsewhere, and stays.
+
+        Returns:
+            The query, which keeps its other words as they were typed; None if no word was replaced.
+        """
+        tokens = text.split()
+        parts = [words(token) for token in tokens]
+        if sum(map(len, parts)) > MAX_WORDS:
+            return None
+        is_changed = False
+        for place, own in enumerate(parts):
+            near = [self.correction(word) for word in own]
+            best = [
+                word if other is None or is_known(word) else other
+                for word, other in zip(own, near, strict=True)
+            ]
+            if best != own:
+                tokens[place] = " ".join(best)
+                is_changed = True
+        return " ".join(tokens) if is_changed else None
+
+
+def _parts(model: Model) -> Iterator[Model]:
+    """Yield the models that a model consists of."""
+    match model:
+        case MixedModel():
+            for part in model.models:
+                yield from _parts(part)
+        case OpenModel():
+            yield from _parts(model.model)
+        case ExpansionModel():
+            yield model.base
+        case _:
+            yield model
