@@ -37,6 +37,7 @@ from service.http.routes import (
     pages,
     rules,
     search,
+    usage,
 )
 from service.http.routes.page import page_router
 from service.http.transfer import TransferLimits
@@ -51,6 +52,7 @@ from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import OFF, Tracing
+from service.usage.usage import Usage
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -75,6 +77,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         app.state.services = services
         services.live.start()
         services.rules.start()
+        services.usage.start()
         if services.events is not None:
             services.events.start()
         drain_before_stop(services.drain, settings.drain_ms / 1000)
@@ -83,6 +86,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             yield
         finally:
             await services.ranker.close()
+            await services.usage.close()
             await services.registry.close()
             await services.live.close()
             await services.pages.close()
@@ -102,9 +106,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_url="/openapi.json" if settings.docs else None,
         redirect_slashes=False,
         lifespan=lifespan,
-        # The search routes come first: /documents/{id}/similar would match as a document whose id contains a slash.
+        # These two come first: /documents/{id}/similar would match as a document whose id contains a slash.
         routes=[
             *search.router.routes,
+            *usage.router.routes,
             *(events.routes() if settings.events else ()),
             *pages.router.routes,
             *documents.router.routes,
@@ -130,7 +135,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     # Added last, so it is the outermost.
     app.add_middleware(OverloadMiddleware, paths=ranking_paths(search.router), metrics=metrics)
     if settings.cors_origins is not None:
-        routes = [*search.router.routes, *events.reporting_routes()]
+        routes = [*search.router.routes, *usage.router.routes, *events.reporting_routes()]
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)
     app.openapi = partial(document, app, settings)  # type: ignore[method-assign]
     return app
@@ -205,6 +210,11 @@ def _build(
         Trying(ranker, live, settings.explore),
         None if recorder is None else Reports(settings.bundles, recorder.folder),
         Rules(log.with_name(RULES), poll_s=settings.documents_poll_ms / 1000),
+        Usage(
+            lambda: [followed.view for followed in live.views()],
+            None if recorder is None else recorder.folder,
+            settings.usage_refresh_s,
+        ),
         _taxonomy(settings),
         Pages(log.with_name(PAGES), settings.pages_mb << 20),
     )

@@ -221,6 +221,12 @@ class Settings(BaseSettings):
         description="most megabytes of the log of events; beyond them events are answered 507 and answers are "
         "not logged",
     )
+    usage_refresh_s: int = Field(
+        default=300,
+        ge=1,
+        description="how often a worker reads the log of events and the titles for completions and documents clicked "
+        "together",
+    )
     explore: float = Field(
         default=0,
         ge=0,

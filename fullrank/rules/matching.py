@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from fullrank.rules.rule import Rule, folded_words
+from fullrank.rules.rule import Rule
+from fullrank.text.folding import folded_words
 
 
 class RuleIndex:

@@ -17,8 +17,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from fullrank.errors import QueryError
-from fullrank.text.folding import fold
-from fullrank.text.words import words
+from fullrank.text.folding import folded_words
 
 Kind = Literal["is", "contains", "prefix"]
 KINDS: tuple[Kind, ...] = ("is", "contains", "prefix")
@@ -91,11 +90,6 @@ class Rule:
         return (self.begins is None or self.begins <= now) and (
             self.ends is None or now < self.ends
         )
-
-
-def folded_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text as queries and rules are compared: split and folded as features are."""
-    return tuple(map(fold, words(text)))
 
 
 def read_rule(id: str, given: Mapping[str, Any], now: float | None = None) -> Rule:

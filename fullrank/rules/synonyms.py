@@ -17,9 +17,8 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.models.contract import Model
-from fullrank.rules.rule import folded_words
 from fullrank.scoring import TermShare
-from fullrank.text.folding import fold
+from fullrank.text.folding import fold, folded_words
 from fullrank.text.words import words
 
 WEIGHT = 0.8

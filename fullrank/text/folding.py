@@ -13,6 +13,8 @@ from __future__ import annotations
 import unicodedata
 from functools import lru_cache
 
+from fullrank.text.words import words
+
 # First and last code points of marks that a writer may leave out. Vowel signs of Indic scripts and the voicing of kana
 # are marks too, but tell words apart.
 _OPTIONAL_MARKS = (
@@ -117,6 +119,16 @@ def fold(word: str) -> str:
     if word.isascii():
         return word
     return word.translate(_FOLDED) or word
+
+
+def folded_words(text: str) -> tuple[str, ...]:
+    """Return the words of a text, each folded, in order.
+
+    Example:
+        >>> folded_words("Crème brûlée!")
+        ('creme', 'brulee')
+    """
+    return tuple(map(fold, words(text)))
 
 
 @lru_cache(maxsize=_CACHED)

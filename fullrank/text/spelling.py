@@ -30,7 +30,7 @@ FREQUENCY_POWER = 0.75  # β
 FIRST_LETTER = 0.5  # factor on edits that change the first letter, which typing errors rarely do
 
 _CHUNK = 1 << 16  # words read at a time, to bound the memory
-_END = "\n"  # before and after each word; no word contains it
+END = "\n"  # before and after each word; no word contains it
 _BITS = 21  # of a code point
 _MASK = (1 << _BITS) - 1
 
@@ -89,7 +89,7 @@ class Spelling:
     """
 
     def __init__(self, words: Iterable[str], frequency: Callable[[str], float]) -> None:
-        self._between = _letters_between(words)
+        self._between = letters_between(word for word in words if not is_bigram(word))
         self._frequency = frequency
 
     def corrections(self, typed: str, most: int = MOST) -> list[Correction]:
@@ -127,7 +127,7 @@ class Spelling:
 
     def _one_edit_away(self, typed: str) -> Iterator[tuple[str, Edit]]:
         """Yield words one edit away and the edit that turns each into `typed`, the known words among them."""
-        marked = _END + typed + _END
+        marked = END + typed + END
         between = self._between
         for i, letter in enumerate(typed):
             before, after = marked[i], marked[i + 2]
@@ -146,12 +146,12 @@ class Spelling:
                 yield head + other + tail, edit
 
 
-def _letters_between(words: Iterable[str]) -> dict[str, str]:
-    """Return the letters that some word has between two neighbours, under the two; `_END` is an end of the word."""
-    single = (word for word in words if not is_bigram(word))
+def letters_between(texts: Iterable[str]) -> dict[str, str]:
+    """Return the letters that some text has between two neighbours, under the two; `END` is an end of the text."""
+    rest = iter(texts)
     keys = np.zeros(0, np.int64)
-    while chunk := list(islice(single, _CHUNK)):
-        keys = np.union1d(keys, _triples(_END + _END.join(chunk) + _END))
+    while chunk := list(islice(rest, _CHUNK)):
+        keys = np.union1d(keys, _triples(END + END.join(chunk) + END))
     pairs, starts = np.unique(keys >> _BITS, return_index=True)
     letters = "".join(map(chr, (keys & _MASK).tolist()))
     bounds = pairwise([*starts.tolist(), len(letters)])
@@ -166,4 +166,4 @@ def _triples(text: str) -> Int64:
     codes = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.int64)
     left, middle, right = codes[:-2], codes[1:-1], codes[2:]
     packed = (left << 2 * _BITS) | (right << _BITS) | middle
-    return np.unique(packed[middle != ord(_END)])
+    return np.unique(packed[middle != ord(END)])

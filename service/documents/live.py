@@ -70,8 +70,8 @@ class LiveDocuments:
             reason = "is larger than the number of every acknowledged write"
             raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
 
-    def views(self, name: str) -> Sequence[Followed]:
-        """Return the views of all loaded versions of a collection."""
+    def views(self, name: str | None = None) -> Sequence[Followed]:
+        """Return the views of all loaded versions of a collection, or of all."""
         return self._tail.views(name)
 
     async def write(self, submission: Submission) -> Kept:

@@ -27,6 +27,7 @@ from service.rules.rules import Rules
 from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
+from service.usage.usage import Usage
 
 SLOT = "fullrank.slot"
 """Key of the admission slot in the ASGI scope of a ranking request."""
@@ -49,6 +50,7 @@ class Services:
     trying: Trying
     reports: Reports | None
     rules: Rules
+    usage: Usage
     taxonomy: Taxonomy | None
     pages: Pages
 

@@ -17,7 +17,6 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from fullrank.rules import rule as rules
 from service.http.schemas import FilterJson, Id, WriteQuery
-from service.http.strict import FieldName as FieldName
 from service.http.strict import Reply, Request, Text
 
 RuleId = Annotated[

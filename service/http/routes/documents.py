@@ -104,13 +104,19 @@ _VERDICTS = {
 
 
 @router.api_route(
+    "/documents/{id:path}/together",
+    methods=["PUT", "DELETE"],
+    include_in_schema=False,
+    openapi_extra=needs("ingest"),
+)
+@router.api_route(
     "/documents/{id:path}/similar",
     methods=["PUT", "DELETE"],
     include_in_schema=False,
     openapi_extra=needs("ingest"),
 )
 async def refuse_write() -> Response:
-    """Refuse to write at this path: it means the documents similar to one. Bulk requests take ids that end so."""
+    """Refuse to write at these paths: they mean documents that belong to one. Bulk requests take ids that end so."""
     raise errors.MethodNotAllowed
 
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.rules.matching import RuleIndex
-from fullrank.rules.rule import Rule, folded_words, read_rule
+from fullrank.rules.rule import Rule, read_rule
+from fullrank.text.folding import folded_words
 
 texts = st.lists(
     st.sampled_from(["tv", "TV", "télé", "tele", "smart-tv", "set", "東京都", "東京", "c++"]),

@@ -1,0 +1,5 @@
+"""Completion of what a person is typing.
+
+sorted_texts.py  texts sorted by their folded form, found by prefix or by a prefix one edit away
+completions.py   queries, titles and words as completions, in their order
+"""

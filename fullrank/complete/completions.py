@@ -1,0 +1,128 @@
+"""Completions: queries that several people asked, titles, and words.
+
+What begins with the typed text comes before what begins one edit away from it; then queries come before titles and
+titles before words; then the more frequent, the shorter, and by code point. Two texts that are equal after folding are
+one, of the first kind. An edit of the last letter is tried only if there is nothing else: it fits all that begins with
+the letters before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+from functools import partial
+from typing import NamedTuple
+
+from fullrank.complete.sorted_texts import SortedTexts, folded_prefix
+
+_WORD_LETTERS = 3
+Search = Callable[[str, int], list[int]]
+
+
+class Kind(IntEnum):
+    """Where a completion comes from, the best first."""
+
+    QUERY = 0
+    TITLE = 1
+    WORD = 2
+
+
+class Candidate(NamedTuple):
+    """A text that may complete what is typed.
+
+    Attributes:
+        key: Its folded form, `folded_prefix` of it.
+        text: As it is shown.
+        kind: Where it comes from.
+        frequency: Compared among those of its kind.
+    """
+
+    key: str
+    text: str
+    kind: Kind
+    frequency: float
+
+
+class Completion(NamedTuple):
+    """A completed text and where it comes from."""
+
+    text: str
+    kind: Kind
+
+
+class Completions:
+    """Completes texts. Immutable.
+
+    Args:
+        candidates: In any order. Queries and titles complete all that is typed, words its last word.
+
+    Example:
+        >>> title = Candidate("tv set", "TV set", Kind.TITLE, 0)
+        >>> texts = Completions([title, Candidate("settings", "settings", Kind.WORD, 3)])
+        >>> [found.text for found in texts.complete("tv se", 5)], [found.text for found in texts.complete("set", 5)]
+        (['TV set'], ['settings'])
+    """
+
+    def __init__(self, candidates: Iterable[Candidate]) -> None:
+        best = sorted(candidates, key=_rank)
+        whole = {found.key: found for found in reversed(best) if found.kind != Kind.WORD}
+        words = {found.key: found for found in reversed(best) if found.kind == Kind.WORD}
+        self._whole = sorted(whole.values(), key=_rank)
+        self._words = sorted(words.values(), key=_rank)
+        self._by_text = SortedTexts([found.key for found in self._whole])
+        self._by_word = SortedTexts([found.key for found in self._words])
+
+    def __len__(self) -> int:
+        return len(self._whole) + len(self._words)
+
+    def complete(self, typed: str, limit: int) -> list[Completion]:
+        """Return at most `limit` completions of what is typed, the best first."""
+        prefix = folded_prefix(typed)
+        if not prefix:
+            return []
+        texts, words = self._by_text, self._by_word
+        found = self._found(texts.beginning, words.beginning, typed, prefix, limit)
+        if len(found) < limit:
+            near = self._found(texts.one_edit_away, words.one_edit_away, typed, prefix, limit)
+            found = {**found, **{key: one for key, one in near.items() if key not in found}}
+        if not found:
+            by_text = partial(texts.one_edit_away, at_end=True)
+            by_word = partial(words.one_edit_away, at_end=True)
+            found = self._found(by_text, by_word, typed, prefix, limit)
+        return list(found.values())[:limit]
+
+    def _found(
+        self, by_text: Search, by_word: Search, typed: str, prefix: str, limit: int
+    ) -> dict[str, Completion]:
+        """Return queries and titles, then words, by their folded form."""
+        found: dict[str, Completion] = {}
+        for number in by_text(prefix, limit):
+            text = self._whole[number]
+            found[text.key] = Completion(text.text, text.kind)
+        head, last = _last_word(typed, prefix)
+        if last and all(word in self._by_word for word in prefix.split()[:-1]):
+            for number in by_word(last, limit):
+                whole = head + self._words[number].text
+                found.setdefault(folded_prefix(whole), Completion(whole, Kind.WORD))
+        return found
+
+
+def _last_word(typed: str, prefix: str) -> tuple[str, str]:
+    """Return what stands before the last word, as it was typed, and the folded last word; "" if no word is begun."""
+    parts = typed.split()
+    if typed[-1:].isspace() or " " in folded_prefix(parts[-1]):
+        return "", ""
+    return typed[: len(typed.rstrip()) - len(parts[-1])], folded_prefix(parts[-1])
+
+
+def _rank(found: Candidate) -> tuple[int, float, int, str]:
+    return found.kind, -found.frequency, len(found.text), found.text
+
+
+def is_completing_word(word: str) -> bool:
+    """Return whether a word of a vocabulary helps a person: no 2-gram, no number, no part of a run of letters."""
+    if len(word) < _WORD_LETTERS or not any(map(str.isalpha, word)):
+        return False
+    return (word.isascii() and word.isalnum()) or (
+        " " not in folded_prefix(word * 2) and " " not in word
+    )

@@ -1,0 +1,92 @@
+"""The texts that complete what people type: queries of the log, titles of a view, words of its model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from heapq import nlargest
+from typing import Any
+
+from fullrank.complete.completions import Candidate, Completions, Kind, is_completing_word
+from fullrank.complete.sorted_texts import folded_prefix
+from fullrank.live import View
+from fullrank.live.part import Part
+from service.usage.digest import Digest, queries_for
+
+TITLE = "title"
+MAX_TITLES, MAX_WORDS = 100_000, 100_000
+_MAX_CHARS = 100
+# The thread sleeps after so many texts, so that an event loop of the same process gets the interpreter.
+_TEXTS_PER_PAUSE, _PAUSE_S = 200, 0.001
+
+
+class CandidateReader:
+    """Collects candidates; remembers those of bundles, which do not change."""
+
+    def __init__(self) -> None:
+        self._titles: dict[str, list[tuple[int, str, str]]] = {}
+        self._words: dict[str, list[Candidate]] = {}
+
+    def completions(self, view: View, digest: Digest) -> Completions:
+        """Build the completions of a view. Takes a second for 100,000 titles; call it on a thread."""
+        name, bundle = view.bundle.name, view.bundle.bundle_id
+        if bundle not in self._words:
+            self._words[bundle] = list(_paused(_words(view)))
+        candidates = [
+            Candidate(key, text, Kind.QUERY, count)
+            for text, count in _paused(queries_for(digest, name))
+            if len(text) <= _MAX_CHARS and (key := folded_prefix(text))
+        ]
+        clicked, seen = digest.clicked, 0
+        for part in reversed(view.parts):
+            ids, removed = part.store.ids, part.removed
+            for row, key, text in self._of_part(part):
+                if (removed is None or not removed[row]) and seen < MAX_TITLES:
+                    seen += 1
+                    count = clicked.get(ids[row], 0) if clicked else 0
+                    candidates.append(Candidate(key, text, Kind.TITLE, count))
+        return Completions([*candidates, *self._words[bundle]])
+
+    def forget_others(self, views: Iterable[View]) -> None:
+        """Drop what was remembered of bundles and segments that are gone."""
+        views = list(views)
+        bundles = {view.bundle.bundle_id for view in views}
+        parts = {part.key for view in views for part in view.parts}
+        self._words = {key: found for key, found in self._words.items() if key in bundles}
+        self._titles = {key: found for key, found in self._titles.items() if key in parts}
+
+    def _of_part(self, part: Part) -> list[tuple[int, str, str]]:
+        """Return row, folded form and text of the titles of a part."""
+        found = self._titles.get(part.key)
+        if found is None:
+            rows = range(min(len(part), MAX_TITLES))
+            titles = ((row, part.store.fields(row).get(TITLE)) for row in _paused(rows))
+            found = self._titles[part.key] = [
+                (row, key, " ".join(title.split()))
+                for row, title in titles
+                if isinstance(title, str)
+                and len(title) <= _MAX_CHARS
+                and (key := folded_prefix(title.strip()))
+            ]
+        return found
+
+
+def _words(view: View) -> Iterator[Candidate]:
+    """Yield the most frequent words that the model knows."""
+    counts: dict[str, float] = {}
+    for vocabulary, frequency in view.bundle.known_words.tables:
+        for word, count in zip(vocabulary.words, frequency.tolist(), strict=True):
+            counts.setdefault(word, count)
+    best: list[tuple[str, Any]] = nlargest(
+        MAX_WORDS, counts.items(), key=lambda item: (item[1], item[0])
+    )
+    for word, count in best:
+        if is_completing_word(word):
+            yield Candidate(folded_prefix(word), word, Kind.WORD, count)
+
+
+def _paused(items: Iterable[Any]) -> Iterator[Any]:
+    for number, item in enumerate(items):
+        if number % _TEXTS_PER_PAUSE == _TEXTS_PER_PAUSE - 1:
+            time.sleep(_PAUSE_S)
+        yield item

@@ -1,0 +1,100 @@
+"""Completions and documents clicked together, as the requests of one worker see them.
+
+A thread reads the log and the titles now and then, and replaces what requests read by one assignment; requests never
+wait for it. A model that was just loaded is served with the completions of another version of its name until its own
+are ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from logging import getLogger
+from pathlib import Path
+
+from fullrank.bundle import Bundle
+from fullrank.complete.completions import Completion, Completions
+from fullrank.events.log import EventLog
+from fullrank.live import View
+from fullrank.together import Together
+from service.usage.candidates import CandidateReader
+from service.usage.digest import Digest, read_digest
+
+# How often to look for models that were loaded.
+_POLL_S = 0.5
+_log = getLogger(__name__)
+
+
+class Usage:
+    """Completions and documents clicked together.
+
+    Args:
+        views: Returns the views of all loaded models.
+        events: Folder of the log of events; None: there is none.
+        refresh_s: How often to read the log and the titles.
+    """
+
+    def __init__(
+        self, views: Callable[[], Sequence[View]], events: Path | None, refresh_s: float
+    ) -> None:
+        self._views, self._refresh_s = views, refresh_s
+        self._events = None if events is None else EventLog(events, pauses=True)
+        self._digest = Digest()
+        self._completions: Mapping[str, tuple[str, Completions]] = {}
+        self._reader = CandidateReader()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
+
+    def start(self) -> None:
+        """Start reading."""
+        self._thread.start()
+
+    async def close(self) -> None:
+        """Stop reading."""
+        self._closing.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def complete(self, bundle: Bundle, typed: str, limit: int) -> list[Completion]:
+        """Return completions of what is typed, the best first; none before the first reading."""
+        found = self._completions.get(bundle.bundle_id)
+        if found is None:
+            others = [
+                c for _, (name, c) in sorted(self._completions.items()) if name == bundle.name
+            ]
+            return others[-1].complete(typed, limit) if others else []
+        return found[1].complete(typed, limit)
+
+    def together(self, id: str) -> Sequence[Together]:
+        """Return the documents that were clicked together with one, the best first."""
+        return self._digest.together.get(id, ())
+
+    def _run(self) -> None:
+        refreshed = -self._refresh_s
+        while not self._closing.is_set():
+            is_due = time.monotonic() - refreshed >= self._refresh_s
+            try:
+                views = self._views()
+                is_new = any(view.bundle.bundle_id not in self._completions for view in views)
+                if is_due and self._events is not None:
+                    self._digest = read_digest(self._events)
+                if is_due or is_new:
+                    self._build(views)
+            except Exception:
+                _log.exception("completions are not refreshed")
+            if is_due:
+                refreshed = time.monotonic()
+            self._closing.wait(min(_POLL_S, self._refresh_s))
+
+    def _build(self, views: Sequence[View]) -> None:
+        self._reader.forget_others(views)
+        found: dict[str, tuple[str, Completions]] = {}
+        for view in views:
+            if self._closing.is_set():
+                return
+            completions = self._reader.completions(view, self._digest)
+            found[view.bundle.bundle_id] = view.bundle.name, completions
+            self._completions = {**self._completions, **found}
+        self._completions = found
