@@ -11,10 +11,8 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.types import ASGIApp
 
 from fullrank import __version__
-from fullrank.ads import Taxonomy
 from service.admission.admission import Admission, RateLimiter
-from service.ads.pages import FILE as PAGES
-from service.ads.pages import Pages
+from service.ads.services import AdServices
 from service.auth.access import Access
 from service.documents.live import LiveDocuments
 from service.documents.log import FILE
@@ -89,7 +87,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             await services.usage.close()
             await services.registry.close()
             await services.live.close()
-            await services.pages.close()
+            await services.ads.close()
             await services.rules.close()
             if services.events is not None:
                 await services.events.close()
@@ -215,15 +213,8 @@ def _build(
             None if recorder is None else recorder.folder,
             settings.usage_refresh_s,
         ),
-        _taxonomy(settings),
-        Pages(log.with_name(PAGES), settings.pages_mb << 20),
+        AdServices.from_settings(settings, log, metrics),
     )
-
-
-def _taxonomy(settings: Settings) -> Taxonomy | None:
-    if settings.ad_taxonomy is None:
-        return None
-    return Taxonomy.read(settings.ad_taxonomy, settings.ad_taxonomy_number)
 
 
 def _remote(settings: Settings, metrics: Metrics) -> Remote | None:

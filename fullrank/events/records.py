@@ -1,8 +1,8 @@
 """Reported events: from what clients send to what the log stores.
 
-The fields are those of User Behavior Insights 1.3, and `event_id` and `event_attributes.dwell_ms` of ours. Whatever
-else a client sends is dropped and counted. A position that a client reports is dropped too: clients disagree whether
-the first place is 0 or 1, so places come from the served list alone.
+The fields are those of User Behavior Insights 1.3, and `event_id`, `event_attributes.dwell_ms` and `.token` of ours.
+Whatever else a client sends is dropped and counted. A position that a client reports is dropped too: clients
+disagree whether the first place is 0 or 1, so places come from the served list alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _MAX_DWELL_MS = 86_400_000
 # Texts of an event that are stored as they are.
 _TEXTS = ("query_id", "client_id", "session_id", "user_id", "application", "event_id")
 _KNOWN = {*_TEXTS, "action_name", "timestamp", "event_attributes"}
-_ATTRIBUTES = {"object", "dwell_ms"}
+_ATTRIBUTES = {"object", "dwell_ms", "token"}
+MAX_TOKEN_CHARS = 4_000
 
 
 class EventRefused(ValueError):
@@ -55,6 +56,7 @@ class Event:
         dwell_ms: How long the document was looked at.
         is_bot: Whether the client said that it is a program.
         dropped: Number of fields that are not stored.
+        token: Of the hit that it is about; memory only.
     """
 
     action: str
@@ -64,6 +66,7 @@ class Event:
     dwell_ms: float | None = None
     is_bot: bool = False
     dropped: int = 0
+    token: str | None = None
 
     @property
     def is_click(self) -> bool:
@@ -149,7 +152,9 @@ def parse_event(given: object, now: float, max_age_s: float = MAX_AGE_S) -> Even
     dropped += len(attributes.keys() - _ATTRIBUTES)
     object_id, dropped_there = _object_id(attributes.get("object"))
     dwell_ms = _dwell(attributes.get("dwell_ms"))
-    return Event(action, at, texts, object_id, dwell_ms, dropped=dropped + dropped_there)
+    token = _text(attributes, "token", MAX_TOKEN_CHARS, "event_attributes.")
+    dropped += dropped_there
+    return Event(action, at, texts, object_id, dwell_ms, dropped=dropped, token=token)
 
 
 def _text(given: Mapping[str, Any], name: str, most: int, path: str = "") -> str | None:

@@ -9,9 +9,8 @@ from urllib.parse import unquote_to_bytes
 from fastapi import Depends, Request
 from starlette.types import Scope
 
-from fullrank.ads import Taxonomy
 from service.admission.admission import Admission, RateLimiter
-from service.ads.pages import Pages
+from service.ads.services import AdServices
 from service.auth.access import Access
 from service.documents.live import LiveDocuments
 from service.documents.reading import ID
@@ -51,8 +50,7 @@ class Services:
     reports: Reports | None
     rules: Rules
     usage: Usage
-    taxonomy: Taxonomy | None
-    pages: Pages
+    ads: AdServices
 
     @property
     def draining(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.ads.counts import RESULTS
 from service.http.strict import Reply
 
 MAX_EVENTS = 1_000
@@ -48,6 +49,10 @@ class Verdict(Reply):
     result: Literal["kept", "refused"]
     field: str | None = Field(description="the field at fault; null if it was kept")
     reason: str | None
+    ad: str | None = Field(
+        default=None,
+        description=f"what became of an event with the token of an ad: {', '.join(RESULTS)}",
+    )
 
 
 class EventsReply(Reply):

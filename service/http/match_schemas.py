@@ -135,9 +135,17 @@ LeftOut = Annotated[
 ]
 
 
+class PlacedHit(Hit):
+    token: str | None = Field(
+        default=None,
+        description="for an ad: send it with its impression and its click, in event_attributes; "
+        "each counts once within 4 hours",
+    )
+
+
 class FilledPlacement(Reply):
     id: str
-    hits: list[Hit]
+    hits: list[PlacedHit]
     left_out: LeftOut = None
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from itertools import islice
+from itertools import chain, islice, repeat
 from logging import getLogger
 from typing import Any
 
 from fullrank.ads import AdRules, Floor, Taxonomy
 from fullrank.ads.ad import DEFAULT_CURRENCY
+from service.ads.events import AdEvents
 from service.ads.filling import PageFilling, Slot
 from service.ads.pages import Pages, PagesError
 from service.errors import PagesUnavailable, PageUnknown
@@ -57,10 +58,29 @@ async def page_of(body: MatchRequest, pages: Pages) -> Page:
     return Page(url=page.url, title=found.title, text=found.text, keywords=list(found.keywords))
 
 
-def placements_of(body: MatchRequest, ranked: Ranked) -> dict[str, Any]:
-    """Return the filled placements and the counts of ads left out, for the reply."""
+def placements_of(
+    body: MatchRequest, ranked: Ranked, collection: str, events: AdEvents | None
+) -> dict[str, Any]:
+    """Return the filled placements and the counts of ads left out, for the reply.
+
+    Args:
+        body: The request.
+        ranked: Its answer.
+        collection: Name of the bundle.
+        events: Signs the tokens of ads; None: there are none.
+    """
     filled = ranked.filled
     assert filled is not None
+    who = body.user_id or body.client_id or body.session_id
+    places = chain.from_iterable(
+        repeat(placement.id, count)
+        for placement, count in zip(body.placements, filled.counts, strict=True)
+    )
+    for hit, found, place in zip(ranked.hits, filled.hits.hits, places, strict=True):
+        ad = None if found.part.ads is None else found.part.ads.ad(found.row)
+        hit["token"] = None
+        if ad is not None and events is not None:
+            hit["token"] = events.token(collection, hit["id"], ad.price, hit["score"], place, who)
     hits = iter(ranked.hits)
     placements = [
         {

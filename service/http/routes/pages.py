@@ -29,7 +29,7 @@ async def put_page(body: KnownPage, services: ServicesDep) -> JsonResponse:
     """Keep the text of a page, so that a match can name the page by its URL alone."""
     check_limits(services.settings, body)
     try:
-        await services.pages.put(body.url, Content(body.title, body.text, tuple(body.keywords)))
+        await services.ads.pages.put(body.url, Content(body.title, body.text, tuple(body.keywords)))
     except PagesError as error:
         _log.error("a page cannot be kept: %s", error)
         raise PagesUnavailable from None

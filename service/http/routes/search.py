@@ -220,7 +220,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     check_limits(services.settings, body.page)
     view = await services.live.view(serving.resolve(body.model), body.min_seq)
     request = RankRequest(
-        page_text(view, await page_of(body, services.pages)),
+        page_text(view, await page_of(body, services.ads.pages)),
         sum(placement.count for placement in body.placements),
         fields=body.fields,
         explain=body.explain,
@@ -228,11 +228,11 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         filter=body.targeting,
         filter_path="targeting",
         is_document=True,
-        filling=filling_of(body, services.taxonomy),
+        filling=filling_of(body, services.ads.taxonomy),
     )
     ranked = await services.ranker.rank(view, request)
     answer = _Answer(services, serving, view, request, body, ranked, started)
-    content = placements_of(body, ranked)
+    content = placements_of(body, ranked, view.bundle.name, services.ads.events)
     return JsonResponse(_ranking_reply(answer, "match", body.page.url or None, **content))
 
 

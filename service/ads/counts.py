@@ -1,0 +1,190 @@
+"""Count impressions and clicks of ads: each token once, a click after its impression, no client too often.
+
+One SQLite file for all workers of a machine; a count is synced before it is acknowledged. Which client did what is kept
+for a day, a token until it expires, the sums of an ad for good.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fullrank.errors import FullrankError
+from service.ads.tokens import Served
+
+FILE = "ads.sqlite"
+IMPRESSION, CLICK = "impression", "click"
+RESULTS = (
+    IMPRESSION,
+    CLICK,
+    "repeated",
+    "bot",
+    "over_limit",
+    "no_impression",
+    "expired",
+    "invalid",
+)
+# Most counted events of one client within some seconds: clicks on any ads, impressions of one ad.
+LIMITS = ((60, 1), (3600, 10), (86_400, 25))
+_DAY_S = 86_400
+_BUSY_S = 5.0
+# Pause between two removals of what has expired.
+_EXPIRY_S = 60.0
+_TABLES = """
+CREATE TABLE IF NOT EXISTS tokens (
+    id BLOB PRIMARY KEY, expires REAL NOT NULL, is_clicked INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS tokens_by_expiry ON tokens (expires);
+CREATE TABLE IF NOT EXISTS counted (
+    client TEXT NOT NULL, kind TEXT NOT NULL, ad TEXT NOT NULL, at REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS counted_by_client ON counted (client, kind, at, ad);
+CREATE INDEX IF NOT EXISTS counted_by_time ON counted (at);
+CREATE TABLE IF NOT EXISTS sums (
+    collection TEXT NOT NULL, ad TEXT NOT NULL, day INTEGER NOT NULL,
+    impressions INTEGER NOT NULL DEFAULT 0, clicks INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (collection, ad, day)
+) WITHOUT ROWID;
+"""
+
+
+class CountsError(FullrankError):
+    """The file of counts cannot be read or written; nothing was counted."""
+
+
+class Report(NamedTuple):
+    """A reported event of a served ad.
+
+    Attributes:
+        kind: IMPRESSION or CLICK.
+        served: What the token says.
+        client: Who reports it; the person of the token, if there is one.
+        at: When the report came, seconds since 1970.
+    """
+
+    kind: str
+    served: Served
+    client: str
+    at: float
+
+
+class Counts:
+    """One connection to the file, for one thread at a time.
+
+    Args:
+        path: The file; it need not exist.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: sqlite3.Connection | None = None
+        self._next_expiry = 0.0
+
+    def count(self, reports: Sequence[Report]) -> list[str]:
+        """Count some reports in one synced transaction.
+
+        Returns:
+            The result of each, one of ``RESULTS``.
+
+        Raises:
+            CountsError: Nothing was counted.
+        """
+        with self._changing() as file:
+            found = [self._count(file, report) for report in reports]
+            if reports and reports[-1].at >= self._next_expiry:
+                self._next_expiry = reports[-1].at + _EXPIRY_S
+                file.execute("DELETE FROM tokens WHERE expires < ?", (reports[-1].at,))
+                file.execute("DELETE FROM counted WHERE at < ?", (reports[-1].at - _DAY_S,))
+        return found
+
+    def sums(self, collection: str) -> dict[str, tuple[int, int]]:
+        """Return impressions and clicks of each ad. Raises CountsError."""
+        query = (
+            "SELECT ad, sum(impressions), sum(clicks) FROM sums WHERE collection = ? GROUP BY ad"
+        )
+        with self._opened() as file:
+            return {ad: (seen, clicked) for ad, seen, clicked in file.execute(query, (collection,))}
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _count(self, file: sqlite3.Connection, report: Report) -> str:
+        served, id = report.served, bytes.fromhex(report.served.id)
+        if served.expires <= report.at:
+            return "expired"
+        known = file.execute("SELECT is_clicked FROM tokens WHERE id = ?", (id,)).fetchone()
+        if known is None and report.kind == CLICK:
+            return "no_impression"
+        if known is not None and (report.kind == IMPRESSION or known[0]):
+            return "repeated"
+        if self._is_over_limit(file, report):
+            return "over_limit"
+        if report.kind == IMPRESSION:
+            file.execute("INSERT INTO tokens (id, expires) VALUES (?, ?)", (id, served.expires))
+        else:
+            file.execute("UPDATE tokens SET is_clicked = 1 WHERE id = ?", (id,))
+        row = (report.client, report.kind, _ad(served), report.at)
+        file.execute("INSERT INTO counted VALUES (?, ?, ?, ?)", row)
+        key = (served.collection, served.ad, int(report.at // _DAY_S))
+        file.execute("INSERT OR IGNORE INTO sums (collection, ad, day) VALUES (?, ?, ?)", key)
+        column = "impressions" if report.kind == IMPRESSION else "clicks"
+        file.execute(
+            f"UPDATE sums SET {column} = {column} + 1 WHERE collection = ? AND ad = ? AND day = ?",
+            key,
+        )
+        return report.kind
+
+    def _is_over_limit(self, file: sqlite3.Connection, report: Report) -> bool:
+        query = "SELECT at FROM counted WHERE client = ? AND kind = ? AND at > ?"
+        values: list[object] = [report.client, report.kind, report.at - _DAY_S]
+        if report.kind == IMPRESSION:
+            query += " AND ad = ?"
+            values.append(_ad(report.served))
+        times = [at for (at,) in file.execute(query, values)]
+        return any(
+            sum(at > report.at - seconds for at in times) >= most for seconds, most in LIMITS
+        )
+
+    @contextmanager
+    def _changing(self) -> Iterator[sqlite3.Connection]:
+        with self._opened() as file:
+            file.execute("BEGIN IMMEDIATE")
+            yield file
+            file.execute("COMMIT")
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        try:
+            if self._file is None:
+                self._file = self._open()
+            yield self._file
+        except (sqlite3.Error, OSError) as error:
+            # Closing rolls an open transaction back.
+            with suppress(sqlite3.Error):
+                self.close()
+            self._file = None
+            raise CountsError(f"{self._path}: {error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        file = sqlite3.connect(
+            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+            file.execute("PRAGMA synchronous = FULL")
+            file.executescript(_TABLES)
+        except sqlite3.Error:
+            file.close()
+            raise
+        return file
+
+
+def _ad(served: Served) -> str:
+    # Names of collections have no spaces.
+    return f"{served.collection} {served.ad}"

@@ -1,0 +1,147 @@
+"""Events of served ads: sign tokens for hits, count what clients report about them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from logging import getLogger
+from pathlib import Path
+
+from fullrank.errors import FullrankError
+from fullrank.events.people import Pseudonyms, read_key
+from fullrank.events.records import Event
+from service.ads.counts import CLICK, IMPRESSION, Counts, CountsError, Report
+from service.ads.tokens import InvalidToken, Signer
+from service.errors import EventsUnavailable, Overloaded
+from service.groups import Full, GroupCommit, Stopping
+from service.telemetry.metrics import Metrics
+
+# Requests whose reports are counted in one transaction.
+_MOST = 64
+_KINDS = (IMPRESSION, CLICK)
+_log = getLogger(__name__)
+
+
+class AdEvents:
+    """Counts the events of served ads in one worker.
+
+    Args:
+        path: File of the counts.
+        key: File of the key of the log of events.
+        metrics: Counts results.
+    """
+
+    def __init__(self, path: Path, key: Path, metrics: Metrics) -> None:
+        self._key = key
+        self._metrics = metrics
+        self._secrets: tuple[Signer, Pseudonyms] | None = None
+        self._counts = Counts(path)
+        self._group: GroupCommit[Sequence[Report], list[str] | CountsError] = GroupCommit(
+            "ads", self._commit, most=_MOST, ended=self._counts.close
+        )
+
+    def token(
+        self, collection: str, ad: str, price: float, score: float, placement: str, who: str | None
+    ) -> str | None:
+        """Return the token of a hit; None if there is no key: then its events count nothing.
+
+        Args:
+            collection: Name of the bundle.
+            ad: Id of the document.
+            price: What a click costs.
+            score: Of the document for the page.
+            placement: Id of the placement.
+            who: Sees the page, in clear.
+        """
+        try:
+            signer, people = self._opened()
+        except EventsUnavailable:
+            return None
+        person = people.of(who) if who else ""
+        return signer.token(time.time(), collection, ad, price, score, placement, person)
+
+    async def count(
+        self, events: Sequence[Event], address: str, *, is_bot: bool
+    ) -> list[str | None]:
+        """Count events that have a token; when this returns the counts survive a power cut.
+
+        Args:
+            events: As clients reported them.
+            address: Where they come from: the client of an event that names nobody.
+            is_bot: A program reports them.
+
+        Returns:
+            The result for each, one of ``RESULTS`` of counts.py; None: it has no token, or is another action.
+
+        Raises:
+            EventsUnavailable, Overloaded: Nothing was counted.
+        """
+        found: list[str | None] = []
+        reports: list[Report] = []
+        places: list[int] = []
+        now = time.time()
+        for event in events:
+            kind = event.action.lower()
+            if event.token is None or kind not in _KINDS:
+                found.append(None)
+                continue
+            report = self._report(event, kind, event.token, address, now)
+            found.append("bot" if report is not None and is_bot else "invalid")
+            if report is not None and not is_bot:
+                places.append(len(found) - 1)
+                reports.append(report)
+        for place, result in zip(places, await self._count(reports), strict=True):
+            found[place] = result
+        for one in found:
+            if one is not None:
+                self._metrics.ad_events[one].inc()
+        return found
+
+    async def close(self) -> None:
+        """Count what waits, then close the file."""
+        await asyncio.to_thread(self._group.close)
+
+    def _report(
+        self, event: Event, kind: str, token: str, address: str, now: float
+    ) -> Report | None:
+        """Return the report that an event makes; None if its token is invalid or of another document."""
+        signer, people = self._opened()
+        try:
+            served = signer.read(token)
+        except InvalidToken:
+            return None
+        if event.object_id not in (None, served.ad):
+            return None
+        # Who asked for the page counts before what the event says, which a client can change at will.
+        client = served.person or people.of(event.person or address)
+        return Report(kind, served, client, now)
+
+    async def _count(self, reports: Sequence[Report]) -> list[str]:
+        if not reports:
+            return []
+        try:
+            found = await self._group.submit(reports)
+        except (Full, Stopping):
+            raise Overloaded("Too many events are waiting; try again shortly.") from None
+        if isinstance(found, CountsError):
+            _log.error("events of ads are not counted: %s", found)
+            raise EventsUnavailable from None
+        return found
+
+    def _commit(self, group: Sequence[Sequence[Report]]) -> Sequence[list[str] | CountsError]:
+        try:
+            results = iter(self._counts.count([report for reports in group for report in reports]))
+        except CountsError as error:
+            return [error] * len(group)
+        return [[next(results) for _ in reports] for reports in group]
+
+    def _opened(self) -> tuple[Signer, Pseudonyms]:
+        if self._secrets is None:
+            try:
+                key = read_key(self._key)
+            except FullrankError as error:
+                _log.error("no tokens: %s", error)
+                raise EventsUnavailable from None
+            self._secrets = Signer(key), Pseudonyms(key)
+        return self._secrets
