@@ -10,9 +10,10 @@ from fullrank.live.part import Part
 
 
 class LiveHit(NamedTuple):
-    """One document of an answer: its part and row, and its score = dense + lexical + bias.
+    """One document of an answer: its part and row, and its score = dense + lexical + bias + boost.
 
     Attributes:
+        boost: What the request adds to the score.
         features: float32 (K,), what the second stage ordered it by; None if it did not.
     """
 
@@ -23,6 +24,7 @@ class LiveHit(NamedTuple):
     dense: float
     lexical: float
     bias: float
+    boost: float = 0.0
     features: Float32 | None = None
 
 

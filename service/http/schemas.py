@@ -12,7 +12,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.documents.reading import MAX_ID_CHARS
-from service.http.search_schemas import HighlightRequest, SnippetReply
+from service.http.search_schemas import HighlightRequest, OrderRequest, SnippetReply
 from service.http.strict import FieldName, Reply, Request, Text
 
 MAX_FIELDS = 64
@@ -88,7 +88,7 @@ class Asked(BaseModel):
     record: bool = Field(default=True, description="false: the answer is not logged")
 
 
-class SearchRequest(Request, Asked):
+class SearchRequest(Request, Asked, OrderRequest):
     query: Text = Field(min_length=1, examples=["copy a file to another host"])
     limit: Count = 10
     offset: int = Field(default=0, ge=0)
@@ -175,11 +175,12 @@ class SecondScore(Reply):
 
 
 class Explanation(Reply):
-    """score = dense + lexical + bias"""
+    """score = dense + lexical + bias + boost"""
 
     dense: float
     lexical: float
     bias: float
+    boost: float = Field(description="what the request adds")
     words: list[WordScore] = Field(description="the words that moved the score most")
     second_stage: SecondScore | None = Field(
         description="what a second stage ordered the hit by; null if it did not"

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
+from fullrank.errors import FilterError
 from fullrank.highlight import Highlight, Tags
+from fullrank.ordering.boosts import MAX_BOOSTS, Boost, Decay
+from fullrank.ordering.groups import GroupBy
+from fullrank.ordering.order import Ordering
+from fullrank.ordering.sorting import MAX_KEYS, SortKey
 from service.http.strict import FieldName, Reply, Request, Text
 
 MAX_HIGHLIGHTED = 8
 MAX_SNIPPET_WORDS = 200
+MAX_WEIGHT = 1e6
 Tag = Annotated[Text, Field(max_length=100)]
 
 
@@ -37,6 +43,91 @@ class HighlightRequest(Request):
         """What to mark."""
         tags = None if self.pre is None or self.post is None else Tags(self.pre, self.post)
         return Highlight(self.fields, self.words, tags)
+
+
+class DecayRequest(Request):
+    origin: Text | float = Field(
+        description='a number; of a field of times "now", or a time with an offset from UTC',
+        examples=["now", "2026-11-23T12:00:00+01:00", 100],
+    )
+    scale: Text | float = Field(
+        description="a number above 0; of a field of times a duration: 90s, 15m, 12h, 30d or 2w",
+        examples=["30d", 20],
+    )
+    factor: float = Field(
+        default=0.5, gt=0, lt=1, description="what is left of the boost one scale from the origin"
+    )
+
+
+class BoostRequest(Request):
+    """weight · factor^(distance / scale) with `decay`, weight · ln(1 + value) with `log`."""
+
+    field: FieldName = Field(description="numbers; for decay also times")
+    weight: float = Field(default=1.0, ge=-MAX_WEIGHT, le=MAX_WEIGHT)
+    decay: DecayRequest | None = None
+    log: bool = False
+
+    @model_validator(mode="after")
+    def _has_one_form(self) -> BoostRequest:
+        if self.log == (self.decay is not None):
+            raise ValueError("needs either decay or log")
+        return self
+
+    @property
+    def asked(self) -> Boost:
+        """The boost."""
+        decay = self.decay
+        return Boost(
+            self.field,
+            self.weight,
+            None if decay is None else Decay(decay.origin, decay.scale, decay.factor),
+        )
+
+
+class SortRequest(Request):
+    field: FieldName = Field(description="numbers, true and false, or times")
+    order: Literal["asc", "desc"] = "asc"
+
+
+class GroupRequest(Request):
+    field: FieldName
+    limit: Annotated[int, Field(ge=1, le=100)] = 1
+
+
+class OrderRequest(BaseModel):
+    """The order of hits, where it is not that of the score alone."""
+
+    sort: Annotated[list[SortRequest], Field(max_length=MAX_KEYS)] = Field(
+        default=[], description="order all hits by fields, ties by id"
+    )
+    boost: Annotated[list[BoostRequest], Field(max_length=MAX_BOOSTS)] = Field(
+        default=[], description="add to the scores"
+    )
+    group_by: GroupRequest | None = Field(
+        default=None, description="return at most `limit` hits with the same value"
+    )
+    diversity: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="prefer hits unlike those before them, among the first 100",
+    )
+
+    def ordering(self, now: float, prefix: str = "") -> Ordering | None:
+        """Return the order; None for that of the score. Raises FilterError for fields that contradict each other."""
+        if self.sort and (self.boost or self.diversity):
+            other = "boost" if self.boost else "diversity"
+            raise FilterError(f"{prefix}{other}", "changes scores, which sort replaces; give one")
+        if not (self.sort or self.boost or self.group_by or self.diversity):
+            return None
+        group = self.group_by
+        return Ordering(
+            [SortKey(key.field, key.order == "desc") for key in self.sort],
+            [boost.asked for boost in self.boost],
+            None if group is None else GroupBy(group.field, group.limit),
+            self.diversity,
+            now,
+        )
 
 
 class SnippetReply(Reply):

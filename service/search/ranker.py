@@ -23,6 +23,7 @@ from fullrank.filters.facets import facet_over
 from fullrank.highlight import Highlight
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
+from fullrank.ordering.order import Order, Ordering
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor
 from fullrank.rules.synonyms import Replaced, widen
@@ -52,6 +53,7 @@ class RankRequest:
     facets       fields whose values are counted in the documents that are found, facet_limit values of each
     min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
     filling      the placements of a page, which get the hits; None: the hits are one list
+    ordering     the order of the hits; None: by score
     highlight    what to mark in the hits
     prefix       what comes before the names of fields in errors
     restrictions filters of rules, besides the own one; one that does not fit the fields is left out
@@ -78,6 +80,7 @@ class RankRequest:
     only: Collection[str] | None = None
     pinned: Collection[str] = ()
     filling: PageFilling | None = None
+    ordering: Ordering | None = None
     highlight: Highlight | None = None
     prefix: str = ""
 
@@ -88,7 +91,7 @@ class RankRequest:
         has_extras = is_filtered or self.explain or self.facets or self.filling is not None
         has_extras = has_extras or self.min_score is not None
         is_ruled = self.restrictions or self.synonyms or self.pinned or self.only is not None
-        has_extras = has_extras or self.highlight is not None
+        has_extras = has_extras or self.highlight is not None or self.ordering is not None
         is_small = self.offset + self.limit <= _MAX_PLAIN_HITS
         return not has_extras and not is_ruled and is_small and len(self.text) <= _MAX_PLAIN_CHARS
 
@@ -197,6 +200,9 @@ def rank_view(
     )
     if request.highlight is not None:
         check_highlight(view.columns[0], request.highlight, f"{request.prefix}highlight")
+    order = None
+    if request.ordering is not None and request.only is None:
+        order = Order(view, request.ordering, request.prefix)
     deleted = view.deleted(matching, [*request.exclude, *request.pinned])
     if matching is not None or request.exclude:
         stages.done("filter")
@@ -207,10 +213,10 @@ def rank_view(
     query = widen(view.model, encoded, request.synonyms)
     floor = _floor(view, request)
     facets = {}
+    if floor is not None and (request.facets or order is not None):
+        # Who counts values, or orders by others than scores, needs to know every document that is found.
+        deleted, floor = view.below(query.encoded, floor, deleted), None
     if request.facets:
-        # Who counts values needs to know every document that is found.
-        if floor is not None:
-            deleted, floor = view.below(query.encoded, floor, deleted), None
         facets = _facets(view, request, view.without(deleted, request.pinned))
         stages.done("facets")
     # Once for all hits.
@@ -224,6 +230,9 @@ def rank_view(
     text = request.text if fits else None
 
     def search(limit: int, deleted: Sequence[Mask | None]) -> Hits:
+        if order is not None:
+            page = slice(request.offset, request.offset + limit)
+            return order.search(query.encoded, page, deleted=deleted, mode=mode, text=text)
         return view.search(
             query.encoded,
             limit,
@@ -258,7 +267,7 @@ def rank_view(
         for hit, snippet in zip(hits, snippets, strict=True):
             hit["highlight"] = snippet
     stages.done("fields")
-    if mode == "exact" and request.only is None:
+    if mode == "exact" and request.only is None and order is None:
         policy.observe_exact(view.bundle, ranking_s)
     if request.is_plain:
         policy.observe_plain(view.bundle, mode, thread_time() - began)
@@ -311,6 +320,7 @@ def _explained(
         "dense": hit.dense,
         "lexical": hit.lexical,
         "bias": hit.bias,
+        "boost": hit.boost,
         "words": [
             {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
             for word in found.words

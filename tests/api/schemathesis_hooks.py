@@ -15,6 +15,12 @@ from typing import Any
 import schemathesis
 
 FITTING = {"section": {"in": [1, 2]}}
+# Sorting excludes boosts and diversity.
+ORDERS = {
+    "sort": [],
+    "boost": [{"field": "section", "decay": {"origin": 1, "scale": 2.5}, "weight": -0.5}],
+    "group_by": {"field": "section", "limit": 2},
+}
 HIGHLIGHT = {"fields": ["text"], "words": 2, "pre": "<b>", "post": "</b>"}
 
 
@@ -56,6 +62,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             asked["facets"] = ["section"]
         if isinstance(asked.get("highlight"), dict):
             asked["highlight"] = HIGHLIGHT
+        for name in ORDERS.keys() & asked.keys():
+            asked[name] = ORDERS[name]
     if case.method.upper() == "PUT" and case.path.startswith("/v1/rules/"):
         # Whether a rule can ever apply depends on several of its fields.
         case.body = {"filter": FITTING, "hide": ["a"]}

@@ -141,13 +141,15 @@ async def _search(
         facets=asked.facets,
         facet_limit=asked.facet_limit,
         min_score=asked.min_score,
+        ordering=asked.ordering(time.time(), prefix),
         highlight=None if asked.highlight is None else asked.highlight.asked,
         prefix=prefix,
     )
     rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
 
     async def rank(request: RankRequest) -> tuple[Ranked, Tried]:
-        if services.events is None or not asked.record or asked.model not in (None, ALIAS):
+        is_tried = asked.record and asked.model in (None, ALIAS) and request.ordering is None
+        if services.events is None or not is_tried:
             return await services.ranker.rank(view, request), NOTHING
         person = asked.user_id or asked.client_id or asked.session_id
         return await services.trying.rank(serving, view, request, person, asked.min_seq)

@@ -1,0 +1,63 @@
+"""Groups: documents with an equal value of a field, of which an answer has at most so many.
+
+A document with several values belongs to the group of each; it is left out if one of these is full. One without a value
+is in no group. Values of different kinds are different.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fullrank.filters.columns import Columns
+from fullrank.filters.columns.table import Column
+from fullrank.ordering.fields import columns_of_field
+
+Group = tuple[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupBy:
+    """At most `limit` hits for each value of a field."""
+
+    field: str
+    limit: int = 1
+
+
+class Groups:
+    """The groups of the documents of several parts.
+
+    Args:
+        parts: The columns of each part, as ``aligned`` returns them.
+        field: The field.
+        path: Place of the field in the request, for errors.
+
+    Raises:
+        FilterError: The field is unknown or cannot be a column.
+    """
+
+    def __init__(self, parts: Sequence[Columns], field: str, path: str = "group_by.field") -> None:
+        self._columns: list[Column] = columns_of_field(parts, field, path)
+
+    def of(self, part: int, row: int) -> list[Group]:
+        """Return the groups of a document, given the index of its part and its row."""
+        found: list[Group] = []
+        for kind, values in self._columns[part].parts.items():
+            if values.indptr is None:
+                codes = values.codes[row : row + 1]
+            else:
+                codes = values.codes[values.indptr[row] : values.indptr[row + 1]]
+            found += [(kind, values.values[code]) for code in codes.tolist() if code >= 0]
+        return found
+
+    def within(self, documents: Sequence[tuple[int, int]], limit: int) -> list[int]:
+        """Return the places of the documents to keep, given (part, row) of each in their order."""
+        counts: Counter[Group] = Counter()
+        kept = []
+        for place, document in enumerate(documents):
+            groups = self.of(*document)
+            if all(counts[group] < limit for group in groups):
+                counts.update(groups)
+                kept.append(place)
+        return kept

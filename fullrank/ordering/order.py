@@ -1,0 +1,235 @@
+"""The hits of a view in the order that a request asks for.
+
+    sort        all documents that match, by fields, ties by id
+    boosts      score + Σ boosts, ties by id
+    group_by    of either order, or of the score: what leaves a group within its limit
+    diversity   of the first DEPTH of what is left
+
+The exact mode stays exact with boosts. Let b be the largest boost of a document that may be returned. The ranking by
+score is read down to a score g such that g + b is less than the boosted score of the k-th best document so far: none of
+those below can be among the best k.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from fullrank.encoding import Encoded, Float64, Int64
+from fullrank.live import View
+from fullrank.live.gather import Selection
+from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.part import Part
+from fullrank.live.segments import gather_in_model_features
+from fullrank.ordering.boosts import Boost, boosts_of
+from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
+from fullrank.ordering.groups import GroupBy, Groups
+from fullrank.ordering.sorting import SortKey, first_rows, sort_values
+from fullrank.retrieval import Mask
+
+# A search for boosted documents begins with so many, and reads on in steps of so many times as many.
+_FIRST, _STEP = 100, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Ordering:
+    """The order of hits.
+
+    Attributes:
+        sort: Fields to order by in place of the score.
+        boosts: What to add to the score.
+        group_by: Most hits of a group.
+        diversity: From 0 to 1.
+        now: Seconds since 1970, the origin "now" of boosts.
+    """
+
+    sort: Sequence[SortKey] = ()
+    boosts: Sequence[Boost] = ()
+    group_by: GroupBy | None = None
+    diversity: float = 0.0
+    now: float = 0.0
+
+    @property
+    def is_by_score(self) -> bool:
+        """Whether the order is that of the ranking, but for groups."""
+        return not (self.sort or self.boosts or self.diversity)
+
+
+class Order:
+    """An ordering over the documents of one view.
+
+    Args:
+        view: The view.
+        asked: The ordering.
+        prefix: What comes before the names of fields in errors.
+
+    Raises:
+        FilterError: A field does not fit.
+    """
+
+    def __init__(self, view: View, asked: Ordering, prefix: str = "") -> None:
+        self._view, self._asked = view, asked
+        columns = view.columns
+        self._sort = sort_values(columns, asked.sort, f"{prefix}sort") if asked.sort else None
+        self._boosts = (
+            boosts_of(columns, asked.boosts, asked.now, f"{prefix}boost") if asked.boosts else None
+        )
+        self._groups = None
+        if asked.group_by is not None:
+            self._groups = Groups(columns, asked.group_by.field, f"{prefix}group_by.field")
+
+    def search(
+        self,
+        query: Encoded,
+        page: slice,
+        *,
+        deleted: Sequence[Mask | None],
+        mode: str,
+        text: str | None = None,
+    ) -> Hits:
+        """Return some places of the order.
+
+        Args:
+            query: One query, encoded by the view's model.
+            page: The places to return, at least one.
+            deleted: For each part bool (n,), documents to leave out, removed ones too; None if there are none.
+            mode: "exact" or "fast", as for ``View.search``.
+            text: As for ``View.search``; the second stage orders nothing but plain scores.
+        """
+        masks = [
+            part.removed if mask is None else mask
+            for part, mask in zip(self._view.parts, deleted, strict=True)
+        ]
+        read = partial(self._read, query, masks=masks, mode=mode, text=text)
+        wanted = page.stop
+        depth = max(wanted, DEPTH) if self._asked.diversity else wanted
+        found = read(depth)
+        hits = self._in_groups(found.hits, depth)
+        while len(hits) < depth and len(found.hits) == depth < len(self._view):
+            depth *= _STEP
+            found = read(depth)
+            hits = self._in_groups(found.hits, max(wanted, DEPTH))
+        if self._asked.diversity:
+            hits = self._diverse(query, hits)
+        return replace(found, hits=hits[page])
+
+    def _read(
+        self,
+        query: Encoded,
+        count: int,
+        *,
+        masks: Sequence[Mask | None],
+        mode: str,
+        text: str | None,
+    ) -> Hits:
+        """Return the first hits without regard to groups."""
+        if self._sort is not None:
+            return self._sorted(query, count, masks, self._sort)
+        if self._boosts is None:
+            own_text = text if self._asked.is_by_score else None
+            return self._view.search(query, count, deleted=masks, mode=mode, text=own_text)
+        hits: list[LiveHit] = []
+        certified, total = True, 0
+        for part, mask, boosts in zip(self._view.parts, masks, self._boosts, strict=True):
+            own, is_certified = _boosted(part, query, count, mask, boosts, mode)
+            hits += own
+            certified, total = certified and is_certified, total + _kept(part, mask)
+        hits.sort(key=lambda hit: (-hit.score, hit.id))
+        return Hits(hits[:count], certified, total)
+
+    def _sorted(
+        self, query: Encoded, count: int, masks: Sequence[Mask | None], values: Sequence[Float64]
+    ) -> Hits:
+        """Return the first documents by fields."""
+        found: list[tuple[tuple[float, ...], LiveHit]] = []
+        total = 0
+        for part, mask, own in zip(self._view.parts, masks, values, strict=True):
+            rows = np.arange(len(part)) if mask is None else np.flatnonzero(~mask)
+            total += len(rows)
+            if len(rows):
+                first = first_rows(own, rows, count)
+                keys = [tuple(key) for key in own[:, first].T.tolist()]
+                found += zip(keys, _hits(part, query, first, None), strict=True)
+        found.sort(key=lambda item: (item[0], item[1].id))
+        return Hits([hit for _, hit in found[:count]], True, total)
+
+    def _in_groups(self, hits: list[LiveHit], count: int) -> list[LiveHit]:
+        """Return the first of those hits that leave their groups within the limit."""
+        if self._groups is None or self._asked.group_by is None:
+            return hits
+        number = {id(part): i for i, part in enumerate(self._view.parts)}
+        documents = [(number[id(hit.part)], hit.row) for hit in hits]
+        kept = self._groups.within(documents, self._asked.group_by.limit)
+        return [hits[place] for place in kept[:count]]
+
+    def _diverse(self, query: Encoded, hits: list[LiveHit]) -> list[LiveHit]:
+        """Put the first hits into the order of their variety."""
+        first = hits[:DEPTH]
+        if not first:
+            return hits
+        number = {id(part): i for i, part in enumerate(self._view.parts)}
+        selected = Selection.of([(number[id(hit.part)], hit.row) for hit in first])
+        encoded = gather_in_model_features(self._view.parts, selected, query.sparse.width)
+        scores = np.array([hit.score for hit in first])
+        order = diverse_order(scores, similarities(encoded), self._asked.diversity)
+        return [first[place] for place in order.tolist()] + hits[DEPTH:]
+
+
+def _kept(part: Part, mask: Mask | None) -> int:
+    """Count the documents of a part that are not left out."""
+    return len(part) if mask is None else len(part) - int(np.count_nonzero(mask))
+
+
+def _hits(part: Part, query: Encoded, rows: Int64, boosts: Float64 | None) -> list[LiveHit]:
+    """Score some documents in float64."""
+    dense, lexical, bias = part.retriever.score_parts(part.project(query), rows)
+    boost = np.zeros(len(rows)) if boosts is None else boosts[rows]
+    columns = (rows, dense + lexical + bias + boost, dense, lexical, bias, boost)
+    ids = part.store.ids
+    return [
+        LiveHit(part, row, ids[row], *scores)
+        for row, *scores in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+
+
+def _boosted(
+    part: Part, query: Encoded, count: int, mask: Mask | None, boosts: Float64, mode: str
+) -> tuple[list[LiveHit], bool]:
+    """Return the `count` documents of a part with the largest boosted scores, and whether they are certified."""
+    rows = np.arange(len(part)) if mask is None else np.flatnonzero(~mask)
+    if not len(rows):
+        return [], True
+    most = float(boosts[rows].max())
+    # Documents with large boosts raise the score to reach, so less of the ranking has to be read.
+    likely = rows
+    if len(rows) > count:
+        likely = rows[np.argpartition(-boosts[rows], count - 1)[:count]]
+    depth = max(_FIRST, 2 * count)
+    while True:
+        if depth * _STEP >= len(rows):
+            candidates, certified = rows, True
+            break
+        ranking = part.search(query, depth, offset=0, deleted=mask, mode=mode)
+        certified = ranking.certified
+        candidates = np.union1d(ranking.rows, likely)
+        if len(ranking.rows) < depth:
+            break
+        found = np.sort(_scores(part, query, candidates, boosts))
+        if float(ranking.scores[-1]) + most < found[-min(count, len(found))]:
+            break
+        if mode != "exact":
+            certified = False
+            break
+        depth *= _STEP
+    scores = _scores(part, query, candidates, boosts)
+    best = np.sort(candidates[np.lexsort((candidates, -scores))[:count]])
+    return _hits(part, query, best, boosts), certified
+
+
+def _scores(part: Part, query: Encoded, rows: Int64, boosts: Float64) -> Float64:
+    """Return the boosted scores of some documents."""
+    dense, lexical, bias = part.retriever.score_parts(part.project(query), rows)
+    return dense + lexical + bias + boosts[rows]
