@@ -12,7 +12,7 @@ from fullrank.live import View
 from service import errors
 from service.documents.follow import BeyondTheEnd, Followed, Tail
 from service.documents.idempotency import KeyReused
-from service.documents.log import LogError, LogFull, TooManyLive
+from service.documents.log import Changed, LogError, LogFull, TooManyLive
 from service.documents.logfile import LogFile
 from service.documents.submission import Caps, Kept, Submission
 from service.documents.writer import Writer
@@ -75,7 +75,11 @@ class LiveDocuments:
         return self._tail.views(name)
 
     async def write(self, submission: Submission) -> Kept:
-        """Store the writes of one request; they are synced when this returns."""
+        """Store the writes of one request; they are synced when this returns.
+
+        Raises:
+            Changed: the document was written after ``submission.unchanged_since``.
+        """
         await self._catch_up(submission.collection)
         try:
             kept = await self._writer.write(submission)
@@ -87,6 +91,8 @@ class LiveDocuments:
             raise errors.TooManyDocuments(f"{error}.") from None
         except LogFull:
             raise errors.StorageFull from None
+        except Changed:
+            raise
         except LogError:
             raise errors.LogUnavailable from None
         if not kept.again:

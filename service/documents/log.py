@@ -67,6 +67,14 @@ class TooManyLive(LogError):
     """More live documents would wait for compaction than the caps allow."""
 
 
+class Changed(LogError):
+    """A document was written meanwhile, by the operation `seq`; nothing was stored."""
+
+    def __init__(self, id: str, seq: int) -> None:
+        super().__init__(f"{id} was written meanwhile")
+        self.seq = seq
+
+
 Outcome = Kept | LogError | idempotency.KeyReused
 
 
@@ -177,6 +185,10 @@ class Log:
                 return Kept(*found, again=True)
         if not submission.writes:
             return Kept(b"", self._head())
+        if submission.unchanged_since is not None:
+            changed = self._written_after(submission, submission.unchanged_since)
+            if changed is not None:
+                return changed
         try:
             self._check_room(submission, caps)
         except TooManyLive as error:
@@ -194,6 +206,15 @@ class Log:
         if submission.key is not None:
             idempotency.keep(self.connection, submission.key, submission.digest, answer, last, now)
         return Kept(answer, last)
+
+    def _written_after(self, submission: Submission, seq: int) -> Changed | None:
+        """Tell whether the document of the only write has an operation after a number."""
+        [write] = submission.writes
+        row = self.connection.execute(
+            "SELECT seq FROM operations WHERE collection = ? AND id = ? AND seq > ?",
+            (submission.collection, write.id, seq),
+        ).fetchone()
+        return None if row is None else Changed(write.id, row[0])
 
     def _check_room(self, submission: Submission, caps: Caps) -> None:
         """Raise TooManyLive above the caps. They are not exact: other workers' writes are counted once a second."""

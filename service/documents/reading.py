@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,30 @@ def read_document(id: str, body: bytes, max_bytes: int) -> tuple[Write, dict[str
     if fields.pop(ID, id) != id:
         raise InvalidDocument(ID, "is not the id in the path")
     return _write(id, fields), fields
+
+
+def read_patch(id: str, body: bytes, max_bytes: int) -> dict[str, Any]:
+    """Read the body of a PATCH: the fields to set, None for those to remove. Raises InvalidDocument."""
+    check_id(id)
+    fields = _object(body, max_bytes)
+    for name in fields:
+        if name.startswith("_"):
+            raise InvalidDocument(name, "names that begin with _ are reserved")
+    return fields
+
+
+def merged(
+    id: str, fields: Mapping[str, Any], patch: Mapping[str, Any]
+) -> tuple[Write, dict[str, Any]]:
+    """Merge a patch into the fields of a document: what to write, and its fields. Raises InvalidDocument.
+
+    Example:
+        >>> merged("a", {"title": "tea", "price": 3}, {"price": None, "size": 2})[1]
+        {'title': 'tea', 'size': 2}
+    """
+    removed = {name for name, value in patch.items() if value is None}
+    both = {name: value for name, value in {**fields, **patch}.items() if name not in removed}
+    return _write(id, both), both
 
 
 def read_lines(body: bytes, max_bytes: int) -> list[Line]:

@@ -28,6 +28,7 @@ class Submission:
 
     render       returns the answer, given the number of the first write; the others follow without a gap
     key, digest  if the log has an answer under this key for the same digest, that answer is returned again
+    unchanged_since  store nothing if the document of the only write was written after this operation
     after        the loaded bundle contains all operations up to this number; later ones count against the caps
     """
 
@@ -37,6 +38,7 @@ class Submission:
     key: str | None = None
     digest: bytes = b""
     after: int = 0
+    unchanged_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any
+from weakref import WeakValueDictionary
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from fullrank.bundle import Bundle
 from fullrank.errors import DocumentRefused
 from service import errors
-from service.documents import idempotency, reading
+from service.documents import reading
 from service.documents.follow import Followed
+from service.documents.log import Changed
 from service.documents.reading import InvalidDocument, Line
-from service.documents.submission import Submission, Write
+from service.documents.submission import Write
 from service.http.body import require_json
 from service.http.deps import PathId, Services, ServicesDep, ServingDep, check_path
 from service.http.guard import GuardedRoute, needed_scope, needs, permit
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import DocumentQuery, DocumentReply, WriteQuery, WriteReply
+from service.http.writing import (
+    check_accepted,
+    invalid,
+    loaded_views,
+    not_accepted,
+    write_all,
+    write_one,
+)
 from service.models.serving import REQUEST_MODEL, RequestModel
 
 NDJSON = "application/x-ndjson"
 _KEY_HEADER = b"idempotency-key"
+# Others may write the same document between its reading and its writing so many times.
+_MOST_MERGES = 16
+# Documents that are changed now.
+_patched: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
 
 class WriteRoute(GuardedRoute):
@@ -89,6 +104,7 @@ _DOCUMENT = {
     "additionalProperties": {"$ref": "#/components/schemas/FieldValue"},
     "examples": [{"title": "scp"}],
 }
+_PATCH = {**_DOCUMENT, "examples": [{"price": 12.5, "brand": None}]}
 _LINES = {
     "type": "string",
     "format": "binary",
@@ -105,13 +121,13 @@ _VERDICTS = {
 
 @router.api_route(
     "/documents/{id:path}/together",
-    methods=["PUT", "DELETE"],
+    methods=["PUT", "PATCH", "DELETE"],
     include_in_schema=False,
     openapi_extra=needs("ingest"),
 )
 @router.api_route(
     "/documents/{id:path}/similar",
-    methods=["PUT", "DELETE"],
+    methods=["PUT", "PATCH", "DELETE"],
     include_in_schema=False,
     openapi_extra=needs("ingest"),
 )
@@ -146,15 +162,15 @@ async def put_document(
     max_bytes = services.settings.max_document_bytes
     if len(body) > max_bytes:
         raise errors.TooLarge(f"The document is larger than {max_bytes} bytes.")
-    views = _views(services, serving.resolve(asked.model).name)
+    views = loaded_views(services, serving.resolve(asked.model).name)
     try:
         write, fields = reading.read_document(id, body, max_bytes)
-        _check(views, id, fields)
+        check_accepted(views, id, fields)
     except InvalidDocument as error:
-        raise _invalid(error) from None
+        raise invalid(error) from None
     except DocumentRefused as error:
-        return await _single(services, views, write, idempotency_key, body, _not_accepted(error))
-    return await _single(services, views, write, idempotency_key, body)
+        return await write_one(services, views, write, idempotency_key, body, not_accepted(error))
+    return await write_one(services, views, write, idempotency_key, body)
 
 
 @writes.delete(
@@ -171,15 +187,87 @@ async def delete_document(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Delete a document, also one of the bundle. Deleting a document that does not exist succeeds."""
-    views = _views(services, serving.resolve(asked.model).name)
+    views = loaded_views(services, serving.resolve(asked.model).name)
     try:
         reading.check_id(id)
     except InvalidDocument as error:
-        raise _invalid(error) from None
-    return await _single(services, views, Write(id, None), idempotency_key, b"")
+        raise invalid(error) from None
+    return await write_one(services, views, Write(id, None), idempotency_key, b"")
 
 
 router.routes += writes.routes
+
+
+@router.patch(
+    "/documents/{id:path}",
+    response_model=WriteReply,
+    responses=problems(400, 404, 409, 413, 415, 422, 503, 507),
+    openapi_extra={
+        **needs("ingest"),
+        **_body("application/json", _PATCH, "the fields to set; null removes a field"),
+    },
+)
+async def patch_document(
+    id: PathId,
+    asked: Annotated[WriteQuery, Query()],
+    request: Request,
+    serving: ServingDep,
+    services: ServicesDep,
+    idempotency_key: IdempotencyKey = None,
+) -> Response:
+    """Set and remove fields of a document; the others stay. The answer comes after the document is synced to disk.
+
+    Of changes that are made at once none is lost: each is merged into the document that the one before it left.
+    """
+    require_json(request.scope["headers"])
+    body = await request.body()
+    max_bytes = services.settings.max_document_bytes
+    if len(body) > max_bytes:
+        raise errors.TooLarge(f"The request is larger than {max_bytes} bytes.")
+    bundle = serving.resolve(asked.model)
+    views = loaded_views(services, bundle.name)
+    try:
+        patch = reading.read_patch(id, body, max_bytes)
+    except InvalidDocument as error:
+        raise invalid(error) from None
+    key = (bundle.name, id)
+    # One after another in this worker, so that few changes have to be merged again.
+    async with _patched.setdefault(key, asyncio.Lock()):
+        return await _merge(services, bundle, views, id, patch, idempotency_key, body)
+
+
+async def _merge(
+    services: Services,
+    bundle: Bundle,
+    views: Sequence[Followed],
+    id: str,
+    patch: Mapping[str, Any],
+    key: str | None,
+    body: bytes,
+) -> Response:
+    """Merge a patch into a document and write it, again if the document was written meanwhile."""
+    seq, max_bytes = 0, services.settings.max_document_bytes
+    for _ in range(_MOST_MERGES):
+        view = await services.live.view(bundle, seq)
+        refusal: errors.Problem | None = None
+        write = Write(id, b"")
+        try:
+            write, fields = reading.merged(id, view.fields(id), patch)
+            check_accepted(views, id, fields)
+            if len(write.fields or b"") > max_bytes:
+                refusal = errors.TooLarge(f"The document would be larger than {max_bytes} bytes.")
+        except KeyError:
+            version = view.bundle.version
+            refusal = errors.DocumentNotFound(f"The model {version} has no document {id!r}.")
+        except InvalidDocument as error:
+            refusal = invalid(error)
+        except DocumentRefused as error:
+            refusal = not_accepted(error)
+        try:
+            return await write_one(services, views, write, key, body, refusal, b"patch", view.seq)
+        except Changed as changed:
+            seq = changed.seq
+    raise errors.Overloaded("The document changes too often; try again shortly.")
 
 
 @router.post(
@@ -210,7 +298,7 @@ async def write_documents(
     settings = services.settings
     if body.count(b"\n") + (not body.endswith(b"\n")) > settings.max_bulk_lines:
         raise errors.TooLarge(f"The request has more than {settings.max_bulk_lines} lines.")
-    views = _views(services, serving.resolve(asked.model).name)
+    views = loaded_views(services, serving.resolve(asked.model).name)
 
     def read() -> list[Line]:
         return [
@@ -220,7 +308,7 @@ async def write_documents(
     # Reading takes milliseconds. A thread does it, so that the event loop can answer others.
     lines = await asyncio.to_thread(read)
     writes = [line.write for line in lines if line.write is not None]
-    response = await _write(
+    response = await write_all(
         services,
         views,
         writes,
@@ -270,20 +358,6 @@ def _require_lines(request: Request) -> None:
         )
 
 
-def _views(services: Services, name: str) -> Sequence[Followed]:
-    """The views of a collection's loaded versions. Each must accept a document that is written."""
-    views = services.live.views(name)
-    if not views:
-        raise errors.NotReady(f"No version of {name} is loaded.")
-    return views
-
-
-def _check(views: Sequence[Followed], id: str, fields: dict[str, Any]) -> None:
-    """Raise DocumentRefused if a loaded model does not accept a document that was read strictly."""
-    for followed in views:
-        followed.view.check(id, fields, is_storable=True)
-
-
 def _checked(views: Sequence[Followed], line: Line) -> Line:
     """Give the line, with an error if a model does not accept its document.
 
@@ -293,80 +367,12 @@ def _checked(views: Sequence[Followed], line: Line) -> Line:
     if line.fields is None or line.id is None:
         return line
     try:
-        _check(views, line.id, line.fields)
+        check_accepted(views, line.id, line.fields)
     except DocumentRefused as error:
         if any(followed.view.bundle.live_model is None for followed in views):
-            raise _not_accepted(error) from None  # it would refuse every line
+            raise not_accepted(error) from None  # it would refuse every line
         return Line(line.number, line.id, None, InvalidDocument("", str(error)))
     return line
-
-
-def _not_accepted(error: DocumentRefused) -> errors.DocumentNotAccepted:
-    return errors.DocumentNotAccepted(f"{error}.")
-
-
-def _invalid(error: InvalidDocument) -> errors.Invalid:
-    field = f"body.{error.field}" if error.field not in ("", reading.ID) else error.field or "body"
-    return errors.Invalid(errors=[{"field": field, "reason": error.reason}])
-
-
-async def _single(
-    services: Services,
-    views: Sequence[Followed],
-    write: Write,
-    key: str | None,
-    body: bytes,
-    refusal: errors.Problem | None = None,
-) -> Response:
-    """Answer one write. Raise the refusal, unless the same request succeeded earlier."""
-    name = views[0].view.bundle.name
-
-    def render(first: int) -> bytes:
-        return orjson.dumps({"id": write.id, "collection": name, "seq": first})
-
-    kind = b"delete" if write.fields is None else b"put"
-    writes = [write] if refusal is None else []
-    identity = (kind, write.id.encode(), body)
-    response = await _write(services, views, writes, render, key, identity, "application/json")
-    if response is None:
-        assert refusal is not None
-        raise refusal
-    return response
-
-
-async def _write(
-    services: Services,
-    views: Sequence[Followed],
-    writes: Sequence[Write],
-    render: Callable[[int], bytes],
-    key: str | None,
-    identity: tuple[bytes, bytes, bytes],
-    media_type: str,
-) -> Response | None:
-    """Write to the log and answer.
-
-    Args:
-        render: writes the answer, given the sequence number of the first write.
-        key: the idempotency key, if the request has one.
-        identity: the operation, the document id and the body, which distinguish a request from others with its key.
-
-    Returns:
-        None if there is nothing to write and no earlier answer under the key.
-    """
-    if not writes and key is None:
-        return None
-    name = views[0].view.bundle.name
-    kind, id, body = identity
-    digest = b"" if key is None else idempotency.digest(kind, name.encode(), id, body)
-    # Operations that every loaded version already contains do not count as waiting for compaction.
-    after = max(followed.since for followed in views)
-    kept = await services.live.write(Submission(name, writes, render, key, digest, after))
-    if not writes and not kept.again:
-        return None
-    headers = {"X-Seq": str(kept.seq)}
-    if kept.again:
-        headers["Idempotent-Replayed"] = "true"
-    return Response(kept.answer, headers=headers, media_type=media_type)
 
 
 def _verdicts(lines: Sequence[Line], first: int) -> bytes:
