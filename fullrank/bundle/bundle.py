@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fullrank.ads import FIELD, AdTable
 from fullrank.bundle.manifest import Manifest
+from fullrank.complete.prefixes import Prefixes
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, columns_of, open_columns
 from fullrank.filters.columns.build import MAX_FIELDS
@@ -145,6 +146,11 @@ class Bundle:
     def known_words(self) -> KnownWords:
         """The words that the model knows."""
         return KnownWords(self.model)
+
+    @cached_property
+    def prefixes(self) -> Prefixes:
+        """The words that the last word of a query may begin."""
+        return Prefixes(self.model, self.known_words)
 
     @cached_property
     def columns(self) -> Columns:

@@ -10,14 +10,13 @@ query like any other: exact search over it is certified as before.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Rows
 from fullrank.models.contract import Model
-from fullrank.scoring import TermShare
+from fullrank.models.widening import Addition
 from fullrank.text.folding import fold, folded_words
 from fullrank.text.words import words
 
@@ -38,19 +37,6 @@ class Replaced:
 
     synonym: str
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Widened:
-    """An encoded query with the features of synonyms.
-
-    Attributes:
-        encoded: The query.
-        terms: What each synonym added, for explanations.
-    """
-
-    encoded: Encoded
-    terms: list[TermShare]
 
 
 def replaced(query: str, groups: Iterable[Sequence[str]]) -> list[Replaced]:
@@ -91,36 +77,18 @@ def _places(folded: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
     return [i for i in range(len(folded) - size + 1) if folded[i : i + size] == wanted]
 
 
-def widen(model: Model, query: Encoded, texts: Sequence[Replaced]) -> Widened:
-    """Return an encoded query with the features of synonyms.
+def features_of(model: Model, texts: Sequence[Replaced]) -> list[Addition]:
+    """Return what each text adds to the query that it was made of.
 
     Args:
-        model: Encoded the query.
-        query: One query, (1, N) and (1, F).
+        model: Encodes queries.
         texts: As `replaced` returned them.
     """
     if not texts:
-        return Widened(query, [])
+        return []
     sparse = model.encode_queries([found.text for found in texts]).sparse
-    indices, values = query.sparse.row(0)
-    own = set(indices.tolist())
-    gained: dict[int, tuple[float, int]] = {}
-    for number in range(len(texts)):
-        for feature, weight in zip(*(part.tolist() for part in sparse.row(number)), strict=True):
-            if feature not in own and abs(weight) > abs(gained.get(feature, (0.0, 0))[0]):
-                gained[feature] = weight, number
-    if not gained:
-        return Widened(query, [])
-    added = {f: float(np.float32(WEIGHT) * np.float32(w)) for f, (w, _) in gained.items()}
-    row = [*indices.tolist(), *added], [*values.tolist(), *added.values()]
-    widened = replace(query, sparse=Rows.from_lists([row], query.sparse.width))
-    nothing = np.zeros(query.dense.shape[1], np.float32)
-    terms = []
-    for number, found in enumerate(texts):
-        features = sorted(f for f, (_, by) in gained.items() if by == number)
-        weights = np.array([added[f] for f in features], np.float32)
-        if len(features) == 1:
-            terms.append(TermShare(found.synonym, nothing, features[0], float(weights[0])))
-        elif features:
-            terms.append(TermShare(found.synonym, nothing, np.array(features, np.int32), weights))
-    return Widened(widened, terms)
+    rows = (sparse.row(number) for number in range(len(texts)))
+    return [
+        Addition(found.synonym, indices, np.float32(WEIGHT) * weights)
+        for found, (indices, weights) in zip(texts, rows, strict=True)
+    ]

@@ -110,6 +110,10 @@ class SearchRequest(Request, Asked, OrderRequest):
         default=None, description="return the part of each field that answers best"
     )
     explain: bool = Field(default=False, description="split each score into its parts and words")
+    prefix: Literal["last", "none"] = Field(
+        default="last",
+        description="last: the last word also matches longer words that begin with it, with less weight",
+    )
     min_score: float | None = Field(
         default=None,
         description="the score that a hit must reach; absent: the evidence that the model asks for",

@@ -90,6 +90,7 @@ class Loader:
             bundle.retriever.warm()
             bundle.model.encode_queries(["warm up"])
             bundle.known_words.warm()
+            bundle.prefixes.of("warm")
             if self.prepare is not None:
                 self.prepare(bundle)
         except BundleError:

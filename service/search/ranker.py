@@ -23,10 +23,11 @@ from fullrank.filters.facets import facet_over
 from fullrank.highlight import Highlight
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
+from fullrank.models.widening import widen
 from fullrank.ordering.order import Order, Ordering
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor
-from fullrank.rules.synonyms import Replaced, widen
+from fullrank.rules.synonyms import Replaced, features_of
 from fullrank.scoring import TermShare
 from service.ads.filling import Filled, PageFilling
 from service.search.caching.bitmaps import Bitmaps, Mask
@@ -57,6 +58,7 @@ class RankRequest:
     highlight    what to mark in the hits
     prefix       what comes before the names of fields in errors
     restrictions filters of rules, besides the own one; one that does not fit the fields is left out
+    by_prefix    the last word also matches words that begin with it (fullrank.complete.prefixes)
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     pinned       ids that stand at places of their own: not ranked, but counted in facets
@@ -76,6 +78,7 @@ class RankRequest:
     facet_limit: int = 10
     min_score: float | None = None
     restrictions: Sequence[Restriction] = ()
+    by_prefix: bool = False
     synonyms: Sequence[Replaced] = ()
     only: Collection[str] | None = None
     pinned: Collection[str] = ()
@@ -210,7 +213,10 @@ def rank_view(
     if encoded is None:
         encoded = view.model.encode_queries([request.text])
         stages.done("encode")
-    query = widen(view.model, encoded, request.synonyms)
+    additions = features_of(view.model, request.synonyms)
+    if request.by_prefix:
+        additions += view.bundle.prefixes.of(request.text)
+    query = widen(encoded, additions)
     floor = _floor(view, request)
     facets = {}
     if floor is not None and (request.facets or order is not None):

@@ -95,3 +95,19 @@ async def test_many_documents_are_counted_up_to_a_limit(
         assert (found["total"], found["total_at_least"]) == (None, 3)
         found = await search(client, "files", limit=2, facets=["section"])
         assert (found["total"], found["total_at_least"]) == (6, None)
+
+
+async def test_the_last_word_matches_by_prefix_below_whole_words(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m", floor=Floor(lexical=0.1))
+    async with running(tmp_path) as client:
+        whole = await search(client, "list directory")
+        begun = await search(client, "list direc", explain=True)
+        assert begun["hits"][0]["id"] == whole["hits"][0]["id"] == "ls"
+        words = begun["hits"][0]["explanation"]["words"]
+        assert {word["word"] for word in words if word["lexical"] > 0} >= {"directory"}
+        assert 0 < begun["hits"][0]["score"] < whole["hits"][0]["score"]
+        for body in ({"query": "direc", "prefix": "none"}, {"query": "direc "}):
+            response = await client.post("/v1/search", json=body)
+            assert response.json()["hits"] == []
+        refused = await client.post("/v1/search", json={"query": "direc", "prefix": "first"})
+        assert refused.json()["errors"][0]["field"] == "body.prefix"

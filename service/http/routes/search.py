@@ -144,6 +144,7 @@ async def _search(
         ordering=asked.ordering(time.time(), prefix),
         highlight=None if asked.highlight is None else asked.highlight.asked,
         prefix=prefix,
+        by_prefix=asked.prefix == "last",
     )
     rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
 

@@ -7,7 +7,8 @@ import pytest
 
 from fullrank.models.contract import Model
 from fullrank.models.mixed import MixedModel
-from fullrank.rules.synonyms import MAX_REPLACED, WEIGHT, replaced, widen
+from fullrank.models.widening import widen
+from fullrank.rules.synonyms import MAX_REPLACED, WEIGHT, features_of, replaced
 from tests.bundles import CORPUS, linear_model
 
 GROUPS = [["copy", "move", "Liste den"], ["remote host", "directory"]]
@@ -40,7 +41,7 @@ def test_a_query_is_replaced_a_bounded_number_of_times() -> None:
 @pytest.mark.parametrize("query", ["copy files", "COPY to a remote host", "copy or move", "ssh"])
 def test_the_query_gains_features_at_a_share_of_their_weight(model: Model, query: str) -> None:
     encoded = model.encode_queries([query])
-    found = widen(model, encoded, replaced(query, GROUPS))
+    found = widen(encoded, features_of(model, replaced(query, GROUPS)))
     before = encoded.sparse.csr().toarray()[0]
     texts = [one.text for one in replaced(query, GROUPS)]
     typed = model.encode_queries([*texts, query]).sparse.csr().toarray()
@@ -56,4 +57,4 @@ def test_the_query_gains_features_at_a_share_of_their_weight(model: Model, query
 
 def test_without_synonyms_the_query_is_the_same_object() -> None:
     encoded = LEARNED.encode_queries(["ssh"])
-    assert widen(LEARNED, encoded, []).encoded is encoded
+    assert widen(encoded, features_of(LEARNED, [])).encoded is encoded

@@ -1,0 +1,94 @@
+"""The last word of a query as the beginning of a word: "coff" finds coffee.
+
+A query gains the lexical features of the most frequent known words that begin with its last word, at a share of the
+weight that they would have if they had been typed. An unknown last word is likely still being typed, so its share is
+larger; a known one keeps its own weight and its completions stay far below it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from fullrank.encoding import Float64
+from fullrank.models.contract import Model
+from fullrank.models.known import KnownWords
+from fullrank.models.widening import Addition
+from fullrank.text.words import words
+
+# Chosen on validation queries of tldr/en (benchmarks.experiments.prefixes): shares of completions of an unknown and of
+# a known word, completions, and the least letters of a word.
+UNKNOWN, KNOWN = 0.4, 0.1
+MOST, LEAST_LETTERS = 8, 2
+_LAST = "\U0010ffff"  # after every letter of a word
+_CACHED = 1 << 12
+_LONGEST = 200  # characters of a query that are read
+
+
+def last_word(query: str) -> str:
+    """Return the word that a query ends in; "" where it ends otherwise: a space completes a word.
+
+    Example:
+        >>> last_word("Hot Coff"), last_word("hot coffee ")
+        ('coff', '')
+    """
+    if not query[-1:].isalnum():
+        return ""
+    return (words(query[-_LONGEST:]) or [""])[-1]
+
+
+class Prefixes:
+    """Completes the last words of queries for one model.
+
+    Args:
+        model: Encodes queries.
+        known: Its words.
+    """
+
+    def __init__(self, model: Model, known: KnownWords) -> None:
+        self._model, self._known = model, known
+        self._tables = [_ascending(table.words, frequency) for table, frequency in known.tables]
+        self._of_word = lru_cache(_CACHED)(self._find)
+
+    def of(self, query: str) -> Sequence[Addition]:
+        """Return what a query gains."""
+        word = last_word(query)
+        return self._of_word(word) if len(word) >= LEAST_LETTERS else ()
+
+    def completions(self, word: str) -> list[str]:
+        """Return the most frequent known words that begin with a word and are longer, the most frequent first."""
+        found: dict[str, float] = {}
+        for known, frequency in self._tables:
+            first = bisect_left(known, word)
+            stop = bisect_left(known, word + _LAST, first)
+            first += first < stop and known[first] == word
+            rows = np.arange(first, stop)
+            if len(rows) > MOST:
+                rows = rows[np.argpartition(-frequency[first:stop], MOST - 1)[:MOST]]
+            for row in rows.tolist():
+                if " " not in known[row]:
+                    found.setdefault(known[row], float(frequency[row]))
+        return sorted(found, key=lambda other: (-found[other], other))[:MOST]
+
+    def _find(self, word: str) -> tuple[Addition, ...]:
+        others = self.completions(word)
+        if not others:
+            return ()
+        share = np.float32(KNOWN if self._known.is_known(word) else UNKNOWN)
+        sparse = self._model.encode_queries(others).sparse
+        rows = (sparse.row(number) for number in range(len(others)))
+        return tuple(
+            Addition(other, indices, share * weights)
+            for other, (indices, weights) in zip(others, rows, strict=True)
+        )
+
+
+def _ascending(known: Sequence[str], frequency: Float64) -> tuple[Sequence[str], Float64]:
+    if all(one < other for one, other in pairwise(known)):
+        return known, frequency
+    order = sorted(range(len(known)), key=known.__getitem__)
+    return [known[row] for row in order], frequency[order]
