@@ -41,8 +41,9 @@ def test_workers_have_one_thread_per_library_and_end_on_sigterm(root: Root, befo
     try:
         wait_for(f"http://127.0.0.1:{port}/readyz", process)
         threads = len(list(Path(f"/proc/{process.pid}/task").iterdir()))
-        # The loop, the loader, what follows rules, the ranking threads: no pool of a numerical library beside them.
-        assert threads <= 9
+        # The loop and its helper, writers of documents, events and ads, upkeep, merges, and what follows models,
+        # documents, rules and usage: no pool of a numerical library beside them.
+        assert threads <= 11
         process.terminate()
         assert process.wait(15) in (0, -signal.SIGTERM)
     finally:
