@@ -213,7 +213,7 @@ def _build(
             None if recorder is None else recorder.folder,
             settings.usage_refresh_s,
         ),
-        AdServices.from_settings(settings, log, metrics),
+        AdServices.from_settings(settings, log, metrics, live),
     )
 
 

@@ -27,6 +27,8 @@ PAGE_REASONS = (
     "status",
     "start",
     "end",
+    "budget",
+    "cap",
     "cattax",
     "bcat",
     "acat",

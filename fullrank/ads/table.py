@@ -84,6 +84,7 @@ class AdTable:
         advertisers: By domain of the advertiser.
         seats: By seat.
         attributes: By number.
+        has_caps: Whether an ad has a cap.
     """
 
     rows: Int64
@@ -101,6 +102,7 @@ class AdTable:
     advertisers: Postings
     seats: Postings
     attributes: Postings
+    has_caps: bool
     _window: list[_Window] = field(default_factory=list, repr=False)
 
     @classmethod
@@ -126,6 +128,7 @@ class AdTable:
             Postings([ad.adomain for ad in filled]),
             Postings([[ad.seat] if ad.seat else [] for ad in filled]),
             Postings([ad.attr for ad in filled]),
+            any(ad.cap is not None for ad in filled),
         )
 
     @classmethod

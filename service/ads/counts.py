@@ -1,11 +1,12 @@
 """Count impressions and clicks of ads: each token once, a click after its impression, no client too often.
 
 One SQLite file for all workers of a machine; a count is synced before it is acknowledged. Which client did what is kept
-for a day, a token until it expires, the sums of an ad for good.
+for a day, a token until it expires, an impression for a cap as long as the cap says, the sums of an ad for good.
 """
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ RESULTS = (
     "repeated",
     "bot",
     "over_limit",
+    "over_budget",
     "no_impression",
     "expired",
     "invalid",
@@ -31,6 +33,8 @@ RESULTS = (
 LIMITS = ((60, 1), (3600, 10), (86_400, 25))
 _DAY_S = 86_400
 _BUSY_S = 5.0
+# Sums of prices are not exact in binary.
+TOLERANCE = 1e-9
 # Pause between two removals of what has expired.
 _EXPIRY_S = 60.0
 _TABLES = """
@@ -48,6 +52,15 @@ CREATE TABLE IF NOT EXISTS sums (
     impressions INTEGER NOT NULL DEFAULT 0, clicks INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (collection, ad, day)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spent (
+    change INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, ad TEXT NOT NULL,
+    total REAL NOT NULL, day INTEGER NOT NULL, today REAL NOT NULL, UNIQUE (collection, ad)
+);
+CREATE TABLE IF NOT EXISTS seen (
+    person TEXT NOT NULL, collection TEXT NOT NULL, ad TEXT NOT NULL, expires REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS seen_by_person ON seen (person, collection, expires, ad);
+CREATE INDEX IF NOT EXISTS seen_by_expiry ON seen (expires);
 """
 
 
@@ -63,12 +76,38 @@ class Report(NamedTuple):
         served: What the token says.
         client: Who reports it; the person of the token, if there is one.
         at: When the report came, seconds since 1970.
+        most: What the ad may have spent up to now, the click included.
+        most_today: The same, since midnight in UTC.
+        cap_s: How long an impression counts for the cap of the ad; 0: it has none.
     """
 
     kind: str
     served: Served
     client: str
     at: float
+    most: float = math.inf
+    most_today: float = math.inf
+    cap_s: int = 0
+
+
+class Spent(NamedTuple):
+    """What an ad has spent.
+
+    Attributes:
+        change: Rises with every change of any ad.
+        collection: Name of the bundle.
+        ad: Id of the document.
+        total: In all.
+        day: The last day on which it spent, days since 1970 in UTC.
+        today: On that day.
+    """
+
+    change: int
+    collection: str
+    ad: str
+    total: float
+    day: int
+    today: float
 
 
 class Counts:
@@ -97,6 +136,7 @@ class Counts:
             if reports and reports[-1].at >= self._next_expiry:
                 self._next_expiry = reports[-1].at + _EXPIRY_S
                 file.execute("DELETE FROM tokens WHERE expires < ?", (reports[-1].at,))
+                file.execute("DELETE FROM seen WHERE expires < ?", (reports[-1].at,))
                 file.execute("DELETE FROM counted WHERE at < ?", (reports[-1].at - _DAY_S,))
         return found
 
@@ -108,11 +148,32 @@ class Counts:
         with self._opened() as file:
             return {ad: (seen, clicked) for ad, seen, clicked in file.execute(query, (collection,))}
 
+    def spent_after(self, change: int) -> list[Spent]:
+        """Return what ads have spent whose sums changed after a change, in its order. Raises CountsError."""
+        query = "SELECT change, collection, ad, total, day, today FROM spent WHERE change > ? ORDER BY change"
+        if self._is_missing:
+            return []
+        with self._opened() as file:
+            return [Spent(*row) for row in file.execute(query, (change,))]
+
+    def seen(self, person: str, collection: str, now: float) -> dict[str, int]:
+        """Return how often a person has seen each ad that has a cap, within its seconds. Raises CountsError."""
+        query = "SELECT ad, count(*) FROM seen WHERE person = ? AND collection = ? AND expires > ? GROUP BY ad"
+        if self._is_missing:
+            return {}
+        with self._opened() as file:
+            return dict(file.execute(query, (person, collection, now)).fetchall())
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    @property
+    def _is_missing(self) -> bool:
+        """Whether nothing was ever counted; readers do not make the file."""
+        return self._file is None and not self._path.exists()
 
     def _count(self, file: sqlite3.Connection, report: Report) -> str:
         served, id = report.served, bytes.fromhex(report.served.id)
@@ -138,7 +199,28 @@ class Counts:
             f"UPDATE sums SET {column} = {column} + 1 WHERE collection = ? AND ad = ? AND day = ?",
             key,
         )
-        return report.kind
+        if report.kind == IMPRESSION:
+            if report.cap_s and served.person:
+                row = (served.person, served.collection, served.ad, report.at + report.cap_s)
+                file.execute("INSERT INTO seen VALUES (?, ?, ?, ?)", row)
+            return IMPRESSION
+        return CLICK if self._charge(file, report) else "over_budget"
+
+    def _charge(self, file: sqlite3.Connection, report: Report) -> bool:
+        """Add the price of a click to what its ad has spent; False if the budget does not allow it."""
+        served, today = report.served, int(report.at // _DAY_S)
+        query = "SELECT total, day, today FROM spent WHERE collection = ? AND ad = ?"
+        found = file.execute(query, (served.collection, served.ad)).fetchone()
+        total, day, spent_today = found or (0.0, today, 0.0)
+        total += served.price
+        spent_today = served.price + (spent_today if day == today else 0.0)
+        if total > report.most + TOLERANCE or spent_today > report.most_today + TOLERANCE:
+            return False
+        file.execute(
+            "INSERT OR REPLACE INTO spent (collection, ad, total, day, today) VALUES (?, ?, ?, ?, ?)",
+            (served.collection, served.ad, total, today, spent_today),
+        )
+        return True
 
     def _is_over_limit(self, file: sqlite3.Connection, report: Report) -> bool:
         query = "SELECT at FROM counted WHERE client = ? AND kind = ? AND at > ?"

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from logging import getLogger
 from pathlib import Path
 
+from fullrank.ads import Ad
+from fullrank.ads.budget import most_spent
 from fullrank.errors import FullrankError
 from fullrank.events.people import Pseudonyms, read_key
 from fullrank.events.records import Event
 from service.ads.counts import CLICK, IMPRESSION, Counts, CountsError, Report
+from service.ads.spending import Spending
 from service.ads.tokens import InvalidToken, Signer
 from service.errors import EventsUnavailable, Overloaded
 from service.groups import Full, GroupCommit, Stopping
@@ -20,6 +25,7 @@ from service.telemetry.metrics import Metrics
 # Requests whose reports are counted in one transaction.
 _MOST = 64
 _KINDS = (IMPRESSION, CLICK)
+FindAd = Callable[[str, str], Ad | None]
 _log = getLogger(__name__)
 
 
@@ -30,13 +36,18 @@ class AdEvents:
         path: File of the counts.
         key: File of the key of the log of events.
         metrics: Counts results.
+        find: Returns the ad of a document of a collection as it is now; None if there is none.
     """
 
-    def __init__(self, path: Path, key: Path, metrics: Metrics) -> None:
+    def __init__(self, path: Path, key: Path, metrics: Metrics, find: FindAd) -> None:
         self._key = key
+        self._find = find
         self._metrics = metrics
         self._secrets: tuple[Signer, Pseudonyms] | None = None
         self._counts = Counts(path)
+        self.spending = Spending(partial(Counts, path))
+        self._seen = Counts(path)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="caps")
         self._group: GroupCommit[Sequence[Report], list[str] | CountsError] = GroupCommit(
             "ads", self._commit, most=_MOST, ended=self._counts.close
         )
@@ -60,6 +71,26 @@ class AdEvents:
             return None
         person = people.of(who) if who else ""
         return signer.token(time.time(), collection, ad, price, score, placement, person)
+
+    async def seen(self, collection: str, who: str | None) -> dict[str, int]:
+        """Return how often a person has seen each ad that has a cap, empty for nobody.
+
+        Args:
+            collection: Name of the bundle.
+            who: The person, in clear.
+
+        Raises:
+            EventsUnavailable: The file of counts cannot be read.
+        """
+        if not who:
+            return {}
+        person = self._opened()[1].of(who)
+        work = partial(self._seen.seen, person, collection, time.time())
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except CountsError as error:
+            _log.error("caps of ads are unknown: %s", error)
+            raise EventsUnavailable from None
 
     async def count(
         self, events: Sequence[Event], address: str, *, is_bot: bool
@@ -100,7 +131,13 @@ class AdEvents:
 
     async def close(self) -> None:
         """Count what waits, then close the file."""
-        await asyncio.to_thread(self._group.close)
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._group.close()
+        self.spending.close()
+        self._pool.shutdown()
+        self._seen.close()
 
     def _report(
         self, event: Event, kind: str, token: str, address: str, now: float
@@ -115,7 +152,11 @@ class AdEvents:
             return None
         # Who asked for the page counts before what the event says, which a client can change at will.
         client = served.person or people.of(event.person or address)
-        return Report(kind, served, client, now)
+        ad = self._find(served.collection, served.ad)
+        if ad is None:
+            return Report(kind, served, client, now)
+        cap_s = 0 if ad.cap is None else ad.cap.seconds
+        return Report(kind, served, client, now, *most_spent(ad, now), cap_s)
 
     async def _count(self, reports: Sequence[Report]) -> list[str]:
         if not reports:

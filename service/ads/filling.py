@@ -6,8 +6,8 @@ Documents without an ad have no advertiser and no price; rules about ads do not 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
@@ -17,7 +17,9 @@ from fullrank.ads.rules import REASONS, Reasons, count_reasons
 from fullrank.ads.table import Mask
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.part import Part
 from fullrank.rerank.stage import DEPTH
+from service.ads.spending import Spending
 
 # Hits beyond the free places that a search asks for, because one advertiser may have several of the best ads.
 _SPARE_HITS = 4
@@ -68,6 +70,8 @@ class PageFilling:
         now: Seconds since 1970.
         per_advertiser: Most ads of one advertiser on the page.
         counting: Count the ads left out.
+        spending: What ads have spent; None: budgets are not looked at.
+        seen: How often the person has seen ads, by their ids.
     """
 
     slots: Sequence[Slot]
@@ -75,6 +79,8 @@ class PageFilling:
     now: float
     per_advertiser: int = 1
     counting: bool = False
+    spending: Spending | None = None
+    seen: Mapping[str, int] = field(default_factory=dict)
 
     def fill(
         self,
@@ -127,13 +133,37 @@ class _Page:
         self._deleted = deleted
         # Documents and ads that cannot be placed any more.
         self._hidden = list(deleted)
-        self._forbidden = [
-            None if part.ads is None else filling.rules.forbids(part.ads, filling.now)
-            for part in view.parts
-        ]
+        self._name = view.bundle.name
+        self._forbidden = [self._forbids(part) for part in view.parts]
         self._placed_of = Counter[str]()
         self._full = set[str]()
         self._new: list[LiveHit] = []
+
+    def _forbids(self, part: Part) -> Mask | None:
+        if part.ads is None:
+            return None
+        found = self._filling.rules.forbids(part.ads, self._filling.now)
+        for mask in self._used_up(part, part.ads).values():
+            found |= mask
+        return found
+
+    def _used_up(self, part: Part, ads: AdTable) -> dict[str, Mask]:
+        """Return the ads that have spent their budget, and those that the person has seen often enough, by reason."""
+        found: dict[str, Mask] = {}
+        filling = self._filling
+        if filling.spending is not None:
+            over = filling.spending.over(self._name, part, filling.now)
+            if over is not None:
+                found["budget"] = over
+        seen = np.zeros(len(ads), np.bool_)
+        for id, count in filling.seen.items():
+            row = part.row(id)
+            ad = None if row is None else ads.ad(row)
+            if ad is not None and ad.cap is not None and count >= ad.cap.count:
+                seen |= ads.rows == row
+        if seen.any():
+            found["cap"] = seen
+        return found
 
     def place(
         self,
@@ -197,7 +227,11 @@ class _Page:
             if part.ads is not None:
                 ads = part.ads
                 kept = np.ones(len(ads), np.bool_) if mask is None else ~mask[ads.rows]
-                yield number, ads, kept, rules.reasons(ads, now)
+                reasons = rules.reasons(ads, now)
+                for name, mask in self._used_up(part, ads).items():
+                    code = REASONS.index(name)
+                    reasons[mask & ((reasons == 0) | (reasons > code))] = code
+                yield number, ads, kept, reasons
 
     def _excluded(self, floor: Floor | None) -> list[Mask | None]:
         """Return the documents that a placement with this floor cannot have now."""

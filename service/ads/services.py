@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullrank.ads import Taxonomy
+from fullrank.ads import Ad, Taxonomy
 from fullrank.events.places import places
 from service.ads.counts import FILE as COUNTS
 from service.ads.events import AdEvents
 from service.ads.pages import FILE as PAGES
 from service.ads.pages import Pages
+from service.documents.live import LiveDocuments
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -24,7 +25,9 @@ class AdServices:
     events: AdEvents | None
 
     @classmethod
-    def from_settings(cls, settings: Settings, documents: Path, metrics: Metrics) -> AdServices:
+    def from_settings(
+        cls, settings: Settings, documents: Path, metrics: Metrics, live: LiveDocuments
+    ) -> AdServices:
         """Open what the settings describe; documents: the file of live documents. Raises AdError."""
         taxonomy = None
         if settings.ad_taxonomy is not None:
@@ -35,7 +38,18 @@ class AdServices:
         _, key = places(
             settings.bundles, settings.documents, settings.events_folder, settings.events_key
         )
-        return cls(taxonomy, pages, AdEvents(documents.with_name(COUNTS), key, metrics))
+
+        def find(collection: str, id: str) -> Ad | None:
+            for followed in live.views(collection):
+                try:
+                    part, row = followed.view.find(id)
+                except KeyError:
+                    continue
+                return None if part.ads is None else part.ads.ad(row)
+            return None
+
+        events = AdEvents(documents.with_name(COUNTS), key, metrics, find)
+        return cls(taxonomy, pages, events)
 
     async def close(self) -> None:
         """Write what waits."""

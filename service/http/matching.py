@@ -7,11 +7,13 @@ from itertools import chain, islice, repeat
 from logging import getLogger
 from typing import Any
 
-from fullrank.ads import AdRules, Floor, Taxonomy
+from fullrank.ads import AdRules, Floor
 from fullrank.ads.ad import DEFAULT_CURRENCY
+from fullrank.live import View
 from service.ads.events import AdEvents
 from service.ads.filling import PageFilling, Slot
 from service.ads.pages import Pages, PagesError
+from service.ads.services import AdServices
 from service.errors import PagesUnavailable, PageUnknown
 from service.http.match_schemas import MatchRequest, Page, Placement
 from service.search.ranker import Ranked
@@ -19,8 +21,14 @@ from service.search.ranker import Ranked
 _log = getLogger(__name__)
 
 
-def filling_of(body: MatchRequest, taxonomy: Taxonomy | None) -> PageFilling:
-    """Return what a request asks for; taxonomy: the operator's."""
+async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFilling:
+    """Return what a request asks for. Raises EventsUnavailable."""
+    seen: dict[str, int] = {}
+    if ads.events is not None and any(
+        part.ads is not None and part.ads.has_caps for part in view.parts
+    ):
+        who = body.user_id or body.client_id or body.session_id
+        seen = await ads.events.seen(view.bundle.name, who)
     rules = AdRules(
         None if body.bcat is None else frozenset(body.bcat),
         None if body.acat is None else frozenset(body.acat),
@@ -29,10 +37,11 @@ def filling_of(body: MatchRequest, taxonomy: Taxonomy | None) -> PageFilling:
         None if body.wseat is None else frozenset(body.wseat),
         None if body.bseat is None else frozenset(body.bseat),
         frozenset(body.battr),
-        taxonomy,
+        ads.taxonomy,
     )
     slots = [Slot(one.count, _floor(one), one.min_score) for one in body.placements]
-    return PageFilling(slots, rules, time.time(), body.per_advertiser, body.explain)
+    spending = None if ads.events is None else ads.events.spending
+    return PageFilling(slots, rules, time.time(), body.per_advertiser, body.explain, spending, seen)
 
 
 async def page_of(body: MatchRequest, pages: Pages) -> Page:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -144,3 +145,46 @@ async def test_documents_without_ads_and_services_without_events_have_no_tokens(
         assert [hit["token"] for hit in reply["placements"][0]["hits"]] == [None, None]
     async with running(root.path, events=False) as client:
         assert [hit["token"] for hit in await served(client, await put_ads(client))] == [None] * 3
+
+
+async def test_budgets_and_caps_take_ads_off_the_page(client: httpx.AsyncClient) -> None:
+    own = {"adomain": ["a.example"], "price": 1.5}
+    for id, more in (
+        ("dear", {"budget": {"amount": 2}}),
+        ("capped", {"cap": {"count": 1, "seconds": 60}}),
+    ):
+        fields = {
+            "title": "copy files",
+            "text": "copy files",
+            "ad": own | more | {"adomain": [f"{id}.example"]},
+        }
+        seq = (await client.put(f"/v1/documents/{id}", json=fields)).json()["seq"]
+    page = await served(client, seq, user={"id": "u1"})
+    other = await served(client, seq, user={"id": "u2"})
+    assert {hit["id"] for hit in page} == {"dear", "capped"}
+    tokens = {hit["id"]: hit["token"] for hit in page}
+    kinds = [("impression", tokens["dear"]), ("click", tokens["dear"])]
+    assert await report(client, *kinds, ("impression", tokens["capped"])) == [
+        "impression",
+        "click",
+        "impression",
+    ]
+    token = next(hit["token"] for hit in other if hit["id"] == "dear")
+    assert await report(client, ("impression", token), ("click", token)) == [
+        "impression",
+        "over_budget",
+    ]
+    end = time.monotonic() + 10
+    while [hit["id"] for hit in await served(client, seq, user={"id": "u2"})] != ["capped"]:
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+    assert await served(client, seq, user={"id": "u1"}) == []
+    body = {
+        "page": {"text": "copy files"},
+        "placements": [{"id": "top"}],
+        "user": {"id": "u1"},
+        "explain": True,
+        "min_seq": seq,
+    }
+    reply = (await client.post("/v1/match", json=body)).json()
+    assert reply["left_out"] == {"budget": 1, "cap": 1}

@@ -231,7 +231,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
         filter=body.targeting,
         filter_path="targeting",
         is_document=True,
-        filling=filling_of(body, services.ads.taxonomy),
+        filling=await filling_of(body, view, services.ads),
     )
     ranked = await services.ranker.rank(view, request)
     answer = _Answer(services, serving, view, request, body, ranked, started)
