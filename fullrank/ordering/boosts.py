@@ -19,7 +19,7 @@ from fullrank.errors import FilterError
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.table import Column, Float64
 from fullrank.filters.columns.times import Scale, dictionary, largest, parse_time, scale_of
-from fullrank.ordering.fields import columns_of_field, kinds_of, usable_fields
+from fullrank.filters.fields import columns_of_field, kinds_of, usable_fields
 
 MAX_BOOSTS = 8
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.table import Column
-from fullrank.ordering.fields import columns_of_field
+from fullrank.filters.fields import columns_of_field
 
 Group = tuple[str, object]
 

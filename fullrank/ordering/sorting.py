@@ -15,7 +15,7 @@ from fullrank.encoding import Float64, Int64
 from fullrank.errors import FilterError
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.times import dictionary, largest, scale_of
-from fullrank.ordering.fields import columns_of_field, kinds_of, usable_fields
+from fullrank.filters.fields import columns_of_field, kinds_of, usable_fields
 
 MAX_KEYS = 4
 

@@ -16,6 +16,9 @@ LIMITS = {
     ("BatchRequest", "searches"): ("maxItems", "max_batch"),
     ("Page", "text"): ("maxLength", "max_page_chars"),
     ("KnownPage", "text"): ("maxLength", "max_page_chars"),
+    ("SearchQuery", "q"): ("maxLength", "max_query_chars"),
+    ("SearchQuery", "limit"): ("maximum", "max_limit"),
+    ("SearchQuery", "offset"): ("maximum", "max_offset"),
     ("SimilarQuery", "limit"): ("maximum", "max_limit"),
     ("SimilarQuery", "offset"): ("maximum", "max_offset"),
 }

@@ -68,7 +68,8 @@ def _complete(operation: dict[str, Any], settings: Settings) -> None:
     }
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _without_null(parameter["schema"])
-        limit = LIMITS.get(("SimilarQuery", parameter["name"]))
+        name = parameter["name"]
+        limit = LIMITS.get(("SearchQuery", name), LIMITS.get(("SimilarQuery", name)))
         is_limited = limit is not None and limit[0] in parameter["schema"]
         if parameter["in"] == "query" and limit is not None and not is_limited:
             parameter["schema"][limit[0]] = getattr(settings, limit[1])

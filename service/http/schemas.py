@@ -12,7 +12,13 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.documents.reading import MAX_ID_CHARS
-from service.http.search_schemas import HighlightRequest, OrderRequest, SnippetReply
+from service.http.search_schemas import (
+    HighlightRequest,
+    OrderRequest,
+    RangeReply,
+    RangeRequest,
+    SnippetReply,
+)
 from service.http.strict import FieldName, Reply, Request, Text
 
 MAX_FIELDS = 64
@@ -106,6 +112,13 @@ class SearchRequest(Request, Asked, OrderRequest):
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = Field(
         default=10, description="most values of a facet"
     )
+    facet_ranges: dict[
+        FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_FACET_VALUES)]
+    ] = Field(
+        default={},
+        max_length=MAX_FACETS,
+        description="ranges by field; counts the documents with a value in each",
+    )
     highlight: HighlightRequest | None = Field(
         default=None, description="return the part of each field that answers best"
     )
@@ -120,6 +133,28 @@ class SearchRequest(Request, Asked, OrderRequest):
     )
     mode: Mode = "auto"
     rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
+    model: ModelName = "default"
+    min_seq: MinSeq = 0
+
+
+class SearchQuery(Asked):
+    """The query string of a search by GET. Not strict, because its numbers are text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    q: Text = Field(min_length=1, description="the query", examples=["copy a file"])
+    limit: Count = 10
+    offset: int = Field(default=0, ge=0)
+    fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)
+    filter: str | None = Field(
+        default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
+    )
+    facets: list[FieldName] = Field(default=[], max_length=MAX_FACETS)
+    facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = 10
+    explain: bool = False
+    min_score: float | None = Field(default=None, allow_inf_nan=False)
+    mode: Mode = "auto"
+    rules: bool = True
     model: ModelName = "default"
     min_seq: MinSeq = 0
 
@@ -243,6 +278,7 @@ class SearchReply(RankingReply):
     )
     hits: list[Hit]
     facets: dict[str, FacetReply] = Field(description="by field, as requested")
+    facet_ranges: dict[str, list[RangeReply]] = Field(description="by field, as requested")
     rules: list[str] = Field(description="rules that apply to the query, by id")
     did_you_mean: str | None = Field(
         description="the query with known words in place of unknown ones that are one edit away; nothing is replaced"

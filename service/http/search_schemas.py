@@ -130,6 +130,23 @@ class OrderRequest(BaseModel):
         )
 
 
+Bound = Annotated[
+    Text | float | None,
+    Field(description="a number; of a field of times ISO 8601 with an offset from UTC"),
+]
+
+
+class RangeRequest(Request):
+    start: Bound = Field(default=None, alias="from")
+    stop: Bound = Field(default=None, alias="to", description="not included")
+
+
+class RangeReply(Reply):
+    start: Bound = Field(alias="from")
+    stop: Bound = Field(alias="to")
+    count: int = Field(description="documents that are found and have a value in the range")
+
+
 class SnippetReply(Reply):
     snippet: str
     spans: list[tuple[int, int, Literal["word", "meaning"]]] = Field(

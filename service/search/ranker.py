@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from time import thread_time
 from typing import Any
@@ -19,7 +19,9 @@ import numpy as np
 import orjson
 
 from fullrank.encoding import Encoded
+from fullrank.filters.columns import Columns
 from fullrank.filters.facets import facet_over
+from fullrank.filters.ranges import Range, range_counts
 from fullrank.highlight import Highlight
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
@@ -52,6 +54,7 @@ class RankRequest:
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
     facets       fields whose values are counted in the documents that are found, facet_limit values of each
+    facet_ranges ranges by field, whose documents are counted too
     min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
     filling      the placements of a page, which get the hits; None: the hits are one list
     ordering     the order of the hits; None: by score
@@ -76,6 +79,7 @@ class RankRequest:
     is_document: bool = False
     facets: Sequence[str] = ()
     facet_limit: int = 10
+    facet_ranges: Sequence[tuple[str, Sequence[Range]]] = ()
     min_score: float | None = None
     restrictions: Sequence[Restriction] = ()
     by_prefix: bool = False
@@ -92,7 +96,7 @@ class RankRequest:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
         is_filtered = self.filter is not None or bool(self.exclude)
         has_extras = is_filtered or self.explain or self.facets or self.filling is not None
-        has_extras = has_extras or self.min_score is not None
+        has_extras = has_extras or self.min_score is not None or bool(self.facet_ranges)
         is_ruled = self.restrictions or self.synonyms or self.pinned or self.only is not None
         has_extras = has_extras or self.highlight is not None or self.ordering is not None
         is_small = self.offset + self.limit <= _MAX_PLAIN_HITS
@@ -108,6 +112,7 @@ class Ranked:
     is_total   whether these are all; otherwise they are at least so many
     mode       "exact" or "fast"
     reordered  number of the first documents that a second stage reordered
+    facet_ranges  how many documents of each range, by field
     filled     how the hits fill the placements of a page
     """
 
@@ -119,6 +124,7 @@ class Ranked:
     mode: str
     reordered: int
     filled: Filled | None = None
+    facet_ranges: dict[str, Any] = field(default_factory=dict)
 
 
 class Ranker:
@@ -219,11 +225,14 @@ def rank_view(
     query = widen(encoded, additions)
     floor = _floor(view, request)
     facets = {}
-    if floor is not None and (request.facets or order is not None):
+    counted = request.only is None and (request.facets or request.facet_ranges)
+    if floor is not None and (counted or order is not None):
         # Who counts values, or orders by others than scores, needs to know every document that is found.
         deleted, floor = view.below(query.encoded, floor, deleted), None
-    if request.facets:
-        facets = _facets(view, request, view.without(deleted, request.pinned))
+    ranges: dict[str, Any] = {}
+    if counted:
+        counts = _counted(view, view.without(deleted, request.pinned))
+        facets, ranges = _facets(counts, request), _ranges(counts, request)
         stages.done("facets")
     # Once for all hits.
     terms = None
@@ -278,8 +287,9 @@ def rank_view(
     if request.is_plain:
         policy.observe_plain(view.bundle, mode, thread_time() - began)
     return encoded, Ranked(
-        hits, found.certified, found.total, found.is_total, facets, mode, found.reordered, filled
-    )
+        hits, found.certified, found.total, found.is_total, facets, mode, found.reordered, filled,
+        ranges,
+    )  # fmt: skip
 
 
 def _floor(view: View, request: RankRequest) -> Floor | None:
@@ -291,11 +301,26 @@ def _floor(view: View, request: RankRequest) -> Floor | None:
     return view.bundle.floor
 
 
-def _facets(view: View, request: RankRequest, deleted: Sequence[Mask | None]) -> dict[str, Any]:
-    parts = [
+def _counted(view: View, deleted: Sequence[Mask | None]) -> list[tuple[Columns, Mask]]:
+    """Return the columns of each part, and which documents to count."""
+    return [
         (columns, np.ones(columns.documents, np.bool_) if mask is None else ~mask)
         for columns, mask in zip(view.columns, deleted, strict=True)
     ]
+
+
+def _ranges(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict[str, Any]:
+    counted = {}
+    for name, ranges in request.facet_ranges:
+        counts = range_counts(parts, name, ranges, f"{request.prefix}facet_ranges.{name}")
+        counted[name] = [
+            {"from": own.start, "to": own.stop, "count": count}
+            for own, count in zip(ranges, counts, strict=True)
+        ]
+    return counted
+
+
+def _facets(parts: Sequence[tuple[Columns, Mask]], request: RankRequest) -> dict[str, Any]:
     counted: dict[str, Any] = {}
     for place, name in enumerate(request.facets):
         found = facet_over(parts, name, request.facet_limit, f"facets.{place}")

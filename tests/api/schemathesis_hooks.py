@@ -62,6 +62,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             asked["facets"] = ["section"]
         if isinstance(asked.get("highlight"), dict):
             asked["highlight"] = HIGHLIGHT
+        if "facet_ranges" in asked:
+            asked["facet_ranges"] = {"section": [{"from": 1, "to": 2.5}]}
         for name in ORDERS.keys() & asked.keys():
             asked[name] = ORDERS[name]
     if case.method.upper() == "PUT" and case.path.startswith("/v1/rules/"):
@@ -76,6 +78,8 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
     query = case.query or {}
     if "filter" in query:
         query["filter"] = json.dumps(FITTING)
+    if "facets" in query:
+        query["facets"] = ["section"]
     for place in (body, query, *searches):
         if "min_seq" in place:
             place["min_seq"] = 0

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from fullrank.errors import FilterError
+from fullrank.filters.ranges import Range
 from fullrank.live import View
 from fullrank.live.known import did_you_mean
 from fullrank.rules.rule import Rule
@@ -29,6 +31,7 @@ from service.http.schemas import (
     Asked,
     BatchReply,
     BatchRequest,
+    SearchQuery,
     SearchReply,
     SearchRequest,
     SimilarQuery,
@@ -119,6 +122,7 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
         total_at_least=None if ranked.is_total else ranked.total,
         hits=ranked.hits,
         facets=ranked.facets,
+        facet_ranges=ranked.facet_ranges,
         rules=[rule.id for rule in answer.rules],
         did_you_mean=answer.did_you_mean,
     )
@@ -140,6 +144,10 @@ async def _search(
         mode=asked.mode,
         facets=asked.facets,
         facet_limit=asked.facet_limit,
+        facet_ranges=[
+            (name, [Range(one.start, one.stop) for one in ranges])
+            for name, ranges in asked.facet_ranges.items()
+        ],
         min_score=asked.min_score,
         ordering=asked.ordering(time.time(), prefix),
         highlight=None if asked.highlight is None else asked.highlight.asked,
@@ -181,6 +189,25 @@ async def _search(
 async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:
     """Rank the documents of a model for a query."""
     check_limits(services.settings, body)
+    return JsonResponse(await _search(body, serving, services))
+
+
+@router.get(
+    "/search",
+    response_model=SearchReply,
+    responses={200: {"headers": _HEADERS}, **problems(404, 422, 503)},
+    openapi_extra=needs("search"),
+)
+async def search_by_link(
+    asked: Annotated[SearchQuery, Query()], serving: ServingDep, services: ServicesDep
+) -> JsonResponse:
+    """Rank the documents of a model for a query, for links and browsers; the reply is that of a POST."""
+    check_limits(services.settings, asked)
+    given = asked.model_dump(exclude={"q", "filter"})
+    condition = None if asked.filter is None else parse_text(asked.filter, "filter")
+    if not isinstance(condition, dict | None):
+        raise FilterError("filter", "a filter must be an object")
+    body = SearchRequest.model_validate({**given, "query": asked.q, "filter": condition})
     return JsonResponse(await _search(body, serving, services))
 
 

@@ -1,4 +1,4 @@
-"""Fields by which documents can be ordered, and what to say about the others."""
+"""Fields with values on a scale, and what to say about the others."""
 
 from __future__ import annotations
 
