@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import IntEnum
-from functools import partial
 from typing import NamedTuple
 
 from fullrank.complete.sorted_texts import SortedTexts, folded_prefix
@@ -86,9 +85,7 @@ class Completions:
             near = self._found(texts.one_edit_away, words.one_edit_away, typed, prefix, limit)
             found = {**found, **{key: one for key, one in near.items() if key not in found}}
         if not found:
-            by_text = partial(texts.one_edit_away, at_end=True)
-            by_word = partial(words.one_edit_away, at_end=True)
-            found = self._found(by_text, by_word, typed, prefix, limit)
+            found = self._found(texts.without_last, words.without_last, typed, prefix, limit)
         return list(found.values())[:limit]
 
     def _found(

@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fullrank.encoding import Int64
 from fullrank.text.folding import folded_words
 from fullrank.text.spelling import END, letters_between
 
 MIN_LETTERS = 4
 """Shortest prefix of which an edit is forgiven."""
+_NONE = np.zeros(0, np.int64)
 _LAST = "\U0010ffff"  # after every letter of a word
 
 
@@ -43,7 +43,7 @@ class SortedTexts:
         >>> texts = SortedTexts(["copy files", "move", "copy"])
         >>> texts.beginning("cop", 5), texts.one_edit_away("cpoy", 5)
         ([0, 2], [0, 2])
-        >>> texts.one_edit_away("movr", 5), texts.one_edit_away("movr", 5, at_end=True)
+        >>> texts.one_edit_away("movr", 5), texts.without_last("movr", 5)
         ([], [1])
     """
 
@@ -61,49 +61,62 @@ class SortedTexts:
 
     def beginning(self, prefix: str, limit: int) -> list[int]:
         """Return the numbers of the best texts with a prefix, the best first."""
-        first, last = self._range(prefix)
-        return self._best(self._order[first:last], limit)
+        return self._best([self._range(prefix, (0, len(self._keys)))], limit)
 
-    def one_edit_away(self, prefix: str, limit: int, *, at_end: bool = False) -> list[int]:
-        """Return the numbers of the best texts with a prefix one edit away.
+    def one_edit_away(self, prefix: str, limit: int) -> list[int]:
+        """Return the numbers of the best texts with a prefix one edit away, in which the last letter is right.
 
-        Args:
-            prefix: Folded. Empty for one of fewer than `MIN_LETTERS` letters.
-            limit: How many.
-            at_end: Whether the last letter too may be wrong; then every text that begins with the others is found.
+        Empty for a prefix of fewer than `MIN_LETTERS` letters.
         """
         if len(prefix.rstrip()) < MIN_LETTERS:
             return []
-        ranges = {self._range(other) for other in self._edited(prefix, at_end)}
-        found = [self._best(self._order[first:last], limit) for first, last in ranges]
-        return sorted({number for some in found for number in some})[:limit]
+        return self._best(list(dict.fromkeys(self._near(prefix))), limit)
 
-    def _range(self, prefix: str) -> tuple[int, int]:
-        first = bisect_left(self._keys, prefix)
-        return first, bisect_left(self._keys, prefix + _LAST, first)
+    def without_last(self, prefix: str, limit: int) -> list[int]:
+        """Return the numbers of the best texts that begin with all but the last letter of a prefix.
 
-    def _best(self, numbers: Int64, limit: int) -> list[int]:
-        if len(numbers) > limit:
-            numbers = np.partition(numbers, limit - 1)[:limit]
-        found: list[int] = np.sort(numbers).tolist()
+        Empty for a prefix of fewer than `MIN_LETTERS` letters.
+        """
+        return self.beginning(prefix[:-1], limit) if len(prefix.rstrip()) >= MIN_LETTERS else []
+
+    def _range(self, prefix: str, inside: tuple[int, int]) -> tuple[int, int]:
+        """Return the first and the last place of the texts with a prefix, which are in some range."""
+        first = bisect_left(self._keys, prefix, *inside)
+        if first == inside[1] or not self._keys[first].startswith(prefix):
+            return first, first
+        return first, bisect_left(self._keys, prefix + _LAST, first, inside[1])
+
+    def _best(self, ranges: Sequence[tuple[int, int]], limit: int) -> list[int]:
+        numbers = np.concatenate([self._order[first:last] for first, last in ranges] or [_NONE])
+        if len(numbers) > limit * len(ranges):
+            # Ranges may overlap, so that the best texts are there several times.
+            numbers = np.partition(numbers, limit * len(ranges) - 1)[: limit * len(ranges)]
+        found: list[int] = np.unique(numbers)[:limit].tolist()
         return found
 
-    def _edited(self, typed: str, at_end: bool) -> Iterator[str]:
-        """Yield prefixes one edit away."""
+    def _near(self, typed: str) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of the prefixes one edit away that some text has."""
         marked = END + typed
+        inside = (0, len(self._keys))
         for i, letter in enumerate(typed):
             head, tail = typed[:i], typed[i + 1 :]
-            first, last = self._range(head)
-            if first == last:
+            inside = self._range(head, inside)
+            if inside[0] == inside[1]:
                 return
-            before, after = marked[i], typed[i + 1 : i + 2]
-            if after or at_end:
-                yield head + tail
-            if after:
-                for other in self._between.get(before + after, ""):
-                    if other != letter:
-                        yield head + other + tail
-                if after != letter:
-                    yield head + after + letter + tail[1:]
-            for other in self._between.get(before + letter, ""):
-                yield head + other + letter + tail
+            for other in self._edited(marked[i], letter, tail):
+                first, last = self._range(head + other, inside)
+                if first < last:
+                    yield first, last
+
+    def _edited(self, before: str, letter: str, tail: str) -> Iterator[str]:
+        """Yield what may have been meant by a letter and those behind it, given the letter before."""
+        after = tail[:1]
+        if after:
+            yield tail
+            for other in self._between.get(before + after, ""):
+                if other != letter:
+                    yield other + tail
+            if after != letter:
+                yield after + letter + tail[1:]
+        for other in self._between.get(before + letter, ""):
+            yield other + letter + tail

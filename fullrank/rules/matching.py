@@ -1,8 +1,8 @@
 """The rules that apply to a query, found by the query's words, so that many rules take no more time than few.
 
     is        one look-up of all words of the query
-    contains  one look-up for each word of the query, of the rules whose text begins with it
-    prefix    one look-up for each length of a rule's text
+    contains  one look-up for each word of the query, and one for each length of the texts that begin with this word
+    prefix    four look-ups, and one for each length of the texts that begin with the same four letters
 
 `is` compares all words, `contains` finds the words in a row anywhere, `prefix` compares the first letters of the folded
 query: "cof" is a prefix of "coffee beans".
@@ -15,6 +15,8 @@ from collections.abc import Iterable
 
 from fullrank.rules.rule import Rule
 from fullrank.text.folding import folded_words
+
+_HEAD = 4  # letters
 
 
 class RuleIndex:
@@ -33,12 +35,17 @@ class RuleIndex:
         self._count = 0
         self._always: list[Rule] = []
         self._same = defaultdict[tuple[str, ...], list[Rule]](list)
-        self._inside = defaultdict[str, list[Rule]](list)
+        self._inside = defaultdict[tuple[str, ...], list[Rule]](list)
         self._prefixes = defaultdict[str, list[Rule]](list)
         for rule in rules:
             self._count += 1
             self._add(rule)
-        self._lengths = sorted({len(prefix) for prefix in self._prefixes})
+        self._sizes = defaultdict[str, set[int]](set)
+        for words in self._inside:
+            self._sizes[words[0]].add(len(words))
+        self._lengths = defaultdict[str, set[int]](set)
+        for prefix in self._prefixes:
+            self._lengths[prefix[:_HEAD]].add(len(prefix))
 
     def __len__(self) -> int:
         """Number of rules."""
@@ -53,7 +60,7 @@ class RuleIndex:
             case "is":
                 self._same[words].append(rule)
             case "contains":
-                self._inside[words[0]].append(rule)
+                self._inside[words].append(rule)
             case "prefix":
                 self._prefixes[" ".join(words)].append(rule)
 
@@ -66,19 +73,15 @@ class RuleIndex:
         """
         words = folded_words(query)
         found = [*self._always, *self._same.get(words, ())]
-        if self._inside:
+        if self._sizes:
             for start, word in enumerate(words):
-                for rule in self._inside.get(word, ()):
-                    assert rule.condition is not None
-                    wanted = rule.condition.words
-                    if words[start : start + len(wanted)] == wanted:
-                        found.append(rule)
+                for size in self._sizes.get(word, ()):
+                    found += self._inside.get(words[start : start + size], ())
         if self._lengths:
             text = " ".join(words)
-            for length in self._lengths:
-                if length > len(text):
-                    break
-                found += self._prefixes.get(text[:length], ())
+            for head in {text[: size + 1] for size in range(_HEAD)}:
+                for length in self._lengths.get(head, ()):
+                    found += self._prefixes.get(text[:length], ())
         if not found:
             return found
         active = {rule.id: rule for rule in found if rule.is_active(now)}

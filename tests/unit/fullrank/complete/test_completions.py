@@ -16,15 +16,14 @@ texts = st.text(LETTERS, min_size=1, max_size=7).map(lambda text: " ".join(text.
 keys = texts.map(folded_prefix).filter(bool)
 
 
-def edited(prefix: str, at_end: bool) -> set[str]:
-    """Return all texts one edit away from a prefix, over a few letters."""
+def edited(prefix: str) -> set[str]:
+    """Return all texts one edit away from a prefix, over a few letters; the last letter stays."""
     letters = {*"abe ", *prefix}
     cuts = [(prefix[:i], prefix[i:]) for i in range(len(prefix))]
     found = {a + b[1] + b[0] + b[2:] for a, b in cuts if len(b) > 1 and b[0] != b[1]}
     found |= {a + c + b for a, b in cuts for c in letters}
-    cuts = cuts if at_end else cuts[:-1]
-    found |= {a + c + b[1:] for a, b in cuts for c in letters if c != b[0]}
-    return found | {a + b[1:] for a, b in cuts}
+    found |= {a + c + b[1:] for a, b in cuts[:-1] for c in letters if c != b[0]}
+    return found | {a + b[1:] for a, b in cuts[:-1]}
 
 
 @given(st.lists(keys, unique=True, max_size=12), keys, st.integers(1, 5))
@@ -34,15 +33,11 @@ def test_texts_are_found_by_prefix_and_by_one_an_edit_away(
     found = SortedTexts(several)
     exact = [i for i, key in enumerate(several) if key.startswith(prefix)]
     assert found.beginning(prefix, limit) == exact[:limit]
-    for at_end in (True, False):
-        near = [
-            i
-            for i, key in enumerate(several)
-            if any(key.startswith(other) for other in edited(prefix, at_end))
-        ]
-        expected = near if len(prefix) >= MIN_LETTERS else []
-        found_near = found.one_edit_away(prefix, limit, at_end=at_end)
-        assert found_near == expected[:limit]
+    near = [i for i, key in enumerate(several) if any(map(key.startswith, edited(prefix)))]
+    less = [i for i, key in enumerate(several) if key.startswith(prefix[:-1])]
+    is_long = len(prefix) >= MIN_LETTERS
+    assert found.one_edit_away(prefix, limit) == (near[:limit] if is_long else [])
+    assert found.without_last(prefix, limit) == (less[:limit] if is_long else [])
     assert all((key in found) == (key in several) for key in (*several, prefix))
 
 
