@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fullrank.cli.arguments import BundlePath, Json, resolve
+from fullrank.cli.arguments import Json, resolve
+from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FilterError
 
@@ -21,8 +23,14 @@ if TYPE_CHECKING:
 
 
 def search(
-    bundle: BundlePath,
-    text: Annotated[str, typer.Argument(help="What to look for.")],
+    asked: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[BUNDLE] TEXT",
+            help="A version's folder, or BUNDLES/NAME for its newest version, unless --url is given; "
+            "then what to look for.",
+        ),
+    ],
     limit: Annotated[int, typer.Option(help="Number of hits.", min=1, max=1000)] = 10,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the words that pulled each hit up.")
@@ -33,16 +41,55 @@ def search(
             "--filter", metavar="JSON", help='Which documents may be found: {"section": "net"}.'
         ),
     ] = None,
+    url: Annotated[
+        str | None, typer.Option(help="Ask a service in place of a bundle.", envvar="FULLRANK_URL")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="API key of the service.", envvar="FULLRANK_KEY")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Search a bundle from the command line."""
+    """Search a bundle, or a service with --url."""
+    if len(asked) > 2 or (len(asked) == 1 and url is None):
+        raise typer.BadParameter("expected BUNDLE TEXT, or --url URL TEXT")
+    condition = None if only is None else _filter(only)
+    text = asked[-1]
+    if len(asked) == 1:
+        assert url is not None
+        answer = _answer_of_service(url, key, text, limit, condition, explain)
+    else:
+        answer = _answer_of_bundle(Path(asked[0]), text, limit, condition, explain)
+    if json:
+        print_json(answer)
+        return
+    _print_hits(answer["hits"], explain)
+    if answer["reordered"]:
+        reordered = answer["reordered"]
+        Console().print(f"A second stage reordered the first {reordered} by other features.")
+
+
+def _answer_of_service(
+    url: str, key: str | None, text: str, limit: int, condition: Any, explain: bool
+) -> dict[str, Any]:
+    with needs("client"):
+        from fullrank.client import Client
+    with Client(url, key=key) as client:
+        found = client.search(text, limit=limit, filter=condition, explain=explain)
+    answer: dict[str, Any] = dict(found)
+    for hit in answer["hits"]:
+        hit |= hit.pop("explanation") or {}
+    return answer
+
+
+def _answer_of_bundle(
+    bundle: Path, text: str, limit: int, condition: Any, explain: bool
+) -> dict[str, Any]:
     from fullrank.bundle import open_bundle
 
     opened = open_bundle(resolve(bundle), verify=False)
     started = time.perf_counter()
-    condition = None if only is None else _filter(only)
     found = opened.search(text, limit, filter=condition, explain=explain)
-    answer: dict[str, Any] = {
+    return {
         "bundle": opened.version,
         "query": text,
         "certified": found.certified,
@@ -52,17 +99,13 @@ def search(
         "hits": [_hit(hit) for hit in found],
         "took_ms": round(1000 * (time.perf_counter() - started), 3),
     }
-    if json:
-        print_json(answer)
-        return
-    _print_hits(answer["hits"], explain)
-    if found.reordered:
-        Console().print(f"A second stage reordered the first {found.reordered} by other features.")
 
 
 def _print_hits(hits: Sequence[Mapping[str, Any]], explain: bool) -> None:
     table = Table(box=None, pad_edge=False)
-    numbers = ("score", "dense", "lexical", "bias")
+    # A service splits scores only where it explains them.
+    parts = ("score", "dense", "lexical", "bias")
+    numbers = [part for part in parts if all(part in hit for hit in hits)]
     for heading in numbers:
         table.add_column(heading, justify="right")
     titles = [str(hit["fields"].get("title", "")) for hit in hits]

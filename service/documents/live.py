@@ -81,8 +81,22 @@ class LiveDocuments:
             Changed: the document was written after ``submission.unchanged_since``.
         """
         await self._catch_up(submission.collection)
+        kept = await self._submit(submission)
+        if not kept.again:
+            self._written[submission.collection] = kept.seq
+            deleted = sum(write.fields is None for write in submission.writes)
+            for kind, number in (("put", len(submission.writes) - deleted), ("delete", deleted)):
+                if number:
+                    self._metrics.writes.labels(kind).inc(number)
+        return kept
+
+    async def head(self, collection: str) -> int:
+        """Return the number of the last acknowledged write of any worker."""
+        return (await self._submit(Submission(collection, [], lambda _: b""))).seq
+
+    async def _submit(self, submission: Submission) -> Kept:
         try:
-            kept = await self._writer.write(submission)
+            return await self._writer.write(submission)
         except Full:
             raise errors.Overloaded("Too many writes are waiting; try again shortly.") from None
         except KeyReused:
@@ -95,13 +109,6 @@ class LiveDocuments:
             raise
         except LogError:
             raise errors.LogUnavailable from None
-        if not kept.again:
-            self._written[submission.collection] = kept.seq
-            deleted = sum(write.fields is None for write in submission.writes)
-            for kind, number in (("put", len(submission.writes) - deleted), ("delete", deleted)):
-                if number:
-                    self._metrics.writes.labels(kind).inc(number)
-        return kept
 
     def release(self, bundle: Bundle) -> None:
         """Stop following a bundle."""

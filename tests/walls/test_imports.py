@@ -25,6 +25,7 @@ ONLY_IN = {
     "pydantic_settings": ("service",),
     "prometheus_client": ("service",),
     "opentelemetry": ("service",),
+    "httpx": ("fullrank/client", "examples"),
     "lightgbm": ("trainer",),
     "pyarrow": ("trainer",),
     "llvmlite": ("fullrank/kernels",),

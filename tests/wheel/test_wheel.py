@@ -135,8 +135,15 @@ def test_without_an_extra_bundles_are_searched_and_exported(wheel: Path, tmp_pat
     core_commands_run(installed)
     for command in ("serve --bundles bundles", f"bundles compact {BUNDLE}"):
         assert "fullrank[service]" in installed.fails(command), command
+    assert "fullrank[client]" in installed.fails("search --url http://127.0.0.1:9 a")
     # The base install has all that the trainer needs.
     assert "ssi" in installed.run("recipes")
+
+
+def test_the_client_extra_asks_a_service(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(tmp_path, wheel, "client")
+    core_commands_run(installed)
+    assert "127.0.0.1:9" in installed.fails("search --url http://127.0.0.1:9 a")
 
 
 def test_the_trainer_extra_trains_measures_and_indexes(wheel: Path, tmp_path: Path) -> None:

@@ -263,6 +263,11 @@ async def _merge(
             refusal = invalid(error)
         except DocumentRefused as error:
             refusal = not_accepted(error)
+        if refusal is not None and not seq:
+            # The document may have been written before this request, and not be visible here yet.
+            seq = await services.live.head(bundle.name)
+            if seq > view.seq:
+                continue
         try:
             return await write_one(services, views, write, key, body, refusal, b"patch", view.seq)
         except Changed as changed:

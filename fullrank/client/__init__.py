@@ -1,0 +1,13 @@
+"""A client of the service, for Python: needs the extra ``fullrank[client]``.
+
+client.py   Client: a method for each route that applications call
+replies.py  the types of requests and replies
+
+    with Client("http://localhost:8000") as client:
+        for hit in client.search("copy a file", limit=3)["hits"]:
+            print(hit["id"], hit["score"])
+"""
+
+from fullrank.client.client import Client, ServiceError
+
+__all__ = ["Client", "ServiceError"]

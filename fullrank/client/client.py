@@ -1,0 +1,221 @@
+"""Call the service over HTTP. Thin: arguments and replies are those of docs/api.md, checked by the service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+from urllib.parse import quote
+
+import httpx
+
+from fullrank.client.replies import (
+    Fields,
+    MatchOptions,
+    MatchReply,
+    SearchOptions,
+    SearchReply,
+    Written,
+)
+from fullrank.errors import FullrankError
+
+
+class ServiceError(FullrankError):
+    """The service refused a request, or could not be reached.
+
+    Attributes:
+        status: of HTTP; 0 if there was no answer.
+        kind: the type of the problem: "urn:fullrank:problem:invalid".
+        errors: the fields at fault, each {"field", "reason"}.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        status: int = 0,
+        kind: str = "",
+        errors: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status, self.kind, self.errors = status, kind, list(errors)
+
+
+class Client:
+    """A service and one pool of connections to it; threads may share it.
+
+    Args:
+        url: of the service: "http://localhost:8000".
+        key: an API key with the scopes that the calls need.
+        timeout_s: for a whole answer, seconds.
+        transport: in place of sockets, for tests.
+
+    Example:
+        >>> with Client("http://localhost:8000") as client:
+        ...     client.search("copy a file", limit=1)["hits"][0]["id"]
+        'common/cp'
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        timeout_s: float = 10.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        try:
+            self._http = httpx.Client(
+                base_url=url, headers=headers, timeout=timeout_s, transport=transport
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            raise ServiceError(f"{url}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def search(self, query: str, **options: Unpack[SearchOptions]) -> SearchReply:
+        """Rank documents for a query. Raises ServiceError."""
+        return cast(SearchReply, self._post("/v1/search", {"query": query, **options}))
+
+    def search_batch(self, searches: Iterable[Mapping[str, Any]]) -> list[SearchReply]:
+        """Answer several searches, each {"query": …, options}, from one generation. Raises ServiceError."""
+        found = self._post("/v1/search:batch", {"searches": list(searches)})
+        return cast(list[SearchReply], found["answers"])
+
+    def similar(self, id: str, **options: Any) -> SearchReply:
+        """Rank the other documents for one of them: limit, offset, fields, filter, mode, model. Raises ServiceError."""
+        found = self._get(f"/v1/documents/{quote(id, safe='')}/similar", options)
+        return cast(SearchReply, found)
+
+    def match(
+        self,
+        page: Mapping[str, Any],
+        placements: Iterable[Mapping[str, Any]],
+        **options: Unpack[MatchOptions],
+    ) -> MatchReply:
+        """Fill the placements of a page. Raises ServiceError."""
+        body = {"page": page, "placements": list(placements), **options}
+        return cast(MatchReply, self._post("/v1/match", body))
+
+    def complete(self, prefix: str, **options: Any) -> list[dict[str, str]]:
+        """Complete what a person is typing: limit, model. Raises ServiceError."""
+        found = self._get("/v1/complete", {"prefix": prefix, **options})
+        return cast(list[dict[str, str]], found["completions"])
+
+    def together(self, id: str, **options: Any) -> list[dict[str, Any]]:
+        """Return what is clicked together with a document: limit, fields, model. Raises ServiceError."""
+        found = self._get(f"/v1/documents/{quote(id, safe='')}/together", options)
+        return cast(list[dict[str, Any]], found["hits"])
+
+    # -- documents ------------------------------------------------------------------------------
+
+    def get(self, id: str, **options: Any) -> Fields:
+        """Return the stored fields of a document: model, min_seq. Raises ServiceError."""
+        found = self._get(f"/v1/documents/{quote(id, safe='')}", options)
+        return cast(Fields, found["fields"])
+
+    def put(self, id: str, fields: Mapping[str, Any], *, model: str = "default") -> Written:
+        """Add or replace a document. Raises ServiceError."""
+        return cast(Written, self._document("PUT", id, model, fields))
+
+    def patch(self, id: str, fields: Mapping[str, Any], *, model: str = "default") -> Written:
+        """Change some fields of a document; None removes one. Raises ServiceError."""
+        return cast(Written, self._document("PATCH", id, model, fields))
+
+    def delete(self, id: str, *, model: str = "default") -> Written:
+        """Delete a document. Raises ServiceError."""
+        return cast(Written, self._document("DELETE", id, model, None))
+
+    def bulk(
+        self, documents: Iterable[Mapping[str, Any]], *, model: str = "default"
+    ) -> list[dict[str, Any]]:
+        """Write many documents, each with its "_id", and with "_delete": True to delete it.
+
+        Returns:
+            A verdict for each, in their order.
+
+        Raises:
+            ServiceError: the whole request was refused.
+        """
+        lines = "".join(f"{json.dumps(document)}\n" for document in documents)
+        reply = self._send(
+            "POST",
+            "/v1/documents:bulk",
+            params={"model": model},
+            content=lines.encode(),
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+        return [json.loads(line) for line in reply.text.splitlines()]
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def report(self, events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+        """Report clicks and other events, in the form of User Behavior Insights. Raises ServiceError."""
+        return self._post("/v1/events", {"events": list(events)})
+
+    # -- sending --------------------------------------------------------------------------------
+
+    def _document(
+        self, method: str, id: str, model: str, fields: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        path, params = f"/v1/documents/{quote(id, safe='')}", {"model": model}
+        body = {} if fields is None else {"json": dict(fields)}
+        return _object(self._send(method, path, params=params, **body))
+
+    def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        return _object(self._send("POST", path, json=body))
+
+    def _get(self, path: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        params = {
+            name: json.dumps(value) if isinstance(value, Mapping) else value
+            for name, value in options.items()
+            if value is not None
+        }
+        return _object(self._send("GET", path, params=params))
+
+    def _send(self, method: str, path: str, **content: Any) -> httpx.Response:
+        try:
+            reply = self._http.request(method, path, **content)
+        except httpx.HTTPError as error:
+            raise ServiceError(
+                f"{self._http.base_url}: {str(error) or type(error).__name__}"
+            ) from error
+        if reply.is_success:
+            return reply
+        raise _refusal(reply)
+
+
+def _object(reply: httpx.Response) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = reply.json()
+    except ValueError as error:
+        raise ServiceError(f"{reply.url}: the answer is no JSON", reply.status_code) from error
+    return found
+
+
+def _refusal(reply: httpx.Response) -> ServiceError:
+    """Make an error of a problem document, or of whatever a proxy answered in its place."""
+    try:
+        problem = reply.json()
+        errors = problem.get("errors", [])
+        reasons = "; ".join(f"{error['field']}: {error['reason']}" for error in errors)
+        message = reasons or problem["detail"]
+        return ServiceError(message, reply.status_code, problem["type"], errors)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ServiceError(f"{reply.url}: answered {reply.status_code}", reply.status_code)
