@@ -11,6 +11,7 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.types import ASGIApp
 
 from fullrank import __version__
+from fullrank.events.places import places
 from service.admission.admission import Admission, RateLimiter
 from service.ads.services import AdServices
 from service.auth.access import Access
@@ -45,6 +46,7 @@ from service.rules.rules import Rules
 from service.rules.store import FILE as RULES
 from service.search.caching.bitmaps import Bitmaps
 from service.search.caching.cache import EmbeddingCache, Remote
+from service.search.cursors import Cursors
 from service.search.mode_policy import SearchModePolicy
 from service.search.ranker import Ranker
 from service.settings import Settings
@@ -206,6 +208,11 @@ def _build(
         Drain(),
         recorder,
         Trying(ranker, live, settings.explore),
+        Cursors(
+            places(
+                settings.bundles, settings.documents, settings.events_folder, settings.events_key
+            )[1]
+        ),
         None if recorder is None else Reports(settings.bundles, recorder.folder),
         Rules(log.with_name(RULES), poll_s=settings.documents_poll_ms / 1000),
         Usage(

@@ -15,6 +15,7 @@
     │   ├── BundleRefused          the bundle failed verification; the active version is unchanged
     │   ├── DocumentNotAccepted    a loaded model cannot store the document
     │   └── TooManyRules           the collection has as many rules as it may have
+    ├── CursorExpired         410  the model that a cursor belongs to is not loaded any more
     ├── TooLarge              413
     ├── UnsupportedMedia      415  the Content-Type is not the one that the path accepts, in UTF-8
     ├── Invalid               422  the body is not JSON; a field is missing, unknown, of the wrong type or too long
@@ -123,6 +124,13 @@ class ExperimentNotFound(NotFound):
 class RuleNotFound(NotFound):
     slug = "rule-not-found"
     title = "No such rule"
+
+
+class CursorExpired(Problem):
+    status = 410
+    slug = "cursor-expired"
+    title = "Cursor expired"
+    default_detail = 'The model of this cursor is not loaded any more; begin again with "*".'
 
 
 class MethodNotAllowed(Problem):

@@ -104,7 +104,7 @@ class Order:
             for part, mask in zip(self._view.parts, deleted, strict=True)
         ]
         read = partial(self._read, query, masks=masks, mode=mode, text=text)
-        wanted = page.stop
+        wanted: int = page.stop
         depth = max(wanted, DEPTH) if self._asked.diversity else wanted
         found = read(depth)
         hits = self._in_groups(found.hits, depth)

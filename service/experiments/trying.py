@@ -81,7 +81,7 @@ class Trying:
         whole = replace(request, limit=count, offset=0)
         candidate = await self._live.view(serving.serving.models[experiment.candidate], min_seq)
         a = await self._ranker.rank(view, whole)
-        b = await self._ranker.rank(candidate, replace(whole, facets=()))
+        b = await self._ranker.rank(candidate, replace(whole, facets=(), facet_ranges=()))
         rankings = [[hit["id"] for hit in ranked.hits] for ranked in (a, b)]
         picks = interleave(rankings[0], rankings[1], count, coin)[request.offset :]
         hits = [(b if pick.team == CANDIDATE else a).hits[pick.rank] for pick in picks]

@@ -23,6 +23,7 @@ from service.models.registry import Registry
 from service.models.serving import REQUEST_MODEL, RequestModel
 from service.process.drain import Drain
 from service.rules.rules import Rules
+from service.search.cursors import Cursors
 from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -47,6 +48,7 @@ class Services:
     drain: Drain
     events: Recorder | None
     trying: Trying
+    cursors: Cursors
     reports: Reports | None
     rules: Rules
     usage: Usage

@@ -26,6 +26,7 @@ MAX_FACETS = 16
 MAX_FACET_VALUES = 100
 MAX_FILTER_CHARS = 8192
 MAX_ASKER_CHARS = 100
+MAX_CURSOR_CHARS = 4_000
 
 
 Id = Annotated[Text, Field(min_length=1, max_length=MAX_ID_CHARS)]
@@ -121,6 +122,11 @@ class SearchRequest(Request, Asked, OrderRequest):
     )
     highlight: HighlightRequest | None = Field(
         default=None, description="return the part of each field that answers best"
+    )
+    cursor: Annotated[Text, Field(min_length=1, max_length=MAX_CURSOR_CHARS)] | None = Field(
+        default=None,
+        description='"*" for the first page, then the cursor of the answer before: pages without a '
+        "repeat or a gap",
     )
     explain: bool = Field(default=False, description="split each score into its parts and words")
     prefix: Literal["last", "none"] = Field(
@@ -278,6 +284,9 @@ class SearchReply(RankingReply):
     )
     hits: list[Hit]
     facets: dict[str, FacetReply] = Field(description="by field, as requested")
+    cursor: str | None = Field(
+        description="of the next page; null after the last one and without a cursor in the request"
+    )
     facet_ranges: dict[str, list[RangeReply]] = Field(description="by field, as requested")
     rules: list[str] = Field(description="rules that apply to the query, by id")
     did_you_mean: str | None = Field(

@@ -36,6 +36,7 @@ from service.search.caching.bitmaps import Bitmaps, Mask
 from service.search.caching.cache import EmbeddingCache, Key
 from service.search.highlighting import check_highlight, highlighted
 from service.search.mode_policy import SearchModePolicy
+from service.search.paging import After, page_after
 from service.search.restricting import Restriction, matching_documents
 from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
@@ -54,6 +55,7 @@ class RankRequest:
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
     facets       fields whose values are counted in the documents that are found, facet_limit values of each
+    after        begin after this hit, in place of the offset; then the order is that of the score alone
     facet_ranges ranges by field, whose documents are counted too
     min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
     filling      the placements of a page, which get the hits; None: the hits are one list
@@ -79,6 +81,7 @@ class RankRequest:
     is_document: bool = False
     facets: Sequence[str] = ()
     facet_limit: int = 10
+    after: After | None = None
     facet_ranges: Sequence[tuple[str, Sequence[Range]]] = ()
     min_score: float | None = None
     restrictions: Sequence[Restriction] = ()
@@ -96,7 +99,12 @@ class RankRequest:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
         is_filtered = self.filter is not None or bool(self.exclude)
         has_extras = is_filtered or self.explain or self.facets or self.filling is not None
-        has_extras = has_extras or self.min_score is not None or bool(self.facet_ranges)
+        has_extras = (
+            has_extras
+            or self.min_score is not None
+            or bool(self.facet_ranges)
+            or self.after is not None
+        )
         is_ruled = self.restrictions or self.synonyms or self.pinned or self.only is not None
         has_extras = has_extras or self.highlight is not None or self.ordering is not None
         is_small = self.offset + self.limit <= _MAX_PLAIN_HITS
@@ -112,6 +120,7 @@ class Ranked:
     is_total   whether these are all; otherwise they are at least so many
     mode       "exact" or "fast"
     reordered  number of the first documents that a second stage reordered
+    following  where the next page begins, after a request with `after`; None: there is no other
     facet_ranges  how many documents of each range, by field
     filled     how the hits fill the placements of a page
     """
@@ -124,6 +133,7 @@ class Ranked:
     mode: str
     reordered: int
     filled: Filled | None = None
+    following: After | None = None
     facet_ranges: dict[str, Any] = field(default_factory=dict)
 
 
@@ -241,8 +251,14 @@ def rank_view(
     stage = view.bundle.second_stage
     # Trees that were trained on short queries have seen nothing like a document as a query.
     fits = stage is not None and (stage.of_documents or not request.is_document)
-    fits = fits and request.only is None
+    fits = fits and request.only is None and request.after is None
     text = request.text if fits else None
+
+    def first(limit: int) -> Hits:
+        """Search for the best documents by score, boosted or not."""
+        if order is not None:
+            return order.search(query.encoded, slice(limit), deleted=deleted, mode="exact")
+        return view.search(query.encoded, limit, deleted=deleted, floor=floor)
 
     def search(limit: int, deleted: Sequence[Mask | None]) -> Hits:
         if order is not None:
@@ -259,8 +275,10 @@ def rank_view(
             is_counted=request.filling is None,
         )
 
-    filled = None
-    if request.filling is None:
+    filled = following = None
+    if request.after is not None:
+        found, following = page_after(first, request.after, request.limit)
+    elif request.filling is None:
         found = search(request.limit, deleted)
     else:
         filled = request.filling.fill(view, search, deleted, is_reordered=text is not None)
@@ -288,7 +306,7 @@ def rank_view(
         policy.observe_plain(view.bundle, mode, thread_time() - began)
     return encoded, Ranked(
         hits, found.certified, found.total, found.is_total, facets, mode, found.reordered, filled,
-        ranges,
+        following, ranges,
     )  # fmt: skip
 
 

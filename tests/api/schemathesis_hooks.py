@@ -62,6 +62,11 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             asked["facets"] = ["section"]
         if isinstance(asked.get("highlight"), dict):
             asked["highlight"] = HIGHLIGHT
+        if "cursor" in asked:
+            # A cursor of another search, or one beside an offset or another order, is refused.
+            for name in ("offset", "sort", "group_by", "diversity", "mode"):
+                asked.pop(name, None)
+            asked["cursor"] = "*"
         if "facet_ranges" in asked:
             asked["facet_ranges"] = {"section": [{"from": 1, "to": 2.5}]}
         for name in ORDERS.keys() & asked.keys():

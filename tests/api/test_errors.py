@@ -43,7 +43,7 @@ def check(response: httpx.Response, status: int, slug: str) -> dict[str, Any]:
     [
         ("GET", "/nowhere", None, 404, "not-found"),
         ("GET", "/v1/models/", None, 404, "not-found"),
-        ("GET", "/v1/search", None, 405, "method-not-allowed"),
+        ("GET", "/v1/match", None, 405, "method-not-allowed"),
         ("POST", "/v1/search", {**QUERY, "model": "unknown"}, 404, "model-not-found"),
         ("POST", "/v1/match", {**PAGE, "model": "unknown"}, 404, "model-not-found"),
         ("GET", "/v1/documents/none/such/similar", None, 404, "document-not-found"),

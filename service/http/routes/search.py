@@ -25,6 +25,7 @@ from service.http.guard import RankingRoute, needs
 from service.http.limits import check_limits
 from service.http.match_schemas import MatchReply, MatchRequest, Page
 from service.http.matching import filling_of, page_of, placements_of
+from service.http.paging import cursor_of, page_of_cursor
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import (
@@ -57,6 +58,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"headers": _HEADERS},
     **problems(400, 404, 413, 415, 422, 503),
 }
+_SEARCH_RESPONSES = {**_RESPONSES, **problems(410)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
         total_at_least=None if ranked.is_total else ranked.total,
         hits=ranked.hits,
         facets=ranked.facets,
+        cursor=None,
         facet_ranges=ranked.facet_ranges,
         rules=[rule.id for rule in answer.rules],
         did_you_mean=answer.did_you_mean,
@@ -131,17 +134,22 @@ def _search_reply(answer: _Answer, kind: str) -> dict[str, Any]:
 async def _search(
     asked: SearchRequest, serving: RequestModel, services: Services, prefix: str = ""
 ) -> dict[str, Any]:
-    started = time.perf_counter()
-    view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
+    started, now = time.perf_counter(), time.time()
+    model, after = asked.model, None
+    if asked.cursor is not None:
+        page = page_of_cursor(asked, services, serving.serving, now, prefix)
+        model, after, now = page.model, page.after, page.now
+    view = await services.live.view(serving.resolve(model), asked.min_seq)
     request = RankRequest(
         asked.query,
         asked.limit,
-        asked.offset,
+        asked.offset if after is None else after.place,
         asked.fields,
         asked.explain,
         filter=asked.filter,
         filter_path=f"{prefix}filter",
-        mode=asked.mode,
+        mode=asked.mode if after is None else "exact",
+        after=after,
         facets=asked.facets,
         facet_limit=asked.facet_limit,
         facet_ranges=[
@@ -149,15 +157,18 @@ async def _search(
             for name, ranges in asked.facet_ranges.items()
         ],
         min_score=asked.min_score,
-        ordering=asked.ordering(time.time(), prefix),
+        ordering=asked.ordering(now, prefix),
         highlight=None if asked.highlight is None else asked.highlight.asked,
         prefix=prefix,
         by_prefix=asked.prefix == "last",
     )
     rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
+    if after is not None:  # a pin stands at a place, and pages of cursors have none
+        rules = ()
 
     async def rank(request: RankRequest) -> tuple[Ranked, Tried]:
         is_tried = asked.record and asked.model in (None, ALIAS) and request.ordering is None
+        is_tried = is_tried and after is None
         if services.events is None or not is_tried:
             return await services.ranker.rank(view, request), NOTHING
         person = asked.user_id or asked.client_id or asked.session_id
@@ -177,13 +188,17 @@ async def _search(
         found.pinned,
         did_you_mean(view, asked.query),
     )
-    return _search_reply(answer, "search")
+    reply = _search_reply(answer, "search")
+    following = found.ranked.following
+    if following is not None and following.place <= services.settings.max_offset:
+        reply["cursor"] = cursor_of(asked, services, view.bundle.version, now, following)
+    return reply
 
 
 @router.post(
     "/search",
     response_model=SearchReply,
-    responses=_RESPONSES,
+    responses=_SEARCH_RESPONSES,
     openapi_extra=needs("search"),
 )
 async def search(body: SearchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:
@@ -214,7 +229,7 @@ async def search_by_link(
 @router.post(
     "/search:batch",
     response_model=BatchReply,
-    responses=problems(400, 404, 413, 415, 422, 503),
+    responses=problems(400, 404, 410, 413, 415, 422, 503),
     openapi_extra=needs("search"),
 )
 async def search_batch(

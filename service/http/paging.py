@@ -1,0 +1,75 @@
+"""Pages of a search by cursors."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from service.errors import CursorExpired, Invalid
+from service.http.deps import Services
+from service.http.schemas import SearchRequest
+from service.models.serving import Serving
+from service.search.cursors import FIRST, Cursor, fingerprint
+from service.search.paging import After
+
+
+class CursorPage(NamedTuple):
+    """The page that a cursor asks for.
+
+    Attributes:
+        model: Version of the cursor; of the first page the model of the request.
+        after: Where the page begins.
+        now: The origin "now" of boosts, the same for all pages, in seconds since 1970.
+    """
+
+    model: str
+    after: After
+    now: float
+
+
+def page_of_cursor(
+    asked: SearchRequest, services: Services, serving: Serving, now: float, prefix: str
+) -> CursorPage:
+    """Read the cursor of a request.
+
+    Raises:
+        Invalid: the text is no cursor of this service or belongs to another search, or the request asks for another
+            order than that of the score.
+        CursorExpired: its version is not loaded any more.
+    """
+    others = {
+        "offset": asked.offset > 0,
+        "sort": bool(asked.sort),
+        "group_by": asked.group_by is not None,
+        "diversity": asked.diversity > 0,
+        "mode": asked.mode == "fast",
+    }
+    errors = [
+        {"field": prefix + name, "reason": "cannot be given with a cursor"}
+        for name, is_given in others.items()
+        if is_given
+    ]
+    if errors:
+        raise Invalid(errors=errors)
+    assert asked.cursor is not None
+    if asked.cursor == FIRST:
+        return CursorPage(asked.model, After(), now)
+    field = f"{prefix}cursor"
+    cursor = services.cursors.read(asked.cursor, field)
+    if cursor.search != _search(asked):
+        reason = "belongs to a search with another query, filter, boost or min_score"
+        raise Invalid(errors=[{"field": field, "reason": reason}])
+    if cursor.version not in serving.models:
+        raise CursorExpired
+    return CursorPage(cursor.version, cursor.after, cursor.now)
+
+
+def cursor_of(
+    asked: SearchRequest, services: Services, version: str, now: float, after: After
+) -> str:
+    """Write the cursor of the next page."""
+    cursor = Cursor(version, _search(asked), now, after.score, after.id, after.place)
+    return services.cursors.text(cursor)
+
+
+def _search(asked: SearchRequest) -> str:
+    return fingerprint(asked.model_dump(include={"query", "filter", "boost", "min_score", "model"}))

@@ -1,0 +1,98 @@
+"""Pages after a hit, against the slices of a list that changes meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.live.hits import Hits, LiveHit
+from service.errors import Invalid
+from service.search.cursors import Cursor, Cursors, fingerprint
+from service.search.paging import After, page_after
+
+Scores = dict[str, float]
+NO_PART = cast(Any, SimpleNamespace())
+
+
+def ranked(scores: Scores) -> list[LiveHit]:
+    best = sorted((-score, id) for id, score in scores.items())
+    return [LiveHit(NO_PART, 0, id, -score, 0.0, 0.0, 0.0) for score, id in best]
+
+
+def searcher(scores: Scores) -> Any:
+    return lambda depth: Hits(ranked(scores)[:depth], True, len(scores))
+
+
+ids = st.sampled_from([f"d{i:02}" for i in range(30)])
+scores = st.dictionaries(ids, st.sampled_from([0.0, 0.5, 1.0, 2.0]), max_size=30)
+writes = st.lists(st.tuples(st.sampled_from("abcxyz"), st.none() | st.floats(0, 3)), max_size=4)
+
+
+@given(scores, st.integers(1, 7), st.lists(writes, max_size=12))
+def test_pages_under_writes_have_every_unchanged_document_once(
+    start: Scores, limit: int, later: list[Any]
+) -> None:
+    now, after, seen = dict(start), After(), list[str]()
+    for i in range(100):
+        page, following = page_after(searcher(now), after, limit)
+        assert len(page.hits) <= limit
+        seen += [hit.id for hit in page.hits]
+        if following is None:
+            break
+        assert len(page.hits) == limit
+        after = following
+        for id, score in later[i] if i < len(later) else ():
+            now.pop(id, None)
+            if score is not None:
+                now[id] = score
+    unchanged = [hit.id for hit in ranked(start)]
+    assert [id for id in seen if id in start] == unchanged
+
+
+@given(scores, st.integers(1, 7))
+def test_without_writes_pages_are_the_slices(start: Scores, limit: int) -> None:
+    after: After | None = After()
+    whole, offset = [hit.id for hit in ranked(start)], 0
+    while after is not None:
+        assert after.place == offset
+        page, after = page_after(searcher(start), after, limit)
+        assert [hit.id for hit in page.hits] == whole[offset : offset + limit]
+        offset += limit
+    assert offset >= len(whole)
+
+
+CURSOR = Cursor("v-1", fingerprint({"query": "a"}), 1.5, 0.1 + 0.2, "d\u20ac", 7)
+
+
+def test_a_cursor_is_read_as_it_was_written(tmp_path: Path) -> None:
+    text = Cursors(tmp_path / "key").text(CURSOR)
+    assert Cursors(tmp_path / "key").read(text, "cursor") == CURSOR
+    assert CURSOR.after == After(0.1 + 0.2, "d\u20ac", 7)
+
+
+def test_a_cursor_that_was_changed_is_refused(tmp_path: Path) -> None:
+    cursors = Cursors(tmp_path / "key")
+    text = cursors.text(CURSOR)
+    other = cursors.text(replace_place(CURSOR))
+    content, signature = text.split(".")
+    mixed = f"{other.split('.')[0]}.{signature}"
+    foreign = Cursors(tmp_path / "other").text(CURSOR)
+    for bad in (mixed, content, f"{content}.", f".{signature}", "", "a.b.c", "é.é", foreign):
+        with pytest.raises(Invalid) as raised:
+            cursors.read(bad, "searches.1.cursor")
+        [error] = raised.value.errors or []
+        assert error["field"] == "searches.1.cursor"
+
+
+def replace_place(cursor: Cursor) -> Cursor:
+    return cursor._replace(place=cursor.place + 1)
+
+
+def test_the_fingerprint_does_not_depend_on_the_order_of_keys() -> None:
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
