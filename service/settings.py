@@ -209,8 +209,8 @@ class Settings(BaseSettings):
     )
     events_key: Path | None = Field(
         default=None,
-        description="file of the key that replaces ids of people by pseudonyms, outside of that folder; made "
-        "if missing; unset: `.events.key` beside the file of live documents",
+        description="file of the key that replaces ids of people by pseudonyms and signs cursors, outside of "
+        "that folder; made if missing; unset: `.events.key` beside the file of live documents",
     )
     events_days: int = Field(
         default=DAYS, ge=1, description="days after which what was logged is removed"

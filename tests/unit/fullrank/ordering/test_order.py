@@ -238,7 +238,7 @@ def diverse(view: View, ids: list[str], weight: float) -> list[str]:
     first = ids[:100]
     vectors = []
     for id in first:
-        encoded = view.encoder.encode_documents(
+        encoded = view.bundle.model.encode_documents(
             [{name: str(own[id].get(name, "")) for name in ("title", "text")}]
         )
         vectors.append(np.concatenate([encoded.dense[0], encoded.sparse.csr().toarray()[0]]))
@@ -259,7 +259,6 @@ def diverse(view: View, ids: list[str], weight: float) -> list[str]:
 
 @pytest.mark.parametrize("weight", [0.3, 0.9])
 def test_diverse_hits_equal_the_brute_force(weight: float) -> None:
-    # The rows of the features of unknown words would make plain vectors of a live view too long.
     model = linear_model([Document(id, fields) for id, fields in BASE.items()], n_dense=8)
     some = {id: BASE[id] for id in [*BASE][:40]}
     view = View.of(bundle_of(model, some))
