@@ -76,6 +76,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         services = _build(settings, metrics, Access.from_settings(settings), tracing)
         app.state.services = services
         services.live.start()
+        services.ads.start()
         services.rules.start()
         services.usage.start()
         if services.events is not None:

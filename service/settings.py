@@ -240,6 +240,11 @@ class Settings(BaseSettings):
         description="most megabytes of the texts of pages that a match can name by `page.url` alone; beyond them the "
         "oldest are removed, those of `PUT /v1/pages` last",
     )
+    ad_shared_budgets: bool = Field(
+        default=False,
+        description="share the budgets of ads with other machines, through the Redis of `FULLRANK_REDIS_URL`; without "
+        "it each machine has them alone",
+    )
     ad_taxonomy: Path | None = Field(
         default=None,
         description="file of lines `id<TAB>parent`: a category of ads that a page blocks or allows then stands for "

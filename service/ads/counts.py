@@ -18,6 +18,8 @@ from service.ads.tokens import Served
 
 FILE = "ads.sqlite"
 IMPRESSION, CLICK = "impression", "click"
+# A click that this machine has not leased enough for; nothing was counted, report it again after leasing.
+NO_LEASE = "no_lease"
 RESULTS = (
     IMPRESSION,
     CLICK,
@@ -56,6 +58,9 @@ CREATE TABLE IF NOT EXISTS spent (
     change INTEGER PRIMARY KEY AUTOINCREMENT, collection TEXT NOT NULL, ad TEXT NOT NULL,
     total REAL NOT NULL, day INTEGER NOT NULL, today REAL NOT NULL, UNIQUE (collection, ad)
 );
+CREATE TABLE IF NOT EXISTS machine (one INTEGER PRIMARY KEY CHECK (one = 1), id TEXT NOT NULL);
+INSERT OR IGNORE INTO machine VALUES (1, lower(hex(randomblob(8))));
+CREATE TABLE IF NOT EXISTS leases (key TEXT PRIMARY KEY, leased REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seen (
     person TEXT NOT NULL, collection TEXT NOT NULL, ad TEXT NOT NULL, expires REAL NOT NULL
 );
@@ -79,6 +84,8 @@ class Report(NamedTuple):
         most: What the ad may have spent up to now, the click included.
         most_today: The same, since midnight in UTC.
         cap_s: How long an impression counts for the cap of the ad; 0: it has none.
+        is_leased: Whether this machine may spend only what it has leased.
+        is_final: Whether a click without a lease is counted as over budget; else the result is NO_LEASE.
     """
 
     kind: str
@@ -88,6 +95,8 @@ class Report(NamedTuple):
     most: float = math.inf
     most_today: float = math.inf
     cap_s: int = 0
+    is_leased: bool = False
+    is_final: bool = True
 
 
 class Spent(NamedTuple):
@@ -164,6 +173,32 @@ class Counts:
         with self._opened() as file:
             return dict(file.execute(query, (person, collection, now)).fetchall())
 
+    def machine(self) -> str:
+        """Return the id of this machine, the same for all workers. Raises CountsError."""
+        with self._opened() as file:
+            return str(file.execute("SELECT id FROM machine").fetchone()[0])
+
+    def balances(self, collection: str, ad: str, day: int) -> list[tuple[str, float, float]]:
+        """Return key, leased and not yet spent of the leases of an ad: in all, and on a day. Raises CountsError."""
+        keys = lease_keys(collection, ad, day)
+        with self._opened() as file:
+            spent = _spent(file, collection, ad, day)
+            leased = [_leased(file, key) for key in keys]
+        return [(key, own, own - used) for key, own, used in zip(keys, leased, spent, strict=True)]
+
+    def add_lease(self, key: str, amount: float) -> None:
+        """Note that this machine has leased more. Raises CountsError."""
+        with self._changing() as file:
+            file.execute(
+                "INSERT INTO leases VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET leased = leased + ?",
+                (key, amount, amount),
+            )
+
+    def leases(self) -> dict[str, float]:
+        """Return what this machine has leased so far, by key. Raises CountsError."""
+        with self._opened() as file:
+            return dict(file.execute("SELECT key, leased FROM leases").fetchall())
+
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
@@ -186,6 +221,11 @@ class Counts:
             return "repeated"
         if self._is_over_limit(file, report):
             return "over_limit"
+        result = report.kind
+        if report.kind == CLICK and not self._charge(file, report):
+            result = "over_budget"
+            if report.is_leased and not report.is_final:
+                return NO_LEASE
         if report.kind == IMPRESSION:
             file.execute("INSERT INTO tokens (id, expires) VALUES (?, ?)", (id, served.expires))
         else:
@@ -199,22 +239,23 @@ class Counts:
             f"UPDATE sums SET {column} = {column} + 1 WHERE collection = ? AND ad = ? AND day = ?",
             key,
         )
-        if report.kind == IMPRESSION:
-            if report.cap_s and served.person:
-                row = (served.person, served.collection, served.ad, report.at + report.cap_s)
-                file.execute("INSERT INTO seen VALUES (?, ?, ?, ?)", row)
-            return IMPRESSION
-        return CLICK if self._charge(file, report) else "over_budget"
+        if report.kind == IMPRESSION and report.cap_s and served.person:
+            row = (served.person, served.collection, served.ad, report.at + report.cap_s)
+            file.execute("INSERT INTO seen VALUES (?, ?, ?, ?)", row)
+        return result
 
     def _charge(self, file: sqlite3.Connection, report: Report) -> bool:
         """Add the price of a click to what its ad has spent; False if the budget does not allow it."""
         served, today = report.served, int(report.at // _DAY_S)
-        query = "SELECT total, day, today FROM spent WHERE collection = ? AND ad = ?"
-        found = file.execute(query, (served.collection, served.ad)).fetchone()
-        total, day, spent_today = found or (0.0, today, 0.0)
-        total += served.price
-        spent_today = served.price + (spent_today if day == today else 0.0)
-        if total > report.most + TOLERANCE or spent_today > report.most_today + TOLERANCE:
+        spent, spent_today = _spent(file, served.collection, served.ad, today)
+        total, spent_today = spent + served.price, spent_today + served.price
+        most, most_today = report.most, report.most_today
+        if report.is_leased:
+            keys = lease_keys(served.collection, served.ad, today)
+            leased = [_leased(file, key) for key in keys]
+            most = min(most, leased[0]) if math.isfinite(most) else most
+            most_today = min(most_today, leased[1]) if math.isfinite(most_today) else most_today
+        if total > most + TOLERANCE or spent_today > most_today + TOLERANCE:
             return False
         file.execute(
             "INSERT OR REPLACE INTO spent (collection, ad, total, day, today) VALUES (?, ?, ?, ?, ?)",
@@ -265,6 +306,23 @@ class Counts:
             file.close()
             raise
         return file
+
+
+def lease_keys(collection: str, ad: str, day: int) -> tuple[str, str]:
+    """Return the keys of what is leased of an ad: in all, and on a day since 1970."""
+    return f"all {collection} {ad}", f"{day} {collection} {ad}"
+
+
+def _leased(file: sqlite3.Connection, key: str) -> float:
+    found = file.execute("SELECT leased FROM leases WHERE key = ?", (key,)).fetchone()
+    return float(found[0]) if found else 0.0
+
+
+def _spent(file: sqlite3.Connection, collection: str, ad: str, day: int) -> tuple[float, float]:
+    """Return what an ad has spent on this machine, in all and on a day."""
+    query = "SELECT total, day, today FROM spent WHERE collection = ? AND ad = ?"
+    total, last, today = file.execute(query, (collection, ad)).fetchone() or (0.0, day, 0.0)
+    return total, today if last == day else 0.0
 
 
 def _ad(served: Served) -> str:

@@ -9,13 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from logging import getLogger
 from pathlib import Path
+from typing import TypeVar
 
 from fullrank.ads import Ad
-from fullrank.ads.budget import most_spent
+from fullrank.ads.budget import DAY_S, most_spent
 from fullrank.errors import FullrankError
 from fullrank.events.people import Pseudonyms, read_key
 from fullrank.events.records import Event
-from service.ads.counts import CLICK, IMPRESSION, Counts, CountsError, Report
+from service.ads.counts import (
+    CLICK,
+    IMPRESSION,
+    NO_LEASE,
+    TOLERANCE,
+    Counts,
+    CountsError,
+    Report,
+)
+from service.ads.leases import SLICE, Ask, Leases
 from service.ads.spending import Spending
 from service.ads.tokens import InvalidToken, Signer
 from service.errors import EventsUnavailable, Overloaded
@@ -24,7 +34,10 @@ from service.telemetry.metrics import Metrics
 
 # Requests whose reports are counted in one transaction.
 _MOST = 64
+# How long an ad is left out after a lease was denied.
+_DENIED_S = 5.0
 _KINDS = (IMPRESSION, CLICK)
+Result = TypeVar("Result")
 FindAd = Callable[[str, str], Ad | None]
 _log = getLogger(__name__)
 
@@ -37,20 +50,36 @@ class AdEvents:
         key: File of the key of the log of events.
         metrics: Counts results.
         find: Returns the ad of a document of a collection as it is now; None if there is none.
+        leases: Share budgets with other machines; None: this one has them alone.
     """
 
-    def __init__(self, path: Path, key: Path, metrics: Metrics, find: FindAd) -> None:
+    def __init__(
+        self,
+        path: Path,
+        key: Path,
+        metrics: Metrics,
+        find: FindAd,
+        leases: Leases | None = None,
+    ) -> None:
         self._key = key
         self._find = find
+        self._leases = leases
         self._metrics = metrics
         self._secrets: tuple[Signer, Pseudonyms] | None = None
         self._counts = Counts(path)
         self.spending = Spending(partial(Counts, path))
-        self._seen = Counts(path)
+        self._reader = Counts(path)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="caps")
         self._group: GroupCommit[Sequence[Report], list[str] | CountsError] = GroupCommit(
             "ads", self._commit, most=_MOST, ended=self._counts.close
         )
+
+    def start(self) -> None:
+        """Start what needs the event loop."""
+        if self._leases is not None:
+            self._leases.start(
+                lambda: self._read(self._reader.machine), lambda: self._read(self._reader.leases)
+            )
 
     def token(
         self, collection: str, ad: str, price: float, score: float, placement: str, who: str | None
@@ -85,12 +114,7 @@ class AdEvents:
         if not who:
             return {}
         person = self._opened()[1].of(who)
-        work = partial(self._seen.seen, person, collection, time.time())
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-        except CountsError as error:
-            _log.error("caps of ads are unknown: %s", error)
-            raise EventsUnavailable from None
+        return await self._read(partial(self._reader.seen, person, collection, time.time()))
 
     async def count(
         self, events: Sequence[Event], address: str, *, is_bot: bool
@@ -122,7 +146,17 @@ class AdEvents:
             if report is not None and not is_bot:
                 places.append(len(found) - 1)
                 reports.append(report)
-        for place, result in zip(places, await self._count(reports), strict=True):
+        results = await self._count(reports)
+        unpaid = [i for i, result in enumerate(results) if result == NO_LEASE]
+        if unpaid:
+            again = [await self._lease(reports[i]) for i in unpaid]
+            for i, result in zip(unpaid, await self._count(again), strict=True):
+                results[i] = result
+                if result == "over_budget":
+                    # Other machines have the rest, or Redis is gone.
+                    served = reports[i].served
+                    self.spending.deny(served.collection, served.ad, now + _DENIED_S)
+        for place, result in zip(places, results, strict=True):
             found[place] = result
         for one in found:
             if one is not None:
@@ -131,13 +165,15 @@ class AdEvents:
 
     async def close(self) -> None:
         """Count what waits, then close the file."""
+        if self._leases is not None:
+            await self._leases.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
         self._group.close()
         self.spending.close()
         self._pool.shutdown()
-        self._seen.close()
+        self._reader.close()
 
     def _report(
         self, event: Event, kind: str, token: str, address: str, now: float
@@ -156,7 +192,39 @@ class AdEvents:
         if ad is None:
             return Report(kind, served, client, now)
         cap_s = 0 if ad.cap is None else ad.cap.seconds
-        return Report(kind, served, client, now, *most_spent(ad, now), cap_s)
+        is_leased = self._leases is not None and ad.budget is not None
+        return Report(
+            kind, served, client, now, *most_spent(ad, now), cap_s, is_leased, not is_leased
+        )
+
+    async def _lease(self, report: Report) -> Report:
+        """Lease what a click lacks; return the report for a last try."""
+        served, leases = report.served, self._leases
+        ad = self._find(served.collection, served.ad)
+        final = report._replace(is_final=True)
+        if leases is None or ad is None or ad.budget is None:
+            return final
+        machine = await self._read(self._reader.machine)
+        day = int(report.at // DAY_S)
+        balances = await self._read(
+            partial(self._reader.balances, served.collection, served.ad, day)
+        )
+        limits = ((ad.budget.amount, report.most), (ad.budget.daily, report.most_today))
+        for (key, own, left), (budget, most) in zip(balances, limits, strict=True):
+            if budget is not None and left < served.price - TOLERANCE:
+                ask = Ask(key, own, max(SLICE * budget, served.price), served.price, most)
+                granted = await leases.request(machine, ask)
+                if granted:
+                    await self._read(partial(self._reader.add_lease, key, granted))
+        return final
+
+    async def _read(self, work: Callable[[], Result]) -> Result:
+        """Use the file on a thread. Raises EventsUnavailable."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except CountsError as error:
+            _log.error("the counts of ads cannot be used: %s", error)
+            raise EventsUnavailable from None
 
     async def _count(self, reports: Sequence[Report]) -> list[str]:
         if not reports:

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fullrank.ads import Ad, Taxonomy
+from fullrank.errors import AdError
 from fullrank.events.places import places
 from service.ads.counts import FILE as COUNTS
 from service.ads.events import AdEvents
+from service.ads.leases import Leases
 from service.ads.pages import FILE as PAGES
 from service.ads.pages import Pages
 from service.documents.live import LiveDocuments
@@ -48,8 +50,19 @@ class AdServices:
                 return None if part.ads is None else part.ads.ad(row)
             return None
 
-        events = AdEvents(documents.with_name(COUNTS), key, metrics, find)
+        leases = None
+        if settings.ad_shared_budgets:
+            if settings.redis_url is None:
+                raise AdError("FULLRANK_AD_SHARED_BUDGETS", "needs FULLRANK_REDIS_URL")
+            url = settings.redis_url.get_secret_value()
+            leases = Leases(url, settings.redis_timeout_ms / 1000)
+        events = AdEvents(documents.with_name(COUNTS), key, metrics, find, leases)
         return cls(taxonomy, pages, events)
+
+    def start(self) -> None:
+        """Start what needs the event loop."""
+        if self.events is not None:
+            self.events.start()
 
     async def close(self) -> None:
         """Write what waits."""

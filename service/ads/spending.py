@@ -41,6 +41,7 @@ class Spending:
         self._open, self._poll_s = open_counts, poll_s
         self._changes: dict[str, _Changes] = {}
         self._tables: WeakKeyDictionary[AdTable, _Sums] = WeakKeyDictionary()
+        self._denied: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spending", daemon=True)
@@ -63,7 +64,20 @@ class Spending:
             changes = self._changes.get(collection)
             if changes is not None and sums.is_budgeted:
                 sums.follow(changes.all)
-            return sums.over(part.ads, now) if sums.is_budgeted else None
+            if not sums.is_budgeted:
+                return None
+            mask = sums.over(part.ads, now)
+            for (name, id), until in self._denied.items():
+                if name == collection and until > now:
+                    sums.hide(id, mask)
+            return mask
+
+    def deny(self, collection: str, ad: str, until: float) -> None:
+        """Leave an ad out up to a moment, in seconds since 1970: this machine has nothing to spend for it."""
+        with self._lock:
+            now = until - DAY_S
+            self._denied = {key: old for key, old in self._denied.items() if old > now}
+            self._denied[collection, ad] = until
 
     def close(self) -> None:
         """Stop following."""
@@ -124,6 +138,12 @@ class _Sums:
                     change.day,
                 )
         self._done = len(changes)
+
+    def hide(self, id: str, mask: Mask) -> None:
+        """Set an ad in a mask, bool (m,), if it is here."""
+        k = self._place.get(id)
+        if k is not None:
+            mask[self._places[k]] = True
 
     def over(self, ads: AdTable, now: float) -> Mask:
         most, most_today = self._budgets.most_spent(now)
