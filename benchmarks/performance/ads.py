@@ -123,8 +123,8 @@ async def measure(
 ) -> dict[str, Any]:
     """Ask both apps in turn; requests per second of each at the median, and the share."""
     apps = {
-        "without": create_app(Settings(bundles=plain, events=False)),
-        "with": create_app(Settings(bundles=ads, events=False, ad_taxonomy=tree)),
+        "without": create_app(Settings(bundles=plain)),
+        "with": create_app(Settings(bundles=ads, ad_taxonomy=tree)),
     }
     seconds: dict[str, list[float]] = {name: [] for name in apps}
     placed = dict.fromkeys(apps, 0)

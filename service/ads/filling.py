@@ -155,14 +155,12 @@ class _Page:
             over = filling.spending.over(self._name, part, filling.now)
             if over is not None:
                 found["budget"] = over
-        seen = np.zeros(len(ads), np.bool_)
         for id, count in filling.seen.items():
             row = part.row(id)
             ad = None if row is None else ads.ad(row)
             if ad is not None and ad.cap is not None and count >= ad.cap.count:
-                seen |= ads.rows == row
-        if seen.any():
-            found["cap"] = seen
+                mask = ads.rows == row
+                found["cap"] = mask | found["cap"] if "cap" in found else mask
         return found
 
     def place(
