@@ -12,7 +12,13 @@ from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from fullrank.complete.sorted_texts import SortedTexts, folded_prefix
+from fullrank.complete.sorted_texts import (
+    Pause,
+    SortedTexts,
+    folded_prefix,
+    no_pause,
+    sorted_in_steps,
+)
 
 _WORD_LETTERS = 3
 Search = Callable[[str, int], list[int]]
@@ -54,6 +60,7 @@ class Completions:
 
     Args:
         candidates: In any order. Queries and titles complete all that is typed, words its last word.
+        pause: Called now and then while they are sorted, to let other threads run.
 
     Example:
         >>> title = Candidate("tv set", "TV set", Kind.TITLE, 0)
@@ -62,14 +69,15 @@ class Completions:
         (['TV set'], ['settings'])
     """
 
-    def __init__(self, candidates: Iterable[Candidate]) -> None:
-        best = sorted(candidates, key=_rank)
-        whole = {found.key: found for found in reversed(best) if found.kind != Kind.WORD}
-        words = {found.key: found for found in reversed(best) if found.kind == Kind.WORD}
-        self._whole = sorted(whole.values(), key=_rank)
-        self._words = sorted(words.values(), key=_rank)
-        self._by_text = SortedTexts([found.key for found in self._whole])
-        self._by_word = SortedTexts([found.key for found in self._words])
+    def __init__(self, candidates: Iterable[Candidate], pause: Pause = no_pause) -> None:
+        best = sorted_in_steps(list(candidates), _rank, pause)
+        whole: dict[str, Candidate] = {}
+        words: dict[str, Candidate] = {}
+        for found in best:
+            (words if found.kind == Kind.WORD else whole).setdefault(found.key, found)
+        self._whole, self._words = list(whole.values()), list(words.values())
+        self._by_text = SortedTexts([found.key for found in self._whole], pause)
+        self._by_word = SortedTexts([found.key for found in self._words], pause)
 
     def __len__(self) -> int:
         return len(self._whole) + len(self._words)

@@ -9,7 +9,9 @@ first letter that no text goes on with ends the search.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,8 +20,16 @@ from fullrank.text.spelling import END, letters_between
 
 MIN_LETTERS = 4
 """Shortest prefix of which an edit is forgiven."""
+_STEP, _MERGED_AT_ONCE = 2_000, 200
 _NONE = np.zeros(0, np.int64)
 _LAST = "\U0010ffff"  # after every letter of a word
+
+T = TypeVar("T")
+Pause = Callable[[], object]
+
+
+def no_pause() -> None:
+    """Go on at once."""
 
 
 def folded_prefix(text: str) -> str:
@@ -33,11 +43,26 @@ def folded_prefix(text: str) -> str:
     return key + " " if key and text[-1:].isspace() else key
 
 
+def sorted_in_steps(items: Sequence[T], key: Callable[[T], Any], pause: Pause) -> list[T]:
+    """Return sorted(items, key=key), with pauses; the built-in lets no other thread run meanwhile."""
+    parts = []
+    for start in range(0, len(items), _STEP):
+        parts.append(sorted(items[start : start + _STEP], key=key))
+        pause()
+    found = []
+    for number, item in enumerate(merge(*parts, key=key)):
+        if number % _MERGED_AT_ONCE == 0:
+            pause()
+        found.append(item)
+    return found
+
+
 class SortedTexts:
     """Texts, the best first, found by prefix.
 
     Args:
         keys: The folded form of each text, all different; a text of lesser number is better.
+        pause: Called now and then, to let other threads run.
 
     Example:
         >>> texts = SortedTexts(["copy files", "move", "copy"])
@@ -47,8 +72,9 @@ class SortedTexts:
         ([], [1])
     """
 
-    def __init__(self, keys: Sequence[str]) -> None:
-        self._order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.int64)
+    def __init__(self, keys: Sequence[str], pause: Pause = no_pause) -> None:
+        order = sorted_in_steps(range(len(keys)), keys.__getitem__, pause)
+        self._order = np.array(order, np.int64)
         self._keys = [keys[number] for number in self._order.tolist()]
         self._between = letters_between(keys)
 

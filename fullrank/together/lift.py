@@ -9,7 +9,7 @@ who clicked. A pair of fewer than `MIN_PEOPLE` is left out: it may show what one
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 from typing import NamedTuple
 
@@ -18,9 +18,9 @@ MAX_KEPT = 50
 """Most documents kept of each."""
 SESSION_S = 1_800
 """Clicks of a person who names no session are in one session if no pause is longer."""
-_MAX_SESSION = (
-    50  # documents of a session; the pairs of a larger one would take time with its square
-)
+_MAX_SESSION = 50
+"""Documents of a session; the pairs of a larger one would take time with its square."""
+_PEOPLE_PER_PAUSE = 50
 
 
 class Click(NamedTuple):
@@ -47,8 +47,14 @@ class Together(NamedTuple):
     lift: float
 
 
-def together(clicks: Iterable[Click]) -> dict[str, list[Together]]:
+def together(
+    clicks: Iterable[Click], pause: Callable[[], object] = lambda: None
+) -> dict[str, list[Together]]:
     """Return for each document those clicked together with it, by lift, then by number of people and id.
+
+    Args:
+        clicks: In any order.
+        pause: Called now and then, to let other threads run.
 
     Example:
         >>> clicks = [Click(f"u{i}", "s", document, 0.0) for i in range(3) for document in "ab"]
@@ -59,7 +65,9 @@ def together(clicks: Iterable[Click]) -> dict[str, list[Together]]:
     for click in clicks:
         by_person[click.person].append(click)
     people, pairs = defaultdict[str, int](int), defaultdict[tuple[str, str], int](int)
-    for own in by_person.values():
+    for number, own in enumerate(by_person.values()):
+        if number % _PEOPLE_PER_PAUSE == 0:
+            pause()
         found: set[tuple[str, str]] = set()
         for session in _sessions(own):
             found.update(combinations(sorted(session)[:_MAX_SESSION], 2))

@@ -28,7 +28,7 @@ class CandidateReader:
         self._words: dict[str, list[Candidate]] = {}
 
     def completions(self, view: View, digest: Digest) -> Completions:
-        """Build the completions of a view. Takes a second for 100,000 titles; call it on a thread."""
+        """Build the completions of a view. Takes seconds for 100,000 titles; call it on a thread."""
         name, bundle = view.bundle.name, view.bundle.bundle_id
         if bundle not in self._words:
             self._words[bundle] = list(_paused(_words(view)))
@@ -40,12 +40,12 @@ class CandidateReader:
         clicked, seen = digest.clicked, 0
         for part in reversed(view.parts):
             ids, removed = part.store.ids, part.removed
-            for row, key, text in self._of_part(part):
+            for row, key, text in _paused(self._of_part(part)):
                 if (removed is None or not removed[row]) and seen < MAX_TITLES:
                     seen += 1
                     count = clicked.get(ids[row], 0) if clicked else 0
                     candidates.append(Candidate(key, text, Kind.TITLE, count))
-        return Completions([*candidates, *self._words[bundle]])
+        return Completions([*candidates, *self._words[bundle]], _pause)
 
     def forget_others(self, views: Iterable[View]) -> None:
         """Drop what was remembered of bundles and segments that are gone."""
@@ -88,5 +88,9 @@ def _words(view: View) -> Iterator[Candidate]:
 def _paused(items: Iterable[Any]) -> Iterator[Any]:
     for number, item in enumerate(items):
         if number % _TEXTS_PER_PAUSE == _TEXTS_PER_PAUSE - 1:
-            time.sleep(_PAUSE_S)
+            _pause()
         yield item
+
+
+def _pause() -> None:
+    time.sleep(_PAUSE_S)

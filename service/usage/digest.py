@@ -23,6 +23,9 @@ from fullrank.together import MIN_PEOPLE, Click, Together, together
 MAX_READ_S = 30.0
 _MAX_CLICKS, _MAX_PEOPLE = 500_000, 1_000_000  # people: of all queries together
 
+# So that an event loop of the same process gets the interpreter.
+_PAUSE_S = 0.001
+
 Record = TypeVar("Record")
 
 
@@ -61,8 +64,12 @@ def read_digest(log: EventLog) -> Digest:
     for click in clicks:
         people[click.document].add(click.person)
     return Digest(
-        lists.queries(), {id: len(found) for id, found in people.items()}, together(clicks)
+        lists.queries(), {id: len(found) for id, found in people.items()}, together(clicks, _pause)
     )
+
+
+def _pause() -> None:
+    time.sleep(_PAUSE_S)
 
 
 def _until(end: float, records: Iterator[Record]) -> Iterator[Record]:

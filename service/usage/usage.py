@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
 from pathlib import Path
+from typing import NamedTuple
 
 from fullrank.bundle import Bundle
 from fullrank.complete.completions import Completion, Completions
@@ -20,11 +21,19 @@ from fullrank.events.log import EventLog
 from fullrank.live import View
 from fullrank.together import Together
 from service.usage.candidates import CandidateReader
-from service.usage.digest import Digest, read_digest
+from service.usage.digest import Digest, queries_for, read_digest
 
 # How often to look for models that were loaded.
 _POLL_S = 0.5
 _log = getLogger(__name__)
+
+
+class _Built(NamedTuple):
+    """The completions of a view, its bundle name, and what they were made of."""
+
+    name: str
+    state: tuple[int, Mapping[str, int], Mapping[str, int]]
+    completions: Completions
 
 
 class Usage:
@@ -42,7 +51,7 @@ class Usage:
         self._views, self._refresh_s = views, refresh_s
         self._events = None if events is None else EventLog(events, pauses=True)
         self._digest = Digest()
-        self._completions: Mapping[str, tuple[str, Completions]] = {}
+        self._completions: Mapping[str, _Built] = {}
         self._reader = CandidateReader()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
@@ -61,11 +70,11 @@ class Usage:
         """Return completions of what is typed, the best first; none before the first reading."""
         found = self._completions.get(bundle.bundle_id)
         if found is None:
-            others = [
-                c for _, (name, c) in sorted(self._completions.items()) if name == bundle.name
-            ]
-            return others[-1].complete(typed, limit) if others else []
-        return found[1].complete(typed, limit)
+            others = [one for one in self._completions.values() if one.name == bundle.name]
+            if not others:
+                return []
+            found = others[-1]
+        return found.completions.complete(typed, limit)
 
     def together(self, id: str) -> Sequence[Together]:
         """Return the documents that were clicked together with one, the best first."""
@@ -89,12 +98,18 @@ class Usage:
             self._closing.wait(min(_POLL_S, self._refresh_s))
 
     def _build(self, views: Sequence[View]) -> None:
+        """Build the completions of each view whose documents or queries have changed."""
         self._reader.forget_others(views)
-        found: dict[str, tuple[str, Completions]] = {}
+        found: dict[str, _Built] = {}
         for view in views:
             if self._closing.is_set():
                 return
-            completions = self._reader.completions(view, self._digest)
-            found[view.bundle.bundle_id] = view.bundle.name, completions
+            bundle, queries = view.bundle, dict(queries_for(self._digest, view.bundle.name))
+            state = view.seq, queries, self._digest.clicked
+            built = self._completions.get(bundle.bundle_id)
+            if built is None or built.state != state:
+                completions = self._reader.completions(view, self._digest)
+                built = _Built(bundle.name, state, completions)
+            found[bundle.bundle_id] = built
             self._completions = {**self._completions, **found}
         self._completions = found

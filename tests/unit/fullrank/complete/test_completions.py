@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.complete.completions import Candidate, Completions, Kind, is_completing_word
-from fullrank.complete.sorted_texts import MIN_LETTERS, SortedTexts, folded_prefix
+from fullrank.complete.sorted_texts import MIN_LETTERS, SortedTexts, folded_prefix, sorted_in_steps
 
 LETTERS = "abé "
 texts = st.text(LETTERS, min_size=1, max_size=7).map(lambda text: " ".join(text.split()))
@@ -117,3 +118,14 @@ def test_what_begins_with_the_typed_text_comes_before_an_edit_of_it() -> None:
 )
 def test_words_that_help(word: str, expected: bool) -> None:
     assert is_completing_word(word) is expected
+
+
+def test_sorting_in_steps_is_sorting() -> None:
+    items = np.random.default_rng(1).integers(0, 500, 5_000).tolist()
+    pauses: list[None] = []
+    found = sorted_in_steps(
+        list(enumerate(items)), lambda item: -item[1], lambda: pauses.append(None)
+    )
+    assert found == sorted(enumerate(items), key=lambda item: -item[1])
+    assert len(pauses) > 5_000 / 200
+    assert sorted_in_steps([], str, lambda: None) == []
