@@ -173,6 +173,14 @@ class Counts:
         with self._opened() as file:
             return dict(file.execute(query, (person, collection, now)).fetchall())
 
+    def erase(self, person: str) -> None:
+        """Forget what a person saw and clicked; sums stay. Raises CountsError."""
+        if self._is_missing:
+            return
+        with self._changing() as file:
+            file.execute("DELETE FROM seen WHERE person = ?", (person,))
+            file.execute("DELETE FROM counted WHERE client = ?", (person,))
+
     def machine(self) -> str:
         """Return the id of this machine, the same for all workers. Raises CountsError."""
         with self._opened() as file:

@@ -116,6 +116,10 @@ class AdEvents:
         person = self._opened()[1].of(who)
         return await self._read(partial(self._reader.seen, person, collection, time.time()))
 
+    async def erase(self, who: str) -> None:
+        """Forget what a person, in clear, saw and clicked. Raises EventsUnavailable."""
+        await self._read(partial(self._reader.erase, self._opened()[1].of(who)))
+
     async def count(
         self, events: Sequence[Event], address: str, *, is_bot: bool
     ) -> list[str | None]:

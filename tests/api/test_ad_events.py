@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.api.conftest import Root
-from tests.api.support import running
+from tests.api.support import AUTH, running
 
 pytestmark = pytest.mark.anyio
 
@@ -179,6 +179,10 @@ async def test_budgets_and_caps_take_ads_off_the_page(client: httpx.AsyncClient)
         assert time.monotonic() < end
         await asyncio.sleep(0.02)
     assert await served(client, seq, user={"id": "u1"}) == []
+    await client.delete("/v1/events/users/u1", headers=AUTH)
+    assert [hit["id"] for hit in await served(client, seq, user={"id": "u1"})] == ["capped"]
+    token = (await served(client, seq, user={"id": "u1"}))[0]["token"]
+    assert await report(client, ("impression", token)) == ["impression"]
     body = {
         "page": {"text": "copy files"},
         "placements": [{"id": "top"}],

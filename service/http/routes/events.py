@@ -149,6 +149,8 @@ async def report_insights(request: Request, services: ServicesDep) -> JsonRespon
 )
 async def erase_user(id: str, services: ServicesDep) -> JsonResponse:
     """Erase all that a user, client or session did: from reads at once, from the disk within a day."""
+    if services.ads.events is not None:
+        await services.ads.events.erase(id)
     await _recorder(services).erase(id)
     return JsonResponse({"erased": True})
 
