@@ -26,7 +26,8 @@ from fullrank.highlight import Highlight
 from fullrank.live import View
 from service.search.caching.bitmaps import Bitmaps
 from service.search.mode_policy import SearchModePolicy
-from service.search.ranker import RankRequest, rank_view
+from service.search.ranking import rank_view
+from service.search.request import RankRequest
 from service.telemetry.stages import Stages
 
 _WARM_UP, _TURNS = 20, 5

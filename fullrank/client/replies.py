@@ -18,7 +18,7 @@ class SearchOptions(TypedDict, total=False):
     filter: Mapping[str, Any] | None
     facets: Sequence[str]
     facet_limit: int
-    facet_ranges: Sequence[Mapping[str, Any]]
+    facet_ranges: Mapping[str, Sequence[Mapping[str, Any]]]
     explain: bool
     highlight: Mapping[str, Any] | None
     prefix: Literal["last", "none"]

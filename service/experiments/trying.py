@@ -18,7 +18,8 @@ from service.documents.live import LiveDocuments
 from service.experiments.tried import NOTHING, Tried
 from service.models.serving import RequestModel
 from service.models.state import Experiment
-from service.search.ranker import Ranked, Ranker, RankRequest
+from service.search.ranker import Ranker
+from service.search.request import Ranked, RankRequest
 
 _DAY_S = 86_400
 

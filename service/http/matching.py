@@ -16,7 +16,7 @@ from service.ads.pages import Pages, PagesError
 from service.ads.services import AdServices
 from service.errors import PagesUnavailable, PageUnknown
 from service.http.match_schemas import MatchRequest, Page, Placement
-from service.search.ranker import Ranked
+from service.search.request import Ranked
 
 _log = getLogger(__name__)
 

@@ -12,7 +12,8 @@ from fullrank.rules.places import Page, spread
 from fullrank.rules.rule import Rule
 from fullrank.rules.synonyms import replaced
 from service.experiments.tried import Tried
-from service.search.ranker import Ranked, Ranker, RankRequest
+from service.search.ranker import Ranker
+from service.search.request import Ranked, RankRequest
 from service.search.restricting import Restriction
 
 Rank = Callable[[RankRequest], Awaitable[tuple[Ranked, Tried]]]

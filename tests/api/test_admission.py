@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.search import ranker
+from service.search import ranker, ranking
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 from tests.api.test_errors import check
@@ -30,7 +30,7 @@ class Gate(threading.Event):
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     """Rankings wait for it, and are counted."""
     event = Gate()
-    original = ranker.rank_view
+    original = ranking.rank_view
 
     def held(*args: Any) -> Any:
         event.held += 1

@@ -39,7 +39,7 @@ from service.http.schemas import (
 )
 from service.models.serving import ALIAS, RequestModel
 from service.rules.search import rank_by_rules
-from service.search.ranker import Ranked, RankRequest
+from service.search.request import Ranked, RankRequest
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=RankingRoute)
 

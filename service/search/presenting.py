@@ -1,0 +1,86 @@
+"""Hits as an answer shows them: stored fields, explanations, marked words."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import orjson
+
+from fullrank.encoding import Encoded
+from fullrank.live import View
+from fullrank.live.hits import LiveHit
+from fullrank.models.widening import Widened
+from fullrank.rerank.stage import SecondStage
+from fullrank.scoring import TermShare
+from service.search.highlighting import highlighted
+from service.search.request import RankRequest
+
+
+def shown(
+    view: View, request: RankRequest, query: Widened, found: Sequence[LiveHit]
+) -> list[dict[str, Any]]:
+    """Return hits ready for JSON.
+
+    Args:
+        view: That they are of.
+        request: What to show of each.
+        query: As it was ranked.
+        found: The hits.
+    """
+    stage = view.bundle.second_stage
+    # Once for all hits.
+    terms = None
+    if request.explain:
+        terms = [*view.model.query_terms(request.text), *query.terms]
+    hits = [
+        {
+            "id": hit.id,
+            "score": hit.score,
+            "fields": _fields(hit, request.fields),
+            "explanation": None if terms is None else _explained(terms, query.encoded, hit, stage),
+            "rule": None,
+            "highlight": None,
+        }
+        for hit in found
+    ]
+    if request.highlight is not None:
+        snippets = highlighted(view, request.text, query.encoded, found, request.highlight)
+        for hit, snippet in zip(hits, snippets, strict=True):
+            hit["highlight"] = snippet
+    return hits
+
+
+def _fields(hit: LiveHit, names: Collection[str] | None) -> dict[str, Any] | orjson.Fragment:
+    """Return the requested stored fields of a hit; all of them are copied into the answer as they are stored."""
+    if names is None:
+        return orjson.Fragment(hit.part.store.json(hit.row))
+    fields = hit.part.store.fields(hit.row)
+    return {name: value for name, value in fields.items() if name in names}
+
+
+def _explained(
+    terms: Sequence[TermShare], query: Encoded, hit: LiveHit, stage: SecondStage | None
+) -> dict[str, Any]:
+    found = hit.part.explain(terms, query, hit.row)
+    return {
+        # The parts of the ranking itself: they add up to the score to the last digit.
+        "dense": hit.dense,
+        "lexical": hit.lexical,
+        "bias": hit.bias,
+        "boost": hit.boost,
+        "words": [
+            {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
+            for word in found.words
+        ],
+        "second_stage": _second_score(hit, stage),
+    }
+
+
+def _second_score(hit: LiveHit, stage: SecondStage | None) -> dict[str, Any] | None:
+    """Split the score that reordered a hit; None if it was not reordered."""
+    if stage is None or hit.features is None:
+        return None
+    found = stage.explain(hit.features)
+    features = [feature._asdict() for feature in found.features]
+    return {"score": found.score, "base": found.base, "features": features}

@@ -1,0 +1,120 @@
+"""What a search is asked for, and its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fullrank.filters.ranges import Range
+from fullrank.highlight import Highlight
+from fullrank.ordering.order import Ordering
+from fullrank.rules.synonyms import Replaced
+from service.ads.filling import Filled, PageFilling
+from service.search.paging import After
+from service.search.restricting import Restriction
+
+# Limits of a plain search: documents, and characters of the query.
+_MAX_PLAIN_HITS, _MAX_PLAIN_CHARS = 100, 256
+
+
+@dataclass(frozen=True, slots=True)
+class RankRequest:
+    """What to rank, and what to return.
+
+    fields       stored fields of each hit; None: all
+    exclude      ids of documents that must not be returned; unknown ids are ignored
+    filter       JSON of fullrank.filters.query; filter_path is its name in errors
+    mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
+    is_document  the text is a document or a page, not something that a person typed
+    facets       fields whose values are counted in the documents that are found, facet_limit values of each
+    after        begin after this hit, in place of the offset; then the order is that of the score alone
+    facet_ranges ranges by field, whose documents are counted too
+    min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
+    filling      the placements of a page, which get the hits; None: the hits are one list
+    ordering     the order of the hits; None: by score
+    highlight    what to mark in the hits
+    prefix       what comes before the names of fields in errors
+    restrictions filters of rules, besides the own one; one that does not fit the fields is left out
+    by_prefix    the last word also matches words that begin with it (fullrank.complete.prefixes)
+    synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
+    only         rank these documents alone; unknown ids are ignored
+    pinned       ids that stand at places of their own: not ranked, but counted in facets
+    """
+
+    text: str
+    limit: int
+    offset: int = 0
+    fields: Collection[str] | None = None
+    explain: bool = False
+    exclude: Collection[str] = ()
+    filter: Mapping[str, Any] | None = None
+    filter_path: str = "filter"
+    mode: str = "auto"
+    is_document: bool = False
+    facets: Sequence[str] = ()
+    facet_limit: int = 10
+    after: After | None = None
+    facet_ranges: Sequence[tuple[str, Sequence[Range]]] = ()
+    min_score: float | None = None
+    restrictions: Sequence[Restriction] = ()
+    by_prefix: bool = False
+    synonyms: Sequence[Replaced] = ()
+    only: Collection[str] | None = None
+    pinned: Collection[str] = ()
+    filling: PageFilling | None = None
+    ordering: Ordering | None = None
+    highlight: Highlight | None = None
+    prefix: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
+        has_extras = (
+            self.explain
+            or self.exclude
+            or self.facets
+            or self.facet_ranges
+            or self.restrictions
+            or self.synonyms
+            or self.pinned
+        )
+        given = (
+            self.filter,
+            self.after,
+            self.min_score,
+            self.only,
+            self.filling,
+            self.ordering,
+            self.highlight,
+        )
+        is_small = (
+            self.offset + self.limit <= _MAX_PLAIN_HITS and len(self.text) <= _MAX_PLAIN_CHARS
+        )
+        return is_small and not has_extras and all(extra is None for extra in given)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """The answer: hits in order and facets by field, ready for JSON.
+
+    certified  the hits are provably the top of the full ranking, before a second stage reordered it
+    total      number of documents that are found
+    is_total   whether these are all; otherwise they are at least so many
+    mode       "exact" or "fast"
+    reordered  number of the first documents that a second stage reordered
+    following  where the next page begins, after a request with `after`; None: there is no other
+    facet_ranges  how many documents of each range, by field
+    filled     how the hits fill the placements of a page
+    """
+
+    hits: list[dict[str, Any]]
+    certified: bool
+    total: int
+    is_total: bool
+    facets: dict[str, Any]
+    mode: str
+    reordered: int
+    filled: Filled | None = None
+    following: After | None = None
+    facet_ranges: dict[str, Any] = field(default_factory=dict)
