@@ -14,6 +14,7 @@ class SearchOptions(TypedDict, total=False):
 
     limit: int
     offset: int
+    cursor: str | None
     fields: Sequence[str] | None
     filter: Mapping[str, Any] | None
     facets: Sequence[str]
