@@ -70,6 +70,11 @@ class ExperimentStatusReply(ExperimentReply, DecisionsReply):
     )
 
 
+class FieldEntry(Reply):
+    kinds: list[Literal["boolean", "number", "keyword"]]
+    distinct: int = Field(description="number of different values, of booleans two")
+
+
 class ModelEntry(Reply):
     name: str
     version: str
@@ -78,6 +83,12 @@ class ModelEntry(Reply):
     loaded: bool
     active: bool
     documents: int | None = Field(description="number of documents; null while it is not loaded")
+    fields: dict[str, FieldEntry] | None = Field(
+        description="stored fields that filters and facets can read; null while it is not loaded"
+    )
+    examples: list[str] | None = Field(
+        description="short titles of its documents, to try as queries; null while it is not loaded"
+    )
     card: dict[str, Any]
     failure: str | None = Field(description="why it was refused; null if it was not")
 

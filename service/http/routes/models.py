@@ -12,6 +12,7 @@ from service.http.guard import GuardedRoute, needs
 from service.http.model_schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
+from service.models.outline import outline_of
 from service.models.serving import ALIAS
 from service.models.workers import converged
 
@@ -26,6 +27,7 @@ async def list_models(services: ServicesDep) -> JsonResponse:
     infos = await services.registry.available()
     workers = await services.registry.workers()
     serving, failures = services.registry.serving, services.registry.failures
+    outlines = {version: outline_of(bundle) for version, bundle in serving.models.items()}
     entries = [
         {
             "name": info.name,
@@ -37,6 +39,13 @@ async def list_models(services: ServicesDep) -> JsonResponse:
             "documents": len(serving.models[info.version].documents)
             if info.version in serving.models
             else None,
+            "fields": {
+                name: {"kinds": list(field.kinds), "distinct": field.distinct}
+                for name, field in outlines[info.version].fields.items()
+            }
+            if info.version in outlines
+            else None,
+            "examples": list(outlines[info.version].examples) if info.version in outlines else None,
             "card": dict(info.card),
             "failure": failures.get(info.version),
         }

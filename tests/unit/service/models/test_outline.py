@@ -1,0 +1,56 @@
+"""The outline of a bundle: fields to filter by, and examples of queries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fullrank.bundle import Bundle, open_bundle
+from fullrank.storage.documents import Document
+from service.models.outline import FieldOutline, outline_of
+from tests.bundles import make_bundle
+
+
+def bundle_of(root: Path, fields: list[dict[str, Any]]) -> Bundle:
+    documents = [Document(f"d{i}", {"text": "x", **more}) for i, more in enumerate(fields)]
+    return open_bundle(root / "one" / make_bundle(root, "one", documents))
+
+
+def test_fields_have_their_kinds_and_how_many_values_differ(tmp_path: Path) -> None:
+    fields: list[dict[str, Any]] = [
+        {"tag": ["a", "b"], "year": 1999},
+        {"tag": "a", "year": True},
+        {"meta": {"x": 1}},
+    ]
+    outline = outline_of(bundle_of(tmp_path, fields))
+    assert outline.fields == {
+        "text": FieldOutline(("keyword",), 1),
+        "tag": FieldOutline(("keyword",), 2),
+        "year": FieldOutline(("boolean", "number"), 3),
+    }
+
+
+def test_examples_are_different_short_titles_of_several_words(tmp_path: Path) -> None:
+    titles = [
+        "one",
+        "two words",
+        "two words",
+        "y" * 41,
+        "three short words",
+        "no",
+        "a last title",
+    ]
+    outline = outline_of(bundle_of(tmp_path, [{"title": title} for title in titles]))
+    assert outline.examples == ("two words", "three short words", "a last title")
+
+
+def test_single_words_are_examples_where_there_is_nothing_else(tmp_path: Path) -> None:
+    outline = outline_of(bundle_of(tmp_path, [{"title": "one"}, {"title": "two words"}, {}]))
+    assert outline.examples == ("one", "two words")
+
+
+def test_examples_come_from_all_over_a_large_bundle(tmp_path: Path) -> None:
+    outline = outline_of(bundle_of(tmp_path, [{"title": f"title {i}"} for i in range(600)]))
+    numbers = [int(example.split()[1]) for example in outline.examples]
+    assert numbers == sorted(numbers)
+    assert [number // 200 for number in numbers] == [0, 1, 2]
