@@ -12,7 +12,7 @@
     documents/    live documents: the log, its writer, and the views that follow it
     telemetry/    metrics, log lines, traces
     process/      environment, uvicorn, the supervisor and its workers
-    page/         the search page: three files, no build step
+    page/         the search page: no framework, no build step
     commands/     `fullrank serve` and others
 
 Importing this package imports neither numpy nor model code, because process/run.py sets environment variables that

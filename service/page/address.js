@@ -1,9 +1,10 @@
 // The address bar: what the visitor asked for, kept in the hash so that it can be shared and
 // Back and Forward work. The hash is never sent to a server, so queries stay out of access logs.
 
-const DEFAULTS = { q: "", similar: "", model: "default", with: "", mode: "", filter: "" };
+const DEFAULTS = { view: "", q: "", similar: "", model: "default", with: "", mode: "", filter: "" };
 
 // Return what the address asks for:
+//   view     "" (search), "match", "models" or "clicks"
 //   q        the query
 //   similar  id of the document whose similar documents are shown instead
 //   model    alias, name or version; with: a second model, shown side by side
@@ -15,7 +16,7 @@ export function readAddress() {
   return wanted;
 }
 
-function urlOf(wanted) {
+export function urlOf(wanted) {
   const given = new URLSearchParams();
   for (const [name, fallback] of Object.entries(DEFAULTS)) {
     if (wanted[name] !== fallback) given.set(name, wanted[name]);

@@ -1,7 +1,12 @@
 // Requests to the service. Every failure becomes a ServiceError whose message a visitor understands.
 
+import { without } from "./filters.js";
+
 const TIMEOUT_MS = 10_000;
-const HITS = 10;
+const SWAP_TIMEOUT_MS = 300_000;
+const COMPLETIONS = 8;
+const MAX_PREFIX_CHARS = 256;
+const HIGHLIGHT = { fields: ["title", "text"] };
 const PAGE = "fullrank-page"; // The application of its searches and clicks.
 
 // `status` is the HTTP status, 0 without an answer; `mayRetry`: the same request may work later; `type` is that of the
@@ -26,24 +31,55 @@ export function listModels() {
   return request("v1/models");
 }
 
+// Complete what is typed into the search box.
+export async function complete(prefix, model, signal) {
+  const parameters = new URLSearchParams({ prefix: prefix.slice(0, MAX_PREFIX_CHARS), limit: COMPLETIONS, model });
+  return (await request(`v1/complete?${parameters}`, { signal })).completions;
+}
+
 // Search, or list similar documents if `wanted.similar` is set, with one model.
-export function search(wanted, model, signal) {
+//   page  { limit, offset, facets, facetLimit }: which hits, and the fields whose values are counted
+export function search(wanted, model, page, signal) {
   if (wanted.similar) {
     const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
-    const parameters = new URLSearchParams({ limit: HITS, model, session_id: sessionId(), application: PAGE });
+    const { limit, offset } = page;
+    const parameters = new URLSearchParams({ limit, offset, model, session_id: sessionId(), application: PAGE });
     if (wanted.mode) parameters.set("mode", wanted.mode);
     if (wanted.filter) parameters.set("filter", wanted.filter);
     return request(`v1/documents/${id}/similar?${parameters}`, { signal });
   }
-  const body = { query: wanted.q, limit: HITS, explain: true, model, session_id: sessionId(), application: PAGE };
+  const { facets, facetLimit, ...place } = page;
+  const body = { ...queryOf(wanted, model), ...place, explain: true, highlight: HIGHLIGHT };
+  if (facets.length) Object.assign(body, { facets, facet_limit: facetLimit });
+  return post("v1/search", body, { signal });
+}
+
+// Count the values of a field, as if the visitor had chosen none of them.
+export async function countValues(wanted, model, field, limit, signal) {
+  const others = { ...wanted, filter: without(wanted.filter, field) };
+  const body = { ...queryOf(others, model), limit: 1, fields: [], record: false, facets: [field], facet_limit: limit };
+  return (await post("v1/search", body, { signal })).facets[field];
+}
+
+function queryOf(wanted, model) {
+  const body = { query: wanted.q, model, session_id: sessionId(), application: PAGE };
   if (wanted.mode) body.mode = wanted.mode;
   if (wanted.filter) body.filter = parsed(wanted.filter);
-  return request("v1/search", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-    signal,
-  });
+  return body;
+}
+
+// Fill the placements of a page with documents.
+export function match(page, placements, model) {
+  const asked = { session_id: sessionId(), application: PAGE };
+  return post("v1/match", { page, placements, model, explain: true, ...asked });
+}
+
+// Make a version the default. Every worker first loads and verifies it, which takes its time.
+export function activate(version, adminKey) {
+  const headers = { "Content-Type": "application/json" };
+  if (adminKey) headers.Authorization = `Bearer ${adminKey}`;
+  const body = JSON.stringify({ version });
+  return request("v1/models/aliases/default", { method: "PUT", headers, body, timeoutMs: SWAP_TIMEOUT_MS });
 }
 
 export function readAnalytics(days) {
@@ -101,17 +137,22 @@ function parsed(filter) {
   }
 }
 
-async function request(path, { signal, headers, ...options } = {}) {
+function post(path, body, options = {}) {
+  const headers = { "Content-Type": "application/json" };
+  return request(path, { method: "POST", headers, body: JSON.stringify(body), ...options });
+}
+
+async function request(path, { signal, headers, timeoutMs = TIMEOUT_MS, ...options } = {}) {
   const key = sessionStorage.getItem("key");
   const timeout = new AbortController();
-  const timer = setTimeout(() => timeout.abort(), TIMEOUT_MS);
+  const timer = setTimeout(() => timeout.abort(), timeoutMs);
   const signals = signal ? [signal, timeout.signal] : [timeout.signal];
   let response;
   let text;
   try {
     response = await fetch(path, {
       ...options,
-      headers: { ...headers, ...(key && { Authorization: `Bearer ${key}` }) },
+      headers: { ...(key && { Authorization: `Bearer ${key}` }), ...headers },
       signal: AbortSignal.any(signals),
     });
     text = await response.text();
@@ -119,7 +160,7 @@ async function request(path, { signal, headers, ...options } = {}) {
     if (signal?.aborted) throw error; // The visitor asked for something else.
     throw new ServiceError(
       timeout.signal.aborted
-        ? `The service did not answer within ${TIMEOUT_MS / 1000} seconds. Try again.`
+        ? `The service did not answer within ${timeoutMs / 1000} seconds. Try again.`
         : "The service is not reachable. Check your connection and try again.",
     );
   } finally {

@@ -1,32 +1,37 @@
 // The search page: what the visitor does, and what then happens.
 
-import { pushAddress, readAddress, replaceAddress } from "./address.js";
-import { hasKey, reportClick, saveKey, search as ask } from "./api.js";
+import { pushAddress, readAddress, replaceAddress, urlOf } from "./address.js";
+import { complete, saveKey } from "./api.js";
+import { showModels } from "./catalog.js";
 import { showClicks } from "./clicks.js";
-import { columnOf } from "./hits.js";
+import { attachCompletion } from "./combobox.js";
+import { describe } from "./filters.js";
+import { readForm, showMatch } from "./matching.js";
 import { choose, fillMenus, opponentOf } from "./models.js";
+import { addMore, clearAnswers, HITS, showAnswers } from "./results.js";
 import { formatNumber } from "./score.js";
 
 const DEBOUNCE_MS = 110;
+const VIEWS = { "": "search", match: "match", models: "models", clicks: "clicks" };
+const TITLES = { match: "Match", models: "Models", clicks: "Clicks" };
 const whole = new Intl.NumberFormat("en");
 const $ = (id) => document.getElementById(id);
 const [query, model, other, compare] = ["query", "model", "other", "compare"].map($);
-const [status, heading, results, sides] = ["status", "heading", "results", "sides"].map($);
+const [status, heading, results] = ["status", "heading", "results"].map($);
 
 let wanted = readAddress();
-let menus = { active: undefined, count: 0, names: new Map() };
+let menus = { active: undefined, count: 0, names: new Map(), entryOf: () => undefined };
 let running = null;
 let typingTimer = 0;
 // Typing changes the current history entry, so that a word is not ten steps back. The first letter
 // after the visitor left the search box, pressed Enter or went elsewhere begins a new entry.
 let beginsEntry = true;
-let shownSide = 0;
 let retry = start;
-let wantsClicks = false; // The visitor asked for the section of operators.
 
 // -- history --------------------------------------------------------------------------------------
-// The state of an entry: { scroll, control, fromResults }: how far down the page was, which control
-// of the results had the focus, and whether the entry before it holds the results that led here.
+// The state of an entry: { scroll, control, shown, form, fromResults }: how far down the page was, which control
+// of the results had the focus, how many hits were shown, what was matched, and whether the entry before it holds
+// the results that led here.
 
 history.scrollRestoration = "manual"; // The hits arrive after the browser would scroll.
 
@@ -41,7 +46,7 @@ function restoreView(state) {
   scrollTo(0, state?.scroll ?? 0);
   const control = controls()[state?.control ?? -1];
   if (control) control.focus({ preventScroll: true });
-  else if (document.activeElement === document.body) heading.focus({ preventScroll: true });
+  else if (document.activeElement === document.body) headingOf(wanted.view).focus({ preventScroll: true });
 }
 
 // Go to a new history entry with some wishes changed.
@@ -51,9 +56,9 @@ function visit(changes, { focusHeading = false, state = null } = {}) {
   wanted = { ...wanted, ...changes };
   pushAddress(wanted, state);
   beginsEntry = true;
-  return search(() => {
+  return show(() => {
     if (!focusHeading) return;
-    heading.focus({ preventScroll: true });
+    headingOf(wanted.view).focus({ preventScroll: true });
     scrollTo(0, 0);
   });
 }
@@ -65,43 +70,59 @@ function cancelTyping() {
 
 function searchTyped() {
   cancelTyping();
-  if (query.value === wanted.q && !wanted.similar) return search();
+  if (query.value === wanted.q && !wanted.similar && !wanted.view) return show();
   if (beginsEntry) rememberView();
-  wanted = { ...wanted, q: query.value, similar: "" };
+  wanted = { ...wanted, q: query.value, similar: "", view: "" };
   if (beginsEntry) pushAddress(wanted);
-  else replaceAddress(wanted);
+  else {
+    replaceAddress(wanted);
+    history.replaceState({ ...history.state, shown: HITS }, "");
+  }
   beginsEntry = false;
-  return search();
+  return show();
 }
 
-// -- searching ------------------------------------------------------------------------------------
+// -- showing --------------------------------------------------------------------------------------
+
+const viewOf = (name) => (Object.hasOwn(VIEWS, name) ? name : "");
+const headingOf = (view) => (viewOf(view) ? $(`${VIEWS[viewOf(view)]}-heading`) : heading);
 
 // Show what is wanted, then call `done`, which moves focus and scrolls.
-async function search(done = () => {}) {
+async function show(done = () => {}) {
   running?.abort();
   const mine = (running = new AbortController());
-  showWanted();
-  const isIdle = !wanted.similar && !wanted.q.trim();
-  $("empty").hidden = !isIdle;
-  if (isIdle) {
-    showResults([]);
-    say("");
-    return done();
-  }
-  results.classList.add("stale");
-  const models = wanted.with ? [wanted.model, wanted.with] : [wanted.model];
+  const state = history.state;
+  const view = viewOf(wanted.view);
+  showWanted(view);
   try {
-    const replies = await Promise.all(models.map((name) => ask(wanted, name, mine.signal)));
+    const summary = await {
+      "": () => showSearch(state?.shown ?? HITS, mine.signal),
+      match: () => showMatching(state?.form),
+      models: showCatalog,
+      clicks: showOperators,
+    }[view]();
     if (mine.signal.aborted) return;
-    showResults(replies);
-    say(summaryOf(replies));
+    say(summary);
   } catch (error) {
     if (mine.signal.aborted) return;
     mine.abort();
-    showResults([]);
-    fail(error, () => search(() => heading.focus()));
+    clearAnswers();
+    fail(error, () => show(() => headingOf(wanted.view).focus()));
+    if (!view || error.status !== 401) done();
+    return;
   }
   done();
+}
+
+async function showSearch(shown, signal) {
+  const isIdle = !wanted.similar && !wanted.q.trim();
+  $("empty").hidden = !isIdle;
+  if (isIdle) {
+    clearAnswers();
+    return "";
+  }
+  const replies = await showAnswers(wanted, menus, shown, visit, signal);
+  return replies && summaryOf(replies);
 }
 
 function summaryOf(replies) {
@@ -122,48 +143,92 @@ function foundBy({ total, total_at_least: atLeast }) {
   return `${whole.format(total)} ${total === 1 ? "document" : "documents"} found`;
 }
 
-// -- showing --------------------------------------------------------------------------------------
+async function showMatching(form) {
+  const openSimilar = (id) => visit({ similar: id, view: "" }, { focusHeading: true });
+  const reply = await showMatch(form, wanted.model, openSimilar);
+  return reply ? `${formatNumber(reply.took_ms)} ms · ${reply.model}` : "";
+}
 
-function showWanted() {
+async function showCatalog() {
+  const { models, workers } = await showModels(announceSwap, (error) => fail(error, show));
+  return `${models.length} ${models.length === 1 ? "version" : "versions"} · ${workers.length} ${
+    workers.length === 1 ? "worker" : "workers"
+  }`;
+}
+
+async function announceSwap(swapped) {
+  await start(false);
+  say(`${swapped.version} serves, in all ${swapped.workers} workers, after ${whole.format(swapped.took_ms)} ms.`);
+  headingOf("models").focus();
+}
+
+// Without permission ask for a key.
+async function showOperators() {
+  $("clicks").hidden = true;
+  try {
+    await showClicks();
+  } catch (error) {
+    if (error.status === 401 || error.status === 403) {
+      $("unlock").hidden = false;
+      $("key").focus();
+    }
+    throw error;
+  }
+  $("clicks").hidden = viewOf(wanted.view) !== "clicks";
+  return "";
+}
+
+function showWanted(view) {
   // Letters that are not searched yet stay in the box.
   if (!typingTimer && query.value !== wanted.q) query.value = wanted.q;
+  $("clear").hidden = !query.value;
+  for (const [name, id] of Object.entries(VIEWS)) $(id).hidden = name !== view;
+  for (const link of $("views").children) {
+    const name = link.dataset.view;
+    link.href = urlOf({ ...wanted, view: name, similar: "" });
+    if (name === view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
   choose(model, wanted.model);
   compare.checked = Boolean(wanted.with);
   $("other-label").hidden = !wanted.with;
   if (wanted.with) choose(other, wanted.with);
-  document.body.classList.toggle("comparing", Boolean(wanted.with));
+  document.body.classList.toggle("comparing", Boolean(wanted.with) && !view);
   heading.textContent = wanted.similar
     ? `Similar to ${wanted.similar}`
     : wanted.q.trim()
       ? `Results for “${wanted.q.trim()}”`
-      : "Results";
+      : "Search";
   heading.classList.toggle("hidden", !wanted.similar);
   $("back").hidden = !wanted.similar;
-  document.title = wanted.similar || wanted.q.trim() ? `${wanted.similar || wanted.q.trim()} · Fullrank` : "Fullrank";
-  const limits = [wanted.mode && `Mode: ${wanted.mode}`, wanted.filter && `Filter: ${wanted.filter}`].filter(Boolean);
-  $("limits").hidden = !limits.length;
-  $("limits").firstElementChild.textContent = limits.join(" · ");
+  const title = view ? TITLES[view] : wanted.similar || wanted.q.trim();
+  document.title = title ? `${title} · Fullrank` : "Fullrank";
+  const limits = [wanted.mode && `Mode: ${wanted.mode}`, wanted.filter && `Filter: ${describe(wanted.filter)}`];
+  $("limits").hidden = !limits.some(Boolean);
+  $("limits").firstElementChild.textContent = limits.filter(Boolean).join(" · ");
 }
 
-function showResults(replies) {
-  const names = replies.map((reply) => menus.names.get(reply.model) ?? reply.model);
-  const openSimilar = (id) => visit({ similar: id }, { focusHeading: true, state: { fromResults: true } });
-  results.replaceChildren(
-    ...replies.map((reply, i) => columnOf(reply, names[i], replies[1 - i], openSimilar, reportClick)),
+function showExamples() {
+  const examples = menus.active?.examples ?? [];
+  $("examples").hidden = !examples.length;
+  $("examples").querySelector("ul").replaceChildren(
+    ...examples.map((text) => {
+      const item = document.createElement("li");
+      const link = document.createElement("a");
+      link.href = urlOf({ ...wanted, q: text });
+      link.textContent = text;
+      link.addEventListener("click", (event) => follow(event, { q: text }));
+      item.append(link);
+      return item;
+    }),
   );
-  results.classList.remove("stale");
-  // Only narrow screens show these buttons: there is room for one list at a time.
-  sides.hidden = replies.length < 2;
-  [...sides.children].forEach((button, i) => {
-    button.textContent = names[0] === names[1] ? (replies[i]?.model ?? "") : (names[i] ?? "");
-  });
-  showSide(shownSide);
 }
 
-function showSide(side) {
-  shownSide = side;
-  results.dataset.side = side;
-  [...sides.children].forEach((button, i) => button.setAttribute("aria-pressed", i === side));
+// Follow a link inside the page, unless the visitor wants it elsewhere.
+function follow(event, changes) {
+  if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  visit(changes, { focusHeading: true });
 }
 
 function say(text) {
@@ -175,44 +240,24 @@ function say(text) {
 function fail(error, again) {
   say(error.message);
   status.classList.add("error");
-  if (error.status === 401) $("unlock").hidden = false;
+  if (error.status === 401 && wanted.view !== "models") $("unlock").hidden = false;
   retry = again;
   $("retry").hidden = error.mayRetry === false;
 }
 
-// -- clicks and experiments, for operators ----------------------------------------------------------
-
-// Show the section; without permission ask for a key.
-async function openClicks() {
-  try {
-    await showClicks();
-  } catch (error) {
-    setClicksShown(false);
-    wantsClicks = true;
-    fail(error, openClicks);
-    if (error.status !== 401 && error.status !== 403) return;
-    $("unlock").hidden = false;
-    $("key").focus();
-    return;
-  }
-  setClicksShown(true);
-  $("clicks-heading").focus();
-}
-
-// Show the section if the key permits it.
-function offerClicks() {
-  showClicks().then(() => setClicksShown(true), () => {});
-}
-
-function setClicksShown(isShown) {
-  wantsClicks = isShown;
-  $("clicks").hidden = !isShown;
-  $("show-clicks").setAttribute("aria-expanded", isShown);
-}
-
 // -- events ---------------------------------------------------------------------------------------
 
+const closeCompletions = attachCompletion(
+  query,
+  $("completions"),
+  (typed, signal) => complete(typed, wanted.model, signal),
+  () => {
+    searchTyped();
+    beginsEntry = true;
+  },
+);
 query.addEventListener("input", () => {
+  $("clear").hidden = !query.value;
   clearTimeout(typingTimer);
   typingTimer = setTimeout(searchTyped, DEBOUNCE_MS);
 });
@@ -221,42 +266,64 @@ query.addEventListener("change", () => {
   if (query.value !== wanted.q) searchTyped();
   beginsEntry = true;
 });
+$("clear").addEventListener("click", () => {
+  query.value = "";
+  closeCompletions();
+  searchTyped();
+  query.focus();
+});
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
+  closeCompletions();
   searchTyped();
   beginsEntry = true;
 });
-model.addEventListener("change", () => visit({ model: model.value }));
+model.addEventListener("change", () => visit({ model: model.value }, { state: keptForm() }));
 other.addEventListener("change", () => visit({ with: other.value }));
 compare.addEventListener("change", () =>
-  visit({ with: compare.checked ? opponentOf(wanted.model, menus.active, other) : "" }),
+  visit({ with: compare.checked ? opponentOf(wanted.model, menus.active, other) : "", view: "" }),
 );
-[...sides.children].forEach((button, i) => button.addEventListener("click", () => showSide(i)));
 $("back").addEventListener("click", () => {
   if (history.state?.fromResults) history.back();
   else visit({ similar: "" }, { focusHeading: true });
 });
 $("no-limits").addEventListener("click", () => visit({ mode: "", filter: "" }, { focusHeading: true }));
+$("more").addEventListener("click", async () => {
+  const { signal } = running;
+  try {
+    const shown = await addMore(signal);
+    if (!signal.aborted) history.replaceState({ ...history.state, shown }, "");
+  } catch (error) {
+    if (!signal.aborted) fail(error, () => $("more").click());
+  }
+});
 $("retry").addEventListener("click", () => retry());
 $("unlock").addEventListener("submit", (event) => {
   event.preventDefault();
   saveKey($("key").value.trim());
   $("key").value = "";
   $("unlock").hidden = true;
-  const asked = wantsClicks;
-  start().then(asked ? openClicks : offerClicks);
+  start(true);
 });
-$("show-clicks").addEventListener("click", () => ($("clicks").hidden ? openClicks() : setClicksShown(false)));
-$("days").addEventListener("change", () => showClicks().catch((error) => fail(error, openClicks)));
+$("match-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  visit({}, { state: { form: readForm() } });
+});
+$("admin").addEventListener("submit", (event) => event.preventDefault());
+$("days").addEventListener("change", () => show());
+for (const link of $("views").children) {
+  link.addEventListener("click", (event) => follow(event, { view: link.dataset.view, similar: "" }));
+}
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault(); // The hash belongs to the search.
-  heading.focus();
+  headingOf(wanted.view).focus();
 });
 addEventListener("popstate", (event) => {
   cancelTyping();
+  closeCompletions();
   wanted = readAddress();
   beginsEntry = true;
-  search(() => restoreView(event.state));
+  show(() => restoreView(event.state));
 });
 addEventListener("pagehide", rememberView);
 document.addEventListener("keydown", (event) => {
@@ -277,22 +344,29 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-async function start() {
+// What is being matched stays while another model is chosen.
+const keptForm = () => (wanted.view === "match" ? { form: history.state?.form } : null);
+
+// Read the models, then show what is wanted.
+async function start(focusHeading = false) {
   const state = history.state;
   try {
     menus = await fillMenus(model, other);
   } catch (error) {
-    showWanted();
+    showWanted(viewOf(wanted.view));
     fail(error, start);
     return;
   }
   const { active, count } = menus;
   compare.disabled = count < 2;
   if (active) query.placeholder = `Search ${whole.format(active.documents)} documents as you type`;
-  await search(() => state && restoreView(state));
+  showExamples();
+  await show(() => {
+    if (focusHeading) headingOf(wanted.view).focus();
+    else if (state) restoreView(state);
+  });
   if (!active) fail({ message: "No model is loaded. Train one, then activate it.", mayRetry: true }, start);
 }
 
-showWanted();
+showWanted(viewOf(wanted.view));
 start();
-if (hasKey()) offerClicks();

@@ -1,10 +1,10 @@
 // The lists of hits. Text of documents reaches the page only through textContent and text nodes.
 
 import { formatNumber, showAxis, showBar, showParts, showWords } from "./score.js";
-import { appendMarked, snippetOf } from "./text.js";
+import { appendBegin, appendMarked, appendSnippet, markedWords } from "./text.js";
 
 const MAX_FULL_CHARS = 20_000;
-const MIN_SHARE_OF_BEST = 0.05;
+let numbered = 0; // Ids of elements are unique on the page.
 
 // Return one model's list of hits.
 //   reply       an answer of the service
@@ -21,30 +21,34 @@ export function columnOf(reply, name, rival, onSimilar, onOpen) {
   heading.querySelector("span").textContent = name;
   heading.querySelector("code").textContent = name === reply.model ? "" : reply.model.slice(name.length + 1);
   heading.querySelector("small").textContent = `${formatNumber(reply.took_ms)} ms`;
-  column.querySelector(".nothing").hidden = reply.hits.length > 0;
-  const hasScores = reply.hits.some((hit) => hit.explanation);
-  column.querySelector(".scale").hidden = !hasScores;
-  if (hasScores) showAxis(column.querySelector(".axis"));
-  const places = rival && new Map(rival.hits.map((hit, i) => [hit.id, i + 1]));
-  column.querySelector("ol").append(
-    ...reply.hits.map((hit) => hitOf(hit, places, onSimilar, (id) => onOpen(reply.query_id, id))),
-  );
+  column.querySelector(".nothing").hidden = reply.hits.length > 0 || !rival;
+  appendHits(column, reply, rival, onSimilar, onOpen);
   return column;
 }
 
-function hitOf(hit, places, onSimilar, onOpen) {
+// Append the hits of an answer to a model's list.
+export function appendHits(column, reply, rival, onSimilar, onOpen) {
+  const places = rival && new Map(rival.hits.map((hit, i) => [hit.id, i + 1]));
+  const open = (id) => onOpen(reply.query_id, id);
+  column.querySelector("ol").append(...reply.hits.map((hit) => hitOf(hit, places, onSimilar, open)));
+}
+
+// Return one hit.
+//   places  place by id in the other model's list, if there is one
+export function hitOf(hit, places, onSimilar, onOpen) {
   const item = document.getElementById("hit-template").content.firstElementChild.cloneNode(true);
   const at = (selector) => item.querySelector(selector);
   const title = typeof hit.fields.title === "string" && hit.fields.title.trim();
-  const words = wordsToMark(hit.explanation?.words ?? []);
+  const label = title || hit.id;
+  const text = textOf(hit.fields);
   item.dataset.id = hit.id;
   at(".id").textContent = hit.id;
-  at(".id").hidden = !title || title === hit.id;
-  at(".score").textContent = formatNumber(hit.score);
-  at(".score").setAttribute("aria-label", `score ${formatNumber(hit.score)}`);
-  const text = textOf(hit.fields);
-  appendMarked(at(".snippet"), snippetOf(text, words), words);
-  const open = linkOf(hit, title || hit.id) ?? opener(item, hit, title || hit.id, text, words);
+  at(".id").hidden = label === hit.id;
+  const snippet = typeof hit.fields.text === "string" && hit.highlight?.text;
+  if (snippet) appendSnippet(at(".snippet"), text, snippet);
+  else appendBegin(at(".snippet"), text);
+  const open = linkOf(hit) ?? opener(item, hit, text);
+  showTitle(open, label, hit.highlight?.title);
   for (const kind of ["click", "auxclick"])
     open.addEventListener(kind, (event) => {
       // The right button opens a menu; a document that is closed again was not opened.
@@ -52,22 +56,38 @@ function hitOf(hit, places, onSimilar, onOpen) {
     });
   at("h3").append(open);
   if (places) showPlace(at(".place"), places.get(hit.id));
-  if (hit.explanation) {
-    at(".parts").hidden = false;
-    showBar(at(".bar"), hit.explanation);
-    showParts(at(".numbers"), hit.explanation);
-    showWords(at(".words"), hit.explanation.words);
-  }
-  at(".similar").setAttribute("aria-label", `Documents similar to ${title || hit.id}`);
+  if (hit.explanation) explain(item, hit, label);
+  at(".similar").setAttribute("aria-label", `Similar to ${label}`);
   at(".similar").addEventListener("click", () => onSimilar(hit.id));
   return item;
 }
 
-// Words such as "of" move no score, so marking them would hide the words that do.
-function wordsToMark(words) {
-  const weighted = words.map(({ word, dense, lexical }) => ({ word, weight: dense + lexical }));
-  const most = Math.max(0, ...weighted.map(({ weight }) => weight));
-  return weighted.filter(({ weight }) => weight > MIN_SHARE_OF_BEST * most);
+// Titles are short: one of more words than a snippet has is shown without marks.
+function showTitle(open, label, highlight) {
+  if (highlight?.snippet === label) appendSnippet(open, label, highlight);
+  else open.textContent = label;
+}
+
+// Fold the parts of the score behind "Why this?".
+function explain(item, hit, label) {
+  const button = item.querySelector(".why");
+  const reasons = item.querySelector(".reasons");
+  reasons.id = `reasons-${++numbered}`;
+  button.hidden = false;
+  button.setAttribute("aria-label", `Why this? ${label}`);
+  button.setAttribute("aria-controls", reasons.id);
+  button.addEventListener("click", () => {
+    reasons.hidden = !reasons.hidden;
+    button.setAttribute("aria-expanded", !reasons.hidden);
+    if (reasons.dataset.filled) return;
+    reasons.dataset.filled = true;
+    const at = (selector) => reasons.querySelector(selector);
+    at(".score").textContent = formatNumber(hit.score);
+    showAxis(at(".axis"));
+    showBar(at(".bar"), hit.explanation);
+    showParts(at(".numbers"), hit.explanation);
+    showWords(at(".words"), hit.explanation.words);
+  });
 }
 
 // The field "text", else the longest text that is neither title nor url.
@@ -80,22 +100,19 @@ function textOf(fields) {
 
 // A title leads to the document's own page if it has one. Other schemes than http and https could
 // run a script, so they make no link.
-function linkOf(hit, label) {
-  const { url } = hit.fields;
+function linkOf({ fields: { url } }) {
   if (typeof url !== "string" || !/^https?:\/\//i.test(url) || !URL.canParse(url)) return null;
   const link = document.createElement("a");
   link.className = "open";
   link.href = url;
-  link.textContent = label;
   return link;
 }
 
 // Without a page of its own a document opens in place, with all its fields.
-function opener(item, hit, label, text, words) {
+function opener(item, hit, text) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "open";
-  button.textContent = label;
   button.setAttribute("aria-expanded", "false");
   const full = item.querySelector(".full");
   button.addEventListener("click", () => {
@@ -103,18 +120,19 @@ function opener(item, hit, label, text, words) {
     full.hidden = !isOpen;
     item.querySelector(".snippet").hidden = isOpen;
     button.setAttribute("aria-expanded", isOpen);
-    if (!full.childElementCount) fillFull(full, hit, text, words);
+    if (!full.childElementCount) fillFull(full, hit, text);
   });
   return button;
 }
 
-function fillFull(full, hit, text, words) {
+function fillFull(full, hit, text) {
   const body = document.createElement("div");
   body.className = "text";
   body.tabIndex = 0; // Long texts scroll, also by keyboard.
   body.setAttribute("role", "region");
   body.setAttribute("aria-label", "Text");
-  appendMarked(body, text.length > MAX_FULL_CHARS ? `${text.slice(0, MAX_FULL_CHARS)} …` : text, words);
+  const shown = text.length > MAX_FULL_CHARS ? `${text.slice(0, MAX_FULL_CHARS)} …` : text;
+  appendMarked(body, shown, markedWords(hit.highlight));
   const fields = document.createElement("dl");
   for (const [name, value] of Object.entries(hit.fields)) {
     if (name === "title" || value === text) continue;

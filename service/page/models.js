@@ -3,7 +3,7 @@
 import { listModels } from "./api.js";
 
 // Fill both menus. Return the active model (undefined if none is loaded), how many can be chosen,
-// and the name of each version.
+// the name of each version, and what the page needs to know of each model by the value that chooses it.
 export async function fillMenus(model, other) {
   const { models } = await listModels();
   const loaded = models.filter((entry) => entry.loaded);
@@ -19,6 +19,7 @@ export async function fillMenus(model, other) {
   return {
     active,
     count: values.length,
+    entryOf: (value) => (value === "default" ? active : loaded[values.indexOf(value)] ?? loaded.find(({ version }) => version === value)),
     names: new Map(loaded.map((entry) => [entry.version, entry.name])),
   };
 }

@@ -1,23 +1,21 @@
-// The words of a query in the text of a document: snippets and marks.
+// The text of a document as plain text, with marked words.
 
 const SNIPPET_CHARS = 260;
-const LEAD_CHARS = 50; // Text shown before the first word of a snippet.
 const MAX_CHARS = 50_000; // Longer texts are cut, so that typing stays smooth.
 const LETTER = "[\\p{L}\\p{M}\\p{N}]";
 const UNSPACED =
   /[\p{sc=Han}\p{sc=Hira}\p{sc=Kana}\p{sc=Hang}\p{sc=Bopo}\p{sc=Thai}\p{sc=Laoo}\p{sc=Khmr}\p{sc=Mymr}]/u;
-
-const lettersOf = (text) => text.split(/[^\p{L}\p{M}\p{N}]+/u).filter(Boolean);
-const keyOf = (text) => lettersOf(text).join(" ").toLowerCase();
+// Characters for private use, which stand for the ends of spans while a snippet becomes plain text.
+const [END, ...STARTS] = "\uE000\uE001\uE002";
+const KINDS = ["word", "meaning"];
 
 // Return an expression that finds the words, longest first; null without words.
 function patternOf(words) {
-  // A phrase comes in quotes, its words joined by spaces; in the text anything but letters may
-  // stand between them. Scripts without spaces have no word edges to check.
-  const sources = words
-    .map((word) => lettersOf(word).join("[^\\p{L}\\p{N}]+"))
-    .filter(Boolean)
+  // Scripts without spaces have no word edges to check.
+  const sources = [...new Set(words)]
+    .filter((word) => /[\p{L}\p{N}]/u.test(word))
     .sort((a, b) => b.length - a.length)
+    .map((word) => word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"))
     .map((source) => (UNSPACED.test(source) ? source : `(?<!${LETTER})${source}(?!${LETTER})`));
   return sources.length ? new RegExp(sources.join("|"), "giu") : null;
 }
@@ -51,64 +49,60 @@ export function plainText(text) {
     .trim();
 }
 
-// Return the part of a text around the words that moved the score most.
-//   words  [{ word, weight }], the weight being a word's share of the score
-export function snippetOf(text, words) {
+// Append the begin of a text.
+export function appendBegin(target, text) {
   const plain = plainText(text);
-  const start = startOf(plain, bestMatch(plain, words));
-  const end = endOf(plain, start + SNIPPET_CHARS);
-  return `${start ? "… " : ""}${plain.slice(start, end)}${end < plain.length ? " …" : ""}`;
+  if (plain.length <= SNIPPET_CHARS) return target.append(plain);
+  const space = plain.lastIndexOf(" ", SNIPPET_CHARS);
+  target.append(`${plain.slice(0, space > SNIPPET_CHARS - 50 ? space : SNIPPET_CHARS)} …`);
 }
 
-// Return where the window of a snippet with the largest sum of weights has its first match.
-// A word counts once in a window; of equal windows the first wins.
-function bestMatch(plain, words) {
-  const pattern = patternOf(words.map(({ word }) => word));
-  if (!pattern) return 0;
-  const weights = new Map(words.map(({ word, weight }) => [keyOf(word), weight]));
-  const matches = [...plain.matchAll(pattern)].map((match) => ({
-    from: match.index,
-    to: match.index + match[0].length,
-    key: keyOf(match[0]),
-  }));
-  let best = { from: 0, sum: -Infinity };
-  matches.forEach((first, i) => {
-    const seen = new Set();
-    let sum = 0;
-    for (let j = i; j < matches.length && matches[j].to <= first.from + SNIPPET_CHARS - LEAD_CHARS; j++) {
-      if (seen.has(matches[j].key)) continue;
-      seen.add(matches[j].key);
-      sum += Math.max(weights.get(matches[j].key) ?? 0, 0);
-    }
-    if (sum > best.sum) best = { from: first.from, sum };
+// Append a snippet of the service.
+//   snippet  a part of the text
+//   spans    [[from, to, "word" | "meaning"]], in code points of the snippet
+export function appendSnippet(target, text, { snippet, spans }) {
+  const points = [...snippet.replace(/[\uE000-\uE002]/g, "\uFFFD")];
+  const pieces = [];
+  let end = 0;
+  for (const [from, to, kind] of spans) {
+    pieces.push(...points.slice(end, from), STARTS[KINDS.indexOf(kind)], ...points.slice(from, to), END);
+    end = to;
+  }
+  const plain = plainText([...pieces, ...points.slice(end)].join(""));
+  const at = text.indexOf(snippet);
+  if (at > 0) target.append("… ");
+  let kind = null;
+  for (const piece of plain.split(/([\uE000-\uE002])/)) {
+    if (piece === END) kind = null;
+    else if (STARTS.includes(piece)) kind = KINDS[STARTS.indexOf(piece)];
+    else if (piece) target.append(kind ? markOf(piece, kind) : piece);
+  }
+  if (at >= 0 && at + snippet.length < text.trimEnd().length) target.append(" …");
+}
+
+// Return the words of the query, as they are written in snippets.
+export function markedWords(highlight) {
+  return Object.values(highlight ?? {}).flatMap(({ snippet, spans }) => {
+    const points = [...snippet];
+    return spans.filter(([, , kind]) => kind === "word").map(([from, to]) => points.slice(from, to).join(""));
   });
-  return best.from;
-}
-
-// Start at a sentence if one begins shortly before, else at a word.
-function startOf(plain, match) {
-  if (match <= LEAD_CHARS) return 0;
-  const lead = plain.slice(match - LEAD_CHARS, match);
-  const sentenceEnd = [...lead.matchAll(/[.!?:]\s|。/gu)].pop();
-  const skipped = sentenceEnd ? sentenceEnd.index + sentenceEnd[0].length : lead.indexOf(" ") + 1;
-  return match - LEAD_CHARS + skipped;
-}
-
-function endOf(plain, end) {
-  if (end >= plain.length) return plain.length;
-  const space = plain.lastIndexOf(" ", end);
-  return space > end - LEAD_CHARS ? space : end;
 }
 
 // Append a text to an element, with the words marked. Nothing in it is read as markup.
 export function appendMarked(target, text, words) {
-  const pattern = patternOf(words.map(({ word }) => word));
+  const pattern = patternOf(words);
   let end = 0;
   for (const match of pattern ? text.matchAll(pattern) : []) {
-    const mark = document.createElement("mark");
-    mark.textContent = match[0];
-    target.append(text.slice(end, match.index), mark);
+    target.append(text.slice(end, match.index), markOf(match[0], "word"));
     end = match.index + match[0].length;
   }
   target.append(text.slice(end));
+}
+
+function markOf(text, kind) {
+  const mark = document.createElement("mark");
+  mark.className = kind;
+  mark.textContent = text;
+  if (kind === "meaning") mark.title = "not a word of the query, but near it in meaning";
+  return mark;
 }

@@ -10,7 +10,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 def ask(page: Page, text: str) -> None:
     """Fill in the search box and wait for the hits."""
-    page.get_by_role("searchbox").fill(text)
+    page.get_by_role("combobox", name="Search").fill(text)
     expect(page.locator("#heading")).to_have_text(f"Results for “{text.strip()}”")
     expect(page.locator("#results:not(.stale)")).to_be_visible()
     expect(page.locator(".hit").first).to_be_visible()
@@ -33,6 +33,7 @@ def hit(
     dense: float = 0.0,
     bias: float = 0.0,
     words: Mapping[str, float] | None = None,
+    highlight: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
     """A hit as the service sends it; what dense and bias leave of the score is lexical."""
@@ -40,6 +41,7 @@ def hit(
         "id": id,
         "score": score,
         "fields": fields,
+        "highlight": highlight,
         "explanation": {
             "dense": dense,
             "lexical": score - dense - bias,
@@ -52,8 +54,8 @@ def hit(
     }
 
 
-def answer_searches(page: Page, hits: Mapping[str, Sequence[dict[str, Any]]]) -> None:
-    """Answer searches in place of the server, with the hits of each query."""
+def answer_searches(page: Page, hits: Mapping[str, Sequence[dict[str, Any]]], **reply: Any) -> None:
+    """Answer searches in place of the server, with the hits of each query and other fields of the reply."""
 
     def answer(route: Route) -> None:
         body: Any = route.request.post_data_json
@@ -69,7 +71,14 @@ def answer_searches(page: Page, hits: Mapping[str, Sequence[dict[str, Any]]]) ->
                 "total": len(found),
                 "hits": found,
                 "facets": {},
+                **reply,
             }
         )
 
     page.route("**/v1/search", answer)
+
+
+def explain(page: Page) -> None:
+    """Show why each hit was found."""
+    for button in page.locator(".why").all():
+        button.click()

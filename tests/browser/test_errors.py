@@ -58,7 +58,7 @@ def test_an_error_says_what_happened_and_when_to_try_again(
     page: Page, reply: dict[str, Any], message: str
 ) -> None:
     page.route("**/v1/search", lambda route: route.fulfill(**reply))
-    page.get_by_role("searchbox").fill("copy")
+    page.get_by_role("combobox", name="Search").fill("copy")
     expect(page.locator("#status.error")).to_have_text(message)
     expect(page.locator(".hit")).to_have_count(0)
     expect(page.get_by_role("button", name="Try again")).to_be_visible(
@@ -68,7 +68,7 @@ def test_an_error_says_what_happened_and_when_to_try_again(
 
 def test_try_again_repeats_the_search(page: Page) -> None:
     page.route("**/v1/search", lambda route: route.abort())
-    page.get_by_role("searchbox").fill("copy files")
+    page.get_by_role("combobox", name="Search").fill("copy files")
     expect(page.locator("#status.error")).to_have_text(
         "The service is not reachable. Check your connection and try again."
     )
@@ -84,7 +84,7 @@ def test_a_service_that_never_answers_times_out(page: Page) -> None:
     page.clock.install()
     unanswered: list[Route] = []
     page.route("**/v1/search", lambda route: unanswered.append(route))
-    page.get_by_role("searchbox").fill("copy")
+    page.get_by_role("combobox", name="Search").fill("copy")
     page.clock.run_for(200)
     expect(page.locator("#results.stale")).to_have_count(1)
     page.wait_for_timeout(50)

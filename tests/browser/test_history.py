@@ -14,7 +14,7 @@ def test_back_and_forward_move_between_results_and_similar_documents(page: Page,
     page.locator("#model").select_option("bm25")
     ask(page, "markup files")
     found = titles(page)
-    page.locator(".hit", has_text="taken").get_by_role("button", name="similar").click()
+    page.locator(".hit", has_text="taken").get_by_role("button", name="Similar to").click()
     expect(page.locator("#heading")).to_have_text("Similar to <b>&\"'")
     expect(page.locator(".hit", has_text="taken")).to_have_count(0)
     similar = titles(page)
@@ -33,7 +33,7 @@ def test_back_and_forward_move_between_results_and_similar_documents(page: Page,
 def test_back_restores_focus_and_scroll_position(page: Page) -> None:
     page.set_viewport_size({"width": 600, "height": 400})
     ask(page, "copy files")
-    similar = page.locator(".hit").nth(4).get_by_role("button", name="similar")
+    similar = page.locator(".hit").nth(4).get_by_role("button", name="Similar to")
     similar.focus()
     scrolled = page.evaluate("scrollY")
     assert scrolled > 0
@@ -47,7 +47,7 @@ def test_back_restores_focus_and_scroll_position(page: Page) -> None:
 
 def test_similar_documents_are_announced(page: Page) -> None:
     ask(page, "copy files")
-    hit_titled(page, "scp").get_by_role("button", name="similar").click()
+    hit_titled(page, "scp").get_by_role("button", name="Similar to").click()
     heading = page.get_by_role("heading", name="Similar to linux/scp")
     expect(heading).to_be_focused()
     expect(heading).to_be_visible()
@@ -56,7 +56,7 @@ def test_similar_documents_are_announced(page: Page) -> None:
     expect(page.get_by_role("button", name="Back to results")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("#heading")).to_have_text("Results for “copy files”")
-    expect(hit_titled(page, "scp").get_by_role("button", name="similar")).to_be_focused()
+    expect(hit_titled(page, "scp").get_by_role("button", name="Similar to")).to_be_focused()
 
 
 def test_a_shared_address_opens_similar_documents(page: Page, url: str) -> None:
@@ -77,9 +77,9 @@ def test_a_shared_address_opens_query_models_mode_and_filter(page: Page, url: st
         f"{url}/#q=remote+host&model=learned&with=bm25&mode=exact&filter=%7B%22section%22%3A1%7D"
     )
     expect(page.locator(".column")).to_have_count(2)
-    expect(page.get_by_role("searchbox")).to_have_value("remote host")
-    expect(page.get_by_label("Model")).to_have_value("learned")
-    expect(page.locator("#limits")).to_contain_text('Mode: exact · Filter: {"section":1}')
+    expect(page.get_by_role("combobox", name="Search")).to_have_value("remote host")
+    expect(page.locator("#model")).to_have_value("learned")
+    expect(page.locator("#limits")).to_contain_text("Mode: exact · Filter: section: 1")
     assert sorted(titles(page)) == ["cp", "mv", "ssh"]
     page.get_by_role("button", name="Remove").click()
     expect(page.locator("#limits")).to_be_hidden()
@@ -89,7 +89,7 @@ def test_a_shared_address_opens_query_models_mode_and_filter(page: Page, url: st
 
 
 def test_typing_a_query_makes_one_history_entry(page: Page, url: str) -> None:
-    box = page.get_by_role("searchbox")
+    box = page.get_by_role("combobox", name="Search")
     box.press_sequentially("copy files", delay=150)
     expect(page.locator("#heading")).to_have_text("Results for “copy files”")
     box.press("Enter")
@@ -108,7 +108,7 @@ def test_typing_a_query_makes_one_history_entry(page: Page, url: str) -> None:
 def test_back_undoes_the_choice_of_a_model(page: Page) -> None:
     ask(page, "copy files")
     found = titles(page)
-    page.get_by_label("Model").select_option("bm25")
+    page.locator("#model").select_option("bm25")
     expect(page.locator("[data-model^=bm25-]")).to_be_visible()
     page.get_by_text("Side by side").click()
     expect(page.locator(".column")).to_have_count(2)
@@ -117,7 +117,7 @@ def test_back_undoes_the_choice_of_a_model(page: Page) -> None:
     expect(page.get_by_role("switch")).not_to_be_checked()
     page.go_back()
     expect(page.locator("[data-model^=learned-]")).to_be_visible()
-    expect(page.get_by_label("Model")).to_have_value("default")
+    expect(page.locator("#model")).to_have_value("default")
     assert titles(page) == found
 
 

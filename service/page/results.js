@@ -1,0 +1,131 @@
+// The answers of one or two models: their lists, "More", what was meant, and the side panel.
+
+import { countValues, reportClick, search } from "./api.js";
+import { panelFields, showFacets } from "./facets.js";
+import { filteredFields } from "./filters.js";
+import { appendHits, columnOf } from "./hits.js";
+
+export const HITS = 10; // Hits on the first page, and that "More" adds.
+const MAX_LIMIT = 100; // The most that the service returns at once, by default.
+const FEW_VALUES = 8;
+const MANY_VALUES = 100;
+const $ = (id) => document.getElementById(id);
+const [results, sides] = ["results", "sides"].map($);
+
+// What is on the page: { wanted, entries, models, replies, shown }; null: nothing.
+let answer = null;
+let shownSide = 0;
+let facetLimit = FEW_VALUES;
+
+// Search and show the hits.
+//   wanted   see address.js
+//   menus    see models.js
+//   shown    how many hits to show
+//   visit    goes to an address with some wishes changed
+// Returns the answers, or null if they came too late. Raises ServiceError.
+export async function showAnswers(wanted, menus, shown, visit, signal) {
+  const models = wanted.with ? [wanted.model, wanted.with] : [wanted.model];
+  const entry = menus.entryOf(wanted.model);
+  const fields = wanted.similar ? [] : panelFields(entry?.fields, entry?.documents);
+  const chosen = filteredFields(wanted.filter, fields);
+  const plain = fields.filter((field) => !chosen.includes(field));
+  const place = { limit: Math.min(shown, MAX_LIMIT), offset: 0, facetLimit };
+  results.classList.add("stale");
+  // A field with a condition of its own would only count what was chosen.
+  const counting = chosen.map((field) => countValues(wanted, wanted.model, field, facetLimit, signal));
+  const [counted, ...replies] = await Promise.all([
+    Promise.all(counting),
+    ...models.map((model, i) => search(wanted, model, { ...place, facets: i ? [] : plain }, signal)),
+  ]);
+  if (signal.aborted) return null;
+  answer = { wanted, models, replies, shown: place.limit, visit };
+  showColumns(replies, menus, visit);
+  const own = Object.fromEntries(chosen.map((field, i) => [field, counted[i]]));
+  showPanel(fields, { ...replies[0].facets, ...own }, entry, menus, signal);
+  showMore();
+  showAdvice(wanted, replies, visit);
+  return replies;
+}
+
+// Show no hits.
+export function clearAnswers() {
+  answer = null;
+  results.replaceChildren();
+  results.classList.remove("stale");
+  for (const id of ["side", "sides", "more", "meant", "nothing"]) $(id).hidden = true;
+}
+
+// Append the next hits to each list. Returns how many are shown now.
+export async function addMore(signal) {
+  const { wanted, models, replies, shown, visit } = answer;
+  const place = { limit: HITS, offset: shown, facets: [] };
+  const added = await Promise.all(models.map((model) => search(wanted, model, place, signal)));
+  if (signal.aborted) return shown;
+  added.forEach((reply, i) => {
+    replies[i] = { ...replies[i], hits: [...replies[i].hits, ...reply.hits] };
+    // A document's place in the other list is known only of its first page.
+    appendHits(results.children[i], reply, undefined, similarTo(visit), reportClick);
+  });
+  answer.shown += HITS;
+  showMore();
+  const titles = results.children[Math.min(shownSide, replies.length - 1)].querySelectorAll(".open");
+  titles[shown]?.focus();
+  return answer.shown;
+}
+
+const similarTo = (visit) => (id) =>
+  visit({ similar: id, view: "" }, { focusHeading: true, state: { fromResults: true } });
+
+function showColumns(replies, menus, visit) {
+  const names = replies.map((reply) => menus.names.get(reply.model) ?? reply.model);
+  results.replaceChildren(
+    ...replies.map((reply, i) => columnOf(reply, names[i], replies[1 - i], similarTo(visit), reportClick)),
+  );
+  results.classList.remove("stale");
+  // Only narrow screens show these buttons: there is room for one list at a time.
+  sides.hidden = replies.length < 2;
+  [...sides.children].forEach((button, i) => {
+    button.textContent = names[0] === names[1] ? (replies[i]?.model ?? "") : (names[i] ?? "");
+  });
+  showSide(shownSide);
+}
+
+function showSide(side) {
+  shownSide = side;
+  results.dataset.side = side;
+  [...sides.children].forEach((button, i) => button.setAttribute("aria-pressed", i === side));
+}
+
+function showMore() {
+  const { replies, shown } = answer;
+  $("more").hidden = !replies.some(({ hits, total }) => hits.length >= shown && (total ?? Infinity) > shown);
+}
+
+function showPanel(fields, facets, entry, menus, signal) {
+  const ordered = Object.fromEntries(fields.filter((field) => facets[field]).map((field) => [field, facets[field]]));
+  const { wanted, visit } = answer;
+  $("side").hidden = !Object.keys(ordered).length;
+  showFacets($("facets"), ordered, entry?.fields, wanted.filter, (filter) => visit({ filter }), () => {
+    facetLimit = MANY_VALUES;
+    showAnswers(wanted, menus, answer.shown, visit, signal).catch(() => {});
+  });
+}
+
+// Where nothing was found, say so; a query that may be misspelt is offered, and never replaced.
+function showAdvice(wanted, replies, visit) {
+  const meant = replies.map((reply) => reply.did_you_mean).find(Boolean);
+  $("meant").hidden = !meant;
+  const button = $("meant").querySelector("button");
+  button.textContent = meant ?? "";
+  button.onclick = () => visit({ q: meant }, { focusHeading: true });
+  const isNothing = replies.every((reply) => !reply.hits.length);
+  $("nothing").hidden = !isNothing;
+  const words = wanted.similar ? `Nothing is similar to ${wanted.similar}` : `Nothing found for “${wanted.q.trim()}”`;
+  $("nothing").textContent = wanted.filter ? `${words} with this filter.` : `${words}.`;
+}
+
+[...sides.children].forEach((button, i) => button.addEventListener("click", () => showSide(i)));
+$("show-facets").addEventListener("click", () => {
+  const isOpen = $("side").classList.toggle("unfolded");
+  $("show-facets").setAttribute("aria-expanded", isOpen);
+});
