@@ -388,7 +388,8 @@ def test_the_service_returns_the_results_of_retrieval(trained: Trained) -> None:
 
     async def ask() -> list[dict[str, Any]]:
         async with running(trained.folder.parent / "bundles") as client:
-            requests = [{"query": text, "limit": 5, "explain": True} for text in texts]
+            plain = {"limit": 5, "explain": True, "prefix": "none"}
+            requests = [{"query": text, **plain} for text in texts]
             replies = [await client.post("/v1/search", json=request) for request in requests]
         assert [reply.status_code for reply in replies] == [200] * len(texts)
         return [reply.json() for reply in replies]
