@@ -69,7 +69,12 @@ def common_gates(
         asked: Logged queries, with clicks or without.
         judged: A collection whose split `valid` counts, too.
     """
-    gates = [_empty_gate(*(empty_share(one, _some(asked, ASKED)) for one in (active, candidate)))]
+    # A version of an earlier release has no floor and finds everything; then the floor of the candidate does not count.
+    floor = None if active.floor is None else candidate.floor
+    some = _some(asked, ASKED)
+    gates = [
+        _empty_gate(empty_share(active, some, active.floor), empty_share(candidate, some, floor))
+    ]
     if judged is not None:
         gates.append(_valid_gate(active, candidate, judged))
     if asked:

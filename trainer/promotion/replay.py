@@ -10,6 +10,7 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Float64, Int64
+from fullrank.retrieval import Floor
 from trainer.clicks import Propensities, Votes
 
 _MIN_PROPENSITY = 0.1
@@ -106,9 +107,12 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
     return Replayed(ranks)
 
 
-def empty_share(bundle: Bundle, texts: Sequence[str]) -> float:
-    """Return the share of queries that find nothing."""
-    empty = sum(len(bundle.search(text, 1)) == 0 for text in texts)
+def empty_share(bundle: Bundle, texts: Sequence[str], floor: Floor | None) -> float:
+    """Return the share of queries for which no document reaches a floor; None: every document does."""
+    empty = 0
+    for text in texts:
+        [found] = bundle.retriever.search(bundle.encode(text), 1, floor=floor)
+        empty += len(found.rows) == 0
     return empty / max(1, len(texts))
 
 

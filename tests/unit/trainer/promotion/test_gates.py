@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.encoding import Float64
+from fullrank.retrieval import Floor
+from tests.bundles import make_bundle
 from trainer.promotion import gates
 from trainer.promotion.gates import clicks_gate, common_gates, weighted_mrr
 from trainer.promotion.replay import Clicks, Replayed
@@ -67,32 +70,50 @@ def test_few_people_prove_nothing() -> None:
     [(20, 24, True), (20, 26, False), (1, 4.9, True), (1, 5.1, False), (4.5, 5.5, True)],
 )
 def test_a_candidate_may_be_a_little_slower(
-    monkeypatch: pytest.MonkeyPatch, before_ms: float, after_ms: float, passes: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before_ms: float,
+    after_ms: float,
+    passes: bool,
 ) -> None:
     monkeypatch.setattr(gates, "slowest", lambda *_: (before_ms / 1000, after_ms / 1000))
-    one: Any = Answering()
+    one = bundle_with(tmp_path, None)
     found = common_gates(one, one, ["q"], None)
     assert {gate.name: gate.passed for gate in found} == {"empty": True, "speed": passes}
 
 
-class Answering:
-    """Finds nothing for some queries."""
-
-    def __init__(self, *silent: str) -> None:
-        self.silent = silent
-
-    def search(self, text: str, _: int) -> list[str]:
-        return [] if text in self.silent else ["x"]
+SOME, NONE = Floor(lexical=0.1), Floor(lexical=1e9)
 
 
-@pytest.mark.parametrize(("silent", "passes"), [(1, True), (2, False)])
+@pytest.mark.parametrize(
+    ("before", "after", "empty", "passes"),
+    [
+        (SOME, SOME, 0.5, True),
+        (SOME, NONE, 1.0, False),
+        (None, SOME, 0.0, True),
+        (NONE, SOME, 0.5, True),
+    ],
+)
 def test_no_more_queries_may_find_nothing(
-    monkeypatch: pytest.MonkeyPatch, silent: int, passes: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    before: Floor | None,
+    after: Floor,
+    empty: float,
+    passes: bool,
 ) -> None:
+    """A version without a floor finds everything, so the floor of the next one does not count as a loss."""
     monkeypatch.setattr(gates, "slowest", lambda *_: (0.001, 0.001))
-    asked = [f"q{i}" for i in range(10)]
-    before: Any = Answering("q3")
-    after: Any = Answering(*asked[:silent])
-    found = common_gates(before, after, asked, None)
+    found = common_gates(
+        bundle_with(tmp_path / "before", before),
+        bundle_with(tmp_path / "after", after),
+        ["copy files", "zzqq"],
+        None,
+    )
     assert {gate.name: gate.passed for gate in found}["empty"] is passes
-    assert found[0].value == silent / 10
+    assert found[0].value == empty
+
+
+def bundle_with(folder: Path, floor: Floor | None) -> Bundle:
+    make_bundle(folder, "m", floor=floor)
+    return open_bundle(find_bundle(folder, "m"))
