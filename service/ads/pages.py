@@ -169,11 +169,8 @@ class Pages:
 
     async def get(self, url: str) -> Content | None:
         """Return the text of a page; None if it is unknown. Raises PagesError."""
-        key = address(url)
-        # A page that this worker has just received may not be in the file yet.
-        with self._lock:
-            waiting = self._waiting.get(key)
-        return waiting or await self._run(partial(self._store.get, key))
+        # What matches have brought is written first, because the thread does one thing after another.
+        return await self._run(partial(self._store.get, address(url)))
 
     async def put(self, url: str, content: Content) -> None:
         """Keep the text of a page, whatever matches bring later. Raises PagesError."""

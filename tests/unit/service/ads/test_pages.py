@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from service.ads.pages import Content, PagesError, PageStore
+from service.ads.pages import Content, Pages, PagesError, PageStore
 
 
 def content(size: int) -> Content:
@@ -49,3 +52,21 @@ def test_a_file_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         PageStore(path, 1000).get("u")
     with pytest.raises(PagesError):
         PageStore(tmp_path / "missing" / "pages.sqlite", 1000).get("u")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_put", [True, False])
+async def test_a_page_is_read_after_what_matches_brought(tmp_path: Path, is_put: bool) -> None:
+    """Another worker writes, so the text of a match waits; it does not stand in for one that was put."""
+    path = tmp_path / "pages.sqlite"
+    pages = Pages(path, 1 << 20)
+    await pages.put("put" if is_put else "other", content(10))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        pages.note("put", "t", "brought", ["k"])
+        asked = asyncio.create_task(pages.get("put"))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        other.execute("ROLLBACK")
+    assert await asked == (content(10) if is_put else Content("t", "brought", ("k",)))
+    await pages.close()
