@@ -108,7 +108,11 @@ def _checksums(stored: Path) -> list[str]:
 
 def size_of(folder: Path) -> int:
     """Return the bytes of all segments."""
-    return sum(path.stat().st_size for path in folder.glob("*.jsonl*"))
+    total = 0
+    for path in folder.glob("*.jsonl*"):
+        with suppress(FileNotFoundError):  # upkeep removes and merges segments meanwhile
+            total += path.stat().st_size
+    return total
 
 
 def expire(folder: Path, before: datetime) -> list[Path]:
