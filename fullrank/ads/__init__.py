@@ -2,12 +2,12 @@
 
 Ad, Budget, Cap, parse_ad   ad.py        one ad, checked
 AdTable                     table.py     the ads of many documents as arrays
-AdRules, Floor              rules.py     which ads a page may show, and which a placement
+AdRules, PriceFloor         rules.py     which ads a page may show, and which a placement
 Taxonomy                    taxonomy.py  the categories below a category
 """
 
 from fullrank.ads.ad import FIELD, Ad, Budget, Cap, has_ended, parse_ad
-from fullrank.ads.rules import AdRules, Floor
+from fullrank.ads.rules import AdRules, PriceFloor
 from fullrank.ads.table import AdTable
 from fullrank.ads.taxonomy import Taxonomy
 
@@ -18,7 +18,7 @@ __all__ = [
     "AdTable",
     "Budget",
     "Cap",
-    "Floor",
+    "PriceFloor",
     "Taxonomy",
     "has_ended",
     "parse_ad",

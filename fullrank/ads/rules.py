@@ -117,7 +117,7 @@ class AdRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class PriceFloor:
     """The least price of a placement, and its currency: an ad in another currency is left out."""
 
     price: float = 0.0

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from fullrank.errors import FullrankError
 from service.ads.tokens import Served
+from service.sqlite import SqliteFile
 
 FILE = "ads.sqlite"
 IMPRESSION, CLICK = "impression", "click"
@@ -34,7 +34,6 @@ RESULTS = (
 # Most counted events of one client within some seconds: clicks on any ads, impressions of one ad.
 LIMITS = ((60, 1), (3600, 10), (86_400, 25))
 _DAY_S = 86_400
-_BUSY_S = 5.0
 # Sums of prices are not exact in binary.
 TOLERANCE = 1e-9
 # Pause between two removals of what has expired.
@@ -127,8 +126,7 @@ class Counts:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: sqlite3.Connection | None = None
+        self._file = SqliteFile(path, _TABLES, CountsError)
         self._next_expiry = 0.0
 
     def count(self, reports: Sequence[Report]) -> list[str]:
@@ -140,7 +138,7 @@ class Counts:
         Raises:
             CountsError: Nothing was counted.
         """
-        with self._changing() as file:
+        with self._file.changing() as file:
             found = [self._count(file, report) for report in reports]
             if reports and reports[-1].at >= self._next_expiry:
                 self._next_expiry = reports[-1].at + _EXPIRY_S
@@ -154,49 +152,49 @@ class Counts:
         query = (
             "SELECT ad, sum(impressions), sum(clicks) FROM sums WHERE collection = ? GROUP BY ad"
         )
-        with self._opened() as file:
+        with self._file.reading() as file:
             return {ad: (seen, clicked) for ad, seen, clicked in file.execute(query, (collection,))}
 
     def spent_after(self, change: int) -> list[Spent]:
         """Return what ads have spent whose sums changed after a change, in its order. Raises CountsError."""
         query = "SELECT change, collection, ad, total, day, today FROM spent WHERE change > ? ORDER BY change"
-        if self._is_missing:
+        if self._file.is_missing:
             return []
-        with self._opened() as file:
+        with self._file.reading() as file:
             return [Spent(*row) for row in file.execute(query, (change,))]
 
     def seen(self, person: str, collection: str, now: float) -> dict[str, int]:
         """Return how often a person has seen each ad that has a cap, within its seconds. Raises CountsError."""
         query = "SELECT ad, count(*) FROM seen WHERE person = ? AND collection = ? AND expires > ? GROUP BY ad"
-        if self._is_missing:
+        if self._file.is_missing:
             return {}
-        with self._opened() as file:
+        with self._file.reading() as file:
             return dict(file.execute(query, (person, collection, now)).fetchall())
 
     def erase(self, person: str) -> None:
         """Forget what a person saw and clicked; sums stay. Raises CountsError."""
-        if self._is_missing:
+        if self._file.is_missing:
             return
-        with self._changing() as file:
+        with self._file.changing() as file:
             file.execute("DELETE FROM seen WHERE person = ?", (person,))
             file.execute("DELETE FROM counted WHERE client = ?", (person,))
 
     def machine(self) -> str:
         """Return the id of this machine, the same for all workers. Raises CountsError."""
-        with self._opened() as file:
+        with self._file.reading() as file:
             return str(file.execute("SELECT id FROM machine").fetchone()[0])
 
     def balances(self, collection: str, ad: str, day: int) -> list[tuple[str, float, float]]:
         """Return key, leased and not yet spent of the leases of an ad: in all, and on a day. Raises CountsError."""
         keys = lease_keys(collection, ad, day)
-        with self._opened() as file:
+        with self._file.reading() as file:
             spent = _spent(file, collection, ad, day)
             leased = [_leased(file, key) for key in keys]
         return [(key, own, own - used) for key, own, used in zip(keys, leased, spent, strict=True)]
 
     def add_lease(self, key: str, amount: float) -> None:
         """Note that this machine has leased more. Raises CountsError."""
-        with self._changing() as file:
+        with self._file.changing() as file:
             file.execute(
                 "INSERT INTO leases VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET leased = leased + ?",
                 (key, amount, amount),
@@ -204,19 +202,12 @@ class Counts:
 
     def leases(self) -> dict[str, float]:
         """Return what this machine has leased so far, by key. Raises CountsError."""
-        with self._opened() as file:
+        with self._file.reading() as file:
             return dict(file.execute("SELECT key, leased FROM leases").fetchall())
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    @property
-    def _is_missing(self) -> bool:
-        """Whether nothing was ever counted; readers do not make the file."""
-        return self._file is None and not self._path.exists()
+        self._file.close()
 
     def _count(self, file: sqlite3.Connection, report: Report) -> str:
         served, id = report.served, bytes.fromhex(report.served.id)
@@ -281,39 +272,6 @@ class Counts:
         return any(
             sum(at > report.at - seconds for at in times) >= most for seconds, most in LIMITS
         )
-
-    @contextmanager
-    def _changing(self) -> Iterator[sqlite3.Connection]:
-        with self._opened() as file:
-            file.execute("BEGIN IMMEDIATE")
-            yield file
-            file.execute("COMMIT")
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        try:
-            if self._file is None:
-                self._file = self._open()
-            yield self._file
-        except (sqlite3.Error, OSError) as error:
-            # Closing rolls an open transaction back.
-            with suppress(sqlite3.Error):
-                self.close()
-            self._file = None
-            raise CountsError(f"{self._path}: {error}") from error
-
-    def _open(self) -> sqlite3.Connection:
-        file = sqlite3.connect(
-            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            file.execute("PRAGMA journal_mode = WAL")
-            file.execute("PRAGMA synchronous = FULL")
-            file.executescript(_TABLES)
-        except sqlite3.Error:
-            file.close()
-            raise
-        return file
 
 
 def lease_keys(collection: str, ad: str, day: int) -> tuple[str, str]:

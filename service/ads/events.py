@@ -157,7 +157,7 @@ class AdEvents:
             for i, result in zip(unpaid, await self._count(again), strict=True):
                 results[i] = result
                 if result == "over_budget":
-                    # Other machines have the rest, or Redis is gone.
+                    # Other machines have leased the rest, or Redis does not answer. So this machine cannot pay.
                     served = reports[i].served
                     self.spending.deny(served.collection, served.ad, now + _DENIED_S)
         for place, result in zip(places, results, strict=True):

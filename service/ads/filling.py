@@ -12,7 +12,7 @@ from itertools import groupby
 
 import numpy as np
 
-from fullrank.ads import AdRules, AdTable, Floor
+from fullrank.ads import AdRules, AdTable, PriceFloor
 from fullrank.ads.rules import REASONS, Reasons, count_reasons
 from fullrank.ads.table import Mask
 from fullrank.live import View
@@ -39,7 +39,7 @@ class Slot:
     """
 
     count: int
-    floor: Floor | None = None
+    floor: PriceFloor | None = None
     min_score: float | None = None
 
 
@@ -167,7 +167,7 @@ class _Page:
         self,
         search: Search,
         wanted: int,
-        floor: Floor | None,
+        floor: PriceFloor | None,
         min_score: float | None,
         depth: int,
     ) -> list[LiveHit]:
@@ -207,7 +207,7 @@ class _Page:
             found.append(reasons[candidates])
         return count_reasons(found)
 
-    def left_out_of(self, floor: Floor | None) -> dict[str, int]:
+    def left_out_of(self, floor: PriceFloor | None) -> dict[str, int]:
         """Count the ads that a placement leaves out and the page does not."""
         if floor is None:
             return {}
@@ -231,7 +231,7 @@ class _Page:
                     reasons[mask & ((reasons == 0) | (reasons > code))] = code
                 yield number, ads, kept, reasons
 
-    def _excluded(self, floor: Floor | None) -> list[Mask | None]:
+    def _excluded(self, floor: PriceFloor | None) -> list[Mask | None]:
         """Return the documents that a placement with this floor cannot have now."""
         found: list[Mask | None] = []
         for part, mask, forbidden in zip(self._parts, self._hidden, self._forbidden, strict=True):

@@ -4,7 +4,7 @@ For each ad Redis has a hash: machine → what it has leased so far. A script ad
 over all machines stays within what may be spent now. A machine without Redis goes on with what it has leased.
 
 A Redis that has lost its data does not know what was leased before. So it leases nothing in the first seconds, while
-the machines, who find a new epoch there, tell it what they have leased.
+each machine finds a new epoch there and reports what it has leased.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 
 # The share of a budget that is leased at once; more only if a single click costs more.
 SLICE = 0.005
-# How long a Redis without data leases nothing, and how often a machine looks whether it has lost them.
+# How long a Redis without data leases nothing, and how often a machine checks whether it has lost them.
 QUIET_S, LOOK_S = 5.0, 1.0
 _EPOCH = "fullrank:ads:epoch"
 _SCRIPT = """
@@ -96,7 +96,7 @@ class Leases:
         self._task: asyncio.Task[None] | None = None
 
     def start(self, machine: Read[str], leased: Read[Mapping[str, float]]) -> None:
-        """Look from time to time whether Redis has lost its data, and tell it what this machine has leased.
+        """Check from time to time whether Redis has lost its data; if so, report what this machine has leased.
 
         Args:
             machine: Returns the id of this machine.
@@ -125,7 +125,7 @@ class Leases:
                 )
             echo, text = reply
             granted = float(text)
-            # A reply to another request, or to none, is no lease.
+            # A reply to another request is no lease.
             if echo != nonce or not isfinite(granted) or not 0 <= granted <= ask.slice:
                 raise ValueError(f"a reply to another request: {reply!r}")
         except Exception as error:

@@ -12,9 +12,8 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from functools import partial
 from logging import getLogger
 from pathlib import Path
@@ -25,10 +24,9 @@ import orjson
 from cachetools import TTLCache
 
 from fullrank.errors import FullrankError
+from service.sqlite import SqliteFile
 
 FILE = "pages.sqlite"
-# Longest wait for another worker.
-_BUSY_S = 5.0
 # Pages of matches that wait to be written; beyond them pages are not kept.
 _MAX_WAITING = 256
 # Pages whose text this worker has written lately, and for how long it does not write it again.
@@ -73,12 +71,12 @@ class PageStore:
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
-        self._path, self._max_bytes = path, max_bytes
-        self._file: sqlite3.Connection | None = None
+        self._max_bytes = max_bytes
+        self._file = SqliteFile(path, _TABLES, PagesError, "NORMAL")
 
     def get(self, url: str) -> Content | None:
         """Return the text of a page; None if it is unknown. Raises PagesError."""
-        with self._opened() as file:
+        with self._file.reading() as file:
             found = file.execute("SELECT content FROM pages WHERE url = ?", (url,)).fetchone()
         if found is None:
             return None
@@ -92,18 +90,14 @@ class PageStore:
             pages: The pages.
             is_put: They came by ``PUT /v1/pages``; others replace none of those.
         """
-        with self._opened() as file:
-            file.execute("BEGIN IMMEDIATE")
+        with self._file.changing() as file:
             for url, content in pages.items():
                 self._put(file, url, content, is_put)
             self._shrink(file)
-            file.execute("COMMIT")
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._file.close()
 
     def _put(self, file: sqlite3.Connection, url: str, content: Content, is_put: bool) -> None:
         query = "SELECT bytes, is_put FROM pages WHERE url = ?"
@@ -128,32 +122,6 @@ class PageStore:
                 total -= size
                 if total <= self._max_bytes:
                     break
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        try:
-            if self._file is None:
-                self._file = self._open()
-            yield self._file
-        except (sqlite3.Error, OSError) as error:
-            # A connection with a failed transaction is not used again.
-            with suppress(sqlite3.Error):
-                self.close()
-            self._file = None
-            raise PagesError(f"{self._path}: {error}") from error
-
-    def _open(self) -> sqlite3.Connection:
-        file = sqlite3.connect(
-            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
-        )
-        try:
-            file.execute("PRAGMA journal_mode = WAL")
-            file.execute("PRAGMA synchronous = NORMAL")
-            file.executescript(_TABLES)
-        except sqlite3.Error:
-            file.close()
-            raise
-        return file
 
 
 class Pages:

@@ -7,7 +7,7 @@ from itertools import chain, islice, repeat
 from logging import getLogger
 from typing import Any
 
-from fullrank.ads import AdRules, Floor
+from fullrank.ads import AdRules, PriceFloor
 from fullrank.ads.ad import DEFAULT_CURRENCY
 from fullrank.live import View
 from service.ads.events import AdEvents
@@ -76,7 +76,7 @@ def placements_of(
         body: The request.
         ranked: Its answer.
         collection: Name of the bundle.
-        events: Signs the tokens of ads; None: there are none.
+        events: Signs tokens of ads; None: hits have no tokens.
     """
     filled = ranked.filled
     assert filled is not None
@@ -104,7 +104,7 @@ def placements_of(
     return {"placements": placements, "left_out": filled.left_out if body.explain else None}
 
 
-def _floor(placement: Placement) -> Floor | None:
+def _floor(placement: Placement) -> PriceFloor | None:
     if placement.bidfloor is None and placement.bidfloorcur is None:
         return None
-    return Floor(placement.bidfloor or 0.0, placement.bidfloorcur or DEFAULT_CURRENCY)
+    return PriceFloor(placement.bidfloor or 0.0, placement.bidfloorcur or DEFAULT_CURRENCY)

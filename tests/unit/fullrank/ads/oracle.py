@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from fullrank.ads import AdRules, Floor, Taxonomy
+from fullrank.ads import AdRules, PriceFloor, Taxonomy
 
 NOW = datetime.fromisoformat("2026-11-23T12:00:00Z").timestamp()
 # Category → parent.
@@ -75,7 +75,7 @@ def random_page(rng: random.Random) -> dict[str, Any]:
     return page
 
 
-def rules_of(page: Mapping[str, Any], *, with_tree: bool) -> tuple[AdRules, Floor | None]:
+def rules_of(page: Mapping[str, Any], *, with_tree: bool) -> tuple[AdRules, PriceFloor | None]:
     """Return the rules and the floor of a page as the package takes them."""
 
     def chosen(name: str) -> frozenset[Any] | None:
@@ -88,7 +88,7 @@ def rules_of(page: Mapping[str, Any], *, with_tree: bool) -> tuple[AdRules, Floo
     )  # fmt: skip
     if "bidfloor" not in page and "bidfloorcur" not in page:
         return rules, None
-    return rules, Floor(page.get("bidfloor", 0.0), page.get("bidfloorcur", "USD"))
+    return rules, PriceFloor(page.get("bidfloor", 0.0), page.get("bidfloorcur", "USD"))
 
 
 def is_allowed(ad: Mapping[str, Any], page: Mapping[str, Any], *, with_tree: bool) -> bool:

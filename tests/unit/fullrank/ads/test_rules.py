@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.ads import AdRules, AdTable, Floor, Taxonomy, parse_ad
+from fullrank.ads import AdRules, AdTable, PriceFloor, Taxonomy, parse_ad
 from fullrank.ads.rules import REASONS, count_reasons
 from fullrank.errors import AdError
 from fullrank.storage.documents import Document, DocumentStore
@@ -88,7 +88,11 @@ def test_another_taxonomy_or_currency_is_not_eligible() -> None:
     assert reasons(AdRules(acat=frozenset({"1"}), cattax=7), table) == ["cattax", "", "acat"]
     assert reasons(AdRules(cattax=7), table) == ["", "", ""]
     priced = table_of({"price": 2, "cur": "EUR"}, {"price": 2}, {"price": 1})
-    assert [REASONS[code] for code in Floor(1.5).reasons(priced)] == ["bidfloorcur", "", "bidfloor"]
+    assert [REASONS[code] for code in PriceFloor(1.5).reasons(priced)] == [
+        "bidfloorcur",
+        "",
+        "bidfloor",
+    ]
 
 
 def test_a_blocked_category_blocks_its_children_with_the_taxonomy_alone() -> None:

@@ -1,0 +1,90 @@
+"""One SQLite file that the workers of a machine share: opened when it is first used, closed after an error.
+
+Rules (rules/store.py) open their file anew for each call, and the log of documents (documents/log.py) checks that its
+file is still in place; both connect on their own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal
+
+from fullrank.errors import FullrankError
+
+# Longest wait for another worker.
+_BUSY_S = 5.0
+
+
+class SqliteFile:
+    """A connection for one thread at a time.
+
+    Args:
+        path: The file; it need not exist.
+        tables: Statements that create what is missing.
+        error: Raised in place of errors of SQLite.
+        synchronous: "FULL": a commit survives a power cut; "NORMAL": the last ones may be lost.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        tables: str,
+        error: type[FullrankError],
+        synchronous: Literal["FULL", "NORMAL"] = "FULL",
+    ) -> None:
+        self._path, self._tables, self._error = path, tables, error
+        self._synchronous = synchronous
+        self._file: sqlite3.Connection | None = None
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether nothing was ever written; a reader need not create the file."""
+        return self._file is None and not self._path.exists()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Use the connection; create the file if it is missing. Raises the error of this file."""
+        try:
+            if self._file is None:
+                self._file = self._open()
+            yield self._file
+        except (sqlite3.Error, OSError) as error:
+            # Closing rolls an open transaction back.
+            with suppress(sqlite3.Error):
+                self.close()
+            self._file = None
+            raise self._error(f"{self._path}: {error}") from error
+
+    @contextmanager
+    def changing(self) -> Iterator[sqlite3.Connection]:
+        """Change the file in one transaction; after any exception nothing is changed. Raises as ``reading``."""
+        with self.reading() as file:
+            file.execute("BEGIN IMMEDIATE")
+            try:
+                yield file
+                file.execute("COMMIT")
+            finally:
+                if file.in_transaction:
+                    file.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> sqlite3.Connection:
+        file = sqlite3.connect(
+            self._path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
+        try:
+            file.execute("PRAGMA journal_mode = WAL")
+            file.execute(f"PRAGMA synchronous = {self._synchronous}")
+            file.executescript(self._tables)
+        except sqlite3.Error:
+            file.close()
+            raise
+        return file
