@@ -4,8 +4,10 @@
 
 The first documents of a bundle are indexed twice with its model: as they are, and each with a random ad. Two apps in
 this process, without sockets, are asked in turn to fill two placements of the same pages, whose texts are those of
-other documents: one without rules, the other with blocked categories (and those below them), advertisers, seats and
-attributes, and with a floor. The share is the median over the rounds of the ratio within a round, in which both answer
+other documents. One gets no rules. The other gets blocked categories (and those below them), advertisers, seats and
+attributes, and a floor, three times: each page with rules of its own; all pages with the rules of one site; and the
+mix that the bar is about, in which each of 1,000 sites has its rules and the site of rank r is asked for with a
+probability proportional to 1/r. A share is the median over the rounds of the ratio within a round, in which all answer
 the same pages. No answer is logged.
 """
 
@@ -32,9 +34,11 @@ from trainer.indexing.index import index
 
 BAR = 0.8
 _PAGES = 40  # of a round
-_CATEGORIES, _ADVERTISERS, _SEATS = 700, 2000, 20
+_WARMING = 5  # rounds that are not measured
+_CATEGORIES, _ADVERTISERS, _SEATS, _SITES = 700, 2000, 20, 1000
+WITHOUT, OWN, SITE, MIX = "without ads", "rules of each page", "rules of one site", "mix of sites"
 
-Ask = Callable[[bytes], Awaitable[dict[str, Any]]]
+Ask = Callable[[bytes], Awaitable[bytes]]
 
 
 def random_ad(rng: random.Random) -> dict[str, Any]:
@@ -53,30 +57,38 @@ def random_ad(rng: random.Random) -> dict[str, Any]:
     }
 
 
-def page_rules(rng: random.Random) -> dict[str, Any]:
-    """Return the rules of a page."""
+def site_rules(rng: random.Random) -> dict[str, Any]:
+    """Return the rules of a site, and its placements with their floor."""
+    floors: Mapping[str, Any] = {"bidfloor": rng.uniform(0, 1), "bidfloorcur": "EUR"}
     return {
         "bcat": [str(rng.randrange(_CATEGORIES)) for _ in range(10)],
         "cattax": 7,
         "badv": [f"shop{rng.randrange(_ADVERTISERS)}.example" for _ in range(20)],
         "bseat": [f"s{rng.randrange(_SEATS)}"],
         "battr": rng.sample(range(1, 18), 3),
+        "placements": [{"id": "top", "count": 2, **floors}, {"id": "side", **floors}],
     }
 
 
-def bodies(bundle: Bundle, first: int, rng: random.Random) -> tuple[list[bytes], list[bytes]]:
-    """Return requests without rules and with them, for the pages of documents from a row on."""
-    plain, ruled = [], []
+def bodies(bundle: Bundle, first: int, rng: random.Random) -> dict[str, list[bytes]]:
+    """Return requests without rules, and with each kind of rules, for the pages of documents from a row on."""
+    sites = [site_rules(rng) for _ in range(_SITES)]
+    visits = [1 / rank for rank in range(1, _SITES + 1)]
+    found: dict[str, list[bytes]] = {WITHOUT: [], OWN: [], SITE: [], MIX: []}
     for row in range(first, min(len(bundle.documents), first + 2000)):
         fields = bundle.documents.fields(row)
         page = {name: str(fields.get(name) or "")[:4000] for name in ("title", "text")}
         asked: dict[str, Any] = {"page": page, "record": False, "fields": ["title"]}
         asked["placements"] = [{"id": "top", "count": 2}, {"id": "side"}]
-        plain.append(json.dumps(asked).encode())
-        floors: Mapping[str, Any] = {"bidfloor": rng.uniform(0, 1), "bidfloorcur": "EUR"}
-        placements = [{"id": "top", "count": 2, **floors}, {"id": "side", **floors}]
-        ruled.append(json.dumps(asked | page_rules(rng) | {"placements": placements}).encode())
-    return plain, ruled
+        rules = {
+            WITHOUT: {},
+            OWN: site_rules(rng),
+            SITE: sites[0],
+            MIX: rng.choices(sites, visits)[0],
+        }
+        for kind, given in rules.items():
+            found[kind].append(json.dumps(asked | given).encode())
+    return found
 
 
 def write_corpus(bundle: Bundle, count: int, path: Path, rng: random.Random | None) -> None:
@@ -90,9 +102,9 @@ def write_corpus(bundle: Bundle, count: int, path: Path, rng: random.Random | No
 
 
 def asking(app: FastAPI) -> Ask:
-    """Return a function that sends a match to an app and returns its answer."""
+    """Return a function that sends a match to an app and returns the body of its answer."""
 
-    async def ask(body: bytes) -> dict[str, Any]:
+    async def ask(body: bytes) -> bytes:
         sent: list[Any] = []
 
         async def receive() -> dict[str, Any]:
@@ -112,45 +124,42 @@ def asking(app: FastAPI) -> Ask:
         content = b"".join(message.get("body", b"") for message in sent[1:])
         if sent[0]["status"] != 200:
             raise RuntimeError(f"answered {sent[0]['status']}: {content!r}")
-        reply: dict[str, Any] = json.loads(content)
-        return reply
+        return content
 
     return ask
 
 
 async def measure(
-    plain: Path, ads: Path, requests: tuple[list[bytes], list[bytes]], rounds: int, tree: Path
+    plain: Path, ads: Path, requests: Mapping[str, list[bytes]], rounds: int, tree: Path
 ) -> dict[str, Any]:
-    """Ask both apps in turn; requests per second of each at the median, and the share."""
-    apps = {
-        "without": create_app(Settings(bundles=plain)),
-        "with": create_app(Settings(bundles=ads, ad_taxonomy=tree)),
-    }
-    seconds: dict[str, list[float]] = {name: [] for name in apps}
-    placed = dict.fromkeys(apps, 0)
+    """Ask all kinds in turn; for each, requests per second at the median, the share, and the documents placed."""
+    without = create_app(Settings(bundles=plain))
+    ruled = create_app(Settings(bundles=ads, ad_taxonomy=tree))
+    seconds: dict[str, list[float]] = {kind: [] for kind in requests}
+    placed = dict.fromkeys(requests, 0)
     async with (
-        apps["without"].router.lifespan_context(apps["without"]),
-        apps["with"].router.lifespan_context(apps["with"]),
+        without.router.lifespan_context(without),
+        ruled.router.lifespan_context(ruled),
     ):
-        asks = {name: asking(app) for name, app in apps.items()}
-        for turn in range(rounds + 2):
-            names = sorted(asks, reverse=bool(turn % 2))
-            for name in names:
-                own = requests[name == "with"]
+        asks = {kind: asking(without if kind == WITHOUT else ruled) for kind in requests}
+        for turn in range(rounds + _WARMING):
+            for kind in sorted(asks, reverse=bool(turn % 2)):
+                own = requests[kind]
                 pages = [own[(turn * _PAGES + i) % len(own)] for i in range(_PAGES)]
                 began = time.perf_counter()
-                replies = [await asks[name](page) for page in pages]
-                if turn >= 2:  # the first rounds warm both
-                    seconds[name].append(time.perf_counter() - began)
-                    hits = [p["hits"] for reply in replies for p in reply["placements"]]
-                    placed[name] += sum(map(len, hits))
-    pairs = zip(seconds["without"], seconds["with"], strict=True)
-    share = statistics.median(without / own for without, own in pairs)
-    rates = {name: _PAGES / statistics.median(took) for name, took in seconds.items()}
+                replies = [await asks[kind](page) for page in pages]
+                took = time.perf_counter() - began
+                if turn >= _WARMING:
+                    seconds[kind].append(took)
+                    hits = [p["hits"] for reply in replies for p in json.loads(reply)["placements"]]
+                    placed[kind] += sum(map(len, hits))
     return {
-        "share": share,
-        "requests_per_second": rates,
-        "hits_per_page": {name: count / (rounds * _PAGES) for name, count in placed.items()},
+        kind: {
+            "requests_per_second": _PAGES / statistics.median(took),
+            "share": statistics.median(a / b for a, b in zip(seconds[WITHOUT], took, strict=True)),
+            "hits_per_page": placed[kind] / (rounds * _PAGES),
+        }
+        for kind, took in seconds.items()
     }
 
 
@@ -180,10 +189,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given.json:
         print(json.dumps(found))
         return
-    rates, hits = found["requests_per_second"], found["hits_per_page"]
-    for name in ("without", "with"):
-        print(f"{name} ads: {rates[name]:.0f} requests/s, {hits[name]:.2f} documents a page")
-    print(f"share {found['share']:.3f} (bar {BAR})")
+    for kind, row in found.items():
+        print(
+            f"{kind:20} {row['requests_per_second']:5.0f} requests/s, "
+            f"{row['hits_per_page']:.2f} documents a page, share {row['share']:.3f}"
+        )
+    print(f"bar {BAR} for the {MIX}")
 
 
 if __name__ == "__main__":
