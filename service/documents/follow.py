@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from logging import getLogger
 from typing import NamedTuple
 
 import orjson
@@ -24,14 +22,12 @@ from service.documents.log import Log, LogError
 from service.documents.logfile import LogFile
 from service.documents.merging import Merger
 from service.documents.submission import Logged
+from service.repeating import Repeater
 
 # Operations applied in one step. After each step the view is replaced, and requests get their turn.
 CHUNK = 1024
 # The same for a bundle that does not serve yet.
 _REPLAYED = 4096
-# Shortest pause between log lines about failures.
-_LOG_PAUSE_S = 10.0
-_log = getLogger(__name__)
 
 
 class BeyondTheEnd(Exception):
@@ -109,7 +105,6 @@ class Tail:
             changed: called on the following thread after each replacement of a view.
         """
         self._file = file
-        self._poll_s = poll_s
         self._changed = changed
         # By the identity of the bundle: for a while, a version that was opened again is here twice.
         self._followed: dict[int, Followed] = {}
@@ -117,11 +112,13 @@ class Tail:
         self._waiters: list[_Waiter] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._log: Log | None = None
-        self._wake, self._waited_for = threading.Event(), threading.Event()
-        self._closed = False
-        self._logged_at = -_LOG_PAUSE_S
         self._merger = Merger(self.nudge)
-        self._thread = threading.Thread(target=self._run, name="follow", daemon=True)
+        # Rest twice as long as the work took: requests get most of the time, and a stream of writes larger steps,
+        # which take less time a document.
+        self._thread = Repeater(
+            "follow", self._round, poll_s, rest=2, max_rest_s=poll_s, ended=self._close_log,
+            failure="live documents are not followed", expected=(LogError,),
+        )  # fmt: skip
 
     # -- followed bundles ---------------------------------------------------------------------
 
@@ -184,8 +181,7 @@ class Tail:
         self._waiters.append(waiter)
         # After the append, because a view that was replaced earlier did not wake this request.
         self._settle()
-        self._waited_for.set()
-        self.nudge()
+        self._thread.nudge(is_urgent=True)
         try:
             async with asyncio.timeout(timeout_s):
                 await waiter.future
@@ -195,7 +191,7 @@ class Tail:
 
     def nudge(self) -> None:
         """Read the log at once."""
-        self._wake.set()
+        self._thread.nudge()
 
     def start(self) -> None:
         """Start following."""
@@ -204,10 +200,7 @@ class Tail:
 
     def close(self) -> None:
         """Stop following."""
-        self._closed = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
         self._merger.close()
 
     def _settle(self, beyond: Sequence[_Waiter] = ()) -> None:
@@ -223,22 +216,18 @@ class Tail:
 
     # -- following ----------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._wake.wait(self._poll_s)
-            self._wake.clear()
-            began = time.perf_counter()
-            try:
-                self._follow()
-            except Exception as error:
-                self._on_failure(error)
-            # Rest twice as long as the work took: requests get most of the time, and a stream of writes larger steps,
-            # which take less time a document.
-            self._waited_for.clear()
-            if not self._waiters:
-                self._waited_for.wait(min(2 * (time.perf_counter() - began), self._poll_s))
+    def _round(self) -> None:
+        try:
+            self._follow()
+        except Exception:
+            # Reads go on without new operations; the next round opens the log again.
+            self._close_log()
+            raise
+
+    def _close_log(self) -> None:
         if self._log is not None:
             self._log.close()
+            self._log = None
 
     def _follow(self) -> None:
         """Adopt finished merges, and bring every view up to date with the log."""
@@ -256,7 +245,7 @@ class Tail:
             # A number beyond the head was never assigned, because clients learn it only after the commit.
             self._wake_waiters([waiter for waiter in asked if waiter.seq > head])
             behind = True
-            while behind and not self._closed:
+            while behind and not self._thread.is_closing:
                 # One step of each view in turn, so that no view waits for the backlog of another.
                 behind = False
                 for followed in list(self._followed.values()):
@@ -272,7 +261,7 @@ class Tail:
         try:
             view = followed.view.apply(operations(found))
         except DocumentRefused as error:
-            self._on_failure(error)
+            self._thread.log_failure(error)
             return False
         # Numbers may be missing because later operations have replaced these; a later step has those.
         is_complete = upto == head or upto == followed.seq + len(found)
@@ -296,16 +285,3 @@ class Tail:
     def _wake_waiters(self, beyond: Sequence[_Waiter] = ()) -> None:
         if self._waiters and self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._settle, beyond)
-
-    def _on_failure(self, error: Exception) -> None:
-        """Log a failure; reads go on without new operations, and the next round tries again."""
-        if self._log is not None and not isinstance(error, DocumentRefused):
-            self._log.close()
-            self._log = None
-        if time.monotonic() - self._logged_at > _LOG_PAUSE_S:
-            self._logged_at = time.monotonic()
-            _log.error(
-                "live documents are not followed: %s",
-                error,
-                exc_info=not isinstance(error, LogError),
-            )

@@ -10,14 +10,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from logging import getLogger
 
 from fullrank.live import Merged, View
+from service.repeating import Repeater
 
 # Without a new view for this long, segments of all sizes are merged.
 _IDLE_S = 0.5
 _MAX_REST_S = 1.0
-_log = getLogger(__name__)
 
 
 class Merger:
@@ -35,9 +34,10 @@ class Merger:
         self._merged: dict[int, Merged] = {}
         self._offered = 0.0
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._closed = False
-        self._thread = threading.Thread(target=self._run, name="merge", daemon=True)
+        self._thread = Repeater(
+            "merge", self._merge_next, lambda: _IDLE_S if self._views else None,
+            rest=1, max_rest_s=_MAX_REST_S, failure="segments of live documents could not be merged",
+        )  # fmt: skip
 
     def start(self) -> None:
         """Start merging."""
@@ -45,17 +45,14 @@ class Merger:
 
     def close(self) -> None:
         """Stop, after the merge that is running."""
-        self._closed = True
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._thread.close()
 
     def offer(self, view: View) -> None:
         """Merge segments of this view next, in place of those of an earlier view of the bundle."""
         with self._lock:
             self._views[id(view.bundle)] = view
             self._offered = time.monotonic()
-        self._wake.set()
+        self._thread.nudge()
 
     def adopted(self, view: View) -> View:
         """Return the view with what was merged since."""
@@ -68,17 +65,6 @@ class Merger:
         with self._lock:
             self._views.pop(key, None)
             self._merged.pop(key, None)
-
-    def _run(self) -> None:
-        while not self._closed:
-            self._wake.wait(_IDLE_S if self._views else None)
-            self._wake.clear()
-            began = time.perf_counter()
-            try:
-                self._merge_next()
-            except Exception:
-                _log.exception("segments of live documents could not be merged")
-            time.sleep(min(time.perf_counter() - began, _MAX_REST_S))
 
     def _merge_next(self) -> None:
         """Merge what is due first; a bundle whose last merge was not adopted yet waits."""

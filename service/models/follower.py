@@ -6,7 +6,6 @@ worker's report. Requests never wait for it. No failure ends it: it logs and rep
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from logging import getLogger
@@ -31,6 +30,7 @@ from service.models.state import (
     read_state,
 )
 from service.models.workers import Presence, choosing, reports
+from service.repeating import Repeater
 
 # Polling interval while a proposal is open, so that all workers switch within milliseconds.
 _OPEN_S = 0.005
@@ -58,15 +58,17 @@ class Follower:
         self._loader = loader
         self._presence = presence
         self._default_model = default_model
-        self._poll_s = poll_s
         self._prepared: Bundle | None = None
         self._is_open = False  # this worker has answered a proposal that is still open
         self._followed: FileFingerprint = None  # of the state that was followed last
         self._checked: FileFingerprint = None  # of the proposal that was read last
         self._retry_at = 0.0
-        self._stop = threading.Event()
-        self._wake = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+        self._thread = Repeater(
+            "follower",
+            self._round,
+            lambda: _OPEN_S if self._is_open else poll_s,
+            failure="following the active version failed",
+        )
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -88,26 +90,18 @@ class Follower:
 
     def nudge(self) -> None:
         """Check the files at once."""
-        self._wake.set()
+        self._thread.nudge()
 
     def close(self) -> None:
         """Stop; wait up to 5 s for a bundle that is being loaded."""
-        self._stop.set()
-        self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(5)
+        self._thread.close(5)
         self._presence.close()
 
-    def _run(self) -> None:
-        while True:
-            self._wake.wait(_OPEN_S if self._is_open else self._poll_s)
-            self._wake.clear()
-            if self._stop.is_set():
-                return
-            if self._is_open or self._due() or fingerprint(self._root / PROPOSAL) != self._checked:
-                self._guarded(self._check)
-            if self._presence.dirty:
-                self._presence.publish()  # for example after a full disk
+    def _round(self) -> None:
+        if self._is_open or self._due() or fingerprint(self._root / PROPOSAL) != self._checked:
+            self._guarded(self._check)
+        if self._presence.dirty:
+            self._presence.publish()  # for example after a full disk
 
     def _guarded(self, work: Callable[[], None]) -> None:
         try:

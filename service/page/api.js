@@ -25,8 +25,6 @@ export function saveKey(key) {
   sessionStorage.setItem("key", key);
 }
 
-export const hasKey = () => Boolean(sessionStorage.getItem("key"));
-
 export function listModels() {
   return request("v1/models");
 }

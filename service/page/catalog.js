@@ -12,9 +12,9 @@ const $ = (id) => document.getElementById(id);
 //   onFailed   called with the error of one that failed
 // Raises ServiceError.
 export async function showModels(onSwapped, onFailed) {
-  const { models, workers, converged } = await listModels();
+  const { models, workers } = await listModels();
   $("versions").replaceChildren(...models.map((entry) => itemOf(entry, onSwapped, onFailed)));
-  return { models, workers, converged };
+  return { models, workers };
 }
 
 function itemOf(entry, onSwapped, onFailed) {

@@ -4,7 +4,7 @@ const SIGNS = { gt: ">", gte: "≥", lt: "<", lte: "≤" };
 const isObject = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
 
 // Return the conditions of a filter by field; none if the text is not a filter.
-export function conditionsOf(text) {
+function conditionsOf(text) {
   try {
     const filter = JSON.parse(text || "{}");
     return isObject(filter) ? filter : {};

@@ -1,6 +1,6 @@
 // A score in pictures and numbers: its bar, its parts, the words behind it.
 
-export const PARTS = ["dense", "lexical", "bias"];
+const PARTS = ["dense", "lexical", "bias"];
 // A bar is log(1 + score) long, and full at 100 points. This scale is fixed: the same score has the
 // same length in every answer and for every model, so a weak answer looks weak. A linear scale would
 // need the highest possible score, which no model has: cosines end at 1, BM25 reaches 50.
@@ -15,7 +15,7 @@ const decimal = new Intl.NumberFormat("en", {
 export const formatNumber = (value) => decimal.format(value);
 
 // Return the length of a bar in percent.
-export function lengthOf(score) {
+function lengthOf(score) {
   return 100 * Math.min(1, Math.log1p(Math.max(0, score)) / Math.log1p(FULL_SCORE));
 }
 

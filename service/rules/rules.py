@@ -7,7 +7,6 @@ changed and replaces the index of the rules by one assignment, so a search sees 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -20,10 +19,10 @@ import orjson
 from fullrank.rules.matching import RuleIndex
 from fullrank.rules.rule import Rule, RuleError, read_rule
 from service import errors
+from service.repeating import Repeater
 from service.rules.store import RulesError, RulesFull, RuleStore, Stored, TooManyRules
 
-# Shortest pause between log lines about failures.
-_LOG_PAUSE_S = 10.0
+_MAX_REST_S = 0.5
 # Of the header of an SQLite file: a number that changes with every commit.
 _COUNTER = slice(24, 28)
 _log = getLogger(__name__)
@@ -39,27 +38,27 @@ class Rules:
     """
 
     def __init__(self, path: Path, *, poll_s: float = 0.05) -> None:
-        self._store, self._poll_s = RuleStore(path), poll_s
+        self._store = RuleStore(path)
         self._indexes: Mapping[str, RuleIndex] = {}
         self._known: dict[int, tuple[str, Rule | None]] = {}
         self._last = 0
         self._fingerprint: tuple[int, ...] = ()
-        self._wake = threading.Event()
-        self._closed = False
-        self._logged_at = -_LOG_PAUSE_S
-        self._thread = threading.Thread(target=self._run, name="rules", daemon=True)
+        self._thread = Repeater(
+            "rules", self._follow, poll_s, rest=2, max_rest_s=_MAX_REST_S,
+            failure="rules are not followed", expected=(RulesError, OSError),
+        )  # fmt: skip
 
     def start(self) -> None:
         """Read the rules, then follow the file."""
-        self._follow()
+        try:
+            self._follow()
+        except Exception as error:
+            self._thread.log_failure(error)
         self._thread.start()
 
     async def close(self) -> None:
         """Stop following."""
-        self._closed = True
-        self._wake.set()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.close)
 
     def matching(self, collection: str, query: str) -> Sequence[Rule]:
         """Return the rules that apply to a query now, by id."""
@@ -82,12 +81,12 @@ class Rules:
         """
         content = orjson.dumps(rule)
         await self._on_thread(lambda: self._store.put(collection, id, content))
-        self._wake.set()
+        self._thread.nudge()
 
     async def delete(self, collection: str, id: str) -> None:
         """Delete a rule, if there is one. Raises as put."""
         await self._on_thread(lambda: self._store.delete(collection, id))
-        self._wake.set()
+        self._thread.nudge()
 
     async def get(self, collection: str, id: str) -> dict[str, Any] | None:
         """Return a rule as it is stored; None if there is none with this id. Raises RulesUnavailable."""
@@ -112,29 +111,14 @@ class Rules:
 
     # -- following ----------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._closed:
-            self._wake.wait(self._poll_s)
-            self._wake.clear()
-            began = time.perf_counter()
-            self._follow()
-            # Rest twice as long as the work took, so that requests get most of the time.
-            time.sleep(min(2 * (time.perf_counter() - began), 0.5))
-
     def _follow(self) -> None:
         """Bring the rules up to date; after a failure they stay as they were until the next round."""
-        try:
-            found = self._stat()
-            if found != self._fingerprint:
-                if found[:1] != self._fingerprint[:1]:  # another file
-                    self._known, self._last = {}, 0
-                self._read()
-                self._fingerprint = found
-        except Exception as error:
-            if time.monotonic() - self._logged_at > _LOG_PAUSE_S:
-                self._logged_at = time.monotonic()
-                is_known = isinstance(error, RulesError | OSError)
-                _log.error("rules are not followed: %s", error, exc_info=not is_known)
+        found = self._stat()
+        if found != self._fingerprint:
+            if found[:1] != self._fingerprint[:1]:  # another file
+                self._known, self._last = {}, 0
+            self._read()
+            self._fingerprint = found
 
     def _stat(self) -> tuple[int, ...]:
         """Return the inode of the file and its change counter, which every commit raises; () without a file."""

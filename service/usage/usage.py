@@ -8,10 +8,8 @@ are ready.
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from logging import getLogger
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +18,12 @@ from fullrank.complete.completions import Completion, Completions
 from fullrank.events.log import EventLog
 from fullrank.live import View
 from fullrank.together import Together
+from service.repeating import Repeater
 from service.usage.candidates import CandidateReader
 from service.usage.digest import Digest, queries_for, read_digest
 
 # How often to look for models that were loaded.
 _POLL_S = 0.5
-_log = getLogger(__name__)
 
 
 class _Built(NamedTuple):
@@ -53,18 +51,20 @@ class Usage:
         self._digest = Digest()
         self._completions: Mapping[str, _Built] = {}
         self._reader = CandidateReader()
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="usage", daemon=True)
+        self._refreshed = -refresh_s
+        pause_s = min(_POLL_S, refresh_s)
+        self._thread = Repeater(
+            "usage", self._round, pause_s, failure="completions are not refreshed"
+        )
 
     def start(self) -> None:
-        """Start reading."""
+        """Start reading, at once."""
+        self._thread.nudge()
         self._thread.start()
 
     async def close(self) -> None:
         """Stop reading."""
-        self._closing.set()
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.close)
 
     def complete(self, bundle: Bundle, typed: str, limit: int) -> list[Completion]:
         """Return completions of what is typed, the best first; none before the first reading."""
@@ -80,29 +80,25 @@ class Usage:
         """Return the documents that were clicked together with one, the best first."""
         return self._digest.together.get(id, ())
 
-    def _run(self) -> None:
-        refreshed = -self._refresh_s
-        while not self._closing.is_set():
-            is_due = time.monotonic() - refreshed >= self._refresh_s
-            try:
-                views = self._views()
-                is_new = any(view.bundle.bundle_id not in self._completions for view in views)
-                if is_due and self._events is not None:
-                    self._digest = read_digest(self._events)
-                if is_due or is_new:
-                    self._build(views)
-            except Exception:
-                _log.exception("completions are not refreshed")
+    def _round(self) -> None:
+        is_due = time.monotonic() - self._refreshed >= self._refresh_s
+        try:
+            views = self._views()
+            is_new = any(view.bundle.bundle_id not in self._completions for view in views)
+            if is_due and self._events is not None:
+                self._digest = read_digest(self._events)
+            if is_due or is_new:
+                self._build(views)
+        finally:
             if is_due:
-                refreshed = time.monotonic()
-            self._closing.wait(min(_POLL_S, self._refresh_s))
+                self._refreshed = time.monotonic()
 
     def _build(self, views: Sequence[View]) -> None:
         """Build the completions of each view whose documents or queries have changed."""
         self._reader.forget_others(views)
         found: dict[str, _Built] = {}
         for view in views:
-            if self._closing.is_set():
+            if self._thread.is_closing:
                 return
             bundle, queries = view.bundle, dict(queries_for(self._digest, view.bundle.name))
             state = view.seq, queries, self._digest.clicked

@@ -36,11 +36,21 @@ def test_documents_come_back_in_order_of_id(given: dict[str, dict[str, Any]]) ->
 
 
 def test_the_file_is_closed_with_the_documents() -> None:
-    gc.collect()  # of what other tests left
-    before = len(os.listdir("/proc/self/fd"))
     stored = StoredDocuments([Document("a", {"title": "x"})])
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    descriptor = stored._file
+    file = _file_of(descriptor)
+    assert file is not None
     assert stored[0].fields == {"title": "x"}
     del stored
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    # Another thread may have opened a file under the number since.
+    assert _file_of(descriptor) != file
+
+
+def _file_of(descriptor: int) -> tuple[int, int] | None:
+    """Return device and inode of an open file; None for a number under which no file is open."""
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
