@@ -18,7 +18,7 @@ LONG_S = 60.0
 class Counter:
     """A step that counts its rounds."""
 
-    def __init__(self, work: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, work: Callable[[], object] = lambda: None) -> None:
         self.rounds, self.work = 0, work
         self._changed = threading.Condition()
 
@@ -57,9 +57,9 @@ def test_a_nudge_ends_a_pause_and_closing_does_so_without_a_round(pause_s: Any) 
     thread = repeater(step, pause_s)
     time.sleep(0.02)
     assert step.rounds == 0
-    for round in (1, 2):
+    for rounds in (1, 2):
         thread.nudge()
-        step.reach(round)
+        step.reach(rounds)
     thread.close()
     assert step.rounds == 2
 
@@ -105,7 +105,7 @@ def test_failures_end_nothing_and_are_logged_once_in_ten_seconds(
 
 def test_closing_waits_no_longer_than_asked_for() -> None:
     go_on = threading.Event()
-    step = Counter(lambda: go_on.wait(LONG_S) and None)
+    step = Counter(lambda: go_on.wait(LONG_S))
     thread = repeater(step, 0.0)
     step.reach(1)
     began = time.monotonic()
