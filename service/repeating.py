@@ -75,7 +75,7 @@ class Repeater:
         while True:
             self._wake.wait(self._pause_s())
             self._wake.clear()
-            # Cleared before the step, so that whoever hurries during the step ends the rest after it.
+            # Cleared before the step, so that a nudge during the step ends the rest after it.
             self._hurry.clear()
             if self.is_closing:
                 break

@@ -23,8 +23,6 @@ from service.repeating import Repeater
 from service.rules.store import RulesError, RulesFull, RuleStore, Stored, TooManyRules
 
 _MAX_REST_S = 0.5
-# Of the header of an SQLite file: a number that changes with every commit.
-_COUNTER = slice(24, 28)
 _log = getLogger(__name__)
 Found = TypeVar("Found")
 
@@ -39,12 +37,14 @@ class Rules:
 
     def __init__(self, path: Path, *, poll_s: float = 0.05) -> None:
         self._store = RuleStore(path)
+        self._watch = self._store.watch()
         self._indexes: Mapping[str, RuleIndex] = {}
         self._known: dict[int, tuple[str, Rule | None]] = {}
         self._last = 0
-        self._fingerprint: tuple[int, ...] = ()
+        self._file: tuple[int, ...] = ()
+        self._version = (0, 0)
         self._thread = Repeater(
-            "rules", self._follow, poll_s, rest=2, max_rest_s=_MAX_REST_S,
+            "rules", self._follow, poll_s, rest=2, max_rest_s=_MAX_REST_S, ended=self._watch.close,
             failure="rules are not followed", expected=(RulesError, OSError),
         )  # fmt: skip
 
@@ -113,22 +113,16 @@ class Rules:
 
     def _follow(self) -> None:
         """Bring the rules up to date; after a failure they stay as they were until the next round."""
-        found = self._stat()
-        if found != self._fingerprint:
-            if found[:1] != self._fingerprint[:1]:  # another file
-                self._known, self._last = {}, 0
-            self._read()
-            self._fingerprint = found
-
-    def _stat(self) -> tuple[int, ...]:
-        """Return the inode of the file and its change counter, which every commit raises; () without a file."""
-        path = self._store.path
         try:
-            with path.open("rb") as file:
-                header = file.read(_COUNTER.stop)
-            return path.stat().st_ino, int.from_bytes(header[_COUNTER], "big")
-        except FileNotFoundError:
-            return ()
+            file, version = self._watch.look()
+            if (file, version) != (self._file, self._version):
+                if file != self._file:
+                    self._known, self._last = {}, 0
+                self._read()
+                self._file, self._version = file, version
+        except Exception:
+            self._watch.close()
+            raise
 
     def _read(self) -> None:
         new, revisions = self._store.changes(self._last)

@@ -1,14 +1,16 @@
 """The file of rules: one SQLite file for all workers of a machine.
 
 A change is acknowledged after the commit that contains it was synced (synchronous=EXTRA, which syncs the folder too).
-Each call opens the file anew: rules change rarely, and a connection that stays open would go on writing to a file that
-was replaced.
+Each read and each change opens the file anew: rules change rarely, and a connection that stays open would go on writing
+to a file that was replaced. Only SQLite opens the file: closing any other descriptor of it would drop the locks that a
+writer in the same process has (https://sqlite.org/howtocorrupt.html), and two workers would write at once.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -132,7 +134,9 @@ class RuleStore:
             file.execute("COMMIT")
 
     def _connect(self) -> sqlite3.Connection:
-        file = sqlite3.connect(self.path, timeout=_BUSY_S, isolation_level=None)
+        file = sqlite3.connect(
+            self.path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+        )
         try:
             [schema] = file.execute("PRAGMA user_version").fetchone()
         except BaseException:
@@ -144,6 +148,56 @@ class RuleStore:
                 f"{self.path}: has schema {schema}; this release reads schema {_SCHEMA}"
             )
         return file
+
+    def watch(self) -> Watch:
+        """Return a watch that finds out whether the file has changed."""
+        return Watch(self.path, self._connect)
+
+
+class Watch:
+    """Finds out whether a file has changed; for one thread at a time.
+
+    Args:
+        path: The file; it need not exist.
+        connect: Opens it.
+    """
+
+    def __init__(self, path: Path, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._path, self._connect = path, connect
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, ...] = ()
+        self._opened = 0
+
+    def look(self) -> tuple[tuple[int, ...], tuple[int, int]]:
+        """Return the identity of the file, () without one, and numbers that differ after every commit.
+
+        Raises:
+            RulesError: It cannot be read.
+        """
+        file = self._identity()
+        if file != self._file:
+            self.close()
+        if not file:
+            return (), (self._opened, 0)
+        with _errors(self._path):
+            if self._connection is None:
+                self._connection, self._file = self._connect(), file
+                self._opened += 1  # SQLite counts commits for each connection anew
+            [commits] = self._connection.execute("PRAGMA data_version").fetchone()
+        return file, (self._opened, commits)
+
+    def close(self) -> None:
+        """Close the file; the next look opens it again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection, self._file = None, ()
+
+    def _identity(self) -> tuple[int, ...]:
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return ()
+        return status.st_dev, status.st_ino
 
 
 @contextmanager
