@@ -11,7 +11,7 @@ TEST_THREADS := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 PYTEST := $(TEST_THREADS) $(BIN)/pytest -n 2 --dist worksteal
 # Otherwise each of the many processes that the tests start would compile all of its modules again.
 unexport PYTHONDONTWRITEBYTECODE
-CODE := $(wildcard fullrank trainer service tests benchmarks examples)
+CODE := $(wildcard fullrank trainer service fleet tests benchmarks examples)
 # Units that compile no kernel, train no model, start no server, read no shared collection and are
 # no sweep over hundreds of cases.
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \

@@ -16,6 +16,9 @@ import typer
 from fullrank.errors import FullrankError
 
 GROUP = "fullrank.commands"
+FLEET = "fullrank.fleet"
+"""What a command runs in place of its own work when --ray names a cluster, under the command's name."""
+_EXTRA_OF = {"fleet": "ray"}
 
 
 def add_installed(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
@@ -41,13 +44,13 @@ def add_installed(app: typer.Typer, groups: Mapping[str, typer.Typer]) -> None:
             parent.command(name)(loaded)
 
 
-def load(name: str) -> Callable[..., Any]:
+def load(name: str, group: str = GROUP) -> Callable[..., Any]:
     """Return the function of an installed command, so that one command can end in another.
 
     Raises:
-        FullrankError: The command is not installed.
+        FullrankError: The command is not installed, or lacks an extra.
     """
-    for point in entry_points(group=GROUP, name=name):
+    for point in entry_points(group=group, name=name):
         with needs(_extra(point)):
             function: Callable[..., Any] = point.load()
             return function
@@ -66,8 +69,9 @@ def needs(extra: str) -> Iterator[None]:
 
 
 def _extra(point: EntryPoint) -> str:
-    """A package's commands need the extra that is named as the package."""
-    return point.module.partition(".")[0]
+    """A package's commands need the extra that is named as the package, those of the fleet Ray."""
+    package = point.module.partition(".")[0]
+    return _EXTRA_OF.get(package, package)
 
 
 def _advice(error: ImportError, extra: str) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("fullrank", "trainer", "service", "benchmarks", "examples")
+PACKAGES = ("fullrank", "trainer", "service", "fleet", "benchmarks", "examples")
 
 
 @dataclass(frozen=True)

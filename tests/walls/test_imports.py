@@ -1,4 +1,4 @@
-"""Test the direction of imports: trainer → fullrank ← service, and each library in its package."""
+"""Test the direction of imports: trainer → fullrank ← service, fleet above them, and each library in its package."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ MAY_IMPORT = {
     "fullrank": {"fullrank"},
     "trainer": {"trainer", "fullrank"},
     "service": {"service", "fullrank"},
-    "benchmarks": {"benchmarks", "fullrank", "trainer", "service"},
-    "examples": {"examples", "fullrank", "trainer", "service"},
+    "fleet": {"fleet", "fullrank", "trainer", "service"},
+    "benchmarks": {"benchmarks", "fullrank", "trainer", "service", "fleet"},
+    "examples": {"examples", "fullrank", "trainer", "service", "fleet"},
 }
 # The packages or folders that own a library; benchmarks may measure any of them.
 ONLY_IN = {
@@ -28,6 +29,8 @@ ONLY_IN = {
     "httpx": ("fullrank/client", "examples"),
     "lightgbm": ("trainer",),
     "pyarrow": ("trainer",),
+    "fsspec": ("fleet",),
+    "ray": ("fleet",),
     "llvmlite": ("fullrank/kernels",),
     "numba": ("fullrank/kernels", "trainer"),
 }
@@ -106,6 +109,8 @@ def test_nothing_private_of_a_library_is_imported(package: str) -> None:
         ("trainer/training/fit.py", "import redis"),
         ("service/app.py", "if True:\n    import trainer.train"),
         ("service/app.py", "from numba import njit"),
+        ("service/app.py", "from fleet.sets import open_set"),
+        ("trainer/commands/index.py", "import ray"),
     ],
 )
 def test_an_import_across_a_wall_is_found(path: str, source: str) -> None:

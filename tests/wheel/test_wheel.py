@@ -101,7 +101,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the wheel from a copy, so that nothing is left in the repository."""
     folder = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns("__pycache__")
-    for package in ("fullrank", "trainer", "service"):
+    for package in ("fullrank", "trainer", "service", "fleet"):
         shutil.copytree(ROOT / package, folder / package, ignore=ignored)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder / name)

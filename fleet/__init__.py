@@ -1,0 +1,9 @@
+"""Fullrank on many machines, on Ray core. No other package imports this one, and no other one names Ray.
+
+partitions.py   which shard owns a document
+sets/           the sharded bundle: a folder of ordinary bundles and set.json
+remote/         folders in object storage, and the cache of bundles on each machine
+cluster.py      join a Ray cluster with the settings that Fullrank needs
+jobs/           index a corpus shard by shard
+commands/       what ``fullrank index --ray`` and its siblings run
+"""

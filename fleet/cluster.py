@@ -1,0 +1,72 @@
+"""Join a Ray cluster with the settings that Fullrank needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+# Ray reads these when it is imported, and its nodes when they start.
+_NODE = {
+    # Ray reports its use over the network otherwise.
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Ray counts mapped bundles as used memory and would kill the processes that share them.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # Without this Ray warns that it will hide accelerators from tasks that ask for none; there are none to hide.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+# Bytes. Numpy goes through files, so the object store carries queries and answers only; by default it takes 30 % of
+# the memory.
+_OBJECT_STORE = 200 << 20
+LOCAL = "local"
+NAMESPACE = "fullrank"
+
+
+def node_environment() -> dict[str, str]:
+    """Return the environment variables that a node of the cluster must be started with."""
+    return dict(_NODE)
+
+
+def worker_environment(threads: int = 1) -> dict[str, str]:
+    """Return the environment variables of a task or an actor.
+
+    Args:
+        threads: Of each numerical library. Ray runs as many tasks as there are cores, so more would only compete.
+    """
+    return {**_NODE, **dict.fromkeys(_THREADS, str(threads))}
+
+
+@contextmanager
+def joined(address: str, *, environment: Mapping[str, str] | None = None) -> Iterator[Any]:
+    """Join a cluster while the block runs.
+
+    Args:
+        address: As ``ray.init`` takes it: "auto", "host:6379", "ray://host:10001", or "local" for a new cluster on
+            this machine alone, which ends with the block.
+        environment: Of tasks and actors, beside that of ``worker_environment``.
+
+    Yields:
+        The module ``ray``.
+
+    Raises:
+        ConnectionError: No cluster answers at the address.
+    """
+    os.environ.update(_NODE)
+    import ray
+
+    own: dict[str, Any] = {"object_store_memory": _OBJECT_STORE} if address == LOCAL else {}
+    ray.init(
+        address=address,
+        namespace=NAMESPACE,
+        runtime_env={"env_vars": {**worker_environment(), **(environment or {})}},
+        log_to_driver=False,
+        configure_logging=False,
+        include_dashboard=False if address == LOCAL else None,
+        **own,
+    )
+    try:
+        yield ray
+    finally:
+        ray.shutdown()

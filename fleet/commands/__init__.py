@@ -1,0 +1,1 @@
+"""What commands of other packages run when ``--ray`` names a cluster."""

@@ -1,0 +1,44 @@
+"""``fullrank index --ray``."""
+
+from __future__ import annotations
+
+from fleet.cluster import joined
+from fleet.jobs.index import SetResult, index_set
+from fleet.jobs.tasks import OnRay
+from fullrank.errors import FullrankError
+from fullrank.progress import Reporter
+
+
+def index(
+    bundle: str,
+    corpus: str,
+    out: str,
+    name: str | None,
+    *,
+    address: str,
+    shards: int,
+    queries: str | None,
+) -> SetResult:
+    """Index a corpus on a cluster.
+
+    Args:
+        address: Of the cluster, as ``fleet.cluster.joined`` takes it.
+        Others: As for ``fleet.jobs.index.index_set``.
+
+    Raises:
+        FullrankError: No cluster answers, or as ``index_set``.
+    """
+    try:
+        with joined(address) as ray:
+            return index_set(
+                bundle,
+                corpus,
+                out,
+                name,
+                shards=shards,
+                runner=OnRay(ray),
+                queries=queries,
+                reporter=Reporter(),
+            )
+    except ConnectionError as error:
+        raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error

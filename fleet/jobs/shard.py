@@ -1,0 +1,126 @@
+"""Encode the documents of one shard, and commit them as an ordinary bundle."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleet.remote import BundleCache, Folder
+from fleet.sets import Shard, shard_folder
+from fullrank.bundle.manifest import MANIFEST, Manifest, parse_manifest
+from fullrank.errors import CollectionError
+from fullrank.progress import Reporter
+from trainer.indexing.index import index
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """What a task needs to build any shard of a job.
+
+    Attributes:
+        bundle: Address of the bundle whose model encodes.
+        name: Of the model.
+        folder: Address of the folder of the job.
+        target: Address of the sharded bundle.
+        has_queries: Whether the job has a file of typical queries.
+    """
+
+    bundle: str
+    name: str
+    folder: str
+    target: str
+    has_queries: bool
+
+
+def build_shard(
+    plan: ShardPlan, number: int, partitions: range, lines: Sequence[str]
+) -> tuple[Shard, dict[str, Any]]:
+    """Build the bundle of one shard, unless it is committed already.
+
+    Its manifest is uploaded last, so a shard with a manifest is complete, whenever a task or its node dies.
+
+    Args:
+        plan: Of the job.
+        number: Of the shard.
+        partitions: Which it owns.
+        lines: The objects with its lines.
+
+    Returns:
+        Its entry in set.json, and its columns as ``columns_of`` returns them.
+
+    Raises:
+        CollectionError: A document is malformed, or two have the same id.
+        BundleError: The bundle of the model cannot be read.
+        RemoteError: An object cannot be read or written.
+    """
+    if not lines:
+        return Shard(partitions.start, partitions.stop, None, None, 0, 0), {}
+    target = Folder(plan.target) / shard_folder(number)
+    committed = target.read(MANIFEST)
+    if committed is None:
+        committed = _build(plan, number, lines, target)
+    manifest = parse_manifest(committed.decode())
+    entry = Shard(
+        partitions.start,
+        partitions.stop,
+        manifest.bundle_id,
+        hashlib.sha256(committed).hexdigest(),
+        _documents(manifest),
+        manifest.total_bytes,
+    )
+    return entry, columns_of(manifest)
+
+
+def columns_of(manifest: Manifest) -> dict[str, Any]:
+    """Return the kinds of each stored field of a bundle, or why it cannot be filtered by."""
+    found: dict[str, Any] = {}
+    for field in (manifest.columns or {}).get("fields", ()):
+        refused = field.get("refused")
+        found[field["name"]] = sorted(field["parts"]) if refused is None else {"refused": refused}
+    return found
+
+
+def _build(plan: ShardPlan, number: int, lines: Sequence[str], target: Folder) -> bytes:
+    source = Folder(plan.folder)
+    with tempfile.TemporaryDirectory(prefix="fullrank-shard-") as scratch:
+        corpus = Path(scratch, "corpus.jsonl")
+        with corpus.open("wb") as file:
+            for name in lines:
+                file.write((source / "split").read(name) or b"")
+        queries = Path(scratch, "queries.jsonl") if plan.has_queries else None
+        if queries is not None:
+            source.download(queries.name, queries)
+        path = Folder(plan.bundle).local or BundleCache(_cache()).fetch(Folder(plan.bundle))
+        out = Path(scratch, "out")
+        with Reporter(quiet=True) as quiet:
+            try:
+                built = index(
+                    path, corpus, out, plan.name, queries=queries, processes=1, reporter=quiet
+                )
+            except CollectionError as error:
+                # The line numbers are those of a file that nobody has seen.
+                reason = str(error).removeprefix(f"{corpus}:").partition(":")[2].strip()
+                raise CollectionError(f"shard {number}: {reason}") from None
+        return _upload(built.path, target)
+
+
+def _upload(bundle: Path, target: Folder) -> bytes:
+    content = (bundle / MANIFEST).read_bytes()
+    for name in parse_manifest(content.decode()).files:
+        target.upload(bundle / name, name)
+    target.write(MANIFEST, content)
+    return content
+
+
+def _documents(manifest: Manifest) -> int:
+    shape = manifest.files["documents/bias.npy"].shape
+    assert shape is not None
+    return shape[0]
+
+
+def _cache() -> Path:
+    return Path(tempfile.gettempdir(), "fullrank-bundles")

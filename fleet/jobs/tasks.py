@@ -1,0 +1,82 @@
+"""Run tasks on a cluster, or one after another in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from fullrank.errors import FullrankError
+
+Result = TypeVar("Result")
+
+# Runs of a task whose process or node dies. Errors of the task itself are not repeated.
+_RETRIES = 3
+
+
+class Runner(Protocol):
+    """Runs independent tasks."""
+
+    def run(
+        self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Result]]:
+        """Call a function once for each tuple of arguments.
+
+        Args:
+            task: A function of a module, whose arguments and result can be pickled and are small: numpy arrays go
+                through files.
+            calls: The arguments of each call.
+
+        Yields:
+            (number of the call, its result), in the order in which they end.
+
+        Raises:
+            FullrankError: Of a task, or because its process died again and again.
+        """
+
+
+class InProcess:
+    """Runs tasks in this process, in their order."""
+
+    def run(
+        self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Result]]:
+        """See Runner.run."""
+        for number, arguments in enumerate(calls):
+            yield number, task(*arguments)
+
+
+class OnRay:
+    """Runs tasks on a cluster, each on one core, wherever one is free.
+
+    Args:
+        ray: The module, joined to a cluster (``fleet.cluster.joined``).
+    """
+
+    def __init__(self, ray: Any) -> None:
+        self._ray = ray
+
+    def run(
+        self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Result]]:
+        """See Runner.run."""
+        remote = self._ray.remote(task).options(num_cpus=1, max_retries=_RETRIES)
+        number_of = {remote.remote(*arguments): number for number, arguments in enumerate(calls)}
+        waiting = list(number_of)
+        try:
+            while waiting:
+                [done], waiting = self._ray.wait(waiting, num_returns=1)
+                yield number_of[done], self._result(done)
+        finally:
+            for reference in waiting:
+                self._ray.cancel(reference, force=True)
+
+    def _result(self, reference: Any) -> Any:
+        exceptions = self._ray.exceptions
+        try:
+            return self._ray.get(reference)
+        except exceptions.RayTaskError as error:
+            if isinstance(error.cause, FullrankError):
+                raise error.cause from None
+            raise
+        except exceptions.RayError as error:
+            raise FullrankError(f"a task was lost {_RETRIES + 1} times: {error}") from error

@@ -1,0 +1,174 @@
+"""A folder of objects, on a disk or in object storage, through fsspec.
+
+An object appears whole or not at all: object stores work like that, and on a disk a file is renamed after it is synced.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from fullrank.errors import FullrankError
+from fullrank.storage.files import sync_folder
+
+
+class RemoteError(FullrankError):
+    """An object cannot be read or written; the message names its address."""
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder of objects.
+
+    Attributes:
+        address: A path, or an address that fsspec knows, such as s3://bucket/prefix.
+
+    Example:
+        >>> folder = Folder("s3://bundles") / "shop"
+        >>> folder.write("set.json", b"{}")
+        >>> folder.read("set.json")
+        b'{}'
+    """
+
+    address: str
+
+    def __truediv__(self, name: str) -> Folder:
+        return Folder(f"{self.address.rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def local(self) -> Path | None:
+        """The path of a folder on a disk; None in object storage."""
+        system, path = self._open()
+        return Path(path) if isinstance(system, LocalFileSystem) else None
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of an object; None if there is none of this name. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            content: bytes = system.cat_file(f"{root}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except Exception as error:
+            raise self._error(name, error) from error
+        return content
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a small object. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            if isinstance(system, LocalFileSystem):
+                _replace(Path(root, name), content)
+            else:
+                system.pipe_file(f"{root}/{name}", content)
+        except Exception as error:
+            raise self._error(name, error) from error
+
+    def upload(self, source: Path, name: str) -> None:
+        """Copy a file of this machine into the folder. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            target = f"{root}/{name}"
+            if isinstance(system, LocalFileSystem):
+                Path(target).parent.mkdir(parents=True, exist_ok=True)
+            system.put_file(str(source), target)
+        except Exception as error:
+            raise self._error(name, error) from error
+
+    def download(self, name: str, target: Path) -> None:
+        """Copy an object to a file of this machine. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            system.get_file(f"{root}/{name}", str(target))
+        except Exception as error:
+            raise self._error(name, error) from error
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open an object to read it in pieces. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            file: IO[bytes] = system.open(f"{root}/{name}", "rb")
+        except Exception as error:
+            raise self._error(name, error) from error
+        return file
+
+    def files(self) -> dict[str, str]:
+        """Return what is directly in the folder: name → a text that changes when the content does.
+
+        A folder that does not exist has no files. Raises RemoteError.
+        """
+        system, root = self._open()
+        try:
+            found = [item for item in system.ls(root, detail=True) if item["type"] == "file"]
+            return {
+                item["name"].rpartition("/")[2]: f"{item['size']}-{system.ukey(item['name'])}"
+                for item in found
+            }
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except Exception as error:
+            raise self._error("", error) from error
+
+    def size(self, name: str) -> int:
+        """Return the bytes of an object. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            return int(system.size(f"{root}/{name}"))
+        except Exception as error:
+            raise self._error(name, error) from error
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders directly in this one, sorted. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            found = [item for item in system.ls(root, detail=True) if item["type"] == "directory"]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except Exception as error:
+            raise self._error("", error) from error
+        return sorted(item["name"].rstrip("/").rpartition("/")[2] for item in found)
+
+    def remove(self) -> None:
+        """Remove the folder with everything in it; nothing happens if it does not exist. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            if system.exists(root):
+                system.rm(root, recursive=True)
+        except Exception as error:
+            raise self._error("", error) from error
+
+    def _open(self) -> tuple[Any, str]:
+        try:
+            # Listings are not kept: another machine may have written since.
+            system, path = fsspec.url_to_fs(self.address, use_listings_cache=False)
+        except (ImportError, ValueError) as error:
+            raise RemoteError(f"{self.address}: {error}") from error
+        return system, path.rstrip("/")
+
+    def _error(self, name: str, error: Exception) -> RemoteError:
+        address = f"{self.address.rstrip('/')}/{name}" if name else self.address
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return RemoteError(f"{address}: {reason}")
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Another machine may write the same file over a network disk, so a process id would not be unique.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)

@@ -1,0 +1,64 @@
+"""Read and write set.json, and find the newest sharded bundle of a name."""
+
+from __future__ import annotations
+
+from fleet.remote import Folder
+from fleet.sets.manifest import SET, SetManifest, parse_set
+from fullrank.bundle.manifest import is_name
+from fullrank.errors import BundleError, BundleNotFound
+
+
+def read_set(folder: Folder) -> SetManifest:
+    """Read the set.json of a sharded bundle.
+
+    Args:
+        folder: <root>/<name>/<version>.
+
+    Raises:
+        BundleNotFound: There is none: no such bundle, or one that is still being written.
+        BundleError: It is damaged, or that of another version.
+        RemoteError: It cannot be read.
+    """
+    content = folder.read(SET)
+    if content is None:
+        raise BundleNotFound(f"{folder}: no {SET}, so no sharded bundle")
+    try:
+        found = parse_set(content)
+    except BundleError as error:
+        raise BundleError(f"{folder}: {error}") from error
+    if folder.address.rstrip("/").rpartition("/")[2] != found.version:
+        raise BundleError(f"{folder}: its {SET} is that of {found.version}")
+    return found
+
+
+def write_set(folder: Folder, manifest: SetManifest) -> None:
+    """Write set.json, which makes the shards below one bundle. Raises RemoteError."""
+    folder.write(SET, manifest.dump().encode())
+
+
+def find_set(root: Folder, name_or_version: str) -> Folder:
+    """Find the folder of a version, or of the newest version of a name.
+
+    Raises:
+        BundleNotFound: The root has neither.
+        RemoteError: The root cannot be read.
+    """
+    if is_name(name_or_version):
+        versions = _complete(root / name_or_version)
+        if versions:
+            return root / name_or_version / max(versions)[1]
+        for name in root.folders():
+            if is_name(name) and (root / name / name_or_version).read(SET) is not None:
+                return root / name / name_or_version
+    raise BundleNotFound(f"{root}: no sharded bundle and no version named {name_or_version!r}")
+
+
+def _complete(folder: Folder) -> list[tuple[str, str]]:
+    """Return (time, version) of each complete bundle of a name; damaged ones are left out."""
+    found = []
+    for version in folder.folders():
+        try:
+            found.append((read_set(folder / version).created, version))
+        except BundleError:
+            continue
+    return found

@@ -1,0 +1,193 @@
+"""set.json: which shards make a sharded bundle, and which documents each has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from fleet.partitions import PARTITIONS
+from fullrank.bundle.manifest import Manifest, canonical_json, is_name
+from fullrank.errors import BundleError
+from fullrank.storage.strict_json import JsonError, parse_object
+
+SET = "set.json"
+FORMAT_VERSION = 1
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MODEL = "model/"
+
+
+def shard_folder(number: int) -> str:
+    """Return the name of a shard's folder: shard-00007."""
+    return f"shard-{number:05}"
+
+
+def model_id(manifest: Manifest) -> str:
+    """Return the sha256 (hex) of a bundle's model: its settings and the hashes of its files.
+
+    Shards of one set have the same, whatever documents they have.
+    """
+    hashes = {p: entry.sha256 for p, entry in manifest.files.items() if p.startswith(_MODEL)}
+    return hashlib.sha256(canonical_json([hashes, manifest.model]).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One shard: the documents of the partitions first..end - 1.
+
+    Attributes:
+        bundle_id: Of its bundle; None: no document belongs to it, so it has no folder.
+        manifest_sha256: Of its bundle's manifest; None as ``bundle_id``.
+        documents: Their number.
+        bytes: Of its bundle.
+    """
+
+    first: int
+    end: int
+    bundle_id: str | None
+    manifest_sha256: str | None
+    documents: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SetManifest:
+    """The fields of set.json.
+
+    Attributes:
+        name: Of the model, as in ``Manifest``.
+        version: Names the folder.
+        created: UTC time, ISO 8601.
+        model_id: Of the model of every shard.
+        shards: By number.
+        columns: Kinds of the values of each stored field over all shards, or why it cannot be filtered by:
+            name → ["number"] or {"refused": reason}.
+        card: Free JSON: the card of the training, the corpus.
+    """
+
+    name: str
+    version: str
+    created: str
+    model_id: str
+    shards: tuple[Shard, ...]
+    columns: Mapping[str, Any]
+    card: Mapping[str, Any]
+
+    @property
+    def set_id(self) -> str:
+        """The sha256 (hex) of the partition map and the bundle ids of the shards, so of the content."""
+        content = [[shard.first, shard.end, shard.bundle_id] for shard in self.shards]
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+    @property
+    def documents(self) -> int:
+        """Number of documents of all shards."""
+        return sum(shard.documents for shard in self.shards)
+
+    @property
+    def runs(self) -> list[range]:
+        """The partitions of each shard."""
+        return [range(shard.first, shard.end) for shard in self.shards]
+
+    def dump(self) -> str:
+        """Format set.json, indented, with sorted keys and a checksum of the other fields."""
+        value = {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "version": self.version,
+            "created": self.created,
+            "model_id": self.model_id,
+            "set_id": self.set_id,
+            "shards": [asdict(shard) for shard in self.shards],
+            "columns": self.columns,
+            "card": self.card,
+        }
+        value["checksum"] = _checksum(value)
+        return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
+
+
+def parse_set(text: str | bytes) -> SetManifest:
+    """Parse set.json strictly: every field is present and of its type, and there is no other field.
+
+    Raises:
+        BundleError: The message names the field and the reason.
+    """
+    try:
+        value = parse_object(text)
+    except JsonError as error:
+        raise _refused(str(error)) from error
+    if value.get("format_version") != FORMAT_VERSION:
+        found = value.get("format_version")
+        raise _refused(f"format_version is {found!r}, this release reads {FORMAT_VERSION}")
+    known = {
+        "format_version": int,
+        "name": str,
+        "version": str,
+        "created": str,
+        "model_id": str,
+        "set_id": str,
+        "shards": list,
+        "columns": dict,
+        "card": dict,
+        "checksum": str,
+    }
+    if value.keys() != known.keys():
+        raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
+    for key, kind in known.items():
+        if not isinstance(value[key], kind):
+            raise _refused(f"{key} is not of type {kind.__name__}")
+    for key in ("name", "version"):
+        if not is_name(value[key]):
+            raise _refused(f"{key} {value[key]!r} is not a bundle name")
+    checksum = value.pop("checksum")
+    if checksum != _checksum(value):
+        raise _refused("checksum differs: a value was changed after writing")
+    found = SetManifest(
+        value["name"],
+        value["version"],
+        value["created"],
+        value["model_id"],
+        _shards(value["shards"]),
+        value["columns"],
+        value["card"],
+    )
+    if value["set_id"] != found.set_id:
+        raise _refused("set_id does not follow from the shards")
+    return found
+
+
+def _shards(values: Sequence[Any]) -> tuple[Shard, ...]:
+    names = {field.name for field in fields(Shard)}
+    shards = []
+    for number, value in enumerate(values):
+        if not isinstance(value, dict) or value.keys() != names:
+            raise _refused(f"shards.{number}: expected {sorted(names)}")
+        counts = [value[name] for name in ("first", "end", "documents", "bytes")]
+        if not all(type(count) is int and count >= 0 for count in counts):
+            raise _refused(f"shards.{number}: first, end, documents or bytes is not a number")
+        hashes = [value["bundle_id"], value["manifest_sha256"]]
+        is_empty = value["documents"] == 0
+        if not all(h is None if is_empty else _is_hash(h) for h in hashes):
+            raise _refused(f"shards.{number}: the hashes do not fit the documents")
+        shards.append(Shard(**value))
+    ends = [0, *(shard.end for shard in shards)]
+    if [shard.first for shard in shards] != ends[:-1] or ends[-1] != PARTITIONS:
+        raise _refused(f"shards: do not share out the partitions 0 to {PARTITIONS - 1}")
+    if not any(shard.documents for shard in shards):
+        raise _refused("shards: no documents")
+    return tuple(shards)
+
+
+def _is_hash(value: Any) -> bool:
+    return isinstance(value, str) and _SHA256.fullmatch(value) is not None
+
+
+def _checksum(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def _refused(reason: str) -> BundleError:
+    return BundleError(f"{SET}: {reason}")

@@ -1,0 +1,201 @@
+"""A sharded index: the shards together are the unsharded bundle, and a job goes on where it was."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fleet.jobs.index import SetResult, index_set, merged_columns
+from fleet.jobs.pieces import Corpus
+from fleet.jobs.shard import build_shard
+from fleet.jobs.tasks import InProcess, Result
+from fleet.partitions import partition_of
+from fleet.remote import Folder
+from fleet.sets import read_set, shard_folder
+from fullrank.bundle import open_bundle, write_bundle
+from fullrank.errors import BundleError, CollectionError, FullrankError
+from fullrank.progress import Reporter
+from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, WORDS, planted_model
+from trainer.indexing.index import index
+
+QUIET = Reporter(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = planted_model()
+    return write_bundle(
+        tmp_path_factory.mktemp("bundles"),
+        "planted",
+        model=model,
+        encoded=model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS]),
+        documents=DOCUMENTS,
+        golden_queries=QUERIES,
+        card={"recipe": {"name": "planted"}},
+        created=CREATED,
+    )
+
+
+def document(number: int) -> dict[str, Any]:
+    rng = np.random.default_rng(number)
+    return {
+        "_id": f"d{number:05}",
+        "title": " ".join(rng.choice(WORDS, number % 3)),
+        "text": " ".join(rng.choice(WORDS, 1 + number % 11)),
+        "size": number if number % 2 else "large",
+    }
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("corpus")
+    lines = [json.dumps(document(i)) for i in range(120)]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def run(bundle: Path, corpus: Path | str, out: Path, **settings: Any) -> SetResult:
+    settings = {"shards": 3, "runner": InProcess(), **settings}
+    return index_set(str(bundle), str(corpus), str(out), reporter=QUIET, **settings)
+
+
+def test_the_shards_have_every_document_once_and_in_its_place(
+    bundle: Path, corpus: Path, tmp_path: Path
+) -> None:
+    found = run(bundle, corpus, tmp_path, shards=5)
+    manifest = read_set(Folder(found.address))
+    ids: list[str] = []
+    for number, shard in enumerate(manifest.shards):
+        opened = open_bundle(Path(found.address, shard_folder(number)))
+        assert len(opened.documents) == shard.documents
+        assert opened.bundle_id == shard.bundle_id
+        assert all(shard.first <= partition_of(id) < shard.end for id in opened.documents.ids)
+        ids += opened.documents.ids
+    assert sorted(ids) == [document(i)["_id"] for i in range(120)]
+    assert found.documents == manifest.documents == 120
+
+
+def test_merged_answers_are_those_of_the_unsharded_bundle(
+    bundle: Path, corpus: Path, tmp_path: Path
+) -> None:
+    whole = open_bundle(index(bundle, corpus, tmp_path / "whole", reporter=QUIET).path)
+    found = run(bundle, corpus, tmp_path / "sharded", shards=4)
+    shards = [open_bundle(path.parent) for path in Path(found.address).glob("*/manifest.json")]
+    for text in [*QUERIES, *WORDS, " ".join(WORDS)]:
+        expected = [(hit.id, hit.score) for hit in whole.search(text, 20)]
+        hits = [(hit.id, hit.score) for shard in shards for hit in shard.search(text, 20)]
+        assert sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:20] == expected
+
+
+def test_the_bundles_depend_on_neither_time_nor_pieces_nor_compression(
+    bundle: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = read_set(Folder(run(bundle, corpus, tmp_path / "a").address))
+    monkeypatch.setattr(Corpus.pieces, "__defaults__", (700,))
+    assert len(Corpus.at(str(corpus)).pieces()) > 5
+    second = read_set(Folder(run(bundle, corpus, tmp_path / "b").address))
+    content = (corpus / "corpus.jsonl").read_bytes()
+    (tmp_path / "corpus-1.jsonl.gz").write_bytes(
+        gzip.compress(content[: content.rindex(b"\n") + 1])
+    )
+    (tmp_path / "corpus-2.jsonl").write_bytes(content[content.rindex(b"\n") + 1 :])
+    third = read_set(Folder(run(bundle, tmp_path, tmp_path / "c").address))
+    assert first.set_id == second.set_id == third.set_id
+
+
+class Dying(InProcess):
+    """Runs tasks until one that builds a shard would be one too many."""
+
+    def __init__(self, allowed: int) -> None:
+        self.allowed = allowed
+        self.built = 0
+
+    def run(
+        self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Result]]:
+        for number, result in super().run(task, calls):
+            if task is build_shard:
+                self.built += 1
+                if self.built > self.allowed:
+                    raise KeyboardInterrupt
+            yield number, result
+
+
+def test_a_job_that_died_goes_on_and_builds_nothing_twice(
+    bundle: Path, corpus: Path, tmp_path: Path
+) -> None:
+    expected = read_set(Folder(run(bundle, corpus, tmp_path / "undisturbed").address)).set_id
+    out = tmp_path / "out"
+    for allowed in range(3):
+        with pytest.raises(KeyboardInterrupt):
+            run(bundle, corpus, out, runner=Dying(allowed))
+    written = {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")}
+    assert len(written) == 3
+    assert not list(out.rglob("set.json"))
+    found = run(bundle, corpus, out)
+    assert read_set(Folder(found.address)).set_id == expected
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")} == written
+    assert [path.name for path in (out / "planted").iterdir()] == [found.version]
+
+
+def test_empty_shards_have_no_folder(bundle: Path, tmp_path: Path) -> None:
+    (tmp_path / "corpus.jsonl").write_text(json.dumps(document(1)))
+    found = run(bundle, tmp_path, tmp_path / "out", shards=4)
+    manifest = read_set(Folder(found.address))
+    assert sorted(shard.documents for shard in manifest.shards) == [0, 0, 0, 1]
+    assert len(list(Path(found.address).iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        (['{"_id": "a", "text": "x"}', "{"], "corpus.jsonl, byte 26: no JSON"),
+        (['{"text": "x"}'], "corpus.jsonl, byte 0: field '_id': missing"),
+        (['{"_id": "a", "text": "x"}'] * 2, r"shard \d: field '_id': 'a' is already the id"),
+        (['{"_id": "a", "text": 5}'], r"shard \d: field 'text': expected a string"),
+        (["", ""], "no documents"),
+    ],
+)
+def test_a_malformed_corpus_is_refused_and_never_served(
+    bundle: Path, tmp_path: Path, lines: list[str], reason: str
+) -> None:
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    with pytest.raises(CollectionError, match=reason):
+        run(bundle, tmp_path, tmp_path / "out")
+    assert not list(tmp_path.rglob("set.json"))
+
+
+def test_bad_addresses_and_names_are_refused(bundle: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"no manifest\.json, so no bundle"):
+        run(tmp_path, corpus, tmp_path)
+    with pytest.raises(BundleError, match=r"cannot name a bundle"):
+        run(bundle, corpus, tmp_path, name="../x")
+    with pytest.raises(CollectionError, match="no corpus"):
+        run(bundle, tmp_path, tmp_path)
+    with pytest.raises(FullrankError, match="nosuch"):
+        run(bundle, "nosuch://x/corpus", tmp_path)
+
+
+def test_columns_of_shards_are_merged() -> None:
+    assert merged_columns(
+        [
+            {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"]},
+            {"size": ["keyword"], "text": ["keyword"]},
+            {},
+        ]
+    ) == {"size": ["keyword", "number"], "text": {"refused": "long"}, "x": ["keyword"]}
+
+
+def test_queries_are_passed_to_every_shard(bundle: Path, corpus: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"_id": "1", "text": "apple"}')
+    found = run(bundle, corpus, tmp_path / "out", queries=str(queries))
+    golden = [path.read_text() for path in Path(found.address).rglob("golden.jsonl")]
+    assert len(golden) == 3
+    assert all('"query": "apple"' in text or '"query":"apple"' in text for text in golden)
