@@ -7,6 +7,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from fleet.remote import Folder
 from fullrank.errors import CollectionError
@@ -40,15 +41,13 @@ class Piece:
             CollectionError: The file cannot be read.
         """
         with Folder(self.folder).open(self.name) as file:
-            if self.name.endswith(".gz"):
-                source, position = gzip.GzipFile(fileobj=file), 0
-            else:
-                source, position = file, self.start
-                if position:
-                    # The line that is under way belongs to the piece before, also if it ends exactly here.
-                    file.seek(position - 1)
-                    position += len(file.readline()) - 1
-            is_whole = source is not file
+            is_whole = self.name.endswith(".gz")
+            source: Any = gzip.GzipFile(fileobj=file) if is_whole else file
+            position = 0 if is_whole else self.start
+            if position:
+                # The line that is under way belongs to the piece before, also if it ends exactly here.
+                file.seek(position - 1)
+                position += len(file.readline()) - 1
             try:
                 while is_whole or position < self.end:
                     line = source.readline()

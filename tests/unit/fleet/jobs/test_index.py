@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fleet.jobs.index import SetResult, index_set, merged_columns
@@ -18,46 +17,21 @@ from fleet.jobs.tasks import InProcess, Result
 from fleet.partitions import partition_of
 from fleet.remote import Folder
 from fleet.sets import read_set, shard_folder
-from fullrank.bundle import open_bundle, write_bundle
+from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
-from fullrank.progress import Reporter
-from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, WORDS, planted_model
+from tests.golden.test_golden import QUERIES, WORDS
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 from trainer.indexing.index import index
-
-QUIET = Reporter(quiet=True)
 
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model = planted_model()
-    return write_bundle(
-        tmp_path_factory.mktemp("bundles"),
-        "planted",
-        model=model,
-        encoded=model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS]),
-        documents=DOCUMENTS,
-        golden_queries=QUERIES,
-        card={"recipe": {"name": "planted"}},
-        created=CREATED,
-    )
-
-
-def document(number: int) -> dict[str, Any]:
-    rng = np.random.default_rng(number)
-    return {
-        "_id": f"d{number:05}",
-        "title": " ".join(rng.choice(WORDS, number % 3)),
-        "text": " ".join(rng.choice(WORDS, 1 + number % 11)),
-        "size": number if number % 2 else "large",
-    }
+    return planted_bundle(tmp_path_factory.mktemp("bundles"))
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("corpus")
-    lines = [json.dumps(document(i)) for i in range(120)]
-    (folder / "corpus.jsonl").write_text("\n".join(lines))
-    return folder
+    return corpus_of(tmp_path_factory.mktemp("corpus"), 120)
 
 
 def run(bundle: Path, corpus: Path | str, out: Path, **settings: Any) -> SetResult:

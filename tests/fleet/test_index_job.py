@@ -1,0 +1,76 @@
+"""Index jobs on a real cluster: equal to one machine, also when a node is killed meanwhile."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.jobs.index import index_set
+from fleet.jobs.tasks import InProcess, OnRay
+from fleet.remote import Folder
+from fleet.sets import read_set
+from fullrank.errors import CollectionError
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
+
+SHARDS = 6
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return planted_bundle(tmp_path_factory.mktemp("bundles"))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return corpus_of(tmp_path_factory.mktemp("corpus"), 120)
+
+
+@pytest.fixture(scope="module")
+def expected(bundle: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The set id without a cluster."""
+    return run(bundle, corpus, tmp_path_factory.mktemp("expected"), InProcess())
+
+
+def run(bundle: Path, corpus: Path, out: Path, runner: Any) -> str:
+    found = index_set(
+        str(bundle), str(corpus), str(out), shards=SHARDS, runner=runner, reporter=QUIET
+    )
+    return read_set(Folder(found.address)).set_id
+
+
+def test_a_cluster_writes_the_same_shards(
+    ray: Any, bundle: Path, corpus: Path, expected: str, tmp_path: Path
+) -> None:
+    assert run(bundle, corpus, tmp_path, OnRay(ray)) == expected
+
+
+def test_errors_of_tasks_arrive_as_they_were_raised(ray: Any, bundle: Path, tmp_path: Path) -> None:
+    line = json.dumps({"_id": "a", "text": "x"})
+    (tmp_path / "corpus.jsonl").write_text(f"{line}\n{line}\n")
+    with pytest.raises(CollectionError, match=r"shard \d: field '_id': 'a' is already the id"):
+        run(bundle, tmp_path, tmp_path / "out", OnRay(ray))
+
+
+def test_a_node_that_dies_changes_nothing(
+    cluster: Any, ray: Any, bundle: Path, corpus: Path, expected: str, tmp_path: Path
+) -> None:
+    node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+
+    def kill() -> None:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.rglob("manifest.json")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        cluster.remove_node(node, allow_graceful=False)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        assert run(bundle, corpus, tmp_path, OnRay(ray)) == expected
+    finally:
+        killer.join()
+    assert len(list(tmp_path.rglob("manifest.json"))) == SHARDS

@@ -1,0 +1,48 @@
+"""A bundle with a planted model, and a corpus of its words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fullrank.bundle import write_bundle
+from fullrank.progress import Reporter
+from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, WORDS, planted_model
+
+QUIET = Reporter(quiet=True)
+
+
+def planted_bundle(root: Path) -> Path:
+    """Write the bundle into a folder of bundles."""
+    model = planted_model()
+    return write_bundle(
+        root,
+        "planted",
+        model=model,
+        encoded=model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS]),
+        documents=DOCUMENTS,
+        golden_queries=QUERIES,
+        card={"recipe": {"name": "planted"}},
+        created=CREATED,
+    )
+
+
+def document(number: int) -> dict[str, Any]:
+    """Return a corpus line; the kinds of "size" differ between documents."""
+    rng = np.random.default_rng(number)
+    return {
+        "_id": f"d{number:05}",
+        "title": " ".join(rng.choice(WORDS, number % 3)),
+        "text": " ".join(rng.choice(WORDS, 1 + number % 11)),
+        "size": number if number % 2 else "large",
+    }
+
+
+def corpus_of(folder: Path, count: int) -> Path:
+    """Write corpus.jsonl without a newline at its end."""
+    lines = [json.dumps(document(number)) for number in range(count)]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    return folder
