@@ -20,7 +20,7 @@ def cluster() -> Iterator[Any]:
         warnings.simplefilter("ignore")
         from ray.cluster_utils import Cluster
 
-        found = Cluster()
+        found: Any = Cluster()
         for _ in range(2):
             found.add_node(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False)
     yield found
