@@ -82,7 +82,7 @@ def index_set(
         reporter: Receives progress; by default it prints to stderr.
 
     Raises:
-        BundleError: The bundle cannot be read, or the name is none.
+        BundleError: The bundle cannot be read, or the name cannot name one.
         CollectionError: The corpus is malformed, or two documents have one id. What was finished stays, without
             set.json, so nobody serves it; the job goes on from there once the corpus is mended.
         RemoteError: An object cannot be read or written.
