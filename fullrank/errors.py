@@ -8,6 +8,7 @@
     ├── QueryError           a query cannot be answered
     │   └── FilterError      a filter or a facet does not fit the stored fields
     ├── AdError              an ad or a taxonomy of ads is malformed
+    ├── ExportError          a bundle cannot be exported to an engine, or the engine refuses
     └── BundleError          a bundle is missing a file, damaged or of another format
         └── BundleNotFound   no bundle of that name or version
 
@@ -63,6 +64,10 @@ class AdError(FullrankError):
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
         self.path, self.reason = path, reason
+
+
+class ExportError(FullrankError):
+    """A bundle cannot be exported to an engine, or the engine refuses; the message names which and why."""
 
 
 class BundleError(FullrankError):

@@ -20,7 +20,10 @@ def export(
     ],
     json: Json = False,
 ) -> None:
-    """Write the documents of a bundle as a corpus, to train or index again with --exported-from."""
+    """Write the documents of a bundle as a corpus, to train or index again with --exported-from.
+
+    (For Qdrant, PostgreSQL, OpenSearch or Vespa: fullrank export.)
+    """
     from fullrank.bundle import open_bundle
     from fullrank.bundle.corpus import write_corpus
 

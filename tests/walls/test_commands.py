@@ -100,7 +100,9 @@ def test_every_line_is_a_hashed_pin_and_names_no_address(file: Path) -> None:
     assert pins(file)
 
 
-@pytest.mark.parametrize("extra", ["service", "trainer", "parquet", "ray", "tracing", "dev"])
+@pytest.mark.parametrize(
+    "extra", ["service", "trainer", "parquet", "postgresql", "qdrant", "ray", "tracing", "dev"]
+)
 @pytest.mark.parametrize("python", PYTHON_VERSIONS)
 def test_pins_satisfy_every_requirement_on_every_python(extra: str, python: str) -> None:
     own = ROOT / "requirements" / f"{extra}.txt"

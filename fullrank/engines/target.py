@@ -1,0 +1,130 @@
+"""Export a bundle to the engine that an address names.
+
+qdrant:///FOLDER                          a shard of Qdrant Edge under FOLDER
+qdrant://HOST[:PORT][/NAME]               a server of Qdrant, qdrant+https:// with TLS; QDRANT_API_KEY is its key
+postgresql://[USER@]HOST/DB[?table=NAME]  a database with pgvector; any address of libpq
+opensearch-bulk:FILE                      files for OpenSearch
+vespa-feed:FILE                           files for Vespa
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+
+from fullrank.bundle.bundle import Bundle
+from fullrank.cli.commands import needs
+from fullrank.engines import opensearch, vespa
+from fullrank.engines.postgresql import export_table
+from fullrank.engines.qdrant_edge import export_shard
+from fullrank.engines.qdrant_server import export_collection
+from fullrank.engines.source import Source
+from fullrank.errors import ExportError
+from fullrank.progress import Reporter
+
+QDRANT_PORT = 6333
+FORMS = (
+    "qdrant:///FOLDER, qdrant://HOST/NAME, postgresql://HOST/DB?table=NAME, opensearch-bulk:FILE or "
+    "vespa-feed:FILE"
+)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export.
+
+    Attributes:
+        name: What requests of this version name: a collection, table, index or schema.
+        documents: Their number.
+        is_new: False: the engine had this version, and only the name was switched to it.
+        files: The files that were written.
+    """
+
+    name: str
+    documents: int
+    is_new: bool = True
+    files: tuple[Path, ...] = ()
+
+
+def export(bundle: Bundle, target: str, name: str | None, report: Reporter) -> Exported:
+    """Export all documents of a bundle.
+
+    Args:
+        bundle: An opened bundle.
+        target: Its address, in one of the forms above.
+        name: In place of the name in the address, or the bundle's.
+        report: Shows the progress.
+
+    Raises:
+        ExportError: The address or the bundle does not fit, an engine refuses, or its client is not installed.
+        OSError: A file cannot be written.
+    """
+    address = urlsplit(target)
+    scheme = address.scheme
+    if scheme in ("qdrant", "qdrant+https"):
+        return _to_qdrant(bundle, address, name, report)
+    if scheme in ("postgresql", "postgres"):
+        return _to_postgresql(bundle, address, name, report)
+    write: dict[str, Callable[[Source, Path, Reporter], list[Path]]] = {
+        "opensearch-bulk": opensearch.write_bulk,
+        "vespa-feed": vespa.write_feed,
+    }
+    file = Path(target.partition(":")[2])
+    if scheme not in write or not file.name:
+        raise ExportError(f"--to {target}: must be {FORMS}")
+    if not file.parent.is_dir():
+        raise ExportError(f"{file.parent}: no such folder")
+    source = Source.of(bundle, name)
+    files = write[scheme](source, file, report)
+    return Exported(source.versioned, len(source), files=tuple(files))
+
+
+def _to_qdrant(
+    bundle: Bundle, address: SplitResult, name: str | None, report: Reporter
+) -> Exported:
+    path = address.path.strip("/")
+    with needs("qdrant"):
+        if not address.hostname:
+            if not path:
+                raise ExportError("--to qdrant:///FOLDER: the folder is missing")
+            source = Source.of(bundle, name)
+            is_new = export_shard(source, Path(address.path), report)
+            return Exported(source.versioned, len(source), is_new)
+        from qdrant_client import QdrantClient
+        from qdrant_client.common.client_exceptions import QdrantException
+        from qdrant_client.http.exceptions import ApiException
+
+        source = Source.of(bundle, name or path or None)
+        protocol = "https" if address.scheme.endswith("+https") else "http"
+        client = QdrantClient(
+            url=f"{protocol}://{address.hostname}:{address.port or QDRANT_PORT}",
+            api_key=os.environ.get("QDRANT_API_KEY"),
+            # The check runs in a thread and prints a warning where the server cannot be reached.
+            check_compatibility=False,
+        )
+        try:
+            is_new = export_collection(source, client, report)
+        except (ApiException, QdrantException) as error:
+            raise ExportError(f"{address.netloc}: {error}") from error
+        finally:
+            client.close()
+    return Exported(source.versioned, len(source), is_new)
+
+
+def _to_postgresql(
+    bundle: Bundle, address: SplitResult, name: str | None, report: Reporter
+) -> Exported:
+    options = dict(parse_qsl(address.query))
+    source = Source.of(bundle, name or options.pop("table", None))
+    with needs("postgresql"):
+        import psycopg
+
+        try:
+            with psycopg.connect(address._replace(query=urlencode(options)).geturl()) as connection:
+                is_new = export_table(source, connection, report)
+        except psycopg.Error as error:
+            raise ExportError(f"{address.hostname or 'postgresql'}: {error}") from error
+    return Exported(source.versioned, len(source), is_new)

@@ -1,0 +1,99 @@
+"""Shards of Qdrant Edge, on the real engine in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import qdrant_edge as edge
+
+from fullrank import Bundle
+from fullrank.engines.qdrant import Queries
+from fullrank.engines.qdrant_edge import export_shard, search
+from fullrank.engines.source import Source
+from fullrank.progress import Reporter
+from tests.unit.fullrank.engines.truth import QUERIES, assert_is_top
+
+
+def opened(bundle: Bundle, folder: Path, report: Reporter) -> edge.EdgeShard:
+    assert export_shard(Source.of(bundle), folder, report)
+    return edge.EdgeShard.load(str(folder / Queries(bundle).collection))
+
+
+def found(points: list[edge.ScoredPoint]) -> list[tuple[str, float]]:
+    return [((point.payload or {})["_id"], point.score) for point in points]
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_searches_find_the_best_documents(
+    bundle: Bundle, tmp_path: Path, report: Reporter, mode: str
+) -> None:
+    shard, queries = opened(bundle, tmp_path / "qdrant", report), Queries(bundle)
+    for text in QUERIES:
+        points = search(shard, queries.request(text, mode=mode))
+        assert_is_top(bundle, text, found(points))
+    page = search(shard, queries.request(QUERIES[0], limit=7, offset=20, mode=mode))
+    assert_is_top(bundle, QUERIES[0], found(page), 7, 20)
+
+
+def test_a_model_without_a_dense_part_has_one_vector(
+    words_only: Bundle, tmp_path: Path, report: Reporter
+) -> None:
+    shard, queries = opened(words_only, tmp_path, report), Queries(words_only)
+    for text in QUERIES:
+        request = queries.request(text, mode="fast")
+        assert "prefetch" not in request
+        assert_is_top(words_only, text, found(search(shard, request)))
+
+
+def test_a_filter_reads_the_payload(bundle: Bundle, tmp_path: Path, report: Reporter) -> None:
+    shard, queries = opened(bundle, tmp_path, report), Queries(bundle)
+    only = edge.Filter(must=[edge.FieldCondition("section", match=edge.MatchValue(1))])
+    for mode in ("exact", "fast"):
+        points = search(shard, queries.request(QUERIES[0], limit=60, mode=mode), only)
+        assert sorted(id for id, _ in found(points)) == bundle.documents.ids[1::3]
+        assert {(point.payload or {})["section"] for point in points} == {1}
+        assert points[0].payload == {"_id": found(points)[0][0], **fields(bundle, points[0])}
+
+
+def fields(bundle: Bundle, point: edge.ScoredPoint) -> dict[str, object]:
+    assert isinstance(point.id, int)
+    return bundle.documents.fields(point.id)
+
+
+def test_an_unknown_mode_is_refused(bundle: Bundle) -> None:
+    with pytest.raises(ValueError, match="'quick' is neither"):
+        Queries(bundle).request("redapple", mode="quick")
+
+
+def test_the_link_moves_and_older_versions_are_deleted(
+    bundle: Bundle, later: list[Bundle], tmp_path: Path, report: Reporter
+) -> None:
+    sources = [Source.of(version) for version in (bundle, *later)]
+    for source in sources:
+        assert export_shard(source, tmp_path, report)
+        assert (tmp_path / "my_shop").readlink().name == source.versioned
+    kept = sorted(item.name for item in tmp_path.iterdir())
+    assert kept == sorted(["my_shop", sources[-2].versioned, sources[-1].versioned])
+    # Back to the version before: nothing is written, only the link moves.
+    assert not export_shard(sources[-2], tmp_path, report)
+    assert (tmp_path / "my_shop").readlink().name == sources[-2].versioned
+    assert (tmp_path / sources[-1].versioned).is_dir()
+
+
+def test_an_unfinished_export_is_not_served_and_is_deleted_by_the_next(
+    bundle: Bundle, tmp_path: Path, report: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = Source.of(bundle)
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fullrank.engines.qdrant_edge.payload", die)
+        with pytest.raises(KeyboardInterrupt):
+            export_shard(source, tmp_path, report)
+    assert [item.name for item in tmp_path.iterdir()] == [f".{source.versioned}.partial"]
+    shard = opened(bundle, tmp_path, report)
+    assert not list(tmp_path.glob(".*"))
+    assert_is_top(bundle, "olddoor", found(search(shard, Queries(bundle).request("olddoor"))))

@@ -1,0 +1,141 @@
+"""Addresses of exports, the command, and what they say about bad input."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from fullrank import Bundle
+from fullrank.engines import target
+from fullrank.engines.command import export as command
+from fullrank.engines.qdrant import Queries
+from fullrank.engines.target import export
+from fullrank.errors import ExportError
+from fullrank.progress import Reporter
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["elastic://host", "qdrant", "opensearch-bulk:", "vespa-feed", "/some/file.json", ""],
+)
+def test_an_unknown_address_is_refused(bundle: Bundle, report: Reporter, address: str) -> None:
+    with pytest.raises(ExportError, match=r"must be qdrant:///FOLDER, .*vespa-feed:FILE"):
+        export(bundle, address, None, report)
+
+
+def test_a_folder_must_be_named(bundle: Bundle, report: Reporter) -> None:
+    with pytest.raises(ExportError, match="the folder is missing"):
+        export(bundle, "qdrant:///", None, report)
+
+
+def test_a_file_needs_its_folder(bundle: Bundle, tmp_path: Path, report: Reporter) -> None:
+    with pytest.raises(ExportError, match="nowhere: no such folder"):
+        export(bundle, f"vespa-feed:{tmp_path / 'nowhere' / 'feed.jsonl'}", None, report)
+
+
+def test_an_unreachable_server_is_one_error(bundle: Bundle, report: Reporter) -> None:
+    with pytest.raises(ExportError, match=r"^127\.0\.0\.1:1: "):
+        export(bundle, "qdrant://127.0.0.1:1/shop", None, report)
+
+
+@pytest.mark.parametrize(
+    ("package", "address", "extra"),
+    [
+        ("qdrant_edge", "qdrant:///{folder}/edge", "qdrant"),
+        ("qdrant_client", "qdrant://127.0.0.1/shop", "qdrant"),
+        ("psycopg", "postgresql://127.0.0.1/shop", "postgresql"),
+    ],
+)
+def test_a_missing_client_names_its_extra(
+    bundle: Bundle,
+    tmp_path: Path,
+    report: Reporter,
+    monkeypatch: pytest.MonkeyPatch,
+    package: str,
+    address: str,
+    extra: str,
+) -> None:
+    # None makes an import raise ModuleNotFoundError.
+    monkeypatch.setitem(sys.modules, package, None)
+    where = address.format(folder=str(tmp_path).lstrip("/"))
+    with pytest.raises(Exception, match=rf"needs {package}; install it with: .*\[{extra}\]"):
+        export(bundle, where, None, report)
+    assert not list(tmp_path.rglob("my_shop*"))
+
+
+def test_a_server_gets_the_address_the_name_and_the_key(
+    bundle: Bundle, report: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[dict[str, Any]] = []
+    names: list[str] = []
+
+    class Client:
+        def __init__(self, **settings: Any) -> None:
+            made.append(settings)
+
+        def close(self) -> None:
+            pass
+
+    def exported(source: Any, *_: object) -> bool:
+        names.append(source.name)
+        return True
+
+    monkeypatch.setattr("qdrant_client.QdrantClient", Client)
+    monkeypatch.setattr(target, "export_collection", exported)
+    export(bundle, "qdrant://search.example/Shop", None, report)
+    monkeypatch.setenv("QDRANT_API_KEY", "secret")
+    export(bundle, "qdrant+https://search.example:7000/Shop", "other", report)
+    assert made == [
+        {"url": url, "api_key": key, "check_compatibility": False}
+        for url, key in [
+            ("http://search.example:6333", None),
+            ("https://search.example:7000", "secret"),
+        ]
+    ]
+    assert names == ["shop", "other"]
+
+
+def app() -> typer.Typer:
+    found = typer.Typer()
+    found.command()(command)
+    return found
+
+
+def test_the_command_prints_the_name_that_requests_use(bundle: Bundle, tmp_path: Path) -> None:
+    address = f"qdrant://{tmp_path / 'edge'}"
+    name = Queries(bundle, "shop").collection
+    arguments = [str(bundle.path), "--to", address, "--name", "shop"]
+    first = CliRunner().invoke(app(), arguments)
+    assert first.exit_code == 0
+    assert f"{name}: 60 documents of {bundle.version}\n" in first.output
+    again = CliRunner().invoke(app(), arguments)
+    assert f"{name}: 60 documents of {bundle.version} (was complete)\n" in again.output
+    printed = CliRunner().invoke(app(), [*arguments, "--json"])
+    assert json.loads(printed.stdout.splitlines()[-1]) == {
+        "bundle": bundle.version,
+        "name": name,
+        "documents": 60,
+        "is_new": False,
+        "files": [],
+    }
+
+
+def test_the_command_prints_the_files(bundle: Bundle, tmp_path: Path) -> None:
+    file = tmp_path / "feed.jsonl"
+    done = CliRunner().invoke(app(), [str(bundle.path), "--to", f"vespa-feed:{file}"])
+    assert f"in {file}, {file}.sd\n" in done.output
+
+
+def test_the_command_is_an_entry_point() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    points = project["entry-points"]["fullrank.commands"]
+    assert points["export"] == "fullrank.engines.command:export"
