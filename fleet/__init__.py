@@ -5,5 +5,6 @@ sets/           the sharded bundle: a folder of ordinary bundles and set.json
 remote/         folders in object storage, and the cache of bundles on each machine
 cluster.py      join a Ray cluster with the settings that Fullrank needs
 jobs/           index a corpus shard by shard
+serving/        a router over the shards of a sharded bundle
 commands/       what ``fullrank index --ray`` and its siblings run
 """

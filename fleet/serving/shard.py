@@ -1,0 +1,156 @@
+"""Answers for the documents of one shard."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from logging import getLogger
+from typing import Any
+
+from fleet.remote import BundleCache, Folder
+from fleet.serving.wire import (
+    Answer,
+    Ask,
+    Learn,
+    Learned,
+    NotLoaded,
+    Question,
+    Read,
+    Refused,
+    Reply,
+    pack,
+    unpack_ask,
+)
+from fleet.sets import SetManifest, read_set, shard_folder
+from fullrank.bundle import Bundle, open_bundle
+from fullrank.errors import BundleError, FilterError
+from fullrank.filters.columns.times import parse_time
+from fullrank.live import View
+
+_log = getLogger(__name__)
+
+
+class ShardServer:
+    """The versions of one shard that this process has open. Any thread may call any method.
+
+    Args:
+        number: Of the shard.
+        cache: Where bundles of object storage are downloaded to.
+
+    Example:
+        >>> server = ShardServer(7, BundleCache(Path("/var/cache/fullrank")))
+        >>> version = server.load("s3://bundles/shop/shop-1")
+        >>> server.versions
+        ('shop-1',)
+        >>> reply = server.answer(pack(Ask(version, 1, Read("apple"))))
+        >>> server.release(version)
+    """
+
+    def __init__(self, number: int, cache: BundleCache) -> None:
+        self.number = number
+        self._cache = cache
+        self._open: dict[str, OpenShard] = {}
+        self._loading = threading.Lock()
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The versions of sets that can be asked for."""
+        return tuple(self._open)
+
+    def load(self, address: str, set_id: str | None = None) -> str:
+        """Download, verify, open and warm the bundle of this shard in a set; nothing happens if it is open already.
+
+        Args:
+            address: Of the folder of the set, <root>/<name>/<version>.
+            set_id: Of the set, as ``SetManifest.set_id`` gives it; None: any.
+
+        Returns:
+            The version of the set.
+
+        Raises:
+            BundleError: The set or the bundle is missing, damaged, another one, or has no documents in this shard.
+            RemoteError: A file cannot be read.
+        """
+        with self._loading:
+            manifest = read_set(Folder(address))
+            if set_id not in (None, manifest.set_id):
+                raise BundleError(f"{address}: its set.json is not the one that was asked for")
+            if manifest.version not in self._open:
+                bundle = self._bundle(Folder(address), manifest)
+                self._open = {**self._open, manifest.version: OpenShard(bundle, manifest)}
+                _log.info("shard %d opened %s", self.number, manifest.version)
+            return manifest.version
+
+    def release(self, version: str) -> None:
+        """Forget a version; answers under way are finished."""
+        with self._loading:
+            self._open = {own: shard for own, shard in self._open.items() if own != version}
+
+    def answer(self, payload: bytes) -> bytes:
+        """Answer a packed Ask with a packed Reply (wire.py).
+
+        Raises:
+            Exception: Any that a defect causes. The transport reports it as a failure of the shard.
+        """
+        return pack(self._reply(unpack_ask(payload)))
+
+    def _reply(self, ask: Ask) -> Reply:
+        shard = self._open.get(ask.version)
+        if shard is None:
+            return NotLoaded(self.versions)
+        try:
+            return Answer(ask.version, shard.answer(ask.question))
+        except FilterError as error:
+            return Refused(error.path, error.reason)
+
+    def _bundle(self, folder: Folder, manifest: SetManifest) -> Bundle:
+        if self.number >= len(manifest.shards) or not manifest.shards[self.number].documents:
+            raise BundleError(f"{folder}: has no documents in shard {self.number}")
+        entry = manifest.shards[self.number]
+        source = folder / shard_folder(self.number)
+        bundle = open_bundle(self._cache.fetch(source, entry.manifest_sha256))
+        if bundle.second_stage is not None:
+            raise BundleError(f"{source}: has a second stage, which a fleet does not apply")
+        # open_bundle has read the pages when it replayed the golden queries. This builds the tables in memory.
+        bundle.retriever.warm()
+        return bundle
+
+
+@dataclass(frozen=True, eq=False)
+class OpenShard:
+    """The open bundle of a shard in one set.
+
+    Attributes:
+        bundle: The bundle.
+        manifest: Of the set.
+    """
+
+    bundle: Bundle
+    manifest: SetManifest
+
+    def answer(self, question: Question) -> Any:
+        """Return the content of an answer. Raises FilterError."""
+        match question:
+            case Learn():
+                return self._learned
+            case Read(id):
+                try:
+                    return self._view.fields(id)
+                except KeyError:
+                    return None
+
+    @cached_property
+    def _view(self) -> View:
+        return View.of(self.bundle)
+
+    @cached_property
+    def _learned(self) -> Learned:
+        times = frozenset(
+            name
+            for name, column in self.bundle.columns.by_name.items()
+            if "keyword" in column.parts
+            and any(parse_time(text) is not None for text in column.parts["keyword"].values)
+        )
+        bundle = self.bundle
+        return Learned(bundle.bundle_id, len(bundle.documents), times, bundle.ads is not None)

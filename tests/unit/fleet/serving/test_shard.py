@@ -1,0 +1,116 @@
+"""What a shard answers, and which versions it has open."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from fleet.jobs.index import index_set
+from fleet.jobs.tasks import InProcess
+from fleet.partitions import partition_of, shard_of
+from fleet.remote import BundleCache, Folder
+from fleet.serving.shard import ShardServer
+from fleet.serving.transport import Failure, InProcessShards
+from fleet.serving.wire import (
+    Answer,
+    Ask,
+    Learn,
+    Learned,
+    NotLoaded,
+    Question,
+    Read,
+    Reply,
+    pack,
+    unpack_reply,
+)
+from fleet.sets import read_set
+from fullrank.errors import BundleError
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("set")
+    bundle, corpus = planted_bundle(root / "bundles"), corpus_of(root, 60)
+    found = index_set(
+        str(bundle), str(corpus), str(root / "sets"), shards=3, runner=InProcess(), reporter=QUIET
+    )
+    return found.address
+
+
+def ask(server: ShardServer, version: str, question: Question) -> Reply:
+    return unpack_reply(server.answer(pack(Ask(version, 1, question))))
+
+
+def test_a_shard_reads_its_own_documents_only(address: str, tmp_path: Path) -> None:
+    server = ShardServer(1, BundleCache(tmp_path))
+    version = server.load(address)
+    runs = read_set(Folder(address)).runs
+    for number in range(60):
+        expected = document(number)
+        id = expected.pop("_id")
+        is_own = shard_of(partition_of(id), runs) == 1
+        found = ask(server, version, Read(id))
+        assert found == Answer(version, expected if is_own else None)
+
+
+def test_a_shard_says_what_a_router_must_know(address: str, tmp_path: Path) -> None:
+    server = ShardServer(2, BundleCache(tmp_path))
+    version = server.load(address)
+    entry = read_set(Folder(address)).shards[2]
+    expected = Learned(entry.bundle_id or "", entry.documents, frozenset(), False)
+    assert ask(server, version, Learn()) == Answer(version, expected)
+
+
+def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> None:
+    server = ShardServer(0, BundleCache(tmp_path))
+    version = server.load(address, read_set(Folder(address)).set_id)
+    assert ask(server, "other", Learn()) == NotLoaded((version,))
+    server.release(version)
+    server.release(version)
+    assert ask(server, version, Learn()) == NotLoaded(())
+
+
+def test_a_shard_refuses_another_set(address: str, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="not the one that was asked for"):
+        ShardServer(0, BundleCache(tmp_path)).load(address, "0" * 64)
+
+
+def test_a_shard_refuses_a_number_that_the_set_lacks(address: str, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="has no documents in shard 3"):
+        ShardServer(3, BundleCache(tmp_path)).load(address)
+
+
+class Slow:
+    """Answers after a while, or fails."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.go = threading.Event()
+        self._error = error
+
+    def answer(self, payload: bytes) -> bytes:
+        if self._error is not None:
+            raise self._error
+        self.go.wait(10)
+        return payload
+
+
+def test_a_transport_reports_each_failure_and_every_answer() -> None:
+    fast, slow = Slow(), Slow()
+    fast.go.set()
+    shards = InProcessShards({0: fast, 1: slow, 2: Slow(ValueError("defect"))}, threads=3)
+    began = time.monotonic()
+    found = asyncio.run(shards.ask(dict.fromkeys(range(4), b"hello"), 0.2))
+    assert time.monotonic() - began < 5
+    slow.go.set()
+    shards.close()
+    assert found == {
+        0: b"hello",
+        1: Failure("no answer before the deadline"),
+        2: Failure("ValueError: defect"),
+        3: Failure("no server"),
+    }
