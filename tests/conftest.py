@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -32,15 +34,32 @@ settings.load_profile(UNTIMED)
 _MEMORY = Path("/dev/shm")
 _MEMORY_BYTES = 4 << 30  # far more than all tests leave behind
 
+# A kernel compiles at its first import and is kept on disk. Two workers with the same order of imports would each
+# compile all of them, so each begins with one half and loads most of the other.
+_FIRST_KERNELS = {"gw0": ("encode", "tokens"), "gw1": ("fast", "scoring")}
+
 
 def pytest_configure() -> None:
-    """Keep the files of tests in memory if there is room.
+    """Keep the files of tests in memory if there is room, and share the compiling of kernels.
 
     A bundle syncs every file that it has, and a disk takes ten times as long for that as everything else.
     PYTEST_DEBUG_TEMPROOT chooses another place.
     """
     if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
+    for name in _FIRST_KERNELS.get(os.environ.get("PYTEST_XDIST_WORKER", ""), ()):
+        import_module(f"fullrank.kernels.{name}")
+
+
+# Collection makes millions of objects that live until the end. Neither that nor any later test has to search them for
+# garbage.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what exists now out of the later searches for garbage."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
