@@ -15,9 +15,8 @@ from fullrank.events.places import places
 from service.admission.admission import Admission, RateLimiter
 from service.ads.services import AdServices
 from service.auth.access import Access
-from service.documents.live import LiveDocuments
+from service.backend import MakeBackend, local_backend
 from service.documents.log import FILE
-from service.documents.submission import Caps
 from service.events.recorder import Recorder
 from service.experiments.report import Reports
 from service.experiments.trying import Trying
@@ -40,14 +39,11 @@ from service.http.routes import (
 )
 from service.http.routes.page import page_router
 from service.http.transfer import TransferLimits
-from service.models.registry import Registry
 from service.process.drain import Drain, drain_before_stop
 from service.rules.rules import Rules
 from service.rules.store import FILE as RULES
-from service.search.caching.bitmaps import Bitmaps
 from service.search.caching.cache import EmbeddingCache, Remote
 from service.search.cursors import Cursors
-from service.search.mode_policy import SearchModePolicy
 from service.search.ranker import Ranker
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -55,13 +51,16 @@ from service.telemetry.tracing import OFF, Tracing
 from service.usage.usage import Usage
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, make_backend: MakeBackend = local_backend
+) -> FastAPI:
     """Create an app.
 
     The lifespan starts by loading the models, so a worker accepts no request before that.
 
     Args:
         settings: None reads them from the environment.
+        make_backend: makes what the app answers from, when the app starts.
 
     Raises:
         KeysError: the key file is damaged.
@@ -73,7 +72,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        services = _build(settings, metrics, Access.from_settings(settings), tracing)
+        access = Access.from_settings(settings)
+        services = _build(settings, metrics, access, tracing, make_backend)
         app.state.services = services
         services.live.start()
         services.ads.start()
@@ -154,27 +154,14 @@ class _Application(FastAPI):
 
 
 def _build(
-    settings: Settings, metrics: Metrics, access: Access, tracing: Tracing | None
+    settings: Settings,
+    metrics: Metrics,
+    access: Access,
+    tracing: Tracing | None,
+    make_backend: MakeBackend,
 ) -> Services:
-    log = settings.documents or settings.bundles / FILE
-    live = LiveDocuments(
-        log,
-        Caps(settings.max_live_documents, settings.max_live_mb << 20),
-        metrics,
-        poll_s=settings.documents_poll_ms / 1000,
-        wait_s=settings.min_seq_wait_ms / 1000,
-    )
-    registry = Registry(
-        settings.bundles,
-        metrics,
-        default_model=settings.default_model,
-        preload=settings.preload,
-        max_loaded=settings.max_loaded,
-        poll_s=settings.poll_ms / 1000,
-        timeout_s=settings.swap_timeout_s,
-        prepare=live.prepare,
-        release=live.release,
-    )
+    backend = make_backend(settings, metrics)
+    live, log = backend.documents, settings.documents or settings.bundles / FILE
     cache = EmbeddingCache(
         settings.cache_entries,
         metrics,
@@ -184,9 +171,7 @@ def _build(
     ranker = Ranker(
         cache,
         metrics,
-        Bitmaps(settings.filter_cache_mb << 20),
-        SearchModePolicy(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
-        threads=settings.rank_threads,
+        backend.engine,
         searched=tracing.search if tracing is not None else None,
     )
     admission = Admission(
@@ -200,7 +185,7 @@ def _build(
     return Services(
         settings,
         metrics,
-        registry,
+        backend.models,
         ranker,
         access,
         admission,

@@ -13,7 +13,7 @@ from service.ads.events import AdEvents
 from service.ads.leases import Leases
 from service.ads.pages import FILE as PAGES
 from service.ads.pages import Pages
-from service.documents.live import LiveDocuments
+from service.documents.documents import Documents
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -28,7 +28,7 @@ class AdServices:
 
     @classmethod
     def from_settings(
-        cls, settings: Settings, documents: Path, metrics: Metrics, live: LiveDocuments
+        cls, settings: Settings, documents: Path, metrics: Metrics, live: Documents
     ) -> AdServices:
         """Open what the settings describe; documents: the file of live documents. Raises AdError."""
         taxonomy = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
@@ -69,6 +70,10 @@ class LiveDocuments:
         except BeyondTheEnd:
             reason = "is larger than the number of every acknowledged write"
             raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
+
+    async def fields(self, view: View, id: str) -> dict[str, Any]:
+        """Return the stored fields of a document of a view. Raises KeyError without such a document."""
+        return view.fields(id)
 
     def views(self, name: str | None = None) -> Sequence[Followed]:
         """Return the views of all loaded versions of a collection, or of all."""

@@ -14,7 +14,7 @@ from random import Random, random
 from fullrank.experiment.exploring import DEPTH, explore
 from fullrank.experiment.interleave import CANDIDATE, interleave
 from fullrank.live import View
-from service.documents.live import LiveDocuments
+from service.documents.documents import Documents
 from service.experiments.tried import NOTHING, Tried
 from service.models.serving import RequestModel
 from service.models.state import Experiment
@@ -33,7 +33,7 @@ class Trying:
         explored: Share of lists that are explored, in each of two ways.
     """
 
-    def __init__(self, ranker: Ranker, live: LiveDocuments, explored: float) -> None:
+    def __init__(self, ranker: Ranker, live: Documents, explored: float) -> None:
         self._ranker = ranker
         self._live = live
         self._explored = explored

@@ -12,14 +12,14 @@ from starlette.types import Scope
 from service.admission.admission import Admission, RateLimiter
 from service.ads.services import AdServices
 from service.auth.access import Access
-from service.documents.live import LiveDocuments
+from service.documents.documents import Documents
 from service.documents.reading import ID
 from service.errors import Invalid
 from service.events.recorder import Recorder
 from service.experiments.report import Reports
 from service.experiments.trying import Trying
 from service.http.schemas import DocumentId
-from service.models.registry import Registry
+from service.models.models import Models
 from service.models.serving import REQUEST_MODEL, RequestModel
 from service.process.drain import Drain
 from service.rules.rules import Rules
@@ -39,12 +39,12 @@ class Services:
 
     settings: Settings
     metrics: Metrics
-    registry: Registry
+    registry: Models
     ranker: Ranker
     access: Access
     admission: Admission
     rates: RateLimiter
-    live: LiveDocuments
+    live: Documents
     drain: Drain
     events: Recorder | None
     trying: Trying

@@ -68,6 +68,11 @@ class RankRequest:
     prefix: str = ""
 
     @property
+    def is_counted(self) -> bool:
+        """Whether values or ranges of fields are counted."""
+        return self.only is None and bool(self.facets or self.facet_ranges)
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
         has_extras = (

@@ -162,7 +162,7 @@ async def test_secrets_appear_in_no_log_line_and_no_response(
             await client.post("/v1/search", json=QUERY, headers=bearer(KEY + "x")),
             await client.put("/v1/models/aliases/default", json={"version": "a"}, headers=AUTH),
         ]
-        monkeypatch.setattr("service.search.ranker.rank_view", broken)
+        monkeypatch.setattr("service.search.local.rank_view", broken)
         answers.append(await client.post("/v1/search", json=QUERY, headers=AUTH))
     assert [answer.status_code for answer in answers] == [200, 401, 404, 500]
     output = caplog.text + "".join(answer.text for answer in answers)

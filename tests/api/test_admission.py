@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.search import ranker, ranking
+from service.search import local, ranking
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 from tests.api.test_errors import check
@@ -37,7 +37,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
         event.wait(20)
         return original(*args)
 
-    monkeypatch.setattr(ranker, "rank_view", held)
+    monkeypatch.setattr(local, "rank_view", held)
     yield event
     event.set()
 

@@ -23,14 +23,14 @@ QUERY = {"query": "copy files"}
 # The real server with slow rankings, and another limit for what it has begun when it stops.
 SLOW = """
 import time
-from service.search import ranker
+from service.search import local
 from service.process import configured, run
 configured.FINISH_S = {finish_s}
-original = ranker.rank_view
+original = local.rank_view
 def slow(*arguments):
     time.sleep({seconds})
     return original(*arguments)
-ranker.rank_view = slow
+local.rank_view = slow
 run.serve()
 """
 

@@ -340,7 +340,7 @@ async def get_document(
     """Read a document as a model holds it now."""
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     try:
-        fields = view.fields(id)
+        fields = await services.live.fields(view, id)
     except KeyError:
         raise errors.DocumentNotFound(
             f"The model {view.bundle.version} has no document {id!r}."

@@ -298,7 +298,7 @@ async def similar_documents(
     check_limits(services.settings, asked)
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     try:
-        fields = view.fields(id)
+        fields = await services.live.fields(view, id)
     except KeyError:
         raise DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.") from None
     text = view.model.query_text(fields)

@@ -59,7 +59,7 @@ async def documents_together(
     hits: list[dict[str, Any]] = []
     for found in services.usage.together(id):
         try:
-            fields = view.fields(found.document)
+            fields = await services.live.fields(view, found.document)
         except KeyError:
             continue
         if asked.fields is not None:

@@ -1,0 +1,59 @@
+"""What an app answers from: models, documents, and an engine that ranks. Bundles of this machine are one kind of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.documents.documents import Documents
+from service.documents.live import LiveDocuments
+from service.documents.log import FILE
+from service.documents.submission import Caps
+from service.models.models import Models
+from service.models.registry import Registry
+from service.search.caching.bitmaps import Bitmaps
+from service.search.engine import Engine
+from service.search.local import LocalEngine
+from service.search.mode_policy import SearchModePolicy
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """What an app answers from."""
+
+    models: Models
+    documents: Documents
+    engine: Engine
+
+
+MakeBackend = Callable[[Settings, Metrics], Backend]
+
+
+def local_backend(settings: Settings, metrics: Metrics) -> Backend:
+    """Return the bundles of a folder of this machine, with the documents that were written since."""
+    live = LiveDocuments(
+        settings.documents or settings.bundles / FILE,
+        Caps(settings.max_live_documents, settings.max_live_mb << 20),
+        metrics,
+        poll_s=settings.documents_poll_ms / 1000,
+        wait_s=settings.min_seq_wait_ms / 1000,
+    )
+    registry = Registry(
+        settings.bundles,
+        metrics,
+        default_model=settings.default_model,
+        preload=settings.preload,
+        max_loaded=settings.max_loaded,
+        poll_s=settings.poll_ms / 1000,
+        timeout_s=settings.swap_timeout_s,
+        prepare=live.prepare,
+        release=live.release,
+    )
+    engine = LocalEngine(
+        Bitmaps(settings.filter_cache_mb << 20),
+        SearchModePolicy(settings.exact_budget_ms / 1000, settings.inline_ms / 1000),
+        settings.rank_threads,
+    )
+    return Backend(registry, live, engine)

@@ -1,0 +1,23 @@
+"""The documents that an app answers from: those of bundles and of a log (live.py), or others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fullrank.bundle import Bundle
+from fullrank.live import View
+from service.documents.follow import Followed
+from service.documents.submission import Kept, Submission
+
+
+class Documents(Protocol):
+    """The documents of models; ``LiveDocuments`` describes the methods."""
+
+    def start(self) -> None: ...
+    async def close(self) -> None: ...
+    async def view(self, bundle: Bundle, min_seq: int = 0) -> View: ...
+    async def fields(self, view: View, id: str) -> dict[str, Any]: ...
+    def views(self, name: str | None = None) -> Sequence[Followed]: ...
+    async def write(self, submission: Submission) -> Kept: ...
+    async def head(self, collection: str) -> int: ...

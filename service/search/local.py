@@ -1,0 +1,44 @@
+"""Rank in this process: on a bounded pool of threads, or on the event loop for a short search (mode_policy.py)."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from fullrank.encoding import Encoded
+from fullrank.live import View
+from service.search.caching.bitmaps import Bitmaps
+from service.search.mode_policy import SearchModePolicy
+from service.search.ranking import rank_view
+from service.search.request import Ranked, RankRequest
+from service.telemetry.stages import Stages
+
+
+class LocalEngine:
+    """Ranks the documents that this process has.
+
+    Args:
+        bitmaps: Results of filters.
+        policy: Chooses mode and thread.
+        threads: Size of the pool.
+    """
+
+    def __init__(self, bitmaps: Bitmaps, policy: SearchModePolicy, threads: int = 2) -> None:
+        self._bitmaps = bitmaps
+        self._policy = policy
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="rank")
+
+    async def rank(
+        self, view: View, request: RankRequest, cached: Encoded | None, stages: Stages
+    ) -> tuple[Encoded, Ranked]:
+        """See Engine.rank."""
+        mode = self._policy.mode(view.bundle, request.mode)
+        work = partial(rank_view, view, request, mode, cached, self._bitmaps, self._policy, stages)
+        if request.is_plain and self._policy.fits_event_loop(view.bundle, mode):
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def close(self) -> None:
+        """See Engine.close."""
+        self._pool.shutdown(wait=True, cancel_futures=True)

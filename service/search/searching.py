@@ -1,0 +1,156 @@
+"""One search over a view: check it, widen its query, find its hits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fullrank.encoding import Encoded
+from fullrank.live import View
+from fullrank.live.hits import Hits
+from fullrank.models.widening import Widened, widen
+from fullrank.ordering.order import Order
+from fullrank.retrieval import Floor
+from fullrank.rules.synonyms import features_of
+from service.ads.filling import Filled
+from service.search.caching.bitmaps import Bitmaps, Mask
+from service.search.highlighting import check_highlight
+from service.search.paging import After, page_after
+from service.search.request import RankRequest
+from service.search.restricting import matching_documents
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A request that fits the stored fields of a view.
+
+    Attributes:
+        order: Of the hits; None: by score.
+        deleted: For each part the documents to leave out; None: no document.
+        is_restricted: Whether a filter or a list of ids leaves documents out.
+    """
+
+    order: Order | None
+    deleted: Sequence[Mask | None]
+    is_restricted: bool
+
+
+def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
+    """Check a request against the stored fields, and choose the documents that it may return.
+
+    Raises:
+        FilterError: A field of the request does not fit.
+    """
+    matching = matching_documents(
+        view, bitmaps, request.filter, request.filter_path, request.restrictions, request.only
+    )
+    if request.highlight is not None:
+        check_highlight(view.columns[0], request.highlight, f"{request.prefix}highlight")
+    order = None
+    if request.ordering is not None and request.only is None:
+        order = Order(view, request.ordering, request.prefix)
+    deleted = view.deleted(matching, [*request.exclude, *request.pinned])
+    return Checked(order, deleted, matching is not None or bool(request.exclude))
+
+
+def widened(view: View, request: RankRequest, encoded: Encoded) -> Widened:
+    """Return the query with the features of synonyms and of words that its last word begins."""
+    additions = features_of(view.model, request.synonyms)
+    if request.by_prefix:
+        additions += view.bundle.prefixes.of(request.text)
+    return widen(encoded, additions)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search over a view.
+
+    Attributes:
+        view: The documents.
+        request: What is asked for.
+        mode: "exact" or "fast".
+        query: Encoded and widened.
+        order: Of the hits; None: by score.
+        deleted: For each part the documents that are not found; None: all are.
+        floor: What a document must reach to be found; None: every document is found.
+    """
+
+    view: View
+    request: RankRequest
+    mode: str
+    query: Encoded
+    order: Order | None
+    deleted: Sequence[Mask | None]
+    floor: Floor | None
+
+    @classmethod
+    def of(
+        cls, view: View, request: RankRequest, mode: str, query: Encoded, checked: Checked
+    ) -> Search:
+        """Prepare a checked request."""
+        deleted, floor = checked.deleted, floor_of(view, request)
+        if floor is not None and (request.is_counted or checked.order is not None):
+            # Who counts values, or orders by others than scores, needs to know every document that is found.
+            deleted, floor = view.below(query, floor, deleted), None
+        return cls(view, request, mode, query, checked.order, deleted, floor)
+
+    @property
+    def counted(self) -> Sequence[Mask | None]:
+        """For each part the documents that facets do not count; None: they count all."""
+        return self.view.without(self.deleted, self.request.pinned)
+
+    def run(self) -> tuple[Hits, Filled | None, After | None]:
+        """Return the hits, how they fill placements, and where the next page begins."""
+        request = self.request
+        if request.after is not None:
+            found, following = page_after(self._first, request.after, request.limit)
+            return found, None, following
+        page = partial(self._page, is_counted=request.filling is None)
+        if request.filling is None:
+            return page(request.limit, self.deleted), None, None
+        is_reordered = self._text is not None
+        filled = request.filling.fill(self.view, page, self.deleted, is_reordered=is_reordered)
+        return filled.hits, filled, None
+
+    @property
+    def _text(self) -> str | None:
+        """What the second stage reads; None if it does not fit the request."""
+        stage, request = self.view.bundle.second_stage, self.request
+        # Trees that were trained on short queries have seen nothing like a document as a query.
+        fits = stage is not None and (stage.of_documents or not request.is_document)
+        return request.text if fits and request.only is None and request.after is None else None
+
+    def _first(self, limit: int) -> Hits:
+        """Return the best documents by score, boosted or not."""
+        if self.order is not None:
+            return self.order.search(self.query, slice(limit), deleted=self.deleted, mode="exact")
+        return self.view.search(self.query, limit, deleted=self.deleted, floor=self.floor)
+
+    def _page(self, limit: int, deleted: Sequence[Mask | None], *, is_counted: bool) -> Hits:
+        """Return so many hits from the offset on."""
+        offset = self.request.offset
+        if self.order is not None:
+            page = slice(offset, offset + limit)
+            return self.order.search(
+                self.query, page, deleted=deleted, mode=self.mode, text=self._text
+            )
+        return self.view.search(
+            self.query,
+            limit,
+            offset=offset,
+            deleted=deleted,
+            mode=self.mode,
+            text=self._text,
+            floor=self.floor,
+            is_counted=is_counted,
+        )
+
+
+def floor_of(view: View, request: RankRequest) -> Floor | None:
+    """Return what a document must reach to be found; None: every document is found."""
+    if request.only is not None:
+        return None
+    if request.min_score is not None:
+        return Floor(score=request.min_score)
+    return view.bundle.floor
