@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
@@ -40,6 +41,64 @@ class Facet:
     missing: int
     minimum: float | None
     maximum: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class FacetCounts:
+    """How many documents have each value of one field.
+
+    Attributes:
+        values: The values that some document has, by kind, ascending.
+        counts: int64, of each value, by kind.
+        missing: Number of documents without a value.
+    """
+
+    values: Mapping[Kind, Sequence[Value]]
+    counts: Mapping[Kind, Int64]
+    missing: int
+
+
+def counted(columns: Columns, field: str, matching: Mask, path: str = "facets") -> FacetCounts:
+    """Count all values of a field, for ``merged``; the arguments are those of ``facet``."""
+    column = column_of(columns, field, path)
+    values: dict[Kind, Sequence[Value]] = {}
+    counts: dict[Kind, Int64] = {}
+    for kind, found in _counts(column, matching).items():
+        codes = np.flatnonzero(found)
+        own = column.parts[kind].values
+        values[kind] = [_json_value(kind, own[code]) for code in codes.tolist()]
+        counts[kind] = found[codes]
+    missing = int(np.count_nonzero(matching & ~column.has_value()))
+    return FacetCounts(values, counts, missing)
+
+
+def merged(parts: Sequence[FacetCounts], limit: int) -> Facet:
+    """Return the facet of a field over several sets of documents, as ``facet`` would over their union.
+
+    Args:
+        parts: The counts of each set.
+        limit: Maximum number of values to return, at least 1.
+
+    Example:
+        >>> columns = [columns_of([{"tag": "a"}]), columns_of([{"tag": "b"}, {"tag": "a"}])]
+        >>> merged([counted(one, "tag", np.ones(one.documents, bool)) for one in columns], 1).values
+        (ValueCount(value='a', count=2),)
+    """
+    total: Counter[tuple[int, Value]] = Counter()
+    for part in parts:
+        for kind, values in part.values.items():
+            number = KINDS.index(kind)
+            for value, count in zip(values, part.counts[kind].tolist(), strict=True):
+                total[number, value] += count
+    best = nsmallest(limit, ((-count, *key) for key, count in total.items()))
+    numbers = [float(value) for kind, value in total if KINDS[kind] == "number"]
+    return Facet(
+        values=tuple(ValueCount(value, -count) for count, _, value in best),
+        distinct=len(total),
+        missing=sum(part.missing for part in parts),
+        minimum=_json_number(min(numbers)) if numbers else None,
+        maximum=_json_number(max(numbers)) if numbers else None,
+    )
 
 
 def facet(columns: Columns, field: str, matching: Mask, limit: int, path: str = "facets") -> Facet:

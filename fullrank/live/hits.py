@@ -15,6 +15,7 @@ class LiveHit(NamedTuple):
     Attributes:
         boost: What the request adds to the score.
         features: float32 (K,), what the second stage ordered it by; None if it did not.
+        keys: What a request sorts it by, the smallest first; None: its score.
     """
 
     part: Part
@@ -26,6 +27,7 @@ class LiveHit(NamedTuple):
     bias: float
     boost: float = 0.0
     features: Float32 | None = None
+    keys: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ is in no group. Values of different kinds are different.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fullrank.filters.columns import Columns
@@ -51,13 +51,33 @@ class Groups:
             found += [(kind, values.values[code]) for code in codes.tolist() if code >= 0]
         return found
 
-    def within(self, documents: Sequence[tuple[int, int]], limit: int) -> list[int]:
-        """Return the places of the documents to keep, given (part, row) of each in their order."""
-        counts: Counter[Group] = Counter()
-        kept = []
-        for place, document in enumerate(documents):
-            groups = self.of(*document)
-            if all(counts[group] < limit for group in groups):
+
+def within(documents: Iterable[Sequence[Group]], limit: int) -> list[int]:
+    """Return the places of the documents that leave their groups within the limit, given the groups of each."""
+    counts: Counter[Group] = Counter()
+    kept = []
+    for place, groups in enumerate(documents):
+        if all(counts[group] < limit for group in groups):
+            counts.update(groups)
+            kept.append(place)
+    return kept
+
+
+def possible(documents: Iterable[Sequence[Group]], limit: int) -> list[int]:
+    """Return the places of the documents that may be kept when others, unknown here, come between these.
+
+    A group is full, whatever the others are, after `limit` documents of no other group: each of them is kept and
+    counts, or is left out because the group is full already.
+
+    Args:
+        documents: The groups of each, in their order.
+        limit: Most documents of a group.
+    """
+    counts: Counter[Group] = Counter()
+    kept = []
+    for place, groups in enumerate(documents):
+        if all(counts[group] < limit for group in groups):
+            if len(groups) == 1:
                 counts.update(groups)
-                kept.append(place)
-        return kept
+            kept.append(place)
+    return kept

@@ -26,7 +26,7 @@ from fullrank.live.part import Part
 from fullrank.live.segments import gather_in_model_features
 from fullrank.ordering.boosts import Boost, boosts_of
 from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
-from fullrank.ordering.groups import GroupBy, Groups
+from fullrank.ordering.groups import Group, GroupBy, Groups, possible, within
 from fullrank.ordering.sorting import SortKey, first_rows, sort_values
 from fullrank.retrieval import Mask
 
@@ -72,6 +72,7 @@ class Order:
 
     def __init__(self, view: View, asked: Ordering, prefix: str = "") -> None:
         self._view, self._asked = view, asked
+        self._number = {id(part): i for i, part in enumerate(view.parts)}
         columns = view.columns
         self._sort = sort_values(columns, asked.sort, f"{prefix}sort") if asked.sort else None
         self._boosts = (
@@ -99,10 +100,7 @@ class Order:
             mode: "exact" or "fast", as for ``View.search``.
             text: As for ``View.search``; the second stage orders nothing but plain scores.
         """
-        masks = [
-            part.removed if mask is None else mask
-            for part, mask in zip(self._view.parts, deleted, strict=True)
-        ]
+        masks = self._masks(deleted)
         read = partial(self._read, query, masks=masks, mode=mode, text=text)
         wanted: int = page.stop
         depth = max(wanted, DEPTH) if self._asked.diversity else wanted
@@ -115,6 +113,45 @@ class Order:
         if self._asked.diversity:
             hits = self._diverse(query, hits)
         return replace(found, hits=hits[page])
+
+    def first(
+        self, query: Encoded, count: int, *, deleted: Sequence[Mask | None], mode: str
+    ) -> tuple[Hits, bool]:
+        """Return the first hits that an answer may have to which other views contribute, without regard to diversity.
+
+        Args:
+            query: One query, encoded by the view's model.
+            count: Most hits.
+            deleted: As for ``search``.
+            mode: As for ``search``.
+
+        Returns:
+            The hits, in the order before diversity, without those that their groups leave out whatever the other
+            views have; and whether there are no others.
+        """
+        masks, depth = self._masks(deleted), count
+        while True:
+            found = self._read(query, depth, masks=masks, mode=mode, text=None)
+            hits = found.hits
+            if self._asked.group_by is not None:
+                places = possible(map(self.groups_of, hits), self._asked.group_by.limit)
+                hits = [hits[place] for place in places]
+            is_all = not len(found.hits) == depth < len(self._view)
+            if len(hits) >= count or is_all:
+                return replace(found, hits=hits[:count]), is_all and len(hits) <= count
+            depth *= _STEP
+
+    def groups_of(self, hit: LiveHit) -> list[Group]:
+        """Return the groups of a hit; none without ``group_by``."""
+        if self._groups is None:
+            return []
+        return self._groups.of(self._number[id(hit.part)], hit.row)
+
+    def _masks(self, deleted: Sequence[Mask | None]) -> list[Mask | None]:
+        return [
+            part.removed if mask is None else mask
+            for part, mask in zip(self._view.parts, deleted, strict=True)
+        ]
 
     def _read(
         self,
@@ -144,25 +181,26 @@ class Order:
         self, query: Encoded, count: int, masks: Sequence[Mask | None], values: Sequence[Float64]
     ) -> Hits:
         """Return the first documents by fields."""
-        found: list[tuple[tuple[float, ...], LiveHit]] = []
+        hits: list[LiveHit] = []
         total = 0
         for part, mask, own in zip(self._view.parts, masks, values, strict=True):
             rows = np.arange(len(part)) if mask is None else np.flatnonzero(~mask)
             total += len(rows)
             if len(rows):
                 first = first_rows(own, rows, count)
-                keys = [tuple(key) for key in own[:, first].T.tolist()]
-                found += zip(keys, _hits(part, query, first, None), strict=True)
-        found.sort(key=lambda item: (item[0], item[1].id))
-        return Hits([hit for _, hit in found[:count]], True, total)
+                keys = own[:, first].T.tolist()
+                scored = _hits(part, query, first, None)
+                hits += [
+                    hit._replace(keys=tuple(key)) for key, hit in zip(keys, scored, strict=True)
+                ]
+        hits.sort(key=lambda hit: (hit.keys or (), hit.id))
+        return Hits(hits[:count], True, total)
 
     def _in_groups(self, hits: list[LiveHit], count: int) -> list[LiveHit]:
         """Return the first of those hits that leave their groups within the limit."""
         if self._groups is None or self._asked.group_by is None:
             return hits
-        number = {id(part): i for i, part in enumerate(self._view.parts)}
-        documents = [(number[id(hit.part)], hit.row) for hit in hits]
-        kept = self._groups.within(documents, self._asked.group_by.limit)
+        kept = within(map(self.groups_of, hits), self._asked.group_by.limit)
         return [hits[place] for place in kept[:count]]
 
     def _diverse(self, query: Encoded, hits: list[LiveHit]) -> list[LiveHit]:
@@ -170,8 +208,7 @@ class Order:
         first = hits[:DEPTH]
         if not first:
             return hits
-        number = {id(part): i for i, part in enumerate(self._view.parts)}
-        selected = Selection.of([(number[id(hit.part)], hit.row) for hit in first])
+        selected = Selection.of([(self._number[id(hit.part)], hit.row) for hit in first])
         encoded = gather_in_model_features(self._view.parts, selected, query.sparse.width)
         scores = np.array([hit.score for hit in first])
         order = diverse_order(scores, similarities(encoded), self._asked.diversity)

@@ -148,12 +148,14 @@ class Column:
         parts: Its values by kind; empty if no document has a value.
         documents: Number of documents.
         kinds_elsewhere: Kinds of the field in the other tables of ``aligned``: conditions on them are valid.
+        has_times_elsewhere: Whether another table has a time among the texts of the field.
     """
 
     name: str
     parts: Mapping[Kind, ColumnPart]
     documents: int
     kinds_elsewhere: frozenset[Kind] = frozenset()
+    has_times_elsewhere: bool = False
 
     def has_value(self) -> Mask:
         """Return bool (n,): the documents with any value."""
@@ -197,16 +199,20 @@ def aligned(tables: Sequence[Columns]) -> list[Columns]:
     """
     refused = {name: why for columns in tables for name, why in columns.refused.items()}
     kinds: dict[str, set[Kind]] = {}
+    has_times: set[str] = set()
     for columns in tables:
         for name, column in columns.by_name.items():
             if name not in refused:
-                kinds.setdefault(name, set()).update(column.parts)
+                kinds.setdefault(name, set()).update(column.parts, column.kinds_elsewhere)
+                has_times.update([name] if column.has_times_elsewhere else [])
     result = []
     for columns in tables:
         by_name = {}
         for name, found_kinds in kinds.items():
             own = columns.by_name.get(name)
             parts = {} if own is None else own.parts
-            by_name[name] = Column(name, parts, columns.documents, frozenset(found_kinds))
+            by_name[name] = Column(
+                name, parts, columns.documents, frozenset(found_kinds), name in has_times
+            )
         result.append(Columns(columns.documents, by_name, refused))
     return result

@@ -65,11 +65,15 @@ def scale_of(columns: list[Column]) -> Scale | None:
     Returns:
         The scale, None for a field that has no value on one.
     """
-    kinds: set[Kind] = {kind for column in columns for kind in column.parts}
+    kinds: set[Kind] = {
+        kind for column in columns for kind in (*column.parts, *column.kinds_elsewhere)
+    }
     if "number" in kinds:
         return "number"
     if "boolean" in kinds:
         return "boolean"
+    if any(column.has_times_elsewhere for column in columns):
+        return "time"
     texts = [column.parts["keyword"] for column in columns if "keyword" in column.parts]
     return "time" if any(np.isfinite(times_of(part)).any() for part in texts) else None
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fullrank.errors import FilterError
 from fullrank.filters.columns import columns_of
-from fullrank.filters.facets import ValueCount, facet
+from fullrank.filters.facets import ValueCount, counted, facet, merged
 from tests.random_cases import cases
 from tests.stored_fields import FIELDS, documents, kind_of, values_of
 
@@ -48,6 +48,21 @@ def test_a_facet_counts_the_same_as_a_counter(
     assert (found.minimum, found.maximum) == (
         (min(numbers), max(numbers)) if numbers else (None, None)
     )
+
+
+@pytest.mark.sweep
+@given(documents, documents, st.sampled_from(sorted(FIELDS)), st.integers(1, 6))
+@cases(80)
+def test_merged_counts_are_those_of_the_union(
+    one: list[dict[str, Any]], other: list[dict[str, Any]], field: str, limit: int
+) -> None:
+    sets = [[*one, {field: None}], [*other, {field: None}]]
+    tables = [columns_of(documents) for documents in sets]
+    counts = [counted(own, field, np.ones(own.documents, np.bool_)) for own in tables]
+    union = columns_of([*sets[0], *sets[1]])
+    expected = facet(union, field, np.ones(union.documents, np.bool_), limit)
+    found = merged(counts, limit)
+    assert repr(found) == repr(expected)  # 1, 1.0 and true are three values
 
 
 def test_whole_numbers_are_returned_as_integers() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fullrank.filters.columns import columns_of
+from fullrank.filters.columns import aligned, columns_of
 from fullrank.filters.columns.times import dictionary, largest, parse_time, scale_of
 
 DAY = 86_400.0
@@ -47,6 +48,18 @@ def test_numbers_come_before_true_and_false_and_times() -> None:
     columns = columns_of(documents)
     scales = {name: scale_of([columns[name]]) for name in "abcde"}
     assert scales == {"a": "number", "b": "boolean", "c": "time", "d": None, "e": None}
+
+
+def test_the_scale_of_a_field_is_that_of_all_tables() -> None:
+    first = columns_of([{"a": 1, "b": "1970-01-02", "c": "tea", "d": "tea"}])
+    second = columns_of([{"a": "x", "b": "tea", "c": None}])
+    times = replace(second["c"], has_times_elsewhere=True)
+    with_times = replace(second, by_name={**second.by_name, "c": times})
+    own, *_ = aligned([first, second, with_times])
+    scales = {name: scale_of([own[name]]) for name in "abcd"}
+    assert scales == {"a": "number", "b": "time", "c": "time", "d": None}
+    other = aligned([second, first])[0]
+    assert scale_of([other["a"]]) == "number"
 
 
 def test_a_document_has_its_largest_value() -> None:

@@ -313,3 +313,29 @@ def test_what_does_not_fit_is_named(view: View, asked: Ordering, path: str, reas
         search(view, asked, 1)
     assert raised.value.path == path
     assert reason in raised.value.reason
+
+
+@pytest.mark.parametrize("field", ["brand", "sizes", "is_new"])
+@pytest.mark.parametrize(
+    "asked", [Ordering(), Ordering(sort=[SortKey("stars")]), Ordering(boosts=[Boost("stars", 2)])]
+)
+def test_the_first_hits_have_all_that_the_groups_keep(
+    view: View, field: str, asked: Ordering
+) -> None:
+    query = view.model.encode_queries([QUERY])
+    grouping = GroupBy(field, 2)
+    order = Order(view, Ordering(asked.sort, asked.boosts, grouping, now=NOW))
+    whole = Order(view, asked).search(query, slice(len(view)), deleted=view.deleted(), mode="exact")
+    for count in (1, 5, 40, len(view) + 1):
+        found, is_all = order.first(query, count, deleted=view.deleted(), mode="exact")
+        ids = [hit.id for hit in found.hits]
+        assert ids == [hit.id for hit in whole.hits if hit.id in set(ids)]
+        assert len(ids) <= count
+        kept = order.search(query, slice(count), deleted=view.deleted(), mode="exact")
+        if is_all:
+            assert {hit.id for hit in kept.hits} <= set(ids)
+        else:
+            # Cut off: it has every kept hit that comes before its last one.
+            last = [hit.id for hit in whole.hits].index(ids[-1])
+            before = {hit.id for hit in whole.hits[: last + 1]}
+            assert {hit.id for hit in kept.hits} & before <= set(ids)
