@@ -26,6 +26,11 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+# Each of two pytest workers has two threads, on two cores. A thread of OpenMP waits for its next part in a loop, which
+# takes the core from the threads that it waits for. The variable counts when OpenMP is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 # No test has a time limit for a case: other load would decide whether it passes.
 settings.register_profile(UNTIMED, deadline=None)
 settings.register_profile(THOROUGH, deadline=None, max_examples=1000)
