@@ -67,23 +67,20 @@ class AdRules:
     battr: frozenset[int] = frozenset()
     taxonomy: Taxonomy | None = None
 
-    def forbids(self, table: AdTable, now: float) -> Mask:
-        """Return the ads that must not be shown on the page.
-
-        Args:
-            table: The ads.
-            now: Seconds since 1970.
-
-        Returns:
-            bool (m,).
-        """
-        found = table.unavailable(now).copy()
+    def forbids(self, table: AdTable) -> Mask:
+        """Return the ads that must not be shown on the page at any time, bool (m,), besides ``AdTable.unavailable``."""
+        found = np.zeros(len(table), np.bool_)
         for _, rule in self._rules(table):
             rule(found)
         return found
 
     def reasons(self, table: AdTable, now: float) -> Reasons:
-        """Return why ``forbids`` is true of each ad: uint8 (m,), codes of ``REASONS``; 0: it is not."""
+        """Return why each ad must not be shown at a moment: uint8 (m,), codes of ``REASONS``; 0: it may be shown.
+
+        Args:
+            table: The ads.
+            now: Seconds since 1970.
+        """
         unavailable = {
             "malformed": table.is_malformed,
             "status": table.is_paused,

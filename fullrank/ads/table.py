@@ -197,8 +197,11 @@ class AdTable:
 
     def ad(self, row: int) -> Ad | None:
         """Return the ad of a document; None if it has none that can be read."""
-        place = int(np.searchsorted(self.rows, row))
-        return self.ads[place] if place < len(self.rows) and self.rows[place] == row else None
+        rows = self.rows
+        # Rows ascend, so this holds where all documents up to the row are ads; a comparison is faster than a search.
+        is_dense = row < len(rows) and rows[row] == row
+        place = row if is_dense else int(rows.searchsorted(row))
+        return self.ads[place] if is_dense or (place < len(rows) and rows[place] == row) else None
 
 
 def _with_parents(domains: Iterable[str]) -> Iterator[str]:

@@ -22,6 +22,7 @@ class Taxonomy:
         for id, parent in parents.items():
             children.setdefault(parent, []).append(id)
         self._children = children
+        self._below: dict[str, frozenset[str]] = {}
 
     @classmethod
     def read(cls, path: Path, number: int) -> Taxonomy:
@@ -54,11 +55,16 @@ class Taxonomy:
 
     def below(self, ids: Iterable[str]) -> set[str]:
         """Return some categories and all those below them."""
+        return set().union(*(self._below.get(id) or self._follow(id) for id in ids))
+
+    def _follow(self, id: str) -> frozenset[str]:
+        """Return a category and all those below it; those with children are kept."""
         found: set[str] = set()
-        waiting = list(ids)
+        waiting = [id]
         while waiting:
-            id = waiting.pop()
-            if id not in found:
-                found.add(id)
-                waiting += self._children.get(id, ())
-        return found
+            found.add(last := waiting.pop())
+            waiting += self._children.get(last, ())
+        below = frozenset(found)
+        if id in self._children:
+            self._below[id] = below
+        return below

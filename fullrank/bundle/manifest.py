@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,12 @@ class Manifest:
     def sections(self) -> dict[str, Mapping[str, Any] | None]:
         """Return the optional sections by name; None for a missing one."""
         return {name: getattr(self, name) for name in SECTIONS}
+
+    @cached_property
+    def model_id(self) -> str:
+        """Id of the model alone, 16 hexadecimal digits: bundles with equal ids give equal documents equal scores."""
+        hashes = {path: one.sha256 for path, one in self.files.items() if path.startswith("model/")}
+        return hashlib.sha256(canonical_json([hashes, self.model]).encode()).hexdigest()[:16]
 
     @property
     def total_bytes(self) -> int:

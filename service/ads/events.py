@@ -27,7 +27,7 @@ from service.ads.counts import (
 )
 from service.ads.leases import SLICE, Ask, Leases
 from service.ads.spending import Spending
-from service.ads.tokens import InvalidToken, Signer
+from service.ads.tokens import InvalidToken, Placed, Signer, served
 from service.errors import EventsUnavailable, Overloaded
 from service.groups import Full, GroupCommit, Stopping
 from service.telemetry.metrics import Metrics
@@ -81,25 +81,25 @@ class AdEvents:
                 lambda: self._read(self._reader.machine), lambda: self._read(self._reader.leases)
             )
 
-    def token(
-        self, collection: str, ad: str, price: float, score: float, placement: str, who: str | None
-    ) -> str | None:
-        """Return the token of a hit; None if there is no key: then its events count nothing.
+    def tokens(
+        self, collection: str, model: str, who: str | None, placed: Sequence[Placed]
+    ) -> Sequence[str | None]:
+        """Return the token of each ad of a page; None if there is no key: then its events count nothing.
 
         Args:
             collection: Name of the bundle.
-            ad: Id of the document.
-            price: What a click costs.
-            score: Of the document for the page.
-            placement: Id of the placement.
+            model: Id of its model.
             who: Sees the page, in clear.
+            placed: The ads.
         """
+        if not placed:
+            return []
         try:
             signer, people = self._opened()
         except EventsUnavailable:
-            return None
+            return [None] * len(placed)
         person = people.of(who) if who else ""
-        return signer.token(time.time(), collection, ad, price, score, placement, person)
+        return [signer.token(one) for one in served(time.time(), collection, model, person, placed)]
 
     async def seen(self, collection: str, who: str | None) -> dict[str, int]:
         """Return how often a person has seen each ad that has a cap, empty for nobody.
@@ -158,8 +158,8 @@ class AdEvents:
                 results[i] = result
                 if result == "over_budget":
                     # Other machines have leased the rest, or Redis does not answer. So this machine cannot pay.
-                    served = reports[i].served
-                    self.spending.deny(served.collection, served.ad, now + _DENIED_S)
+                    ad = reports[i].served
+                    self.spending.deny(ad.collection, ad.ad, now + _DENIED_S)
         for place, result in zip(places, results, strict=True):
             found[place] = result
         for one in found:

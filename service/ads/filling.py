@@ -12,13 +12,14 @@ from itertools import groupby
 
 import numpy as np
 
-from fullrank.ads import AdRules, AdTable, PriceFloor
+from fullrank.ads import Ad, AdRules, AdTable, PriceFloor
 from fullrank.ads.rules import REASONS, Reasons, count_reasons
 from fullrank.ads.table import Mask
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.part import Part
 from fullrank.rerank.stage import DEPTH
+from service.ads.masks import RuleMasks
 from service.ads.spending import Spending
 
 # Hits beyond the free places that a search asks for, because one advertiser may have several of the best ads.
@@ -49,12 +50,14 @@ class Filled:
 
     Attributes:
         hits: Those of all placements, in their order; certified if each of them is the best that could be placed.
+        ads: The ad of each hit; None: the document has no ad.
         counts: How many of the hits each placement has.
         left_out: Ads that the page leaves out, by reason.
         left_out_of: The same for each placement, of ads that the page lets through.
     """
 
     hits: Hits
+    ads: list[Ad | None]
     counts: list[int]
     left_out: dict[str, int]
     left_out_of: list[dict[str, int]]
@@ -72,6 +75,7 @@ class PageFilling:
         counting: Count the ads left out.
         spending: What ads have spent; None: budgets are not looked at.
         seen: How often the person has seen ads, by their ids.
+        masks: What rules forbid; shared by all pages of a worker.
     """
 
     slots: Sequence[Slot]
@@ -81,6 +85,7 @@ class PageFilling:
     counting: bool = False
     spending: Spending | None = None
     seen: Mapping[str, int] = field(default_factory=dict)
+    masks: RuleMasks = field(default_factory=RuleMasks)
 
     def fill(
         self,
@@ -116,9 +121,9 @@ class PageFilling:
         is_certified = all(answer.certified for answer in page.answers)
         found = Hits(hits, is_certified, first.total, first.is_total, first.reordered)
         if not self.counting:
-            return Filled(found, counts, {}, [{} for _ in self.slots])
+            return Filled(found, page.ads, counts, {}, [{} for _ in self.slots])
         of_slots = [page.left_out_of(slot.floor) for slot in self.slots]
-        return Filled(found, counts, page.left_out(hits), of_slots)
+        return Filled(found, page.ads, counts, page.left_out(hits), of_slots)
 
 
 class _Page:
@@ -126,6 +131,7 @@ class _Page:
 
     def __init__(self, view: View, filling: PageFilling, deleted: Sequence[Mask | None]) -> None:
         self.answers: list[Hits] = []
+        self.ads: list[Ad | None] = []
         self._filling = filling
         self._parts = view.parts
         self._number = {id(part): i for i, part in enumerate(view.parts)}
@@ -134,15 +140,16 @@ class _Page:
         # Documents and ads that cannot be placed any more.
         self._hidden = list(deleted)
         self._name = view.bundle.name
-        self._forbidden = [self._forbids(part) for part in view.parts]
+        # Ads that no placement can have now, whatever the rules of the page are.
+        self._unavailable = [self._unavailable_ads(part) for part in view.parts]
         self._placed_of = Counter[str]()
         self._full = set[str]()
         self._new: list[LiveHit] = []
 
-    def _forbids(self, part: Part) -> Mask | None:
+    def _unavailable_ads(self, part: Part) -> Mask | None:
         if part.ads is None:
             return None
-        found = self._filling.rules.forbids(part.ads, self._filling.now)
+        found = part.ads.unavailable(self._filling.now).copy()
         for mask in self._used_up(part, part.ads).values():
             found |= mask
         return found
@@ -234,17 +241,16 @@ class _Page:
     def _excluded(self, floor: PriceFloor | None) -> list[Mask | None]:
         """Return the documents that a placement with this floor cannot have now."""
         found: list[Mask | None] = []
-        for part, mask, forbidden in zip(self._parts, self._hidden, self._forbidden, strict=True):
-            ads = part.ads
-            if ads is None or forbidden is None:
+        filling = self._filling
+        for part, mask, now in zip(self._parts, self._hidden, self._unavailable, strict=True):
+            forbidden = filling.masks.forbidden(part, filling.rules, floor)
+            if forbidden is None or now is None:
                 found.append(mask)
                 continue
-            if floor is not None:
-                forbidden = forbidden | floor.forbids(ads)
-            documents = forbidden
-            if len(ads) < len(part):
-                documents = np.zeros(len(part), np.bool_)
-                documents[ads.rows] = forbidden
+            documents = forbidden | now
+            if len(documents) < len(part):
+                assert part.ads is not None
+                documents = _spread(documents, part.ads, len(part))
             found.append(documents if mask is None else documents | mask)
         return found
 
@@ -252,13 +258,15 @@ class _Page:
         """Note that a document is placed; False if one of its advertisers has all of its places."""
         table = hit.part.ads
         ad = None if table is None else table.ad(hit.row)
-        domains = () if ad is None else set(ad.adomain)
-        if any(domain in self._full for domain in domains):
-            return False
-        for domain in domains:
-            self._placed_of[domain] += 1
-            if self._placed_of[domain] >= self._filling.per_advertiser:
-                self._full.add(domain)
+        if ad is not None:
+            domains = set(ad.adomain)
+            if not self._full.isdisjoint(domains):
+                return False
+            for domain in domains:
+                self._placed_of[domain] += 1
+                if self._placed_of[domain] >= self._filling.per_advertiser:
+                    self._full.add(domain)
+        self.ads.append(ad)
         self._new.append(hit)
         return True
 
@@ -267,9 +275,9 @@ class _Page:
         if not self._new:
             return
         for number, part in enumerate(self._parts):
-            forbidden = self._forbidden[number]
-            if part.ads is not None and forbidden is not None:
-                part.ads.advertisers.mark(self._full, forbidden)
+            unavailable = self._unavailable[number]
+            if part.ads is not None and unavailable is not None:
+                part.ads.advertisers.mark(self._full, unavailable)
             rows = [hit.row for hit in self._new if hit.part is part]
             old = self._hidden[number]
             if rows:
@@ -277,3 +285,10 @@ class _Page:
                 mask[rows] = True
                 self._hidden[number] = mask
         self._new = []
+
+
+def _spread(mask: Mask, ads: AdTable, count: int) -> Mask:
+    """Return the documents whose ads are in a mask, bool (count,)."""
+    documents = np.zeros(count, np.bool_)
+    documents[ads.rows] = mask
+    return documents

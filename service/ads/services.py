@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fullrank.ads import Ad, Taxonomy
@@ -11,6 +11,7 @@ from fullrank.events.places import places
 from service.ads.counts import FILE as COUNTS
 from service.ads.events import AdEvents
 from service.ads.leases import Leases
+from service.ads.masks import RuleMasks
 from service.ads.pages import FILE as PAGES
 from service.ads.pages import Pages
 from service.documents.documents import Documents
@@ -20,11 +21,12 @@ from service.telemetry.metrics import Metrics
 
 @dataclass(frozen=True, slots=True)
 class AdServices:
-    """The operator's taxonomy, texts of pages, and events of ads, which are None if events are off."""
+    """The operator's taxonomy, texts of pages, events of ads (None if events are off), and what rules forbid."""
 
     taxonomy: Taxonomy | None
     pages: Pages
     events: AdEvents | None
+    masks: RuleMasks = field(default_factory=RuleMasks)
 
     @classmethod
     def from_settings(

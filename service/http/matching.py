@@ -9,11 +9,13 @@ from typing import Any
 
 from fullrank.ads import AdRules, PriceFloor
 from fullrank.ads.ad import DEFAULT_CURRENCY
+from fullrank.bundle import Bundle
 from fullrank.live import View
 from service.ads.events import AdEvents
 from service.ads.filling import PageFilling, Slot
 from service.ads.pages import Pages, PagesError
 from service.ads.services import AdServices
+from service.ads.tokens import Placed
 from service.errors import PagesUnavailable, PageUnknown
 from service.http.match_schemas import MatchRequest, Page, Placement
 from service.search.request import Ranked
@@ -41,7 +43,9 @@ async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFil
     )
     slots = [Slot(one.count, _floor(one), one.min_score) for one in body.placements]
     spending = None if ads.events is None else ads.events.spending
-    return PageFilling(slots, rules, time.time(), body.per_advertiser, body.explain, spending, seen)
+    return PageFilling(
+        slots, rules, time.time(), body.per_advertiser, body.explain, spending, seen, ads.masks
+    )
 
 
 async def page_of(body: MatchRequest, pages: Pages) -> Page:
@@ -68,14 +72,14 @@ async def page_of(body: MatchRequest, pages: Pages) -> Page:
 
 
 def placements_of(
-    body: MatchRequest, ranked: Ranked, collection: str, events: AdEvents | None
+    body: MatchRequest, ranked: Ranked, bundle: Bundle, events: AdEvents | None
 ) -> dict[str, Any]:
     """Return the filled placements and the counts of ads left out, for the reply.
 
     Args:
         body: The request.
         ranked: Its answer.
-        collection: Name of the bundle.
+        bundle: That ranked it.
         events: Signs tokens of ads; None: hits have no tokens.
     """
     filled = ranked.filled
@@ -85,11 +89,16 @@ def placements_of(
         repeat(placement.id, count)
         for placement, count in zip(body.placements, filled.counts, strict=True)
     )
-    for hit, found, place in zip(ranked.hits, filled.hits.hits, places, strict=True):
-        ad = None if found.part.ads is None else found.part.ads.ad(found.row)
+    placed = []
+    for hit, ad, place in zip(ranked.hits, filled.ads, places, strict=True):
         hit["token"] = None
-        if ad is not None and events is not None:
-            hit["token"] = events.token(collection, hit["id"], ad.price, hit["score"], place, who)
+        if ad is not None:
+            placed.append((hit, Placed(hit["id"], ad.price, hit["score"], place)))
+    if events is not None and placed:
+        ads = [ad for _, ad in placed]
+        tokens = events.tokens(bundle.name, bundle.manifest.model_id, who, ads)
+        for (hit, _), token in zip(placed, tokens, strict=True):
+            hit["token"] = token
     hits = iter(ranked.hits)
     placements = [
         {

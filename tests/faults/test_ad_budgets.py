@@ -16,6 +16,7 @@ from fullrank.events.records import parse_event
 from service.ads.counts import FILE, Counts
 from service.ads.events import AdEvents
 from service.ads.leases import SLICE, Leases
+from service.ads.tokens import Placed
 from service.telemetry.metrics import Metrics
 from tests.api.support import redis_process
 
@@ -48,7 +49,7 @@ class Machine:
         """Report an impression and a click of a new person."""
         self.clicks += 1
         who = f"{self.number} {self.clicks}"
-        token = self.events.token("ads", "a", PRICE, 1.0, "top", who)
+        [token] = self.events.tokens("ads", "m1", who, [Placed("a", PRICE, 1.0, "top")])
         at = time.time() * 1000
         given: list[dict[str, Any]] = [
             {"action_name": kind, "timestamp": at, "event_attributes": {"token": token}}

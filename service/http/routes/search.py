@@ -277,7 +277,7 @@ async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) 
     )
     ranked = await services.ranker.rank(view, request)
     answer = _Answer(services, serving, view, request, body, ranked, started)
-    content = placements_of(body, ranked, view.bundle.name, services.ads.events)
+    content = placements_of(body, ranked, view.bundle, services.ads.events)
     return JsonResponse(_ranking_reply(answer, "match", body.page.url or None, **content))
 
 

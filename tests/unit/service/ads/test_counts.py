@@ -13,7 +13,7 @@ from service.ads.tokens import LIFETIME_S, Served
 
 
 def served(number: int, ad: str, at: float) -> Served:
-    return Served(f"{number:032x}", at + LIFETIME_S, "ads", ad, 1.0, 2.0, "top", "")
+    return Served(f"{number:032x}", at + LIFETIME_S, "ads", "m1", "", ad, 1.0, 2.0, "top")
 
 
 class Model:

@@ -58,7 +58,7 @@ def clicked(
     counts: Counts, number: int, at: float, most: tuple[float, float], ad: str = "d0"
 ) -> str:
     """Count an impression and a click of a new token by a new client."""
-    served = Served(f"{number:032x}", at + LIFETIME_S, "live", ad, 0.3, 1.0, "top", "")
+    served = Served(f"{number:032x}", at + LIFETIME_S, "live", "m1", "", ad, 0.3, 1.0, "top")
     client = f"c{number}"
     reports = [Report(kind, served, client, at, *most) for kind in (IMPRESSION, CLICK)]
     first, second = counts.count(reports)
@@ -144,7 +144,7 @@ def test_caps_count_impressions_until_they_expire(tmp_path: Path) -> None:
     counts = Counts(tmp_path / "ads.sqlite")
     for number, (at, before) in enumerate([(0.0, {}), (70.0, {"d0": 1}), (410.0, {"d0": 1})]):
         assert counts.seen("p", "live", at) == before
-        served = Served(f"{number:032x}", at + LIFETIME_S, "live", "d0", 0.3, 1.0, "top", "p")
+        served = Served(f"{number:032x}", at + LIFETIME_S, "live", "m1", "p", "d0", 0.3, 1.0, "top")
         report = Report(IMPRESSION, served, "p", at, cap_s=400)
         assert counts.count([report]) == [IMPRESSION]
     assert counts.seen("p", "live", 411.0) == {"d0": 2}

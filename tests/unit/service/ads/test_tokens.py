@@ -6,24 +6,25 @@ import random
 
 import pytest
 
-from service.ads.tokens import LIFETIME_S, InvalidToken, Signer
+from service.ads.tokens import LIFETIME_S, InvalidToken, Placed, Signer, served
 
 SIGNER = Signer(b"k" * 32)
 
 
 def test_a_token_says_what_was_signed() -> None:
-    token = SIGNER.token(1000.5, "ads", "日本 ad", 2.5, 1.25, "top", "p")
-    served = SIGNER.read(token)
-    assert served[1:] == (1000.5 + LIFETIME_S, "ads", "日本 ad", 2.5, 1.25, "top", "p")
-    again = SIGNER.read(SIGNER.token(1000.5, "ads", "日本 ad", 2.5, 1.25, "top", "p"))
-    assert again.id != served.id
-    assert len(bytes.fromhex(served.id)) == 16
+    placed = [Placed("日本 ad", 2.5, 1.25, "top")] * 2
+    one, other = served(1000.5, "ads", "m1", "p", placed)
+    found = SIGNER.read(SIGNER.token(one))
+    assert found == one
+    assert found[1:] == (1000.5 + LIFETIME_S, "ads", "m1", "p", "日本 ad", 2.5, 1.25, "top")
+    assert other.id != one.id
+    assert len(bytes.fromhex(one.id)) == 16
 
 
 def test_a_changed_token_is_none() -> None:
-    token = SIGNER.token(0, "ads", "a", 1, 1, "top", "")
+    token = SIGNER.token(*served(0, "ads", "m1", "", [Placed("a", 1, 1, "top")]))
     rng = random.Random(1)
-    changed = ["", ".", "a.b", token[:-1], token + "A", f"{token}.x", token.replace(".", ""), "é.é"]
+    changed = ["", ".", "a.b", token[:-1], token + "A", f"{token}.x", token[1:], "é"]
     for _ in range(300):
         place = rng.randrange(len(token))
         other = rng.choice("ABCDEFabcdef0123456789-_.")
