@@ -14,7 +14,8 @@
     ├── Conflict              409  another swap is in progress
     │   ├── BundleRefused          the bundle failed verification; the active version is unchanged
     │   ├── DocumentNotAccepted    a loaded model cannot store the document
-    │   └── TooManyRules           the collection has as many rules as it may have
+    │   ├── TooManyRules           the collection has as many rules as it may have
+    │   └── TooFewClicks           too few clicks to rank ads by value
     ├── CursorExpired         410  the model that a cursor belongs to is not loaded any more
     ├── TooLarge              413
     ├── UnsupportedMedia      415  the Content-Type is not the one that the path accepts, in UTF-8
@@ -167,6 +168,11 @@ class DocumentNotAccepted(Conflict):
 class TooManyRules(Conflict):
     slug = "too-many-rules"
     title = "Too many rules"
+
+
+class TooFewClicks(Conflict):
+    slug = "too-few-clicks"
+    title = "Too few clicks"
 
 
 class TooLarge(Problem):

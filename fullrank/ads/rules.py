@@ -29,6 +29,7 @@ PAGE_REASONS = (
     "end",
     "budget",
     "cap",
+    "cur",
     "cattax",
     "bcat",
     "acat",
@@ -56,6 +57,7 @@ class AdRules:
         bseat: Blocked seats.
         battr: Blocked attributes of creatives.
         taxonomy: The categories below bcat and acat, if its number is cattax.
+        cur: The only allowed currency of prices.
     """
 
     bcat: frozenset[str] | None = None
@@ -66,6 +68,7 @@ class AdRules:
     bseat: frozenset[str] | None = None
     battr: frozenset[int] = frozenset()
     taxonomy: Taxonomy | None = None
+    cur: str | None = None
 
     def forbids(self, table: AdTable) -> Mask:
         """Return the ads that must not be shown on the page at any time, bool (m,), besides ``AdTable.unavailable``."""
@@ -91,6 +94,8 @@ class AdRules:
         return _first(table, chain(first, self._rules(table)))
 
     def _rules(self, table: AdTable) -> Iterator[tuple[str, Rule]]:
+        if self.cur is not None:
+            yield "cur", _setting(table.is_of_another(self.cur))
         if self.bcat or self.acat is not None:
             yield "cattax", _setting((table.taxonomy != 0) & (table.taxonomy != self.cattax))
         if self.bcat:
@@ -132,7 +137,7 @@ class PriceFloor:
         return _first(table, self._rules(table))
 
     def _rules(self, table: AdTable) -> Iterator[tuple[str, Rule]]:
-        yield "bidfloorcur", _setting(table.currency != table.currencies.get(self.currency, -1))
+        yield "bidfloorcur", _setting(table.is_of_another(self.currency))
         yield "bidfloor", _setting(table.price < self.price)
 
 

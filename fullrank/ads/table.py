@@ -195,6 +195,11 @@ class AdTable:
         self._window[:] = [_Window(float(first), float(last), mask)]
         return mask
 
+    def is_of_another(self, currency: str) -> Mask:
+        """Return the ads whose price is in another currency, bool (m,)."""
+        mask: Mask = self.currency != self.currencies.get(currency, -1)
+        return mask
+
     def ad(self, row: int) -> Ad | None:
         """Return the ad of a document; None if it has none that can be read."""
         rows = self.rows

@@ -55,6 +55,8 @@ class MatchOptions(TypedDict, total=False):
     battr: Sequence[int]
     user: Mapping[str, str] | None
     per_advertiser: int
+    rank: Literal["relevance", "value"]
+    cur: str | None
     model: str
     min_seq: int
     record: bool
@@ -103,6 +105,7 @@ class MatchReply(TypedDict):
     generation: int
     took_ms: float
     certified: bool
+    rank: Literal["relevance", "value"]
     placements: list[Placed]
 
 

@@ -1,9 +1,13 @@
 """Ads in placements of pages.
 
-PageFilling, Slot   filling.py   which documents go into which placement
-Pages               pages.py     the texts of pages by address
-Signer, Served      tokens.py    signed tokens of served ads
-Counts              counts.py    impressions and clicks, each counted once
-AdEvents            events.py    tokens for hits, counts for what clients report
-AdServices          services.py  all of them in one worker
+PageFilling, Slot   filling.py       which documents go into which placement
+RuleMasks           masks.py         what rules of pages forbid, kept
+Valuation           valuing.py       price × probability of a click
+Calibrations        calibrations.py  probabilities of clicks, fitted on a thread
+Outcomes            outcomes.py      impressions and clicks by score and placement
+Pages               pages.py         the texts of pages by address
+Signer, Served      tokens.py        signed tokens of served ads
+Counts              counts.py        impressions and clicks, each counted once
+AdEvents            events.py        tokens for hits, counts for what clients report
+AdServices          services.py      all of them in one worker
 """

@@ -1,7 +1,8 @@
 """Count impressions and clicks of ads: each token once, a click after its impression, no client too often.
 
 One SQLite file for all workers of a machine; a count is synced before it is acknowledged. Which client did what is kept
-for a day, a token until it expires, an impression for a cap as long as the cap says, the sums of an ad for good.
+for a day, a token until it expires, an impression for a cap as long as the cap says, outcomes for some days, the sums
+of an ad for good.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fullrank.errors import FullrankError
+from fullrank.events.places import DAYS
+from service.ads import outcomes
+from service.ads.outcomes import Fitted, Outcomes, Scorer
 from service.ads.tokens import Served
 from service.sqlite import SqliteFile
 
@@ -38,7 +42,8 @@ _DAY_S = 86_400
 TOLERANCE = 1e-9
 # Pause between two removals of what has expired.
 _EXPIRY_S = 60.0
-_TABLES = """
+_TABLES = (
+    """
 CREATE TABLE IF NOT EXISTS tokens (
     id BLOB PRIMARY KEY, expires REAL NOT NULL, is_clicked INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
@@ -66,6 +71,8 @@ CREATE TABLE IF NOT EXISTS seen (
 CREATE INDEX IF NOT EXISTS seen_by_person ON seen (person, collection, expires, ad);
 CREATE INDEX IF NOT EXISTS seen_by_expiry ON seen (expires);
 """
+    + outcomes.TABLES
+)
 
 
 class CountsError(FullrankError):
@@ -123,10 +130,12 @@ class Counts:
 
     Args:
         path: The file; it need not exist.
+        days: After which outcomes are removed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, days: int = DAYS) -> None:
         self._file = SqliteFile(path, _TABLES, CountsError)
+        self._days = days
         self._next_expiry = 0.0
 
     def count(self, reports: Sequence[Report]) -> list[str]:
@@ -145,6 +154,7 @@ class Counts:
                 file.execute("DELETE FROM tokens WHERE expires < ?", (reports[-1].at,))
                 file.execute("DELETE FROM seen WHERE expires < ?", (reports[-1].at,))
                 file.execute("DELETE FROM counted WHERE at < ?", (reports[-1].at - _DAY_S,))
+                outcomes.expire(file, reports[-1].at, self._days)
         return found
 
     def sums(self, collection: str) -> dict[str, tuple[int, int]]:
@@ -170,6 +180,30 @@ class Counts:
             return {}
         with self._file.reading() as file:
             return dict(file.execute(query, (person, collection, now)).fetchall())
+
+    def clicks(self) -> dict[Scorer, int]:
+        """Return the counted clicks on ads that each model placed. Raises CountsError."""
+        if self._file.is_missing:
+            return {}
+        with self._file.reading() as file:
+            return outcomes.clicks(file)
+
+    def outcomes(self, scorer: Scorer) -> Outcomes:
+        """Return what became of the ads that a model placed. Raises CountsError."""
+        with self._file.reading() as file:
+            return outcomes.read(file, scorer)
+
+    def calibrations(self) -> dict[Scorer, Fitted]:
+        """Return the calibration of each model, of this or another worker. Raises CountsError."""
+        if self._file.is_missing:
+            return {}
+        with self._file.reading() as file:
+            return outcomes.kept(file)
+
+    def keep_calibration(self, scorer: Scorer, fitted: Fitted) -> None:
+        """Keep the calibration of a model for all workers. Raises CountsError."""
+        with self._file.changing() as file:
+            outcomes.keep(file, scorer, fitted)
 
     def erase(self, person: str) -> None:
         """Forget what a person saw and clicked; sums stay. Raises CountsError."""
@@ -238,6 +272,7 @@ class Counts:
             f"UPDATE sums SET {column} = {column} + 1 WHERE collection = ? AND ad = ? AND day = ?",
             key,
         )
+        outcomes.note(file, served, is_click=report.kind == CLICK)
         if report.kind == IMPRESSION and report.cap_s and served.person:
             row = (served.person, served.collection, served.ad, report.at + report.cap_s)
             file.execute("INSERT INTO seen VALUES (?, ?, ?, ?)", row)

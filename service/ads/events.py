@@ -15,7 +15,9 @@ from fullrank.ads import Ad
 from fullrank.ads.budget import DAY_S, most_spent
 from fullrank.errors import FullrankError
 from fullrank.events.people import Pseudonyms, read_key
+from fullrank.events.places import DAYS
 from fullrank.events.records import Event
+from service.ads.calibrations import Calibrations
 from service.ads.counts import (
     CLICK,
     IMPRESSION,
@@ -51,6 +53,7 @@ class AdEvents:
         metrics: Counts results.
         find: Returns the ad of a document of a collection as it is now; None if there is none.
         leases: Share budgets with other machines; None: this one has them alone.
+        days: After which outcomes are removed.
     """
 
     def __init__(
@@ -60,14 +63,16 @@ class AdEvents:
         metrics: Metrics,
         find: FindAd,
         leases: Leases | None = None,
+        days: int = DAYS,
     ) -> None:
         self._key = key
         self._find = find
         self._leases = leases
         self._metrics = metrics
         self._secrets: tuple[Signer, Pseudonyms] | None = None
-        self._counts = Counts(path)
+        self._counts = Counts(path, days)
         self.spending = Spending(partial(Counts, path))
+        self.calibrations = Calibrations(partial(Counts, path))
         self._reader = Counts(path)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="caps")
         self._group: GroupCommit[Sequence[Report], list[str] | CountsError] = GroupCommit(
@@ -176,6 +181,7 @@ class AdEvents:
     def _close(self) -> None:
         self._group.close()
         self.spending.close()
+        self.calibrations.close()
         self._pool.shutdown()
         self._reader.close()
 

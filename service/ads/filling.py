@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from fullrank.live.part import Part
 from fullrank.rerank.stage import DEPTH
 from service.ads.masks import RuleMasks
 from service.ads.spending import Spending
+from service.ads.valuing import FACTOR, FIRST, MOST, Valuation, Valued
 
 # Hits beyond the free places that a search asks for, because one advertiser may have several of the best ads.
 _SPARE_HITS = 4
@@ -37,11 +38,13 @@ class Slot:
     Attributes:
         floor: Least price and currency of its ads; None: any.
         min_score: Least score of its documents; None: any.
+        id: Of the placement.
     """
 
     count: int
     floor: PriceFloor | None = None
     min_score: float | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Filled:
         counts: How many of the hits each placement has.
         left_out: Ads that the page leaves out, by reason.
         left_out_of: The same for each placement, of ads that the page lets through.
+        values: The value of each hit; empty if the hits are ranked by score.
     """
 
     hits: Hits
@@ -61,6 +65,7 @@ class Filled:
     counts: list[int]
     left_out: dict[str, int]
     left_out_of: list[dict[str, int]]
+    values: list[Valued] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,7 @@ class PageFilling:
         spending: What ads have spent; None: budgets are not looked at.
         seen: How often the person has seen ads, by their ids.
         masks: What rules forbid; shared by all pages of a worker.
+        valuation: Ranks by value; None: documents rank by score.
     """
 
     slots: Sequence[Slot]
@@ -86,6 +92,7 @@ class PageFilling:
     spending: Spending | None = None
     seen: Mapping[str, int] = field(default_factory=dict)
     masks: RuleMasks = field(default_factory=RuleMasks)
+    valuation: Valuation | None = None
 
     def fill(
         self,
@@ -104,26 +111,30 @@ class PageFilling:
             is_reordered: Whether a second stage reorders the first hits.
         """
         page = _Page(view, self, deleted)
-        hits: list[LiveHit] = []
-        counts: list[int] = []
+        if self.valuation is not None:
+            values = [page.place_valued(search, slot, self.valuation) for slot in self.slots]
+            counts = [len(found) for found in values]
+            return self._filled(page, counts, list(chain.from_iterable(values)))
+        counts = []
         # Neighbours with equal conditions share a ranking.
         for (floor, min_score), slots in groupby(self.slots, lambda s: (s.floor, s.min_score)):
             sizes = [slot.count for slot in slots]
             # Scores descend only below the documents that a second stage reorders.
             depth = DEPTH if is_reordered and min_score is not None else 1
-            new = page.place(search, sum(sizes), floor, min_score, depth)
-            hits += new
-            left = len(new)
+            left = page.place(search, sum(sizes), floor, min_score, depth)
             for size in sizes:
                 counts.append(min(size, left))
                 left -= counts[-1]
+        return self._filled(page, counts, [])
+
+    def _filled(self, page: _Page, counts: list[int], values: list[Valued]) -> Filled:
         first = page.answers[0]
-        is_certified = all(answer.certified for answer in page.answers)
-        found = Hits(hits, is_certified, first.total, first.is_total, first.reordered)
+        reordered = 0 if self.valuation is not None else first.reordered
+        found = Hits(page.hits, page.is_certified, first.total, first.is_total, reordered)
         if not self.counting:
-            return Filled(found, page.ads, counts, {}, [{} for _ in self.slots])
+            return Filled(found, page.ads, counts, {}, [{} for _ in self.slots], values)
         of_slots = [page.left_out_of(slot.floor) for slot in self.slots]
-        return Filled(found, page.ads, counts, page.left_out(hits), of_slots)
+        return Filled(found, page.ads, counts, page.left_out(), of_slots, values)
 
 
 class _Page:
@@ -131,6 +142,7 @@ class _Page:
 
     def __init__(self, view: View, filling: PageFilling, deleted: Sequence[Mask | None]) -> None:
         self.answers: list[Hits] = []
+        self.hits: list[LiveHit] = []
         self.ads: list[Ad | None] = []
         self._filling = filling
         self._parts = view.parts
@@ -142,9 +154,9 @@ class _Page:
         self._name = view.bundle.name
         # Ads that no placement can have now, whatever the rules of the page are.
         self._unavailable = [self._unavailable_ads(part) for part in view.parts]
-        self._placed_of = Counter[str]()
-        self._full = set[str]()
+        self._advertisers = _Advertisers(filling.per_advertiser)
         self._new: list[LiveHit] = []
+        self._is_cut = False
 
     def _unavailable_ads(self, part: Part) -> Mask | None:
         if part.ads is None:
@@ -177,8 +189,8 @@ class _Page:
         floor: PriceFloor | None,
         min_score: float | None,
         depth: int,
-    ) -> list[LiveHit]:
-        """Return the best documents that may be placed now, at most some; they count as placed.
+    ) -> int:
+        """Place the best documents that may be placed now, at most some; return their number.
 
         Args:
             wanted: Most documents to place.
@@ -187,27 +199,84 @@ class _Page:
             depth: From this place on scores descend.
         """
         spare = _SPARE_HITS if self._has_ads else 0
-        placed: list[LiveHit] = []
-        while len(placed) < wanted:
+        placed = 0
+        while placed < wanted:
             self._hide_placed()
-            limit = max(wanted - len(placed) + spare, depth)
+            limit = max(wanted - placed + spare, depth)
             found = search(limit, self._excluded(floor))
             self.answers.append(found)
             fitting = [hit for hit in found.hits if min_score is None or hit.score >= min_score]
             # A hit is passed over only for an advertiser of an earlier one, which is hidden in the next search.
             for hit in fitting:
-                if len(placed) < wanted and self._take(hit):
-                    placed.append(hit)
+                if placed < wanted and self._take(hit):
+                    placed += 1
             if len(found.hits) < limit or len(fitting) < len(found.hits):
                 break
         return placed
 
-    def left_out(self, placed: Sequence[LiveHit]) -> dict[str, int]:
+    @property
+    def is_certified(self) -> bool:
+        """Whether each hit is proven to be the best that could be placed."""
+        return not self._is_cut and all(answer.certified for answer in self.answers)
+
+    def place_valued(self, search: Search, slot: Slot, valuation: Valuation) -> list[Valued]:
+        """Place the documents of the largest values that may be placed now, and return them.
+
+        Args:
+            search: Ranks by score.
+            slot: The placement.
+            valuation: Ranks by value.
+        """
+        self._hide_placed()
+        excluded = self._excluded(slot.floor)
+        price, limit = self._dearest(excluded), FIRST
+        while True:
+            found = search(limit, excluded)
+            fitting = [
+                hit for hit in found.hits if slot.min_score is None or hit.score >= slot.min_score
+            ]
+            is_whole = len(found.hits) < limit or len(fitting) < len(found.hits)
+            # The second stage may have reordered them.
+            least = min((hit.score for hit in found.hits), default=0.0)
+            bound = 0.0 if is_whole else valuation.bound(price, least, slot.id)
+            chosen = self._choose(valuation.ranked(fitting, slot.id), slot.count)
+            is_proven = is_whole or (len(chosen) == slot.count and chosen[-1].value > bound)
+            if is_proven or limit >= MOST:
+                break
+            limit = min(limit * FACTOR, MOST)
+        self.answers.append(found)
+        self._is_cut = self._is_cut or not is_proven
+        for one in chosen:
+            self._take(one.hit)
+        return chosen
+
+    def _choose(self, ranked: Sequence[Valued], count: int) -> list[Valued]:
+        """Return the first documents whose advertisers have free places, at most some."""
+        advertisers, chosen = self._advertisers.copy(), list[Valued]()
+        for one in ranked:
+            if len(chosen) == count:
+                break
+            table = one.hit.part.ads
+            ad = None if table is None else table.ad(one.hit.row)
+            if ad is None or advertisers.take(ad.adomain):
+                chosen.append(one)
+        return chosen
+
+    def _dearest(self, excluded: Sequence[Mask | None]) -> float:
+        """Return the highest price of an ad that can be placed; 0 without ads."""
+        prices = [
+            float(part.ads.price.max(where=~mask[part.ads.rows], initial=0.0))
+            for part, mask in zip(self._parts, excluded, strict=True)
+            if part.ads is not None and mask is not None
+        ]
+        return max(prices, default=0.0)
+
+    def left_out(self) -> dict[str, int]:
         """Count the ads that the page leaves out, each by its first reason."""
-        on_page = {(self._number[id(hit.part)], hit.row) for hit in placed}
+        on_page = {(self._number[id(hit.part)], hit.row) for hit in self.hits}
         found = []
         for number, ads, candidates, reasons in self._reasons():
-            full = ads.advertisers.any_of(self._full)
+            full = ads.advertisers.any_of(self._advertisers.full)
             for place in np.flatnonzero(full & (reasons == 0)).tolist():
                 if (number, int(ads.rows[place])) not in on_page:
                     reasons[place] = _PER_ADVERTISER
@@ -258,14 +327,9 @@ class _Page:
         """Note that a document is placed; False if one of its advertisers has all of its places."""
         table = hit.part.ads
         ad = None if table is None else table.ad(hit.row)
-        if ad is not None:
-            domains = set(ad.adomain)
-            if not self._full.isdisjoint(domains):
-                return False
-            for domain in domains:
-                self._placed_of[domain] += 1
-                if self._placed_of[domain] >= self._filling.per_advertiser:
-                    self._full.add(domain)
+        if ad is not None and not self._advertisers.take(ad.adomain):
+            return False
+        self.hits.append(hit)
         self.ads.append(ad)
         self._new.append(hit)
         return True
@@ -277,7 +341,7 @@ class _Page:
         for number, part in enumerate(self._parts):
             unavailable = self._unavailable[number]
             if part.ads is not None and unavailable is not None:
-                part.ads.advertisers.mark(self._full, unavailable)
+                part.ads.advertisers.mark(self._advertisers.full, unavailable)
             rows = [hit.row for hit in self._new if hit.part is part]
             old = self._hidden[number]
             if rows:
@@ -285,6 +349,31 @@ class _Page:
                 mask[rows] = True
                 self._hidden[number] = mask
         self._new = []
+
+
+class _Advertisers:
+    """How many ads of each advertiser are on a page; full: those without a free place."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._placed = Counter[str]()
+        self.full = set[str]()
+
+    def copy(self) -> _Advertisers:
+        found = _Advertisers(self._most)
+        found._placed, found.full = self._placed.copy(), self.full.copy()
+        return found
+
+    def take(self, adomain: Sequence[str]) -> bool:
+        """Take a place of each domain of an ad; False if one of them has no free place."""
+        domains = set(adomain)
+        if not self.full.isdisjoint(domains):
+            return False
+        for domain in domains:
+            self._placed[domain] += 1
+            if self._placed[domain] >= self._most:
+                self.full.add(domain)
+        return True
 
 
 def _spread(mask: Mask, ads: AdTable, count: int) -> Mask:

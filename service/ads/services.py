@@ -58,7 +58,9 @@ class AdServices:
                 raise AdError("FULLRANK_AD_SHARED_BUDGETS", "needs FULLRANK_REDIS_URL")
             url = settings.redis_url.get_secret_value()
             leases = Leases(url, settings.redis_timeout_ms / 1000)
-        events = AdEvents(documents.with_name(COUNTS), key, metrics, find, leases)
+        events = AdEvents(
+            documents.with_name(COUNTS), key, metrics, find, leases, settings.events_days
+        )
         return cls(taxonomy, pages, events)
 
     def start(self) -> None:

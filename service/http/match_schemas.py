@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -31,6 +31,7 @@ def _encodable(texts: list[str]) -> list[str]:
     return texts
 
 
+_Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 _Code = Annotated[str, Field(min_length=1, max_length=256)]
 _Codes = Annotated[list[_Code], AfterValidator(_encodable), Field(max_length=MAX_BLOCKED)]
 
@@ -62,9 +63,10 @@ class Placement(Request):
     id: Id
     count: Annotated[int, Field(ge=1, le=MAX_PER_PLACEMENT)] = 1
     bidfloor: float | None = Field(default=None, ge=0, description="least price of an ad")
-    bidfloorcur: Annotated[str, Field(pattern="^[A-Z]{3}$")] | None = Field(
+    bidfloorcur: _Currency | None = Field(
         default=None,
-        description=f"currency of bidfloor, {DEFAULT_CURRENCY} if absent; ads in another one are left out",
+        description=f"currency of bidfloor, that of `cur` or else {DEFAULT_CURRENCY} if absent; ads in another one "
+        "are left out",
     )
     min_score: float | None = Field(default=None, description="least score of a document")
 
@@ -102,6 +104,16 @@ class MatchRequest(Request, Asked):
     per_advertiser: Annotated[int, Field(ge=1)] = Field(
         default=1, description="most ads of one advertiser on the page"
     )
+    rank: Literal["relevance", "value"] = Field(
+        default="relevance",
+        description="what comes first: the best score, or the largest price × probability of a click; the second "
+        "needs 1,000 counted clicks on ads that this model placed, else 409",
+    )
+    cur: _Currency | None = Field(
+        default=None,
+        description="the only allowed currency of ads; absent: any, or "
+        f"{DEFAULT_CURRENCY} if ads are ranked by value",
+    )
     user: User | None = Field(
         default=None, description="the person who sees the page; its id is logged as `user_id`"
     )
@@ -122,6 +134,14 @@ class MatchRequest(Request, Asked):
         for one, other in (("bcat", "acat"), ("wseat", "bseat")):
             if getattr(self, one) is not None and getattr(self, other) is not None:
                 raise ValueError(f"{one} and {other} exclude each other: send one of them")
+        if self.rank == "value" and self.cur is None:
+            self.cur = DEFAULT_CURRENCY
+        for number, placement in enumerate(self.placements):
+            if self.cur is not None and placement.bidfloorcur not in (None, self.cur):
+                raise ValueError(
+                    f"placements.{number}.bidfloorcur is {placement.bidfloorcur}, but cur is {self.cur}: no ad can "
+                    "have both currencies"
+                )
         if self.user is not None and self.user_id not in (None, self.user.id):
             raise ValueError("user.id and user_id differ: send one of them")
         if self.user is not None:
@@ -135,11 +155,20 @@ LeftOut = Annotated[
 ]
 
 
+class ValueReply(Reply):
+    price: float
+    probability: float = Field(description="of a click, from the score and the placement")
+    value: float = Field(description="price × probability")
+
+
 class PlacedHit(Hit):
     token: str | None = Field(
         default=None,
         description="for an ad: send it with its impression and its click, in event_attributes; "
         "each counts once within 4 hours",
+    )
+    value: ValueReply | None = Field(
+        default=None, description="for an ad, with explain, if ads are ranked by value"
     )
 
 
@@ -150,5 +179,6 @@ class FilledPlacement(Reply):
 
 
 class MatchReply(RankingReply):
+    rank: Literal["relevance", "value"]
     placements: list[FilledPlacement]
     left_out: LeftOut = None

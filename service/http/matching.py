@@ -11,12 +11,14 @@ from fullrank.ads import AdRules, PriceFloor
 from fullrank.ads.ad import DEFAULT_CURRENCY
 from fullrank.bundle import Bundle
 from fullrank.live import View
+from service.ads.calibrations import MIN_CLICKS
 from service.ads.events import AdEvents
 from service.ads.filling import PageFilling, Slot
 from service.ads.pages import Pages, PagesError
 from service.ads.services import AdServices
 from service.ads.tokens import Placed
-from service.errors import PagesUnavailable, PageUnknown
+from service.ads.valuing import Valuation
+from service.errors import PagesUnavailable, PageUnknown, TooFewClicks
 from service.http.match_schemas import MatchRequest, Page, Placement
 from service.search.request import Ranked
 
@@ -24,7 +26,7 @@ _log = getLogger(__name__)
 
 
 async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFilling:
-    """Return what a request asks for. Raises EventsUnavailable."""
+    """Return what a request asks for. Raises EventsUnavailable, TooFewClicks."""
     seen: dict[str, int] = {}
     if ads.events is not None and any(
         part.ads is not None and part.ads.has_caps for part in view.parts
@@ -40,11 +42,22 @@ async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFil
         None if body.bseat is None else frozenset(body.bseat),
         frozenset(body.battr),
         ads.taxonomy,
+        body.cur,
     )
-    slots = [Slot(one.count, _floor(one), one.min_score) for one in body.placements]
+    slots = [
+        Slot(one.count, _floor(one, body.cur), one.min_score, one.id) for one in body.placements
+    ]
     spending = None if ads.events is None else ads.events.spending
     return PageFilling(
-        slots, rules, time.time(), body.per_advertiser, body.explain, spending, seen, ads.masks
+        slots,
+        rules,
+        time.time(),
+        body.per_advertiser,
+        body.explain,
+        spending,
+        seen,
+        ads.masks,
+        _valuation(view, ads.events) if body.rank == "value" else None,
     )
 
 
@@ -90,10 +103,12 @@ def placements_of(
         for placement, count in zip(body.placements, filled.counts, strict=True)
     )
     placed = []
-    for hit, ad, place in zip(ranked.hits, filled.ads, places, strict=True):
-        hit["token"] = None
+    values = filled.values if body.explain and filled.values else repeat(None)
+    for hit, ad, place, value in zip(ranked.hits, filled.ads, places, values, strict=False):
+        hit["token"] = hit["value"] = None
         if ad is not None:
             placed.append((hit, Placed(hit["id"], ad.price, hit["score"], place)))
+            hit["value"] = None if value is None else value.json()
     if events is not None and placed:
         ads = [ad for _, ad in placed]
         tokens = events.tokens(bundle.name, bundle.manifest.model_id, who, ads)
@@ -110,10 +125,26 @@ def placements_of(
             body.placements, filled.counts, filled.left_out_of, strict=True
         )
     ]
-    return {"placements": placements, "left_out": filled.left_out if body.explain else None}
+    left_out = filled.left_out if body.explain else None
+    return {"rank": body.rank, "placements": placements, "left_out": left_out}
 
 
-def _floor(placement: Placement) -> PriceFloor | None:
+def _valuation(view: View, events: AdEvents | None) -> Valuation:
+    """Return what ranks by value. Raises TooFewClicks."""
+    collection, model = view.bundle.name, view.bundle.manifest.model_id
+    if events is None:
+        raise TooFewClicks("Ads are ranked by value from counted clicks, and events are off.")
+    found = events.calibrations.of(collection, model)
+    if found is None:
+        clicks = events.calibrations.clicks(collection, model)
+        raise TooFewClicks(
+            f"{clicks} clicks on ads that the model of {view.bundle.version} placed are counted; "
+            f"ranking by value needs {MIN_CLICKS}. Rank by relevance until then."
+        )
+    return Valuation(found)
+
+
+def _floor(placement: Placement, cur: str | None) -> PriceFloor | None:
     if placement.bidfloor is None and placement.bidfloorcur is None:
         return None
-    return PriceFloor(placement.bidfloor or 0.0, placement.bidfloorcur or DEFAULT_CURRENCY)
+    return PriceFloor(placement.bidfloor or 0.0, placement.bidfloorcur or cur or DEFAULT_CURRENCY)
