@@ -242,8 +242,8 @@ class Settings(BaseSettings):
     )
     ad_shared_budgets: bool = Field(
         default=False,
-        description="share the budgets of ads with other machines, through the Redis of `FULLRANK_REDIS_URL`; without "
-        "it each machine has them alone",
+        description="share the budgets and caps of ads with other machines, through the Redis of `FULLRANK_REDIS_URL`; "
+        "without it each machine has them alone",
     )
     ad_taxonomy: Path | None = Field(
         default=None,

@@ -66,9 +66,10 @@ CREATE TABLE IF NOT EXISTS machine (one INTEGER PRIMARY KEY CHECK (one = 1), id 
 INSERT OR IGNORE INTO machine VALUES (1, lower(hex(randomblob(8))));
 CREATE TABLE IF NOT EXISTS leases (key TEXT PRIMARY KEY, leased REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS seen (
-    person TEXT NOT NULL, collection TEXT NOT NULL, ad TEXT NOT NULL, expires REAL NOT NULL
+    person TEXT NOT NULL, collection TEXT NOT NULL, token TEXT NOT NULL, ad TEXT NOT NULL,
+    expires REAL NOT NULL
 );
-CREATE INDEX IF NOT EXISTS seen_by_person ON seen (person, collection, expires, ad);
+CREATE INDEX IF NOT EXISTS seen_by_person ON seen (person, collection, expires, token, ad);
 CREATE INDEX IF NOT EXISTS seen_by_expiry ON seen (expires);
 """
     + outcomes.TABLES
@@ -104,6 +105,19 @@ class Report(NamedTuple):
     is_leased: bool = False
     is_final: bool = True
 
+    @property
+    def seen(self) -> Seen | None:
+        """What its impression counts for a cap; None: the ad has none, or nobody is named."""
+        person, collection, token, ad = (
+            self.served.person,
+            self.served.collection,
+            self.served.id,
+            self.served.ad,
+        )
+        if not self.cap_s or not person:
+            return None
+        return Seen(person, collection, token, ad, self.at + self.cap_s)
+
 
 class Spent(NamedTuple):
     """What an ad has spent.
@@ -123,6 +137,24 @@ class Spent(NamedTuple):
     total: float
     day: int
     today: float
+
+
+class Seen(NamedTuple):
+    """An impression that counts for the cap of its ad.
+
+    Attributes:
+        person: Who saw it, as a pseudonym.
+        collection: Name of the bundle.
+        token: Id of its token.
+        ad: Id of the document.
+        expires: When the cap forgets it, seconds since 1970.
+    """
+
+    person: str
+    collection: str
+    token: str
+    ad: str
+    expires: float
 
 
 class Counts:
@@ -173,13 +205,22 @@ class Counts:
         with self._file.reading() as file:
             return [Spent(*row) for row in file.execute(query, (change,))]
 
-    def seen(self, person: str, collection: str, now: float) -> dict[str, int]:
-        """Return how often a person has seen each ad that has a cap, within its seconds. Raises CountsError."""
-        query = "SELECT ad, count(*) FROM seen WHERE person = ? AND collection = ? AND expires > ? GROUP BY ad"
+    def seen(self, person: str, collection: str, now: float) -> list[Seen]:
+        """Return what a person has seen of ads that have a cap, within its seconds. Raises CountsError."""
         if self._file.is_missing:
-            return {}
+            return []
+        query = "SELECT * FROM seen WHERE person = ? AND collection = ? AND expires > ?"
         with self._file.reading() as file:
-            return dict(file.execute(query, (person, collection, now)).fetchall())
+            return [Seen(*row) for row in file.execute(query, (person, collection, now))]
+
+    def all_seen(self, now: float) -> list[Seen]:
+        """Return what ``seen`` returns, of all people. Raises CountsError."""
+        if self._file.is_missing:
+            return []
+        with self._file.reading() as file:
+            return [
+                Seen(*row) for row in file.execute("SELECT * FROM seen WHERE expires > ?", (now,))
+            ]
 
     def clicks(self) -> dict[Scorer, int]:
         """Return the counted clicks on ads that each model placed. Raises CountsError."""
@@ -273,9 +314,8 @@ class Counts:
             key,
         )
         outcomes.note(file, served, is_click=report.kind == CLICK)
-        if report.kind == IMPRESSION and report.cap_s and served.person:
-            row = (served.person, served.collection, served.ad, report.at + report.cap_s)
-            file.execute("INSERT INTO seen VALUES (?, ?, ?, ?)", row)
+        if report.kind == IMPRESSION and report.seen is not None:
+            file.execute("INSERT INTO seen VALUES (?, ?, ?, ?, ?)", report.seen)
         return result
 
     def _charge(self, file: sqlite3.Connection, report: Report) -> bool:

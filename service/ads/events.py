@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -28,6 +29,7 @@ from service.ads.counts import (
     Report,
 )
 from service.ads.leases import SLICE, Ask, Leases
+from service.ads.shared_caps import SharedCaps
 from service.ads.spending import Spending
 from service.ads.tokens import InvalidToken, Placed, Signer, served
 from service.errors import EventsUnavailable, Overloaded
@@ -53,6 +55,7 @@ class AdEvents:
         metrics: Counts results.
         find: Returns the ad of a document of a collection as it is now; None if there is none.
         leases: Share budgets with other machines; None: this one has them alone.
+        caps: Share impressions with other machines; None: this one counts its own.
         days: After which outcomes are removed.
     """
 
@@ -63,11 +66,12 @@ class AdEvents:
         metrics: Metrics,
         find: FindAd,
         leases: Leases | None = None,
+        caps: SharedCaps | None = None,
         days: int = DAYS,
     ) -> None:
         self._key = key
         self._find = find
-        self._leases = leases
+        self._leases, self._caps = leases, caps
         self._metrics = metrics
         self._secrets: tuple[Signer, Pseudonyms] | None = None
         self._counts = Counts(path, days)
@@ -85,6 +89,8 @@ class AdEvents:
             self._leases.start(
                 lambda: self._read(self._reader.machine), lambda: self._read(self._reader.leases)
             )
+        if self._caps is not None:
+            self._caps.start(lambda: self._read(partial(self._reader.all_seen, time.time())))
 
     def tokens(
         self, collection: str, model: str, who: str | None, placed: Sequence[Placed]
@@ -118,12 +124,19 @@ class AdEvents:
         """
         if not who:
             return {}
-        person = self._opened()[1].of(who)
-        return await self._read(partial(self._reader.seen, person, collection, time.time()))
+        person, now = self._opened()[1].of(who), time.time()
+        found = await self._read(partial(self._reader.seen, person, collection, now))
+        if self._caps is not None:
+            found += await self._caps.of(person, collection, now)
+        # An impression that both know has one token.
+        return Counter(ad for _, ad in {(one.token, one.ad) for one in found})
 
     async def erase(self, who: str) -> None:
         """Forget what a person, in clear, saw and clicked. Raises EventsUnavailable."""
-        await self._read(partial(self._reader.erase, self._opened()[1].of(who)))
+        person = self._opened()[1].of(who)
+        await self._read(partial(self._reader.erase, person))
+        if self._caps is not None:
+            await self._caps.forget(person)
 
     async def count(
         self, events: Sequence[Event], address: str, *, is_bot: bool
@@ -156,6 +169,10 @@ class AdEvents:
                 places.append(len(found) - 1)
                 reports.append(report)
         results = await self._count(reports)
+        if self._caps is not None:
+            both = zip(reports, results, strict=True)
+            seen = [one.seen for one, result in both if result == IMPRESSION and one.seen]
+            await self._caps.add(seen, now)
         unpaid = [i for i, result in enumerate(results) if result == NO_LEASE]
         if unpaid:
             again = [await self._lease(reports[i]) for i in unpaid]
@@ -176,6 +193,8 @@ class AdEvents:
         """Count what waits, then close the file."""
         if self._leases is not None:
             await self._leases.close()
+        if self._caps is not None:
+            await self._caps.close()
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:

@@ -15,13 +15,17 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from logging import getLogger
 from math import isfinite
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
 
 # The share of a budget that is leased at once; more only if a single click costs more.
 SLICE = 0.005
 # How long a Redis without data leases nothing, and how often a machine checks whether it has lost them.
 QUIET_S, LOOK_S = 5.0, 1.0
-_EPOCH = "fullrank:ads:epoch"
+# Names the data of a Redis: one that has lost them gets another.
+EPOCH = "fullrank:ads:epoch"
 _SCRIPT = """
 local time = redis.call('TIME')
 local now = tonumber(time[1]) + tonumber(time[2]) / 1e6
@@ -46,6 +50,23 @@ return {ARGV[1], string.format('%.17g', granted)}
 Result = TypeVar("Result")
 Read = Callable[[], Coroutine[Any, Any, Result]]
 _log = getLogger(__name__)
+
+
+def connect(url: str, timeout_s: float) -> Redis:
+    """Return a client of Redis that waits at most this long and never tries again."""
+    # Imported here, because most services share neither budgets nor caps.
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+
+    return Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        decode_responses=True,
+    )
 
 
 class Ask(NamedTuple):
@@ -79,19 +100,7 @@ class Leases:
     def __init__(
         self, url: str, timeout_s: float, *, quiet_s: float = QUIET_S, look_s: float = LOOK_S
     ) -> None:
-        # Imported here, because most services share no budgets.
-        from redis.asyncio import Redis
-        from redis.asyncio.retry import Retry
-        from redis.backoff import NoBackoff
-
-        self._redis = Redis.from_url(
-            url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            decode_responses=True,
-        )
+        self._redis = connect(url, timeout_s)
         self._timeout_s, self._quiet_s, self._look_s = timeout_s, quiet_s, look_s
         self._task: asyncio.Task[None] | None = None
 
@@ -117,7 +126,7 @@ class Leases:
                 reply = await self._redis.eval(
                     _SCRIPT,
                     2,
-                    _EPOCH,
+                    EPOCH,
                     f"fullrank:ads:{ask.key}",
                     nonce,
                     machine,
@@ -162,4 +171,4 @@ class Leases:
 
     async def _epoch(self) -> str:
         async with asyncio.timeout(self._timeout_s):
-            return str(await self._redis.get(_EPOCH) or "")
+            return str(await self._redis.get(EPOCH) or "")

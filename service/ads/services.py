@@ -14,6 +14,7 @@ from service.ads.leases import Leases
 from service.ads.masks import RuleMasks
 from service.ads.pages import FILE as PAGES
 from service.ads.pages import Pages
+from service.ads.shared_caps import SharedCaps
 from service.documents.documents import Documents
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
@@ -52,15 +53,15 @@ class AdServices:
                 return None if part.ads is None else part.ads.ad(row)
             return None
 
-        leases = None
+        leases = caps = None
         if settings.ad_shared_budgets:
             if settings.redis_url is None:
                 raise AdError("FULLRANK_AD_SHARED_BUDGETS", "needs FULLRANK_REDIS_URL")
             url = settings.redis_url.get_secret_value()
-            leases = Leases(url, settings.redis_timeout_ms / 1000)
-        events = AdEvents(
-            documents.with_name(COUNTS), key, metrics, find, leases, settings.events_days
-        )
+            timeout_s = settings.redis_timeout_ms / 1000
+            leases, caps = Leases(url, timeout_s), SharedCaps(url, timeout_s)
+        path, days = documents.with_name(COUNTS), settings.events_days
+        events = AdEvents(path, key, metrics, find, leases, caps, days)
         return cls(taxonomy, pages, events)
 
     def start(self) -> None:

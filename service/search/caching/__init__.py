@@ -2,6 +2,5 @@
 
 cache.py        embeddings in the process, and the form in which they are stored
 redis_cache.py  embeddings in Redis, shared by the workers
-breaker.py      stops calling a broken Redis for a while
 bitmaps.py      the documents that match a filter
 """

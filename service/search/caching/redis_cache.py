@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from service.search.caching.breaker import Breaker
+from service.breaker import Breaker
 from service.search.caching.cache import Embedding, Key, pack, unpack
 from service.telemetry.metrics import Metrics
 

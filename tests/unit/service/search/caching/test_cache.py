@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.text.words import words
-from service.search.caching.breaker import Breaker
+from service.breaker import Breaker
 from service.search.caching.cache import Embedding, EmbeddingCache, Key, normalise, pack, unpack
 from service.search.caching.redis_cache import RedisCache
 from service.telemetry.metrics import Metrics
