@@ -25,7 +25,7 @@ from trainer.sampled import Sampled
 from trainer.systems.registry import fit, validate
 from trainer.training.context import TrainingContext
 from trainer.training.fitted import FittedModel
-from trainer.training.loop import TrainingRun
+from trainer.training.loop import Distribution, TrainingRun
 from trainer.training.result import BASELINES, ResultRow
 from trainer.training.validation import Validation, validation
 from trainer.training.warm import WarmStart, settings_of
@@ -86,6 +86,7 @@ def train(
     fields: Sequence[str] | None = None,
     seconds: float | None = None,
     memory: int | None = None,
+    distribution: Distribution | None = None,
     reporter: Reporter | None = None,
 ) -> TrainResult:
     """Train a recipe on a collection and write the bundle out/name/version.
@@ -109,6 +110,7 @@ def train(
             rule of ``trainer.collection.schema`` decide.
         seconds: time limit from the call to the written bundle; by default the recipe's own holds for its fits.
         memory: the most memory, bytes, by the estimate of ``trainer.plan``; by default any.
+        distribution: takes the steps of the fits; by default this process does.
         reporter: receives progress; by default it prints to stderr.
 
     Raises:
@@ -130,6 +132,8 @@ def train(
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     chosen, warm = settings_of(recipe, overrides, start)
     validate(chosen)
+    if distribution is not None:
+        distribution.validate(chosen)
     log_position = None if exported_from is None else log_position_of(exported_from, name)
     with reporter or Reporter() as reporter:
         threads = _set_threads(threads)
@@ -147,7 +151,9 @@ def train(
                 "warning", reason=f"{warm.version} learned no matrix, so training starts anew"
             )
             warm = None
-        trainer = Trainer(source, reporter, Path(out), name, seed, threads, resume, warm)
+        trainer = Trainer(
+            source, reporter, Path(out), name, seed, threads, resume, warm, distribution
+        )
         chosen = trainer.plan(chosen, began, seconds, memory)
         best = trainer.search(chosen)
         table = trainer.compare(best)
@@ -192,9 +198,11 @@ class Trainer:
         threads: int,
         resume: bool,
         warm: WarmStart | None = None,
+        distribution: Distribution | None = None,
     ) -> None:
         self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
         self.seed, self.threads, self.resume, self.warm = seed, threads, resume, warm
+        self.distribution = distribution
         self.context = TrainingContext(collection, reporter, seed, threads, self._checkpoints)
         self.ends: float | None = None
         self._valid: dict[int, Validation | None] = {}
@@ -274,6 +282,7 @@ class Trainer:
             label,
             ends=self.ends,
             warm=self.warm,
+            distribution=self.distribution,
         )
         fitted = fit(self.context, recipe, run)
         if fitted.comparison:
@@ -356,6 +365,8 @@ class Trainer:
         sampled = Sampled(self.corpus, best.fitted.model, self.valid(best.recipe))
         floor = sampled.floor(best.fitted.documents)
         card["floor"] = None if floor is None else floor.card()
+        if self.distribution is not None:
+            card["distribution"] = self.distribution.identity
         if second is not None:
             card["second_stage"] = second.card
         kept = second if second is not None and second.on else None

@@ -34,6 +34,7 @@ class Pairs:
         weights: query row → weight of each relevant document, float32, above zero; None: all alike.
         shared: query row → which relevant documents at least two people clicked, bool; None: all.
         passed_over: query row → rows of documents that people passed over on the way to a click, int64, ascending.
+        judged: rows of the judged documents, int64, ascending, if these pairs are a part of those that judge them.
     """
 
     queries: Int64
@@ -42,6 +43,7 @@ class Pairs:
     weights: dict[int, Float32] | None = None
     shared: dict[int, npt.NDArray[np.bool_]] | None = None
     passed_over: dict[int, Int64] = field(default_factory=dict)
+    judged: Int64 | None = None
 
     def __len__(self) -> int:
         return sum(map(len, self.relevant.values()))
@@ -49,6 +51,8 @@ class Pairs:
     @cached_property
     def documents(self) -> Int64:
         """The rows of the judged documents, int64, ascending."""
+        if self.judged is not None:
+            return self.judged
         return np.unique(np.concatenate([np.zeros(0, np.int64), *self.relevant.values()]))
 
     @property
@@ -78,6 +82,23 @@ class Pairs:
             None if self.weights is None else cut(self.weights),
             None if self.shared is None else cut(self.shared),
             {query: rows for query, rows in self.passed_over.items() if query in kept},
+        )
+
+    def of_queries(self, queries: Int64) -> Pairs:
+        """Return the pairs of some queries, given by row, ascending. All judged documents stay judged."""
+        rows = queries.tolist()
+
+        def cut(values: dict[int, npt.NDArray[_Value]]) -> dict[int, npt.NDArray[_Value]]:
+            return {query: values[query] for query in rows if query in values}
+
+        return Pairs(
+            queries,
+            cut(self.relevant),
+            self.source,
+            None if self.weights is None else cut(self.weights),
+            None if self.shared is None else cut(self.shared),
+            cut(self.passed_over),
+            self.documents,
         )
 
     def weight_of(self, query: int, documents: Int64) -> Float32:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,9 @@ class Features:
         s: query weights, (queries, F).
         z: per field, document weights before the diagonal, (documents, F); phrases come last.
         document_phrases: which phrase each document's title is, (documents, phrases).
+        query_ids: the id of each query.
         words: the word of each column of the counts.
+        lexical_rows: int32 (words,), the row of each in the lexical part; -1 where it has none.
         field_counts: word counts per field, (documents, words); clicked text comes last.
         query_counts: word counts of queries, (queries, words).
         query_sequences: joined words and phrases of queries, (queries, F).
@@ -52,7 +54,9 @@ class Features:
     s: Rows
     z: list[Rows]
     document_phrases: Rows
+    query_ids: Sequence[str]
     words: list[str]
+    lexical_rows: Int32
     field_counts: list[Rows]
     query_counts: Rows
     query_sequences: Rows
@@ -83,14 +87,9 @@ class Features:
         if self.clicks is not None:
             f, side = len(self.field_counts) - 1, self.model.sparse
             rest = self.clicks.without(queries, documents, cold)
-            own = _widen(side.field(self._rows, rest, f), side.width, 0)
+            own = _widen(side.field(self.lexical_rows, rest, f), self.s.width, 0)
             found[f] = own, np.arange(len(documents))
         return found
-
-    @cached_property
-    def _rows(self) -> Int32:
-        """The row of each word of the corpus in the lexical part."""
-        return self.model.sparse.words.rows(self.words)
 
 
 def build_features(
@@ -130,6 +129,7 @@ def build_features(
             document, *document.features(words, fields.counts, fields.weights)
         )
     asked = (words, queries) if corrected is None else (corrected.words, corrected.lexical)
+    lexical_rows = sparse.words.rows(words)
     return Features(
         settings,
         # A copy lacks what was built to find forms of words, which training does not need.
@@ -139,9 +139,11 @@ def build_features(
         xq,
         xd,
         sparse.query(*asked, sequences),
-        _field_matrices(sparse, words, fields.counts, document_phrases, phrase_idf),
+        _field_matrices(sparse, lexical_rows, fields.counts, document_phrases, phrase_idf),
         document_phrases,
+        corpus.query_ids,
         words,
+        lexical_rows,
         fields.counts,
         queries,
         sequences,
@@ -183,13 +185,12 @@ def _empty_model(
 
 def _field_matrices(
     sparse: SparseSide,
-    words: list[str],
+    target: Int32,
     counts: list[Rows],
     document_phrases: Rows,
     phrase_idf: Float32,
 ) -> list[Rows]:
     """Make z: one matrix a field, then one of phrases if the model has any."""
-    target = sparse.words.rows(words)
     z = [
         _widen(_sharing(sparse.field(target, rows, f), rows), sparse.width, 0)
         for f, rows in enumerate(counts)

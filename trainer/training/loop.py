@@ -73,6 +73,22 @@ class Learner(Protocol):
         """Restore copied parameters and state; an empty state changes nothing."""
 
 
+class Distribution(Protocol):
+    """Takes the steps of learners elsewhere, for example on many machines.
+
+    Attributes:
+        identity: what the result depends on besides the run; empty if it is that of a run without distribution.
+    """
+
+    identity: str
+
+    def validate(self, recipe: Recipe) -> None:
+        """Raise RecipeError if no learner of a recipe can be distributed."""
+
+    def distribute(self, learner: Learner) -> Learner:
+        """Return a learner whose steps change the given one; that itself if its steps must stay here."""
+
+
 class RestoresInPlace:
     """Implements ``restore`` by copying into the live arrays; their shapes must not change."""
 
@@ -116,6 +132,7 @@ class TrainingRun:
         warm: a bundle whose parameters the fit starts at; None: random ones.
         ends: when all fits together are to end, by the monotonic clock; None: no limit.
         keeps_state: the fitted model has the state at the end, so that a later fit can go on from there.
+        distribution: takes the steps; None: this process does.
     """
 
     recipe: Recipe
@@ -131,6 +148,7 @@ class TrainingRun:
     keeps_state: bool = False
     ends: float | None = None
     warm: WarmStart | None = None
+    distribution: Distribution | None = None
 
     def learn(self, learner: Learner) -> dict[str, Any]:
         """Train to the end; the learner then has the parameters of the best epoch.
@@ -143,6 +161,9 @@ class TrainingRun:
             Interrupted: Ctrl-C.
         """
         fingerprint = self.fingerprint + (self.warm.version if self.warm is not None else "")
+        if self.distribution is not None:
+            fingerprint += f" {self.distribution.identity}".rstrip()
+            learner = self.distribution.distribute(learner)
         identity = identity_of(self.recipe, self.seed, fingerprint)
         stored = checkpoints.load(self.path, identity=identity) if self.resume else None
         progress = Progress()

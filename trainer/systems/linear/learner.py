@@ -9,7 +9,7 @@ import numpy as np
 
 from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
-from trainer.systems.linear.parameters import start
+from trainer.systems.linear.parameters import Parameters, start
 from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.training.learned import Arrays
 from trainer.training.loop import RestoresInPlace
@@ -28,9 +28,16 @@ class LinearLearner(RestoresInPlace, ABC):
 
     per_epoch: int
 
-    def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        features: Features,
+        train: TrainSettings,
+        rng: np.random.Generator,
+        values: Parameters | None = None,
+    ) -> None:
+        """Begin at the given parameters; by default at random ones."""
         self.features, self.train, self.rng = features, train, rng
-        self.values = start(features, train, rng)
+        self.values = start(features, train, rng) if values is None else values
 
     @abstractmethod
     def prepare(self) -> None:

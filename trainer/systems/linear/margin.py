@@ -56,8 +56,14 @@ class NegativePool(Protocol):
 class MarginLearner(LinearLearner):
     """The linear family under the margin loss."""
 
-    def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
-        super().__init__(features, train, rng)
+    def __init__(
+        self,
+        features: Features,
+        train: TrainSettings,
+        rng: np.random.Generator,
+        values: Parameters | None = None,
+    ) -> None:
+        super().__init__(features, train, rng, values)
         self.per_epoch = train.triples or len(features.pairs)
         self._rate = np.array(train.rates[:1])
 

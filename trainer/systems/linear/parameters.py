@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -55,6 +55,19 @@ class Parameters:
             for name, array in self.document.arrays():
                 yield f"document.{name}", array
 
+    @staticmethod
+    def of_arrays(arrays: Mapping[str, Float32], *, skip: bool) -> Parameters:
+        """Return the parameters that have the given ``arrays``; a pair is tied if there is no V.
+
+        Args:
+            arrays: by name, as ``arrays`` names them.
+            skip: see Tower.
+        """
+        U, V = arrays["U"], arrays.get("V")
+        query = _tower(arrays, "query.", skip)
+        document = query if V is None else _tower(arrays, "document.", skip)
+        return Parameters(U, U if V is None else V, arrays["D"], arrays["bias"], query, document)
+
     def put_tables(self, files: ArrayFiles) -> None:
         """Move U and V into files; a tied pair stays one array."""
         tied = self.tied
@@ -67,6 +80,15 @@ class Parameters:
         U, query = self.U.copy(), self.query.copy()
         V, document = (U, query) if self.tied else (self.V.copy(), self.document.copy())
         return Parameters(U, V, self.D.copy(), self.bias.copy(), query, document)
+
+
+def _tower(arrays: Mapping[str, Float32], side: str, skip: bool) -> Tower:
+    names = [name for name in arrays if name.startswith(side)]
+    weights, biases = (
+        [arrays[f"{side}{kind}{i}"] for i in numbers if f"{side}{kind}{i}" in names]
+        for kind, numbers in (("W", range(1, len(names) + 1)), ("b", range(len(names))))
+    )
+    return Tower(weights, biases, skip and bool(biases))
 
 
 def start(features: Features, train: TrainSettings, rng: np.random.Generator) -> Parameters:

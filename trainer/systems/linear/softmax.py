@@ -41,8 +41,14 @@ _MAX_POSITIVES = 64  # judged documents of one query in one step
 class SoftmaxLearner(LinearLearner):
     """The linear family under the softmax loss."""
 
-    def __init__(self, features: Features, train: TrainSettings, rng: np.random.Generator) -> None:
-        super().__init__(features, train, rng)
+    def __init__(
+        self,
+        features: Features,
+        train: TrainSettings,
+        rng: np.random.Generator,
+        values: Parameters | None = None,
+    ) -> None:
+        super().__init__(features, train, rng, values)
         self.per_epoch = len(features.pairs.queries)
         self._state = start_state(features, train, self.values)
 

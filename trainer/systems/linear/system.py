@@ -36,7 +36,7 @@ from trainer.training.loop import TrainingRun
 from trainer.vectors.collector import WordVectors
 from trainer.vectors.reader import read_vectors
 
-_LEARNERS: dict[str, type[LinearLearner]] = {"margin": MarginLearner, "softmax": SoftmaxLearner}
+LEARNERS: dict[str, type[LinearLearner]] = {"margin": MarginLearner, "softmax": SoftmaxLearner}
 
 
 def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
@@ -165,4 +165,4 @@ def learner_of(
     features.pairs.require()
     if second is not None:
         return joint.JointLearner(features, recipe.train, rng, second)
-    return _LEARNERS[recipe.train.loss](features, recipe.train, rng)
+    return LEARNERS[recipe.train.loss](features, recipe.train, rng)
