@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from fullrank.cli.arguments import CollectionPath, ExportedFrom, Json, Strict, resolve
-from fullrank.cli.commands import needs
+from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
-from fullrank.errors import RecipeError
+from fullrank.errors import FullrankError, RecipeError
 from fullrank.progress import Reporter
 
 if TYPE_CHECKING:
@@ -94,6 +95,38 @@ def train(
     ] = False,
     exported_from: ExportedFrom = None,
     strict: Strict = False,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Take the steps on this Ray cluster: auto, HOST:PORT, or local for one on this machine.",
+        ),
+    ] = None,
+    slices: Annotated[
+        int | None,
+        typer.Option(
+            "--slices",
+            help="With --ray: slices of the training queries; default: 1. The model depends on their number, "
+            "not on the machines.",
+            min=1,
+            max=4096,
+        ),
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds", help="With --ray: rounds an epoch; default: 1.", min=1, max=10_000
+        ),
+    ] = None,
+    scratch: Annotated[
+        str | None,
+        typer.Option(
+            "--scratch",
+            metavar="ADDRESS",
+            help="With --ray: folder that every node reads and writes, such as s3://…; default: in BUNDLES.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Train a model on a collection and write it as a bundle."""
@@ -105,6 +138,16 @@ def train(
         with needs("rerank"):
             import trainer.rerank.boosting  # noqa: F401
 
+    if ray is not None:
+        train_model = partial(
+            load("train", FLEET),
+            address=ray,
+            slices=slices or 1,
+            rounds=rounds,
+            scratch=scratch,
+        )
+    elif (slices, rounds, scratch) != (None, None, None):
+        raise FullrankError("--slices, --rounds and --scratch need --ray, for example --ray local")
     result = train_model(
         collection,
         out,
