@@ -73,6 +73,10 @@ class ExperimentStatusReply(ExperimentReply, DecisionsReply):
 class FieldEntry(Reply):
     kinds: list[Literal["boolean", "number", "keyword"]]
     distinct: int = Field(description="number of different values, of booleans two")
+    min: float | str | None = Field(
+        description="least value of a field of numbers alone, or of times alone: ISO 8601 in UTC; else null"
+    )
+    max: float | str | None = Field(description="largest value, as min")
 
 
 class ModelEntry(Reply):

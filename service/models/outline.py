@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
+
+import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.filters.columns import Column, Kind
+from fullrank.filters.columns.table import ColumnPart
+from fullrank.filters.columns.times import parse_time, times_of
 
 EXAMPLES = 3
 MAX_EXAMPLE_CHARS = 40
@@ -22,10 +27,13 @@ class FieldOutline:
     Attributes:
         kinds: Kinds of its values.
         distinct: Number of different values; booleans count as two.
+        min, max: Least and largest value of a field of numbers alone, or of times alone: ISO 8601 in UTC. Else None.
     """
 
     kinds: tuple[Kind, ...]
     distinct: int
+    min: float | str | None = None
+    max: float | str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +71,27 @@ def outline_of(bundle: Bundle) -> Outline:
 
 
 def _field(column: Column) -> FieldOutline:
-    return FieldOutline(
-        tuple(column.parts), sum(len(part.values) for part in column.parts.values())
-    )
+    low = high = None
+    if len(column.parts) == 1:
+        [(kind, part)] = column.parts.items()
+        low, high = _bounds(kind, part)
+    distinct = sum(len(part.values) for part in column.parts.values())
+    return FieldOutline(tuple(column.parts), distinct, low, high)
+
+
+def _bounds(kind: Kind, part: ColumnPart) -> tuple[float | str | None, float | str | None]:
+    if kind == "number":
+        return float(part.values[0]), float(part.values[-1])
+    # Most fields of text are not of times, which the first value shows: the others need not be read then.
+    if kind == "keyword" and parse_time(part.values[0]) is not None:
+        times = times_of(part)
+        if np.isfinite(times).all():
+            return _iso(times.min()), _iso(times.max())
+    return None, None
+
+
+def _iso(time: float) -> str:
+    return datetime.fromtimestamp(time, UTC).isoformat()
 
 
 def _examples(bundle: Bundle) -> tuple[str, ...]:

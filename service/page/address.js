@@ -1,7 +1,7 @@
 // The address bar: what the visitor asked for, kept in the hash so that it can be shared and
 // Back and Forward work. The hash is never sent to a server, so queries stay out of access logs.
 
-const DEFAULTS = { view: "", q: "", similar: "", model: "default", with: "", mode: "", filter: "" };
+const DEFAULTS = { view: "", q: "", similar: "", model: "default", with: "", mode: "", filter: "", days: "7" };
 
 // Return what the address asks for:
 //   view     "" (search), "match", "models" or "clicks"
@@ -9,6 +9,7 @@ const DEFAULTS = { view: "", q: "", similar: "", model: "default", with: "", mod
 //   similar  id of the document whose similar documents are shown instead
 //   model    alias, name or version; with: a second model, shown side by side
 //   mode     "auto", "exact" or "fast"; filter: a filter as JSON. Empty: the service's default.
+//   days     how many days the view of clicks looks back
 export function readAddress() {
   const given = new URLSearchParams(location.hash.slice(1));
   const wanted = {};

@@ -1,6 +1,7 @@
 // Requests to the service. Every failure becomes a ServiceError whose message a visitor understands.
 
 import { without } from "./filters.js";
+import { asked } from "./ranges.js";
 
 const TIMEOUT_MS = 10_000;
 const SWAP_TIMEOUT_MS = 300_000;
@@ -36,7 +37,7 @@ export async function complete(prefix, model, signal) {
 }
 
 // Search, or list similar documents if `wanted.similar` is set, with one model.
-//   page  { limit, offset, facets, facetLimit }: which hits, and the fields whose values are counted
+//   page  { limit, offset, panel, facetLimit }: which hits, and the fields whose values are counted, see facets.js
 export function search(wanted, model, page, signal) {
   if (wanted.similar) {
     const id = wanted.similar.split("/").map(encodeURIComponent).join("/");
@@ -46,17 +47,27 @@ export function search(wanted, model, page, signal) {
     if (wanted.filter) parameters.set("filter", wanted.filter);
     return request(`v1/documents/${id}/similar?${parameters}`, { signal });
   }
-  const { facets, facetLimit, ...place } = page;
+  const { panel, facetLimit, ...place } = page;
   const body = { ...queryOf(wanted, model), ...place, explain: true, highlight: HIGHLIGHT };
-  if (facets.length) Object.assign(body, { facets, facet_limit: facetLimit });
-  return post("v1/search", body, { signal });
+  return post("v1/search", { ...body, ...facetsOf(panel, facetLimit) }, { signal });
 }
 
-// Count the values of a field, as if the visitor had chosen none of them.
-export async function countValues(wanted, model, field, limit, signal) {
-  const others = { ...wanted, filter: without(wanted.filter, field) };
-  const body = { ...queryOf(others, model), limit: 1, fields: [], record: false, facets: [field], facet_limit: limit };
-  return (await post("v1/search", body, { signal })).facets[field];
+// Count the values of a field of the panel, as if the visitor had chosen none of them. Returns the answer.
+export function countValues(wanted, model, field, limit, signal) {
+  const others = { ...wanted, filter: without(wanted.filter, field.name) };
+  const body = { ...queryOf(others, model), limit: 1, fields: [], record: false };
+  return post("v1/search", { ...body, ...facetsOf([field], limit) }, { signal });
+}
+
+// Return what a search asks for the fields of the panel.
+function facetsOf(panel, limit) {
+  if (!panel.length) return {};
+  const ranged = panel.filter(({ ranges }) => ranges);
+  return {
+    facets: panel.filter(({ ranges }) => !ranges).map(({ name }) => name),
+    facet_limit: limit,
+    facet_ranges: Object.fromEntries(ranged.map(({ name, ranges }) => [name, asked(ranges)])),
+  };
 }
 
 function queryOf(wanted, model) {
@@ -67,9 +78,9 @@ function queryOf(wanted, model) {
 }
 
 // Fill the placements of a page with documents.
-export function match(page, placements, model) {
-  const asked = { session_id: sessionId(), application: PAGE };
-  return post("v1/match", { page, placements, model, explain: true, ...asked });
+//   request  the page, its placements and its rules
+export function match(request, model) {
+  return post("v1/match", { ...request, model, explain: true, session_id: sessionId(), application: PAGE });
 }
 
 // Make a version the default. Every worker first loads and verifies it, which takes its time.
@@ -81,7 +92,7 @@ export function activate(version, adminKey) {
 }
 
 export function readAnalytics(days) {
-  return request(`v1/analytics?days=${days}`);
+  return request(`v1/analytics?${new URLSearchParams({ days })}`);
 }
 
 // Return the experiment that runs, or null.

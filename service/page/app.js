@@ -166,7 +166,7 @@ async function announceSwap(swapped) {
 async function showOperators() {
   $("clicks").hidden = true;
   try {
-    await showClicks();
+    await showClicks(wanted.days);
   } catch (error) {
     if (error.status === 401 || error.status === 403) {
       $("unlock").hidden = false;
@@ -310,7 +310,7 @@ $("match-form").addEventListener("submit", (event) => {
   visit({}, { state: { form: readForm() } });
 });
 $("admin").addEventListener("submit", (event) => event.preventDefault());
-$("days").addEventListener("change", () => show());
+$("days").addEventListener("change", () => visit({ days: $("days").value }));
 for (const link of $("views").children) {
   link.addEventListener("click", (event) => follow(event, { view: link.dataset.view, similar: "" }));
 }

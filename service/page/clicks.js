@@ -2,6 +2,7 @@
 
 import { readAnalytics, readDecisions, readExperiment } from "./api.js";
 import { courseOf } from "./course.js";
+import { choose } from "./models.js";
 import { formatNumber } from "./score.js";
 
 const whole = new Intl.NumberFormat("en");
@@ -20,9 +21,9 @@ const VERDICTS = {
   stop: "the active model is better",
 };
 
-// Read and show everything. Raises ServiceError, also if the key is not one of an admin.
-export async function showClicks() {
-  const days = Number($("days").value);
+// Read and show everything of the last days. Raises ServiceError, also if the key is not one of an admin.
+export async function showClicks(days) {
+  choose($("days"), days);
   const [analytics, experiment, { decisions }] = await Promise.all([
     readAnalytics(days),
     readExperiment(),

@@ -1,41 +1,54 @@
 // The side panel: how often each value of a field occurs among what was found, to choose from.
 
 import { boundsOf, valuesOf, withBounds, withValues } from "./filters.js";
+import { dayAfter, isTime, rangesOf } from "./ranges.js";
 
 const MAX_FIELDS = 8;
-const MAX_LISTED = 12; // Numbers of more different values are chosen by a range.
+const MAX_LISTED = 12; // Numbers and times of more different values are chosen by ranges.
 const MAX_DISTINCT = 5_000; // Texts of more different values are names, not groups.
 const NOT_GROUPS = new Set(["title", "text", "url", "and", "or", "not"]);
 const whole = new Intl.NumberFormat("en");
 
-// Return the names of the fields that the panel shows.
-//   outline  the stored fields of a model, from /v1/models; undefined: unknown
-//   size     number of documents
-export function panelFields(outline, size) {
-  return Object.entries(outline ?? {})
-    .filter(([name, { kinds, distinct }]) => {
+// Return the fields that the panel shows: [{ name, ranges, outline }]; `ranges` as in ranges.js, undefined for a field
+// whose values are listed one by one.
+//   outlines  the stored fields of a model, from /v1/models; undefined: unknown
+//   size      number of documents
+export function panelOf(outlines, size) {
+  return Object.entries(outlines ?? {})
+    .map(([name, outline]) => ({ name, outline, ranges: isRanged(outline) ? rangesOf(outline) : undefined }))
+    .filter(({ name, outline: { distinct }, ranges }) => {
       if (NOT_GROUPS.has(name) || distinct < 2) return false;
-      return isRange({ kinds, distinct }) || (distinct <= MAX_DISTINCT && distinct <= Math.max(size / 2, MAX_LISTED));
+      return ranges || (distinct <= MAX_DISTINCT && distinct <= Math.max(size / 2, MAX_LISTED));
     })
-    .slice(0, MAX_FIELDS)
-    .map(([name]) => name);
+    .slice(0, MAX_FIELDS);
 }
 
-const isRange = ({ kinds, distinct }) => kinds.length === 1 && kinds[0] === "number" && distinct > MAX_LISTED;
+const isRanged = ({ min, distinct }) => min !== null && distinct > MAX_LISTED;
 
-// Show the facets of an answer.
-//   facets    of the answer by field, in the order in which they are shown
-//   outline   the stored fields of the model
+// Return the counts of the fields of the panel, by name, from the answers that counted them.
+export function countsOf(panel, replies) {
+  return Object.fromEntries(
+    panel.map(({ name, ranges }) => [
+      name,
+      replies.map((reply) => (ranges ? reply.facet_ranges : reply.facets)?.[name]).find(Boolean),
+    ]),
+  );
+}
+
+// Show the panel.
+//   panel     its fields
+//   counts    of the values or ranges, by the name of the field
 //   filter    the filter of the address
 //   onFilter  called with another filter
 //   onMore    called when the visitor wants more values than are shown
-export function showFacets(target, facets, outline, filter, onFilter, onMore) {
+export function showFacets(target, panel, counts, filter, onFilter, onMore) {
   const focused = document.activeElement?.closest("#facets [data-key]")?.dataset.key;
-  const groups = Object.entries(facets).map(([field, facet]) =>
-    isRange(outline[field])
-      ? rangeOf(field, facet, boundsOf(filter, field), (bounds) => onFilter(withBounds(filter, field, bounds)))
-      : choicesOf(field, facet, valuesOf(filter, field), (values) => onFilter(withValues(filter, field, values)), onMore),
-  );
+  const groups = panel.map((field) => {
+    const { name, ranges } = field;
+    return ranges
+      ? rangesGroup(field, counts[name], boundsOf(filter, name), (bounds) => onFilter(withBounds(filter, name, bounds)))
+      : choicesOf(name, counts[name], valuesOf(filter, name), (values) => onFilter(withValues(filter, name, values)), onMore);
+  });
   target.replaceChildren(...groups);
   // The control that was just used is a new element.
   if (focused) [...target.querySelectorAll("[data-key]")].find(({ dataset }) => dataset.key === focused)?.focus();
@@ -82,35 +95,67 @@ function choicesOf(field, facet, chosen, onValues, onMore) {
   return group;
 }
 
-function rangeOf(field, facet, bounds, onBounds) {
+// Ranges to choose one of, and a form for any other.
+function rangesGroup({ name, outline, ranges }, counts, bounds, onBounds) {
+  const group = groupOf(name);
+  const isChosen = ({ from, to }) =>
+    bounds.gte === from && bounds.lt === to && bounds.gt === undefined && bounds.lte === undefined;
+  const chosen = ranges.find(isChosen);
+  ranges.forEach((range, i) => {
+    const { count } = counts[i];
+    if (!count && range !== chosen) return;
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "choice";
+    button.setAttribute("aria-pressed", range === chosen);
+    button.dataset.key = JSON.stringify([name, range.label]);
+    const label = document.createElement("span");
+    label.textContent = range.label;
+    const number = document.createElement("small");
+    number.textContent = whole.format(count);
+    button.append(label, " ", number);
+    button.addEventListener("click", () => onBounds(range === chosen ? {} : boundsFor(range)));
+    group.append(button);
+  });
+  group.append(formOf(name, outline, chosen ? {} : bounds, onBounds));
+  return group;
+}
+
+const boundsFor = ({ from, to }) => ({ ...(from !== undefined && { gte: from }), ...(to !== undefined && { lt: to }) });
+
+// Texts are filtered by code point. Days begin times that are stored in UTC, so that compares these, too.
+function formOf(name, outline, bounds, onBounds) {
   const form = document.createElement("form");
   form.className = "range";
+  const ofTimes = isTime(outline);
   const inputs = [
-    ["gte", "from", facet.min],
-    ["lte", "to", facet.max],
-  ].map(([bound, word, limit]) => {
+    ["from", outline.min, bounds.gte],
+    ["to", outline.max, ofTimes ? dayAfter(bounds.lt, -1) : bounds.lte],
+  ].map(([word, limit, value]) => {
     const label = document.createElement("label");
     const input = document.createElement("input");
-    input.type = "number";
+    input.type = ofTimes ? "date" : "number";
     input.step = "any";
-    input.name = bound;
-    input.placeholder = limit ?? "";
-    input.value = bounds[bound] ?? "";
-    input.dataset.key = JSON.stringify([field, bound]);
-    const name = document.createElement("span");
-    name.textContent = word;
-    label.append(name, input);
+    input.placeholder = limit;
+    input.value = value ?? "";
+    input.dataset.key = JSON.stringify([name, "", word]);
+    const text = document.createElement("span");
+    text.textContent = word;
+    label.append(text, input);
     return [label, input];
   });
   const button = document.createElement("button");
   button.textContent = "Apply";
-  button.setAttribute("aria-label", `Apply the range of ${field}`);
-  button.dataset.key = JSON.stringify([field]);
+  button.setAttribute("aria-label", `Apply the range of ${name}`);
+  button.dataset.key = JSON.stringify([name]);
   form.append(...inputs.map(([label]) => label), button);
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    const given = inputs.filter(([, input]) => input.value !== "");
-    onBounds(Object.fromEntries(given.map(([, input]) => [input.name, Number(input.value)])));
+    const [from, to] = inputs.map(([, input]) => input.value);
+    onBounds({
+      ...(from && { gte: ofTimes ? from : Number(from) }),
+      ...(to && (ofTimes ? { lt: dayAfter(to) } : { lte: Number(to) })),
+    });
   });
-  return groupOf(field, form);
+  return form;
 }

@@ -21,7 +21,7 @@ export function valuesOf(text, field) {
   return Array.isArray(condition.in) ? condition.in : [];
 }
 
-// Return the bounds of a field: { gte, lte }, either of which may be missing.
+// Return the bounds of a field: { gte, gt, lte, lt }, each of which may be missing.
 export function boundsOf(text, field) {
   const condition = conditionsOf(text)[field];
   return isObject(condition) ? condition : {};
@@ -39,8 +39,7 @@ export function withBounds(text, field, bounds) {
 // Return the filter without conditions on a field.
 export const without = (text, field) => withCondition(text, field, undefined);
 
-// Return the fields of the panel that have a condition.
-export const filteredFields = (text, fields) => fields.filter((field) => field in conditionsOf(text));
+export const hasCondition = (text, field) => Object.hasOwn(conditionsOf(text), field);
 
 // Say a filter in words; as JSON where it has more than conditions on fields.
 export function describe(text) {

@@ -55,6 +55,7 @@ export function hitOf(hit, places, onSimilar, onOpen) {
       if (event.button < 2 && open.getAttribute("aria-expanded") !== "false") onOpen(hit.id);
     });
   at("h3").append(open);
+  showOffer(at(".offer"), hit.fields.ad);
   if (places) showPlace(at(".place"), places.get(hit.id));
   if (hit.explanation) explain(item, hit, label);
   at(".similar").setAttribute("aria-label", `Similar to ${label}`);
@@ -145,6 +146,14 @@ function fillFull(full, hit, text) {
     fields.append(row);
   }
   full.append(body, fields);
+}
+
+// Name the advertiser and the price of an ad.
+function showOffer(badge, ad) {
+  const domains = Array.isArray(ad?.adomain) ? ad.adomain : [];
+  badge.hidden = !domains.length;
+  const price = ad?.price === undefined ? [] : [`${ad.price} ${ad.cur ?? "USD"}`];
+  badge.textContent = ["Ad", ...domains.slice(0, 1), ...price].join(" · ");
 }
 
 function showPlace(badge, place) {

@@ -1,8 +1,29 @@
-// The view that fills the placements of a page with documents.
+// The view that fills the placements of a page with documents, by the rules of the page.
 
-import { match, reportClick } from "./api.js";
+import { match, reportClick, ServiceError } from "./api.js";
 import { hitOf } from "./hits.js";
 
+const RULES = ["targeting", "bcat", "badv", "bidfloor", "min_score"];
+// Why the service left an ad out, by the name of the reason.
+const REASONS = {
+  malformed: "malformed",
+  status: "paused",
+  start: "not begun",
+  end: "ended",
+  budget: "budget spent",
+  cap: "shown to this person often enough",
+  cattax: "another taxonomy",
+  bcat: "blocked category",
+  acat: "category not allowed",
+  badv: "blocked advertiser",
+  wseat: "seat not allowed",
+  bseat: "blocked seat",
+  battr: "blocked attribute",
+  per_advertiser: "advertiser already has its ads",
+  bidfloorcur: "another currency",
+  bidfloor: "price too low",
+};
+const whole = new Intl.NumberFormat("en");
 const $ = (id) => document.getElementById(id);
 const inputs = () => [...$("match-form").elements].filter(({ name }) => name);
 
@@ -18,31 +39,62 @@ export function readForm() {
 // Raises ServiceError.
 export async function showMatch(form, model, onSimilar) {
   $("placements").replaceChildren();
+  $("left-out").hidden = true;
   if (!form) return;
   for (const input of inputs()) input.value = form[input.name] ?? input.defaultValue;
-  const placements = Array.from({ length: Number(form.placements) }, (_, i) => ({
-    id: `placement ${i + 1}`,
-    count: Number(form.count),
-  }));
-  const reply = await match({ title: form.title, text: form.text }, placements, model);
-  $("placements").replaceChildren(...reply.placements.map((placement) => sectionOf(placement, reply, onSimilar)));
+  if (RULES.some((name) => form[name])) $("match-rules").open = true;
+  const reply = await match(requestOf(form), model);
+  $("left-out").textContent = `Left out of the page: ${countsOf(reply.left_out)}.`;
+  $("left-out").hidden = !Object.keys(reply.left_out).length;
+  const count = Number(form.count);
+  $("placements").replaceChildren(...reply.placements.map((placement) => sectionOf(placement, count, reply, onSimilar)));
   return reply;
 }
 
-function sectionOf({ id, hits }, reply, onSimilar) {
+// Return the fields of the request; a rule that was left empty is absent.
+function requestOf(form) {
+  const page = Object.fromEntries(["url", "title", "text"].map((name) => [name, form[name]]).filter(([, text]) => text));
+  const placement = { count: Number(form.count) };
+  for (const name of ["bidfloor", "min_score"]) if (form[name]) placement[name] = Number(form[name]);
+  const placements = Array.from({ length: Number(form.placements) }, (_, i) => ({ id: `placement ${i + 1}`, ...placement }));
+  const request = { page, placements, per_advertiser: Number(form.per_advertiser) };
+  if (form.targeting) request.targeting = parsed(form.targeting);
+  for (const name of ["bcat", "badv"]) if (form[name]) request[name] = form[name].split(",").map((code) => code.trim()).filter(Boolean);
+  return request;
+}
+
+function parsed(filter) {
+  try {
+    return JSON.parse(filter);
+  } catch {
+    throw new ServiceError("The targeting filter is not JSON.", 0, false);
+  }
+}
+
+const countsOf = (leftOut) =>
+  Object.entries(leftOut)
+    .map(([reason, count]) => `${whole.format(count)} × ${REASONS[reason] ?? reason} (${reason})`)
+    .join(", ");
+
+function sectionOf({ id, hits, left_out: leftOut }, count, reply, onSimilar) {
   const section = document.createElement("section");
   section.className = "column";
   const heading = document.createElement("h3");
   heading.textContent = `${id[0].toUpperCase()}${id.slice(1)}`;
   section.setAttribute("aria-label", heading.textContent);
   const list = document.createElement("ol");
+  // A click here costs an advertiser nothing: it is reported without the token of the ad.
   list.append(...hits.map((hit) => hitOf(hit, undefined, onSimilar, (opened) => reportClick(reply.query_id, opened))));
-  section.append(heading, list);
-  if (!hits.length) {
-    const nothing = document.createElement("p");
-    nothing.className = "nothing";
-    nothing.textContent = "No document fits.";
-    section.append(nothing);
+  section.append(heading);
+  if (hits.length) section.append(list);
+  const notes = [];
+  if (hits.length < count) notes.push(`${hits.length ? `${whole.format(hits.length)} of ${whole.format(count)}` : "Not"} filled: no other document fits.`);
+  if (Object.keys(leftOut).length) notes.push(`Left out here: ${countsOf(leftOut)}.`);
+  if (notes.length) {
+    const note = document.createElement("p");
+    note.className = "nothing";
+    note.textContent = notes.join(" ");
+    section.append(note);
   }
   return section;
 }

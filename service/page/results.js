@@ -1,8 +1,8 @@
 // The answers of one or two models: their lists, "More", what was meant, and the side panel.
 
 import { countValues, reportClick, search } from "./api.js";
-import { panelFields, showFacets } from "./facets.js";
-import { filteredFields } from "./filters.js";
+import { countsOf, panelOf, showFacets } from "./facets.js";
+import { hasCondition } from "./filters.js";
 import { appendHits, columnOf } from "./hits.js";
 
 export const HITS = 10; // Hits on the first page, and that "More" adds.
@@ -26,22 +26,21 @@ let facetLimit = FEW_VALUES;
 export async function showAnswers(wanted, menus, shown, visit, signal) {
   const models = wanted.with ? [wanted.model, wanted.with] : [wanted.model];
   const entry = menus.entryOf(wanted.model);
-  const fields = wanted.similar ? [] : panelFields(entry?.fields, entry?.documents);
-  const chosen = filteredFields(wanted.filter, fields);
-  const plain = fields.filter((field) => !chosen.includes(field));
+  const panel = wanted.similar ? [] : panelOf(entry?.fields, entry?.documents);
+  const chosen = panel.filter(({ name }) => hasCondition(wanted.filter, name));
+  const others = panel.filter((field) => !chosen.includes(field));
   const place = { limit: Math.min(shown, MAX_LIMIT), offset: 0, facetLimit };
   results.classList.add("stale");
   // A field with a condition of its own would only count what was chosen.
   const counting = chosen.map((field) => countValues(wanted, wanted.model, field, facetLimit, signal));
   const [counted, ...replies] = await Promise.all([
     Promise.all(counting),
-    ...models.map((model, i) => search(wanted, model, { ...place, facets: i ? [] : plain }, signal)),
+    ...models.map((model, i) => search(wanted, model, { ...place, panel: i ? [] : others }, signal)),
   ]);
   if (signal.aborted) return null;
   answer = { wanted, models, replies, shown: place.limit, visit };
   showColumns(replies, menus, visit);
-  const own = Object.fromEntries(chosen.map((field, i) => [field, counted[i]]));
-  showPanel(fields, { ...replies[0].facets, ...own }, entry, menus, signal);
+  showPanel(panel, countsOf(panel, [replies[0], ...counted]), menus, signal);
   showMore();
   showAdvice(wanted, replies, visit);
   return replies;
@@ -58,7 +57,7 @@ export function clearAnswers() {
 // Append the next hits to each list. Returns how many are shown now.
 export async function addMore(signal) {
   const { wanted, models, replies, shown, visit } = answer;
-  const place = { limit: HITS, offset: shown, facets: [] };
+  const place = { limit: HITS, offset: shown, panel: [] };
   const added = await Promise.all(models.map((model) => search(wanted, model, place, signal)));
   if (signal.aborted) return shown;
   added.forEach((reply, i) => {
@@ -101,11 +100,11 @@ function showMore() {
   $("more").hidden = !replies.some(({ hits, total }) => hits.length >= shown && (total ?? Infinity) > shown);
 }
 
-function showPanel(fields, facets, entry, menus, signal) {
-  const ordered = Object.fromEntries(fields.filter((field) => facets[field]).map((field) => [field, facets[field]]));
+function showPanel(panel, counts, menus, signal) {
   const { wanted, visit } = answer;
-  $("side").hidden = !Object.keys(ordered).length;
-  showFacets($("facets"), ordered, entry?.fields, wanted.filter, (filter) => visit({ filter }), () => {
+  const shown = panel.filter(({ name }) => counts[name]);
+  $("side").hidden = !shown.length;
+  showFacets($("facets"), shown, counts, wanted.filter, (filter) => visit({ filter }), () => {
     facetLimit = MANY_VALUES;
     showAnswers(wanted, menus, answer.shown, visit, signal).catch(() => {});
   });

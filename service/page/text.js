@@ -26,7 +26,7 @@ const UNDERLINE = /^\s*([-=~^"#*+`_])\1{2,}\s*$/;
 
 // Return a text on one line, without the marks of reStructuredText and Markdown.
 // Every repetition is bounded or local to a line, so that no text takes quadratic time.
-function plainText(text) {
+export function plainText(text) {
   const lines = text.slice(0, MAX_CHARS).split("\n");
   const isHeading = (i) =>
     /[\p{L}\p{N}]/u.test(lines[i]) &&

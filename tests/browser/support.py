@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
 from playwright.sync_api import Locator, Page, Route, expect
@@ -14,6 +15,17 @@ def ask(page: Page, text: str) -> None:
     expect(page.locator("#heading")).to_have_text(f"Results for “{text.strip()}”")
     expect(page.locator("#results:not(.stale)")).to_be_visible()
     expect(page.locator(".hit").first).to_be_visible()
+
+
+def violations(page: Page) -> list[Any]:
+    """What axe-core finds on the page against WCAG AA, each rule with the elements."""
+    page.evaluate(files("axe_playwright_python").joinpath("axe.min.js").read_text())
+    found: list[Any] = page.evaluate(
+        """async () => (await axe.run(document, {
+            runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+        })).violations.map(({ id, nodes }) => [id, nodes.map((node) => node.html)])"""
+    )
+    return found
 
 
 def titles(page: Page, column: int = 0) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.support import ask, titles
+from tests.browser.support import ask, titles, violations
 
 pytestmark = pytest.mark.browser
 
@@ -103,17 +102,11 @@ def test_text_and_controls_have_enough_contrast(
     context.close()
 
 
-@pytest.fixture(scope="session")
-def axe() -> str:
-    """The source of axe-core, which checks a page against WCAG."""
-    return files("axe_playwright_python").joinpath("axe.min.js").read_text()
-
-
 @pytest.mark.parametrize("address", ADDRESSES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", [1280, 390])
 def test_axe_finds_no_violation_of_wcag_aa(
-    browser: Browser, url: str, axe: str, address: str, scheme: Any, width: int
+    browser: Browser, url: str, address: str, scheme: Any, width: int
 ) -> None:
     context = browser.new_context(
         color_scheme=scheme, reduced_motion="reduce", viewport={"width": width, "height": 844}
@@ -125,13 +118,7 @@ def test_axe_finds_no_violation_of_wcag_aa(
     for unfolded in (".open", ".why", "#show-facets"):
         if page.locator(unfolded).first.is_visible():
             page.locator(unfolded).first.click()
-    page.evaluate(axe)
-    violations = page.evaluate(
-        """async () => (await axe.run(document, {
-            runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
-        })).violations.map(({ id, nodes }) => [id, nodes.map((node) => node.html)])"""
-    )
-    assert violations == []
+    assert violations(page) == []
     context.close()
 
 

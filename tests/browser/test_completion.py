@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
+from tests.browser.support import violations
+
 pytestmark = pytest.mark.browser
 
 COMPLETIONS = [
@@ -36,6 +38,7 @@ def open_list(page: Page) -> tuple[Locator, Locator]:
     # What is already typed is no completion.
     expect(options).to_have_text(["copy files", "copying <b>"])
     expect(box).to_have_attribute("aria-expanded", "true")
+    assert violations(page) == []
     return box, options
 
 

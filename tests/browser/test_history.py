@@ -128,3 +128,24 @@ def test_the_skip_link_keeps_the_search(page: Page) -> None:
     expect(page.locator("#heading")).to_be_focused()
     assert page.url.endswith("#q=copy+files")
     expect(page.locator(".hit").first).to_be_visible()
+
+
+def test_back_goes_through_every_view_by_keyboard_alone(page: Page) -> None:
+    """Each view is reached by its link; each Back returns to the one before, with its query and its heading."""
+    page.get_by_role("combobox", name="Search").focus()
+    page.keyboard.type("copy files")
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit").first).to_be_visible()
+    views = {"Match": "Match a page", "Models": "Models"}
+    for link, heading in views.items():
+        page.get_by_role("link", name=link, exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name=heading, exact=True)).to_be_focused()
+        expect(page).to_have_title(f"{link} · Fullrank")
+    page.go_back()
+    expect(page.get_by_role("heading", name="Match a page")).to_be_visible()
+    page.go_back()
+    expect(page.locator(".hit").first).to_be_visible()
+    expect(page.get_by_role("combobox", name="Search")).to_have_value("copy files")
+    page.go_forward()
+    expect(page.get_by_role("heading", name="Match a page")).to_be_visible()

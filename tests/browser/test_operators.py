@@ -16,6 +16,7 @@ from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from service.models.swap import Swap
 from tests.api.support import KEY, at, make_bundle, served
+from tests.browser.support import violations
 
 pytestmark = pytest.mark.browser
 
@@ -98,11 +99,16 @@ def test_an_admin_sees_clicks_and_the_experiment(browser: Browser, operated: str
     # An experiment that has ended keeps its course.
     expect(stopped).to_contain_text("1 to 9 votes, e-value 21")
     expect(stopped.get_by_role("img", name="to 21.0 on")).to_be_visible()
+    assert violations(page) == []
     # A reload keeps the key of the tab; the days are chosen by keyboard.
     page.reload()
     expect(section).to_be_visible()
     with page.expect_response("**/v1/analytics?days=30"):
         section.get_by_label("of the last").select_option("30")
+    page.go_back()
+    expect(section.get_by_label("of the last")).to_have_value("7")
+    page.go_forward()
+    expect(section.get_by_label("of the last")).to_have_value("30")
     page.get_by_role("link", name="Search").click()
     expect(section).to_be_hidden()
     page.go_back()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from fullrank.bundle import Bundle
 from service.http.deps import ServicesDep
 from service.http.guard import GuardedRoute, needs
 from service.http.model_schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
-from service.models.outline import outline_of
+from service.models.outline import Outline, outline_of
 from service.models.serving import ALIAS
 from service.models.workers import converged
 
@@ -21,13 +25,19 @@ router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRout
 Version = Annotated[str, Path(min_length=1, max_length=100)]
 
 
+def _outlines(bundles: Iterable[Bundle]) -> list[Outline]:
+    return [outline_of(bundle) for bundle in bundles]
+
+
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
 async def list_models(services: ServicesDep) -> JsonResponse:
     """List every bundle on disk, newest first, with its card and state, and every worker."""
     infos = await services.registry.available()
     workers = await services.registry.workers()
     serving, failures = services.registry.serving, services.registry.failures
-    outlines = {version: outline_of(bundle) for version, bundle in serving.models.items()}
+    models = serving.models
+    # On a thread, because the first call reads the values of all fields.
+    outlines = dict(zip(models, await asyncio.to_thread(_outlines, models.values()), strict=True))
     entries = [
         {
             "name": info.name,
@@ -39,10 +49,7 @@ async def list_models(services: ServicesDep) -> JsonResponse:
             "documents": len(serving.models[info.version].documents)
             if info.version in serving.models
             else None,
-            "fields": {
-                name: {"kinds": list(field.kinds), "distinct": field.distinct}
-                for name, field in outlines[info.version].fields.items()
-            }
+            "fields": {name: asdict(field) for name, field in outlines[info.version].fields.items()}
             if info.version in outlines
             else None,
             "examples": list(outlines[info.version].examples) if info.version in outlines else None,

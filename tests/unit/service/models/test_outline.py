@@ -30,6 +30,31 @@ def test_fields_have_their_kinds_and_how_many_values_differ(tmp_path: Path) -> N
     }
 
 
+def test_numbers_and_times_have_bounds(tmp_path: Path) -> None:
+    fields: list[dict[str, Any]] = [
+        {
+            "price": 2.5,
+            "day": "2026-11-23",
+            "at": "2026-11-23T01:00:00+02:00",
+            "mixed": "2026-01-01",
+        },
+        {"price": [-1, 7], "day": ["2024-02-29", "2025-01-01"], "at": "2026-11-22T23:30:00Z"},
+        {"mixed": "tea", "code": "1999-x", "flag": True},
+    ]
+    outline = outline_of(bundle_of(tmp_path, fields))
+    found = {name: (field.min, field.max) for name, field in outline.fields.items()}
+    assert found == {
+        "text": (None, None),
+        "price": (-1.0, 7.0),
+        "day": ("2024-02-29T00:00:00+00:00", "2026-11-23T00:00:00+00:00"),
+        # The later text is the earlier time.
+        "at": ("2026-11-22T23:00:00+00:00", "2026-11-22T23:30:00+00:00"),
+        "mixed": (None, None),
+        "code": (None, None),
+        "flag": (None, None),
+    }
+
+
 def test_examples_are_different_short_titles_of_several_words(tmp_path: Path) -> None:
     titles = [
         "one",
