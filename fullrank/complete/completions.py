@@ -1,9 +1,9 @@
 """Completions: queries that several people asked, titles, and words.
 
-What begins with the typed text comes before what begins one edit away from it; then queries come before titles and
-titles before words; then the more frequent, the shorter, and by code point. Two texts that are equal after folding are
-one, of the first kind. An edit of the last letter is tried only if there is nothing else: it fits all that begins with
-the letters before.
+Texts that begin with the typed text come before texts that begin one edit away from it, queries before titles, titles
+before words, frequent texts before rare ones, short ones before long ones, and then by code point. Two texts that are
+equal after folding are one, of the first kind. An edit of the last letter is tried only if nothing else is found,
+because every text with the letters before it fits.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
         key: Its folded form, `folded_prefix` of it.
         text: As it is shown.
         kind: Where it comes from.
-        frequency: Compared among those of its kind.
+        frequency: For the order among texts of its kind.
     """
 
     key: str
@@ -59,8 +59,8 @@ class Completions:
     """Completes texts. Immutable.
 
     Args:
-        candidates: In any order. Queries and titles complete all that is typed, words its last word.
-        pause: Called now and then while they are sorted, to let other threads run.
+        candidates: In any order. Queries and titles complete the whole typed text, words its last word.
+        pause: Called at intervals while they are sorted, to let other threads run.
 
     Example:
         >>> title = Candidate("tv set", "TV set", Kind.TITLE, 0)
@@ -113,7 +113,7 @@ class Completions:
 
 
 def _last_word(typed: str, prefix: str) -> tuple[str, str]:
-    """Return what stands before the last word, as it was typed, and the folded last word; "" if no word is begun."""
+    """Return the text before the last word as typed, and the folded last word; "" if the text ends between words."""
     parts = typed.split()
     if typed[-1:].isspace() or " " in folded_prefix(parts[-1]):
         return "", ""

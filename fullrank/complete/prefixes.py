@@ -1,8 +1,8 @@
 """The last word of a query as the beginning of a word: "coff" finds coffee.
 
-A query gains the lexical features of the most frequent known words that begin with its last word, at a share of the
-weight that they would have if they had been typed. An unknown last word is likely still being typed, so its share is
-larger; a known one keeps its own weight and its completions stay far below it.
+A query gets the lexical features of the most frequent known words that begin with its last word, with a share of the
+weight that typed words have. An unknown last word is probably incomplete, so its completions get a larger share;
+those of a known word weigh much less than the word itself.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST = 200  # characters of a query that are read
 
 
 def last_word(query: str) -> str:
-    """Return the word that a query ends in; "" where it ends otherwise: a space completes a word.
+    """Return the word at the end of a query; "" if the query ends with a space or a sign, because the word is complete.
 
     Example:
         >>> last_word("Hot Coff"), last_word("hot coffee ")
@@ -55,7 +55,7 @@ class Prefixes:
         self._of_word = lru_cache(_CACHED)(self._find)
 
     def of(self, query: str) -> Sequence[Addition]:
-        """Return what a query gains."""
+        """Return the features that completions of its last word add to a query."""
         word = last_word(query)
         return self._of_word(word) if len(word) >= LEAST_LETTERS else ()
 

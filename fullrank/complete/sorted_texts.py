@@ -1,9 +1,9 @@
 """Texts that begin with what was typed, or with what is one edit away from it.
 
 All texts are kept in the order of their folded form, so those with one prefix stand next to each other: two binary
-searches find them. A prefix one edit away is tried if its letters occur: in place of a letter, or between two, only
-letters that some text has between the same neighbours. The part before the edit must be the beginning of a text, so the
-first letter that no text goes on with ends the search.
+searches find them. An edited prefix is tried only if it can occur: a replaced or added letter must be one that some
+text has between the same neighbours. The part before the edit must be the beginning of some text, so the search ends
+at the first letter that continues no text.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Pause = Callable[[], object]
 
 
 def no_pause() -> None:
-    """Go on at once."""
+    """No-op pause."""
 
 
 def folded_prefix(text: str) -> str:
-    """Return the folded form of the beginning of a text; a space at its end completes its last word.
+    """Return the folded form of the beginning of a text; a space at its end marks its last word as complete.
 
     Example:
         >>> folded_prefix("Crème"), folded_prefix("crème ")
@@ -44,7 +44,7 @@ def folded_prefix(text: str) -> str:
 
 
 def sorted_in_steps(items: Sequence[T], key: Callable[[T], Any], pause: Pause) -> list[T]:
-    """Return sorted(items, key=key), with pauses; the built-in lets no other thread run meanwhile."""
+    """Return sorted(items, key=key), with pauses, because the built-in lets no other thread run."""
     parts = []
     for start in range(0, len(items), _STEP):
         parts.append(sorted(items[start : start + _STEP], key=key))
@@ -61,8 +61,8 @@ class SortedTexts:
     """Texts, the best first, found by prefix.
 
     Args:
-        keys: The folded form of each text, all different; a text of lesser number is better.
-        pause: Called now and then, to let other threads run.
+        keys: The folded form of each text, all different, the best text first.
+        pause: Called at intervals, to let other threads run.
 
     Example:
         >>> texts = SortedTexts(["copy files", "move", "copy"])
@@ -106,7 +106,7 @@ class SortedTexts:
         return self.beginning(prefix[:-1], limit) if len(prefix.rstrip()) >= MIN_LETTERS else []
 
     def _range(self, prefix: str, inside: tuple[int, int]) -> tuple[int, int]:
-        """Return the first and the last place of the texts with a prefix, which are in some range."""
+        """Return the range of the texts with a prefix, given a range that has them all."""
         first = bisect_left(self._keys, prefix, *inside)
         if first == inside[1] or not self._keys[first].startswith(prefix):
             return first, first
@@ -115,7 +115,7 @@ class SortedTexts:
     def _best(self, ranges: Sequence[tuple[int, int]], limit: int) -> list[int]:
         numbers = np.concatenate([self._order[first:last] for first, last in ranges] or [_NONE])
         if len(numbers) > limit * len(ranges):
-            # Ranges may overlap, so that the best texts are there several times.
+            # Ranges may overlap, so a text may occur several times.
             numbers = np.partition(numbers, limit * len(ranges) - 1)[: limit * len(ranges)]
         found: list[int] = np.unique(numbers)[:limit].tolist()
         return found
@@ -135,7 +135,7 @@ class SortedTexts:
                     yield first, last
 
     def _edited(self, before: str, letter: str, tail: str) -> Iterator[str]:
-        """Yield what may have been meant by a letter and those behind it, given the letter before."""
+        """Yield the edits of a letter and the letters after it, given the letter before."""
         after = tail[:1]
         if after:
             yield tail

@@ -1,4 +1,4 @@
-"""Highlights: the part of a field that answers a query best, and the words in it that do.
+"""Highlights: the part of a field that answers a query best, and the words in it to mark.
 
     Highlight   what to mark
     Snippet     a part of a field and the spans in it

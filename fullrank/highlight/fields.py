@@ -1,6 +1,6 @@
 """The words of fields of documents.
 
-All texts are split as one, and places are kept in lists: an array has a fixed cost, and most texts are short.
+All texts are split in one pass. Places are lists, because an array has a fixed cost and most texts are short.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def split_fields(
 
     Args:
         documents: Stored fields.
-        names: The fields to split; a document may lack some, or have other values than text in them.
+        names: The fields to split. Absent fields and values other than text are skipped.
         most_chars: Number of characters of a field to read.
     """
     texts = [

@@ -1,7 +1,7 @@
 """Which words of documents a highlight marks, and the weight of each.
 
-    word      a word that the query asks for, as the model reads it: in any of its forms, corrected, joined or parted
-    meaning   of the other words of the document, the MAX_MEANING with the largest share in its score; of at least
+    word      a word of the query as the model reads it: in any form, corrected, joined with or split from others
+    meaning   one of the MAX_MEANING other words of the document with the largest share in its score, at least
               LEAST_MEANING of the largest share of any of its words
 
 The weight of a marked word is its share in the score, at least 0.

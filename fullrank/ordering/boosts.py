@@ -3,7 +3,7 @@
     decay   weight · factor^(|x − origin| / scale)        1 at the origin, factor one scale away
     log     weight · ln(1 + x), 0 for x below 0
 
-A document without a value gets 0, one with several values the largest before the weight.
+A document without a value gets 0. A document with several values gets the largest result before the weight.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Decay:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """What one field adds to a score: by a decay, or, without one, by the logarithm.
+    """The boost by one field: a decay, or the logarithm of its value.
 
     Attributes:
         field: Field name.
@@ -59,7 +59,7 @@ class Boost:
 def boosts_of(
     parts: Sequence[Columns], boosts: Sequence[Boost], now: float, path: str = "boost"
 ) -> list[Float64]:
-    """Return what each document of several parts gets.
+    """Return the sum of the boosts of each document of several parts.
 
     Args:
         parts: The columns of each part, as ``aligned`` returns them.

@@ -1,7 +1,7 @@
-"""Groups: documents with an equal value of a field, of which an answer has at most so many.
+"""Groups: documents with an equal value of a field; an answer has a limited number of each.
 
-A document with several values belongs to the group of each; it is left out if one of these is full. One without a value
-is in no group. Values of different kinds are different.
+A document with several values belongs to the group of each value and is left out if one of these is full. A document
+without a value is in no group. Values of different kinds are different.
 """
 
 from __future__ import annotations

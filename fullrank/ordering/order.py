@@ -2,8 +2,8 @@
 
     sort        all documents that match, by fields, ties by id
     boosts      score + Σ boosts, ties by id
-    group_by    of either order, or of the score: what leaves a group within its limit
-    diversity   of the first DEPTH of what is left
+    group_by    after any of these, keeps the first documents of each group, up to its limit
+    diversity   reorders the first DEPTH of the rest
 
 The exact mode stays exact with boosts. Let b be the largest boost of a document that may be returned. The ranking by
 score is read down to a score g such that g + b is less than the boosted score of the k-th best document so far: none of
@@ -30,7 +30,7 @@ from fullrank.ordering.groups import Group, GroupBy, Groups, possible, within
 from fullrank.ordering.sorting import SortKey, first_rows, sort_values
 from fullrank.retrieval import Mask
 
-# A search for boosted documents begins with so many, and reads on in steps of so many times as many.
+# A search for boosted documents first reads _FIRST hits; each further step reads _STEP times as many.
 _FIRST, _STEP = 100, 8
 
 
@@ -54,7 +54,7 @@ class Ordering:
 
     @property
     def is_by_score(self) -> bool:
-        """Whether the order is that of the ranking, but for groups."""
+        """Whether the order is that of the ranking, apart from groups."""
         return not (self.sort or self.boosts or self.diversity)
 
 
@@ -64,7 +64,7 @@ class Order:
     Args:
         view: The view.
         asked: The ordering.
-        prefix: What comes before the names of fields in errors.
+        prefix: Stands before the names of fields in errors.
 
     Raises:
         FilterError: A field does not fit.

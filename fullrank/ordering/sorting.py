@@ -1,7 +1,7 @@
 """The order of documents by fields.
 
-A field is numbers, true and false, or times. Ascending, a document with several values counts with the smallest,
-descending with the largest; one without a value comes last in both.
+A field has numbers, true and false, or times. Of several values of a document the smallest counts in ascending order,
+the largest in descending order. Documents without a value come last in both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class SortKey:
 def sort_values(
     parts: Sequence[Columns], keys: Sequence[SortKey], path: str = "sort"
 ) -> list[Float64]:
-    """Return what the documents of several parts are ordered by.
+    """Return the sort values of the documents of several parts.
 
     Args:
         parts: The columns of each part, as ``aligned`` returns them.

@@ -1,4 +1,4 @@
-"""The rules that apply to a query, found by the query's words, so that many rules take no more time than few.
+"""The rules that apply to a query, found by the query's words: the time hardly grows with the number of rules.
 
     is        one look-up of all words of the query
     contains  one look-up for each word of the query, and one for each length of the texts that begin with this word
@@ -68,7 +68,7 @@ class RuleIndex:
         """Return the rules that apply to a query, by id.
 
         Args:
-            query: As it was typed.
+            query: As typed.
             now: In seconds since 1970.
         """
         words = folded_words(query)

@@ -1,8 +1,8 @@
 """Pinned documents in a ranking, page by page.
 
-The whole list is the ranking without the pinned documents, into which each pinned one is put at its place. Two pins of
-one place stand below each other; a pin beyond the end follows the last document. A page is cut out of that list without
-the pages before it: what stands before the page follows from the pins alone.
+The whole list is the ranking without the pinned documents, with each pinned document inserted at its place. A second
+pin of one place moves to the next free place; a pin beyond the end follows the last document. A page needs no earlier
+page: the pins alone say how many ranked documents stand before it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def spread(places: Iterable[int]) -> list[int]:
-    """Return the places of pins, ascending: each asked place, or the next free one.
+    """Return the places of pins, ascending: each requested place, or the next free one.
 
     Example:
         >>> spread([0, 0, 4])
@@ -76,5 +76,5 @@ class Page:
         return page, shown
 
     def _at(self, total: int) -> Mapping[int, int]:
-        """Return place → number of the pin in a list whose ranking has so many documents."""
+        """Return the number of the pin at each pinned place of a list, given the length of the ranking."""
         return {min(place, total + number): number for number, place in enumerate(self.pinned)}

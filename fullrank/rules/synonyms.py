@@ -1,10 +1,10 @@
-"""Synonyms in the lexical part: the query gains the features of what stands for its words.
+"""Synonyms in the lexical part: a query gets the features of the synonyms of its words.
 
     s′_f = s_f, and where the query has no feature f, s′_f = α s″_f         α = 0.8
 
-s″ is the sparse part of the query with a word replaced by its synonym, so a feature has the weight that it would have
-if the synonym had been typed; of several such texts the largest weight counts. u stays as it is. The new query is a
-query like any other: exact search over it is certified as before.
+s″ is the sparse part of the query with a word replaced by its synonym, so a feature has the weight of a typed word.
+Of several such texts, the largest weight counts. u does not change. The result is an ordinary query, so exact search
+for it is certified.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fullrank.text.folding import fold, folded_words
 from fullrank.text.words import words
 
 WEIGHT = 0.8
-"""α, of a synonym relative to the word that it stands for."""
+"""α, the weight of a synonym relative to the word that it replaces."""
 MAX_REPLACED = 16
 """Most texts that synonyms make of one query; each is encoded."""
 
@@ -40,7 +40,7 @@ class Replaced:
 
 
 def replaced(query: str, groups: Iterable[Sequence[str]]) -> list[Replaced]:
-    """Return what groups of synonyms make of a query, one text for each place and synonym.
+    """Return the queries that replacing a word by a synonym gives, one text for each place and synonym.
 
     Example:
         >>> [found.text for found in replaced("cheap TV", [["tv", "television"]])]
@@ -78,7 +78,7 @@ def _places(folded: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
 
 
 def features_of(model: Model, texts: Sequence[Replaced]) -> list[Addition]:
-    """Return what each text adds to the query that it was made of.
+    """Return the features that each text adds to the query that it was made of.
 
     Args:
         model: Encodes queries.

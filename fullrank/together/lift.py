@@ -2,8 +2,9 @@
 
     lift(a, b) = P(a and b) / (P(a) P(b)) = n_ab N / (n_a n_b)
 
-n_ab is the number of people who clicked both documents in one session, n_a and n_b of those who clicked each, N of all
-who clicked. A pair of fewer than `MIN_PEOPLE` is left out: it may show what one person did, and its lift says little.
+n_ab is the number of people who clicked both documents in one session, n_a and n_b of those who clicked each, N of
+all who clicked. A pair of fewer than `MIN_PEOPLE` is left out: it could reveal what one person did, and its lift is
+unreliable.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import NamedTuple
 
 MIN_PEOPLE = 3
 MAX_KEPT = 50
-"""Most documents kept of each."""
+"""Most documents kept for each document."""
 SESSION_S = 1_800
-"""Clicks of a person who names no session are in one session if no pause is longer."""
+"""Longest pause inside a session of a person whose clicks name no session."""
 _MAX_SESSION = 50
-"""Documents of a session; the pairs of a larger one would take time with its square."""
+"""Most documents of a session, because the number of pairs grows with its square."""
 _PEOPLE_PER_PAUSE = 50
 
 
@@ -54,7 +55,7 @@ def together(
 
     Args:
         clicks: In any order.
-        pause: Called now and then, to let other threads run.
+        pause: Called at intervals, to let other threads run.
 
     Example:
         >>> clicks = [Click(f"u{i}", "s", document, 0.0) for i in range(3) for document in "ab"]

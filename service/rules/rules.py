@@ -1,7 +1,7 @@
-"""The rules of one worker: changes go into the file, a thread brings those of all workers into memory.
+"""The rules of one worker: it writes changes to the file, and a thread reads those of all workers into memory.
 
-The thread looks at the file every few hundredths of a second, and at once after a change of this worker. It reads what
-changed and replaces the index of the rules by one assignment, so a search sees all rules before a change or all after.
+The thread checks the file every few hundredths of a second, and at once after a change of this worker. It reads the
+changes and replaces the index of the rules by one assignment, so a search sees the rules before a change or after it.
 """
 
 from __future__ import annotations
@@ -141,5 +141,5 @@ def _rule(stored: Stored) -> Rule | None:
     try:
         return read_rule(stored.id, orjson.loads(stored.rule))
     except (RuleError, ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.error("rule %s of %s is left out: %s", stored.id, stored.collection, error)
+        _log.error("rule %s of %s is ignored: %s", stored.id, stored.collection, error)
         return None

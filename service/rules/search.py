@@ -1,4 +1,4 @@
-"""Put the rules that apply to a query into its search: what is ranked, and where pinned documents stand."""
+"""Apply rules to a search: restrict and widen its ranking, and insert pinned documents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ruled:
 
     Attributes:
         ranked: The hits, with pinned ones at their places.
-        tried: On this list.
+        tried: The experiment or exploration on this list.
         pinned: Places of pinned hits in the list, from 0.
     """
 
@@ -39,10 +39,10 @@ async def rank_by_rules(
 ) -> Ruled:
     """Rank for a query to which rules apply.
 
-    The pinned documents are scored apart and left out of the ranking, so what is tried on the ranking never moves one.
+    The pinned documents are scored separately and left out of the ranking, so no experiment moves one.
 
     Args:
-        rules: That apply, by id; of two rules that pin a document the first counts.
+        rules: The rules that apply, by id; the first one that pins a document decides.
         view: Of the active model.
         request: The search, without rules.
         ranker: Scores the pinned documents.
@@ -94,7 +94,7 @@ async def _pins(
 
 
 def shifted(tried: Tried, pinned: Sequence[int], size: int) -> Tried:
-    """Return what was tried on the ranking, with its places in the list that has pins."""
+    """Return the experiment on the ranking, with its places in the list that has pins."""
     if not pinned:
         return tried
     free = [place for place in range(size) if place not in pinned]

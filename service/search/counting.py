@@ -24,7 +24,7 @@ def counts_of(view: View, request: RankRequest, deleted: Sequence[Mask | None]) 
     Args:
         view: The documents.
         request: Names the fields.
-        deleted: For each part the documents that are not found; None: all are.
+        deleted: For each part the documents that are not found; None: all documents are found.
 
     Raises:
         FilterError: A field does not exist, or has no values of the kind.

@@ -1,4 +1,4 @@
-"""Cursors: where the next page of a search begins, in a text that only this service can make.
+"""Cursors: signed texts that say where the next page of a search begins.
 
 ``base64url(content).base64url(signature)``: the content is a JSON array, the signature the first 16 bytes of its
 HMAC-SHA256. The key is derived from that of the log of events, which all workers share.
@@ -50,7 +50,7 @@ class Cursor(NamedTuple):
 
 
 def fingerprint(search: Any) -> str:
-    """Hash what decides the order of a search, given as JSON."""
+    """Hash the fields of a search that decide its order, given as JSON."""
     return blake2b(orjson.dumps(search, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
 
 
@@ -58,7 +58,7 @@ class Cursors:
     """Writes and reads cursors.
 
     Args:
-        path: File of the key; made if missing.
+        path: File of the key; it is created if missing.
     """
 
     def __init__(self, path: Path) -> None:

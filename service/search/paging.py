@@ -1,4 +1,4 @@
-"""Pages that go on after the last hit of the page before, not at a place."""
+"""Pages that begin after the last hit of the page before, not at an offset."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fullrank.live.hits import Hits
 class After:
     """Where a page begins: after a score and, among equal ones, after an id.
 
-    place  number of hits on the pages before, by which the first look is as deep as it must be
+    place  number of hits on the pages before, so that the first search is deep enough
     """
 
     score: float = math.inf

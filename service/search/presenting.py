@@ -23,9 +23,9 @@ def shown(
     """Return hits ready for JSON.
 
     Args:
-        view: That they are of.
-        request: What to show of each.
-        query: As it was ranked.
+        view: The view that found them.
+        request: Names the fields to show.
+        query: The encoded query of the ranking.
         found: The hits.
     """
     stage = view.bundle.second_stage

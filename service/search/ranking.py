@@ -1,6 +1,6 @@
 """Rank the documents of one view for one request: filter, encode, count, search, show.
 
-All parts of one answer come from the one view that the search was given.
+All parts of an answer come from the same view.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def rank_view(
     """
     stages.done("wait")
     began = thread_time()
-    # What can be refused comes first.
+    # Check filters and fields first, so that an invalid request costs no ranking.
     checked = check(view, request, bitmaps)
     if checked.is_restricted:
         stages.done("filter")

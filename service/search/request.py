@@ -1,4 +1,4 @@
-"""What a search is asked for, and its answer."""
+"""A search, and its answer, inside the service."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class RankRequest:
     mode         "exact", "fast" where the bundle has that mode, or "auto" (mode_policy.py)
     is_document  the text is a document or a page, not something that a person typed
     facets       fields whose values are counted in the documents that are found, facet_limit values of each
-    after        begin after this hit, in place of the offset; then the order is that of the score alone
+    after        begin after this hit instead of at the offset; the order is then that of the score alone
     facet_ranges ranges by field, whose documents are counted too
     min_score    the score that a hit must reach, in place of the evidence that the bundle asks for
     filling      the placements of a page, which get the hits; None: the hits are one list
     ordering     the order of the hits; None: by score
     highlight    what to mark in the hits
-    prefix       what comes before the names of fields in errors
-    restrictions filters of rules, besides the own one; one that does not fit the fields is left out
+    prefix       stands before the names of fields in errors
+    restrictions filters of rules, in addition to the request's own; one that does not fit the fields is ignored
     by_prefix    the last word also matches words that begin with it (fullrank.complete.prefixes)
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
-    pinned       ids that stand at places of their own: not ranked, but counted in facets
+    pinned       ids with fixed places: not ranked, but counted in facets
     """
 
     text: str
@@ -105,11 +105,11 @@ class Ranked:
 
     certified  the hits are provably the top of the full ranking, before a second stage reordered it
     total      number of documents that are found
-    is_total   whether these are all; otherwise they are at least so many
+    is_total   whether total is exact; otherwise it is a lower bound
     mode       "exact" or "fast"
     reordered  number of the first documents that a second stage reordered
     following  where the next page begins, after a request with `after`; None: there is no other
-    facet_ranges  how many documents of each range, by field
+    facet_ranges  number of documents in each range, by field
     filled     how the hits fill the placements of a page
     """
 

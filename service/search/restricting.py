@@ -37,7 +37,7 @@ def matching_documents(
         bitmaps: Results of filters.
         filter: Of the request.
         path: Its name in errors.
-        restrictions: Of rules. One that does not fit the fields, because another model serves now, is left out.
+        restrictions: Of rules. One that does not fit the fields, because another model serves now, is ignored.
         only: Ids; None: all documents.
 
     Raises:
@@ -50,7 +50,7 @@ def matching_documents(
         try:
             found = _both(found, _matching(view, bitmaps, condition, f"rules.{rule}.filter"))
         except FilterError as error:
-            _log.warning("a filter of a rule is left out: %s", error)
+            _log.warning("a filter of a rule is ignored: %s", error)
     if only is not None:
         found = _both(found, _rows(view, only))
     return found

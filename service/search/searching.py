@@ -73,7 +73,7 @@ class Search:
         query: Encoded and widened.
         order: Of the hits; None: by score.
         deleted: For each part the documents that are not found; None: all are.
-        floor: What a document must reach to be found; None: every document is found.
+        floor: The evidence that a document needs; None: every document is found.
     """
 
     view: View
@@ -91,7 +91,7 @@ class Search:
         """Prepare a checked request."""
         deleted, floor = checked.deleted, floor_of(view, request)
         if floor is not None and (request.is_counted or checked.order is not None):
-            # Who counts values, or orders by others than scores, needs to know every document that is found.
+            # Counting values, and any order but that of scores, needs every document with evidence.
             deleted, floor = view.below(query, floor, deleted), None
         return cls(view, request, mode, query, checked.order, deleted, floor)
 
@@ -117,7 +117,7 @@ class Search:
     def _text(self) -> str | None:
         """What the second stage reads; None if it does not fit the request."""
         stage, request = self.view.bundle.second_stage, self.request
-        # Trees that were trained on short queries have seen nothing like a document as a query.
+        # The trees were trained on short queries and are unreliable for a document as a query.
         fits = stage is not None and (stage.of_documents or not request.is_document)
         return request.text if fits and request.only is None and request.after is None else None
 
@@ -128,7 +128,7 @@ class Search:
         return self.view.search(self.query, limit, deleted=self.deleted, floor=self.floor)
 
     def _page(self, limit: int, deleted: Sequence[Mask | None], *, is_counted: bool) -> Hits:
-        """Return so many hits from the offset on."""
+        """Return a number of hits from the offset on."""
         offset = self.request.offset
         if self.order is not None:
             page = slice(offset, offset + limit)
@@ -148,7 +148,7 @@ class Search:
 
 
 def floor_of(view: View, request: RankRequest) -> Floor | None:
-    """Return what a document must reach to be found; None: every document is found."""
+    """Return the evidence that a document needs; None: every document is found."""
     if request.only is not None:
         return None
     if request.min_score is not None:

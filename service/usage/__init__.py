@@ -1,1 +1,1 @@
-"""What people's use of the service says to others: completions, and documents clicked together."""
+"""Completions, and documents clicked together: learned from the log of all people."""

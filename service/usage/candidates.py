@@ -16,7 +16,7 @@ from service.usage.digest import Digest, queries_for
 TITLE = "title"
 MAX_TITLES, MAX_WORDS = 100_000, 100_000
 _MAX_CHARS = 100
-# The thread sleeps after so many texts, so that an event loop of the same process gets the interpreter.
+# The thread sleeps after this many texts, so that the event loop of the same process runs.
 _TEXTS_PER_PAUSE, _PAUSE_S = 200, 0.001
 
 
@@ -48,7 +48,7 @@ class CandidateReader:
         return Completions([*candidates, *self._words[bundle]], _pause)
 
     def forget_others(self, views: Iterable[View]) -> None:
-        """Drop what was remembered of bundles and segments that are gone."""
+        """Forget the titles and words of bundles and segments that are no longer loaded."""
         views = list(views)
         bundles = {view.bundle.bundle_id for view in views}
         parts = {part.key for view in views for part in view.parts}

@@ -1,4 +1,4 @@
-"""What the log of events says to everybody: queries of several people, and documents clicked together.
+"""The part of the log of events that everybody may see: queries of several people, and documents clicked together.
 
 Ids of people are pseudonyms in the log, and only counts of at least three people leave this module.
 """
@@ -19,11 +19,11 @@ from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
 from fullrank.together import MIN_PEOPLE, Click, Together, together
 
-# Bounds of time and memory; what is beyond them is not counted.
+# Limits of time and memory; records beyond them are not counted.
 MAX_READ_S = 30.0
 _MAX_CLICKS, _MAX_PEOPLE = 500_000, 1_000_000  # people: of all queries together
 
-# So that an event loop of the same process gets the interpreter.
+# Lets the event loop of the same process run.
 _PAUSE_S = 0.001
 
 Record = TypeVar("Record")
@@ -31,7 +31,7 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True)
 class Digest:
-    """What the log says.
+    """Counts of the log.
 
     Attributes:
         queries: By bundle name, how many people asked each query that had hits; "" for lists that name no model.
@@ -80,7 +80,7 @@ def _until(end: float, records: Iterator[Record]) -> Iterator[Record]:
 
 
 class _Lists:
-    """Counts the people behind each query, and remembers who some lists were shown to."""
+    """Counts the people behind each query, and remembers the person of some lists."""
 
     def __init__(self, wanted: set[str]) -> None:
         self._wanted = wanted

@@ -1,8 +1,7 @@
 """Completions and documents clicked together, as the requests of one worker see them.
 
-A thread reads the log and the titles now and then, and replaces what requests read by one assignment; requests never
-wait for it. A model that was just loaded is served with the completions of another version of its name until its own
-are ready.
+A thread reads the log and the titles at intervals and replaces the completions by one assignment; requests never wait
+for it. A model that was just loaded uses the completions of another version of its name until its own are ready.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _POLL_S = 0.5
 
 
 class _Built(NamedTuple):
-    """The completions of a view, its bundle name, and what they were made of."""
+    """The completions of a view, its bundle name, and the state of the data behind them."""
 
     name: str
     state: tuple[int, Mapping[str, int], Mapping[str, int]]
@@ -67,7 +66,7 @@ class Usage:
         await asyncio.to_thread(self._thread.close)
 
     def complete(self, bundle: Bundle, typed: str, limit: int) -> list[Completion]:
-        """Return completions of what is typed, the best first; none before the first reading."""
+        """Return completions of what is typed, the best first; an empty list before the first reading."""
         found = self._completions.get(bundle.bundle_id)
         if found is None:
             others = [one for one in self._completions.values() if one.name == bundle.name]
