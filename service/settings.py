@@ -210,7 +210,7 @@ class Settings(BaseSettings):
     events_key: Path | None = Field(
         default=None,
         description="file of the key that replaces ids of people by pseudonyms and signs cursors, outside of "
-        "that folder; made if missing; unset: `.events.key` beside the file of live documents",
+        "that folder; it is created if missing; unset: `.events.key` beside the file of live documents",
     )
     events_days: int = Field(
         default=DAYS, ge=1, description="days after which what was logged is removed"
@@ -237,18 +237,18 @@ class Settings(BaseSettings):
     pages_mb: int = Field(
         default=256,
         ge=1,
-        description="most megabytes of the texts of pages that a match can name by `page.url` alone; beyond them the "
+        description="limit in megabytes for the texts of pages that a match can name by `page.url` alone; above it the "
         "oldest are removed, those of `PUT /v1/pages` last",
     )
     ad_shared_budgets: bool = Field(
         default=False,
         description="share the budgets and caps of ads with other machines, through the Redis of `FULLRANK_REDIS_URL`; "
-        "without it each machine has them alone",
+        "without it each machine counts its own",
     )
     ad_taxonomy: Path | None = Field(
         default=None,
-        description="file of lines `id<TAB>parent`: a category of ads that a page blocks or allows then stands for "
-        "those below it too; unset: for itself",
+        description="file of lines `id<TAB>parent`: a category of ads that a page blocks or allows then includes "
+        "the categories below it; unset: the category alone",
     )
     ad_taxonomy_number: int = Field(
         default=7, ge=1, description="which taxonomy that file is, numbered as `cattax` in OpenRTB"

@@ -120,9 +120,7 @@ class Metrics:
         self.lists = Series(
             counter("served_lists", "Answers to log: written, or dropped for a reason", "outcome")
         )
-        about = (
-            "Reported events of ads: impression and click were counted, the others count nothing"
-        )
+        about = "Reported events of ads by result; only `impression` and `click` were counted"
         self.ad_events = Series(counter("ad_events", about, "result"))
         self.events_bytes = each("events_bytes", "Bytes of the log of events, of all workers")
         self.events_full = each("events_full", "1 while the log of events takes nothing more")
