@@ -24,13 +24,15 @@
     │   └── IdempotencyKeyReused   the idempotency key belongs to another request
     ├── TooManyRequests       429  this client exceeds its rate
     ├── Internal              500  a defect; the details are in the log, not in the response
+    ├── NotSupported          501  this kind of deployment does not do it
     ├── Overloaded            503  try again later
     │   ├── NotReady               no model is loaded
     │   ├── NotYetVisible          a write is not visible yet
     │   ├── LogUnavailable         the log of live documents cannot be written
     │   ├── EventsUnavailable      the log of events cannot be read or written
     │   ├── PagesUnavailable       the file of pages cannot be read or written
-    │   └── RulesUnavailable       the file of rules cannot be read or written
+    │   ├── RulesUnavailable       the file of rules cannot be read or written
+    │   └── DocumentsMissing       some shards of a fleet do not answer
     └── StorageFull           507  the disk is full
         ├── TooManyDocuments       the limit of live documents is reached
         └── EventsFull             the disk or the limit of the log of events is full
@@ -209,6 +211,12 @@ class IdempotencyKeyReused(Invalid):
     )
 
 
+class NotSupported(Problem):
+    status = 501
+    slug = "not-supported"
+    title = "Not supported by this deployment"
+
+
 class RetryLater(Problem):
     """Base of the errors that may not occur again after `retry_after` seconds."""
 
@@ -262,6 +270,11 @@ class RulesUnavailable(Overloaded):
     slug = "rules-unavailable"
     title = "Rules unavailable"
     default_detail = "The file of rules cannot be read or written now; nothing was changed."
+
+
+class DocumentsMissing(Overloaded):
+    slug = "documents-missing"
+    title = "Part of the documents cannot be searched"
 
 
 class StorageFull(RetryLater):

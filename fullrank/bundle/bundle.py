@@ -127,6 +127,11 @@ class Bundle:
         return self.manifest.bundle_id
 
     @property
+    def n_documents(self) -> int:
+        """Number of documents."""
+        return len(self.documents)
+
+    @property
     def card(self) -> Mapping[str, Any]:
         return self.manifest.card
 

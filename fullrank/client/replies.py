@@ -29,6 +29,7 @@ class SearchOptions(TypedDict, total=False):
     group_by: Mapping[str, Any] | None
     diversity: float
     rules: bool
+    partial: bool
     mode: Literal["auto", "exact", "fast"]
     model: str
     min_seq: int
@@ -83,6 +84,7 @@ class SearchReply(TypedDict):
     generation: int
     took_ms: float
     certified: bool
+    covered: float
     total: int | None
     total_at_least: int | None
     hits: list[Hit]
@@ -105,6 +107,7 @@ class MatchReply(TypedDict):
     generation: int
     took_ms: float
     certified: bool
+    covered: float
     rank: Literal["relevance", "value"]
     placements: list[Placed]
 

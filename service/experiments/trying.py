@@ -91,6 +91,7 @@ class Trying:
             hits=hits,
             certified=a.certified and b.certified,
             reordered=max(a.reordered, b.reordered),
+            covered=min(a.covered, b.covered),
         )
         return ranked, Tried(experiment.candidate, "".join(pick.team for pick in picks))
 

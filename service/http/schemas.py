@@ -139,6 +139,10 @@ class SearchRequest(Request, Asked, OrderRequest):
     )
     mode: Mode = "auto"
     rules: bool = Field(default=True, description="false: no rule applies; see /v1/rules")
+    partial: bool = Field(
+        default=False,
+        description="true: where some shards of a fleet do not answer, answer without their documents",
+    )
     model: ModelName = "default"
     min_seq: MinSeq = 0
 
@@ -161,6 +165,7 @@ class SearchQuery(Asked):
     min_score: float | None = Field(default=None, allow_inf_nan=False)
     mode: Mode = "auto"
     rules: bool = True
+    partial: bool = False
     model: ModelName = "default"
     min_seq: MinSeq = 0
 
@@ -255,6 +260,9 @@ class RankingReply(Reply):
     reordered: int = Field(
         description="how many of the first documents a second stage reordered, so that their "
         "scores need not descend; 0 if the model has none, or the page begins below them"
+    )
+    covered: float = Field(
+        description="share of the documents that were searched: 1, or less with `partial`"
     )
     candidate: str | None = Field(
         description="version whose hits are interleaved with those of `model`, in an experiment"

@@ -133,7 +133,7 @@ class LoadedModels:
         models = self._with(bundle)
         self._publish(Serving(generation, bundle.version, previous, models, experiment))
         self._metrics.generation.set(generation)
-        self._metrics.documents.set(len(bundle.documents))
+        self._metrics.documents.set(bundle.n_documents)
         self._metrics.bundle_bytes.set(bundle.manifest.total_bytes)
         _log.info("generation %d serves %s", generation, bundle.version)
 

@@ -40,6 +40,7 @@ class RankRequest:
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     pinned       ids with fixed places: not ranked, but counted in facets
+    is_partial   answer without documents that cannot be searched now; else they fail the request
     """
 
     text: str
@@ -66,6 +67,7 @@ class RankRequest:
     ordering: Ordering | None = None
     highlight: Highlight | None = None
     prefix: str = ""
+    is_partial: bool = False
 
     @property
     def is_counted(self) -> bool:
@@ -111,6 +113,7 @@ class Ranked:
     following  where the next page begins, after a request with `after`; None: there is no other
     facet_ranges  number of documents in each range, by field
     filled     how the hits fill the placements of a page
+    covered    share of the documents that were searched
     """
 
     hits: list[dict[str, Any]]
@@ -123,3 +126,4 @@ class Ranked:
     filled: Filled | None = None
     following: After | None = None
     facet_ranges: dict[str, Any] = field(default_factory=dict)
+    covered: float = 1.0

@@ -46,7 +46,7 @@ async def list_models(services: ServicesDep) -> JsonResponse:
             "bytes": info.bytes,
             "loaded": info.version in serving.models,
             "active": info.version == serving.active,
-            "documents": len(serving.models[info.version].documents)
+            "documents": serving.models[info.version].n_documents
             if info.version in serving.models
             else None,
             "fields": {name: asdict(field) for name, field in outlines[info.version].fields.items()}
@@ -96,7 +96,7 @@ async def load_model(version: Version, services: ServicesDep) -> JsonResponse:
         {
             "name": bundle.name,
             "version": bundle.version,
-            "documents": len(bundle.documents),
+            "documents": bundle.n_documents,
             "took_ms": round((time.perf_counter() - started) * 1000, 3),
         }
     )

@@ -110,6 +110,7 @@ def _ranking_reply(
         "took_ms": round((time.perf_counter() - answer.started) * 1000, 3),
         "certified": ranked.certified,
         "reordered": ranked.reordered,
+        "covered": ranked.covered,
         "candidate": answer.tried.candidate,
         **content,
     }
@@ -161,6 +162,7 @@ async def _search(
         highlight=None if asked.highlight is None else asked.highlight.asked,
         prefix=prefix,
         by_prefix=asked.prefix == "last",
+        is_partial=asked.partial,
     )
     rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
     if after is not None:  # a pin stands at a place, and pages of cursors have none
