@@ -50,6 +50,9 @@ from service.telemetry.metrics import Metrics
 from service.telemetry.tracing import OFF, Tracing
 from service.usage.usage import Usage
 
+App = FastAPI
+"""What ``create_app`` returns."""
+
 
 def create_app(
     settings: Settings | None = None, make_backend: MakeBackend = local_backend

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from functools import cached_property
 from logging import getLogger
-from typing import Any
 
 from fleet.remote import BundleCache, Folder
-from fleet.serving.wire import (
-    Answer,
-    Ask,
-    Learn,
-    Learned,
-    NotLoaded,
-    Question,
-    Read,
-    Refused,
-    Reply,
-    pack,
-    unpack_ask,
-)
+from fleet.serving.answering import OpenShard
+from fleet.serving.wire import Answer, Ask, NotLoaded, Refused, Reply, pack, unpack_ask
 from fleet.sets import SetManifest, read_set, shard_folder
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, FilterError
-from fullrank.filters.columns.times import parse_time
-from fullrank.live import View
+from service.search.caching.bitmaps import Bitmaps
+from service.search.mode_policy import SearchModePolicy
 
 _log = getLogger(__name__)
 
@@ -37,19 +23,30 @@ class ShardServer:
     Args:
         number: Of the shard.
         cache: Where bundles of object storage are downloaded to.
+        filter_cache_mb: Results of filters.
+        exact_budget_ms: Longest mean time of an exact search, as of ``SearchModePolicy``.
 
     Example:
         >>> server = ShardServer(7, BundleCache(Path("/var/cache/fullrank")))
         >>> version = server.load("s3://bundles/shop/shop-1")
         >>> server.versions
         ('shop-1',)
-        >>> reply = server.answer(pack(Ask(version, 1, Read("apple"))))
+        >>> reply = server.answer(pack(Ask(version, set_id, Read("apple"))))
         >>> server.release(version)
     """
 
-    def __init__(self, number: int, cache: BundleCache) -> None:
+    def __init__(
+        self,
+        number: int,
+        cache: BundleCache,
+        *,
+        filter_cache_mb: int = 64,
+        exact_budget_ms: float = 25.0,
+    ) -> None:
         self.number = number
         self._cache = cache
+        self._bitmaps = Bitmaps(filter_cache_mb << 20)
+        self._policy = SearchModePolicy(exact_budget_ms / 1000)
         self._open: dict[str, OpenShard] = {}
         self._loading = threading.Lock()
 
@@ -76,9 +73,11 @@ class ShardServer:
             manifest = read_set(Folder(address))
             if set_id not in (None, manifest.set_id):
                 raise BundleError(f"{address}: its set.json is not the one that was asked for")
-            if manifest.version not in self._open:
+            loaded = self._open.get(manifest.version)
+            if loaded is None or loaded.manifest.set_id != manifest.set_id:
                 bundle = self._bundle(Folder(address), manifest)
-                self._open = {**self._open, manifest.version: OpenShard(bundle, manifest)}
+                opened = OpenShard(bundle, manifest, self._bitmaps, self._policy)
+                self._open = {**self._open, manifest.version: opened}
                 _log.info("shard %d opened %s", self.number, manifest.version)
             return manifest.version
 
@@ -97,10 +96,10 @@ class ShardServer:
 
     def _reply(self, ask: Ask) -> Reply:
         shard = self._open.get(ask.version)
-        if shard is None:
+        if shard is None or shard.manifest.set_id != ask.set_id:
             return NotLoaded(self.versions)
         try:
-            return Answer(ask.version, shard.answer(ask.question))
+            return Answer(ask.set_id, shard.answer(ask.question))
         except FilterError as error:
             return Refused(error.path, error.reason)
 
@@ -115,42 +114,3 @@ class ShardServer:
         # open_bundle has read the pages when it replayed the golden queries. This builds the tables in memory.
         bundle.retriever.warm()
         return bundle
-
-
-@dataclass(frozen=True, eq=False)
-class OpenShard:
-    """The open bundle of a shard in one set.
-
-    Attributes:
-        bundle: The bundle.
-        manifest: Of the set.
-    """
-
-    bundle: Bundle
-    manifest: SetManifest
-
-    def answer(self, question: Question) -> Any:
-        """Return the content of an answer. Raises FilterError."""
-        match question:
-            case Learn():
-                return self._learned
-            case Read(id):
-                try:
-                    return self._view.fields(id)
-                except KeyError:
-                    return None
-
-    @cached_property
-    def _view(self) -> View:
-        return View.of(self.bundle)
-
-    @cached_property
-    def _learned(self) -> Learned:
-        times = frozenset(
-            name
-            for name, column in self.bundle.columns.by_name.items()
-            if "keyword" in column.parts
-            and any(parse_time(text) is not None for text in column.parts["keyword"].values)
-        )
-        bundle = self.bundle
-        return Learned(bundle.bundle_id, len(bundle.documents), times, bundle.ads is not None)

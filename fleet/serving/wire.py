@@ -2,17 +2,29 @@
 
 Unpickling runs what the sender wants, so shards and routers must share a private network with nobody else.
 
-    Ask(version, generation, question)  →  Answer(version, content) or NotLoaded or Refused
+    Ask(version, set_id, question)  →  Answer(set_id, content) or NotLoaded or Refused
 
-    Learn     what the router must know of the documents    Learned
-    Read      the stored fields of a document               bytes, JSON; None without such a document
+    Learn      what the router must know of the documents        Learned
+    Rank       the first documents of the shard's own ranking    Found
+    Show       hits as an answer shows them                      list of Shown
+    Describe   the encodings of documents                        Encoded
+    Read       the stored fields of a document                   JSON object; None without such a document
 """
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
+
+import orjson
+
+from fullrank.encoding import Encoded, Float64
+from fullrank.filters.facets import FacetCounts
+from fullrank.ordering.groups import Group
+from fullrank.scoring import TermShare
+from service.search.request import RankRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +37,123 @@ class Learned:
     """What a router must know of the documents of a shard.
 
     Attributes:
-        bundle_id: Of the shard's bundle.
-        documents: Their number.
-        times: Text fields with a time among their values; such a field is sorted and counted by time.
+        time_fields: Text fields with a time among their values; such a field is sorted and counted by time.
         has_ads: Whether a document has an ad.
     """
 
-    bundle_id: str
-    documents: int
-    times: frozenset[str]
+    time_fields: frozenset[str]
     has_ads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Asks for the first documents of a ranking.
+
+    Attributes:
+        request: What is asked for; its offset, its limit and its mode are read, and all that decides the ranking.
+        query: Encoded and widened by the router.
+        time_fields: As in ``Learned``, over all shards.
+        is_shown: Whether to return the hits as an answer shows them too.
+    """
+
+    request: RankRequest
+    query: Encoded
+    time_fields: frozenset[str]
+    is_shown: bool
+
+
+class Scored(NamedTuple):
+    """Documents and their scores, score = dense + lexical + bias + boost.
+
+    Attributes:
+        ids: Their ids.
+        scores: float64 (n, 5): score, dense, lexical, bias, boost.
+    """
+
+    ids: Sequence[str]
+    scores: Float64
+
+
+class Shown(NamedTuple):
+    """A hit as an answer shows it.
+
+    Attributes:
+        fields: JSON of the stored fields that are asked for.
+        explanation, highlight: As of ``service.search.presenting.shown``.
+    """
+
+    fields: bytes
+    explanation: dict[str, Any] | None
+    highlight: dict[str, Any] | None
+
+    def hit(self, id: str, score: float) -> dict[str, Any]:
+        """Return the hit, ready for JSON."""
+        return {
+            "id": id,
+            "score": score,
+            "fields": orjson.Fragment(self.fields),
+            "explanation": self.explanation,
+            "rule": None,
+            "highlight": self.highlight,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The first documents of a shard's own ranking.
+
+    Attributes:
+        hits: In the order of the ranking.
+        keys: What each is sorted by, the smallest first; None: its score.
+        groups: Of each hit; None without ``group_by``.
+        is_all: Whether there are no others.
+        certified, total, is_total, mode: As of ``service.search.request.Ranked``.
+        facets: All values of each field, in the order of the request.
+        ranges: The count of each range, by field.
+        shown: The hits, if they were asked for.
+    """
+
+    hits: Scored
+    keys: Sequence[tuple[float, ...]] | None
+    groups: Sequence[Sequence[Group]] | None
+    is_all: bool
+    certified: bool
+    total: int
+    is_total: bool
+    mode: str
+    facets: Sequence[FacetCounts]
+    ranges: Mapping[str, Sequence[int]]
+    shown: Sequence[Shown] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """Asks for hits as an answer shows them.
+
+    Attributes:
+        request: What to show.
+        query: As of ``Rank``.
+        terms: What widening added, for explanations.
+        hits: Documents of the shard.
+    """
+
+    request: RankRequest
+    query: Encoded
+    terms: Sequence[TermShare]
+    hits: Scored
+
+
+@dataclass(frozen=True, slots=True)
+class Describe:
+    """Asks for the encodings of documents.
+
+    Attributes:
+        ids: Of documents of the shard.
+        width: Number of sparse features.
+    """
+
+    ids: Sequence[str]
+    width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +163,7 @@ class Read:
     id: str
 
 
-Question = Learn | Read
+Question = Learn | Rank | Show | Describe | Read
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +171,13 @@ class Ask:
     """A question to a shard.
 
     Attributes:
-        version: Of the set that must answer.
-        generation: Of the request, for logs: routers that switch keep asking for the version before a while.
+        version: Of the set that must answer: that of the request's generation.
+        set_id: Of the same set, which tells two sets of one version apart.
         question: The question.
     """
 
     version: str
-    generation: int
+    set_id: str
     question: Question
 
 
@@ -67,17 +186,17 @@ class Answer:
     """An answer of a shard.
 
     Attributes:
-        version: Of the set that answers.
+        set_id: Of the set that answers.
         content: As the question describes.
     """
 
-    version: str
+    set_id: str
     content: Any
 
 
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
-    """The shard does not have the version.
+    """The shard does not have the set.
 
     Attributes:
         versions: Those that it has.

@@ -42,37 +42,39 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return found.address
 
 
-def ask(server: ShardServer, version: str, question: Question) -> Reply:
-    return unpack_reply(server.answer(pack(Ask(version, 1, question))))
+def ask(server: ShardServer, address: str, question: Question) -> Reply:
+    manifest = read_set(Folder(address))
+    return unpack_reply(server.answer(pack(Ask(manifest.version, manifest.set_id, question))))
 
 
 def test_a_shard_reads_its_own_documents_only(address: str, tmp_path: Path) -> None:
     server = ShardServer(1, BundleCache(tmp_path))
-    version = server.load(address)
-    runs = read_set(Folder(address)).runs
+    server.load(address)
+    manifest = read_set(Folder(address))
     for number in range(60):
         expected = document(number)
         id = expected.pop("_id")
-        is_own = shard_of(partition_of(id), runs) == 1
-        found = ask(server, version, Read(id))
-        assert found == Answer(version, expected if is_own else None)
+        is_own = shard_of(partition_of(id), manifest.runs) == 1
+        found = ask(server, address, Read(id))
+        assert found == Answer(manifest.set_id, expected if is_own else None)
 
 
 def test_a_shard_says_what_a_router_must_know(address: str, tmp_path: Path) -> None:
     server = ShardServer(2, BundleCache(tmp_path))
-    version = server.load(address)
-    entry = read_set(Folder(address)).shards[2]
-    expected = Learned(entry.bundle_id or "", entry.documents, frozenset(), False)
-    assert ask(server, version, Learn()) == Answer(version, expected)
+    server.load(address)
+    expected = Answer(read_set(Folder(address)).set_id, Learned(frozenset(), False))
+    assert ask(server, address, Learn()) == expected
 
 
 def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> None:
     server = ShardServer(0, BundleCache(tmp_path))
-    version = server.load(address, read_set(Folder(address)).set_id)
-    assert ask(server, "other", Learn()) == NotLoaded((version,))
+    manifest = read_set(Folder(address))
+    version = server.load(address, manifest.set_id)
+    for other in (Ask("other", manifest.set_id, Learn()), Ask(version, "0" * 64, Learn())):
+        assert unpack_reply(server.answer(pack(other))) == NotLoaded((version,))
     server.release(version)
     server.release(version)
-    assert ask(server, version, Learn()) == NotLoaded(())
+    assert ask(server, address, Learn()) == NotLoaded(())
 
 
 def test_a_shard_refuses_another_set(address: str, tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""Build the app of a router: the HTTP service of ``service.app``, which answers from the shards of a set."""
+
+from __future__ import annotations
+
+from fleet.remote import BundleCache
+from fleet.serving.documents import SetDocuments
+from fleet.serving.engine import SetEngine
+from fleet.serving.models import SetModels, Starting
+from fleet.serving.transport import Shards
+from fullrank.errors import FullrankError
+from service.app import App, create_app
+from service.backend import Backend
+from service.settings import Settings
+from service.telemetry.metrics import Metrics
+
+# Of the deadline of a request: shards that have not answered by then are missing, and an answer without them is in
+# time.
+_SHARE_OF_DEADLINE = 0.8
+
+
+def create_router(
+    settings: Settings, shards: Shards, cache: BundleCache, starting: Starting
+) -> App:
+    """Create the app of a router.
+
+    Args:
+        settings: Of the service. Its folder of bundles holds what this router writes: rules, pages, events.
+        shards: Reaches the shards of a set.
+        cache: Where bundles of object storage are downloaded to.
+        starting: Called with the models of the app when it starts, and before it accepts a request: it adds sets and
+            switches to one, and may keep the models to do so later.
+
+    Raises:
+        FullrankError: A setting asks for what a router does not do.
+    """
+    if settings.explore:
+        raise FullrankError("FULLRANK_EXPLORE: a fleet does not explore; leave it at 0")
+
+    def make_backend(settings: Settings, metrics: Metrics) -> Backend:
+        deadline_s = _SHARE_OF_DEADLINE * settings.deadline_ms / 1000
+        models = SetModels(shards, deadline_s, cache, metrics, starting, settings.max_loaded)
+        documents = SetDocuments(shards, deadline_s, lambda: models.serving.models)
+        return Backend(models, documents, SetEngine(shards, deadline_s, settings.rank_threads))
+
+    return create_app(settings, make_backend)

@@ -1,0 +1,123 @@
+"""What a router has of a set: its model and the names of its fields, without documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from fleet.remote import BundleCache, Folder
+from fleet.serving.columns import columns_of_set
+from fleet.serving.wire import Learned
+from fleet.sets import SetManifest, shard_folder
+from fleet.sets.manifest import model_id
+from fullrank.ads import AdTable
+from fullrank.bundle import Bundle, open_bundle
+from fullrank.errors import BundleError, DocumentRefused
+from fullrank.filters.columns import Columns
+from fullrank.live import View
+from fullrank.retrieval import Retriever
+from fullrank.storage.documents import DocumentStore
+
+
+@dataclass(frozen=True, eq=False)
+class Head(Bundle):
+    """A bundle with the model of a set, its fields, and no documents.
+
+    Encoding a query, checking a request and correcting a word are the same for all shards, so a router does them with
+    the code that does them for an ordinary bundle.
+
+    Attributes:
+        set: The manifest of the set.
+        learned: About the documents of all shards.
+    """
+
+    set: SetManifest = field(kw_only=True)
+    learned: Learned = field(kw_only=True)
+
+    @property
+    def bundle_id(self) -> str:
+        """The id of the set, so that nothing of it is taken for that of one shard."""
+        return self.set.set_id
+
+    @property
+    def n_documents(self) -> int:
+        return self.set.documents
+
+    @cached_property
+    def columns(self) -> Columns:
+        return columns_of_set(self.set.columns, self.learned.time_fields)
+
+    @cached_property
+    def live_model(self) -> None:
+        """Shards share no log of writes yet, so a set takes none."""
+
+    @cached_property
+    def ads(self) -> AdTable | None:
+        return None
+
+    @property
+    def shards(self) -> list[int]:
+        """The numbers of the shards that have documents."""
+        return [number for number, shard in enumerate(self.set.shards) if shard.documents]
+
+    @staticmethod
+    def of(shard: Bundle, manifest: SetManifest, learned: Learned) -> Head:
+        """Return the head of a set, given the open bundle of any of its shards."""
+        encoded = shard.encoded.slice(0, 0)
+        named = replace(
+            shard.manifest,
+            name=manifest.name,
+            version=manifest.version,
+            created=manifest.created,
+            card=manifest.card,
+        )
+        return Head(
+            shard.path,
+            named,
+            shard.model,
+            encoded,
+            DocumentStore([], []),
+            Retriever(encoded),
+            {},
+            set=manifest,
+            learned=learned,
+        )
+
+
+class HeadView(View):
+    """The view of a head."""
+
+    def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
+        """Raise DocumentRefused."""
+        raise DocumentRefused(refusal(self.bundle.name))
+
+
+def refusal(collection: str) -> str:
+    """Say why a collection takes no writes."""
+    return (
+        f"{collection} is a sharded bundle, which takes no live documents: index its corpus again"
+    )
+
+
+def open_any_shard(address: str, manifest: SetManifest, cache: BundleCache) -> Bundle:
+    """Open the smallest shard of a set, for its model.
+
+    Raises:
+        BundleError: The bundle is missing or damaged, or has another model.
+        RemoteError: A file cannot be read.
+    """
+    filled = [number for number, shard in enumerate(manifest.shards) if shard.documents]
+    number = min(filled, key=lambda number: manifest.shards[number].bytes)
+    source = Folder(address) / shard_folder(number)
+    bundle = open_bundle(cache.fetch(source, manifest.shards[number].manifest_sha256))
+    if model_id(bundle.manifest) != manifest.model_id:
+        raise BundleError(f"{source}: has another model than its set")
+    return bundle
+
+
+def learned_of(answers: list[Learned]) -> Learned:
+    """Join what the shards of a set say of their documents."""
+    time_fields = frozenset[str]().union(*(answer.time_fields for answer in answers))
+    return Learned(time_fields, any(answer.has_ads for answer in answers))

@@ -1,0 +1,156 @@
+"""Merge the answers of shards into the answer of the whole.
+
+Vocabulary, idf and biases are in the model, so a document has the same score in its shard as in an unsharded bundle,
+bit for bit, and the first k of the whole are among the first k of each shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fleet.serving.wire import Found, Scored, Shown
+from fullrank.filters.facets import merged
+from fullrank.ordering.groups import Group, within
+from fullrank.retrieval.evidence import COUNTED
+from service.search.counting import facet_json, ranges_json
+from service.search.request import RankRequest
+
+
+class Place(NamedTuple):
+    """A hit in the order of the whole: smaller ones come first.
+
+    Attributes:
+        key: What it is sorted by: its score, negative, or the keys of ``sort``.
+        id: Its id, which breaks ties.
+        shard: Number of its shard.
+        row: Its place in the answer of the shard.
+    """
+
+    key: tuple[float, ...]
+    id: str
+    shard: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The answers of shards as one.
+
+    Attributes:
+        found: By number of the shard.
+        places: All hits, in the order of the whole.
+    """
+
+    found: Mapping[int, Found]
+    places: list[Place]
+
+    @classmethod
+    def of(cls, found: Mapping[int, Found]) -> Merged:
+        """Merge answers by (−score, id), or by (keys, id)."""
+        places = [place for number, answer in found.items() for place in _places(number, answer)]
+        return cls(found, sorted(places))
+
+    @property
+    def is_certified(self) -> bool:
+        return all(answer.certified for answer in self.found.values())
+
+    @property
+    def mode(self) -> str:
+        """The mode: "fast" if any shard was."""
+        return "fast" if any(answer.mode == "fast" for answer in self.found.values()) else "exact"
+
+    def kept(self, limit: int, count: int) -> tuple[list[Place], bool]:
+        """Return the first hits that leave their groups within the limit.
+
+        Args:
+            limit: Most hits of a group.
+            count: Most hits.
+
+        Returns:
+            The hits, and whether they are those of the whole. They are not if a shard ended before, and has others.
+        """
+        kept = within(map(self.groups_of, self.places), limit)[:count]
+        found = [self.places[row] for row in kept]
+        ends = [_places(n, answer)[-1] for n, answer in self.found.items() if not answer.is_all]
+        return found, not ends or (len(found) == count and found[-1] <= min(ends))
+
+    def groups_of(self, place: Place) -> Sequence[Group]:
+        """Return the groups of a hit."""
+        groups = self.found[place.shard].groups
+        return () if groups is None else groups[place.row]
+
+    def scores(self, place: Place) -> list[float]:
+        """Return score, dense, lexical, bias and boost of a hit."""
+        found: list[float] = self.found[place.shard].hits.scores[place.row].tolist()
+        return found
+
+    def shown(self, place: Place) -> Shown | None:
+        """Return a hit as an answer shows it, if its shard was asked for that."""
+        shown = self.found[place.shard].shown
+        return None if shown is None else shown[place.row]
+
+    def by_shard(self, places: Iterable[Place]) -> dict[int, Scored]:
+        """Return hits for the shards that have them, in the same order."""
+        rows: dict[int, list[int]] = {}
+        for place in places:
+            rows.setdefault(place.shard, []).append(place.row)
+        return {
+            number: Scored(
+                [self.found[number].hits.ids[row] for row in own],
+                self.found[number].hits.scores[own],
+            )
+            for number, own in rows.items()
+        }
+
+    def total(
+        self, page: Sequence[Place], request: RankRequest, is_capped: bool
+    ) -> tuple[int, bool]:
+        """Return how many documents are found, and whether these are all.
+
+        Args:
+            page: The hits of the answer.
+            request: What was asked for.
+            is_capped: Documents that reach a floor were counted, up to ``COUNTED``.
+        """
+        if is_capped and (self.mode == "fast" or request.filling is not None):
+            # A search that looks at some documents knows those only.
+            is_total = len(page) < request.limit and (bool(page) or not request.offset)
+            return request.offset + len(page), is_total
+        total = sum(answer.total for answer in self.found.values())
+        is_total = all(answer.is_total for answer in self.found.values())
+        if is_capped and (total > COUNTED or not is_total):
+            return COUNTED, False
+        return total, is_total
+
+    def facets(self, request: RankRequest) -> dict[str, Any]:
+        """Return the facets of the request, ready for JSON."""
+        return {
+            name: facet_json(
+                merged([one.facets[place] for one in self.found.values()], request.facet_limit)
+            )
+            for place, name in enumerate(request.facets)
+        }
+
+    def ranges(self, request: RankRequest) -> dict[str, Any]:
+        """Return the counts of ranges of the request, ready for JSON."""
+        return {
+            name: ranges_json(
+                ranges,
+                [
+                    sum(own)
+                    for own in zip(*(a.ranges[name] for a in self.found.values()), strict=True)
+                ],
+            )
+            for name, ranges in request.facet_ranges
+        }
+
+
+def _places(number: int, answer: Found) -> list[Place]:
+    scores = answer.hits.scores[:, 0].tolist()
+    keys = [(-score,) for score in scores] if answer.keys is None else answer.keys
+    return [
+        Place(key, id, number, row)
+        for row, (key, id) in enumerate(zip(keys, answer.hits.ids, strict=True))
+    ]

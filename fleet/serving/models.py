@@ -1,0 +1,145 @@
+"""The sets that one router has loaded, and which of them serves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Never
+
+from fleet.remote import BundleCache, Folder
+from fleet.serving.asking import Asking
+from fleet.serving.head import Head, learned_of, open_any_shard
+from fleet.serving.transport import Shards
+from fleet.serving.wire import Learn
+from fleet.sets import SetManifest, read_set
+from fullrank.bundle import Bundle, BundleInfo
+from service.errors import NotSupported
+from service.models.serving import LoadedModels, Serving
+from service.models.workers import Report
+from service.telemetry.metrics import Metrics
+
+Starting = Callable[["SetModels"], Awaitable[None]]
+"""Loads what serves first."""
+
+
+class SetModels:
+    """The sets of one router; see ``service.models.models``.
+
+    A swap calls ``add`` on every router, once all shards have the version open, and then ``switch``.
+
+    Args:
+        shards: Reaches the shards of a set.
+        deadline_s: Seconds until a shard that has not answered is missing.
+        cache: Where bundles of object storage are downloaded to.
+        metrics: Shows what serves.
+        starting: Called when the app starts.
+        max_loaded: Sets kept loaded.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        deadline_s: float,
+        cache: BundleCache,
+        metrics: Metrics,
+        starting: Starting,
+        max_loaded: int = 8,
+    ) -> None:
+        self._shards, self._deadline_s, self._cache = shards, deadline_s, cache
+        self._metrics, self._starting = metrics, starting
+        self._models = LoadedModels(metrics, max_loaded)
+
+    @property
+    def serving(self) -> Serving:
+        """What serves now; read it once for a request."""
+        return self._models.serving
+
+    @property
+    def failures(self) -> Mapping[str, str]:
+        """Why sets do not serve; a swap that fails adds none."""
+        return self._models.failures
+
+    async def add(self, address: str) -> Head:
+        """Load a set whose version every shard has open; requests can name it from then on.
+
+        Args:
+            address: Of the folder of the set, <root>/<name>/<version>.
+
+        Raises:
+            BundleError: The set or its model is missing or damaged.
+            RemoteError: A file cannot be read.
+            DocumentsMissing: A shard does not answer.
+        """
+        manifest = await asyncio.to_thread(read_set, Folder(address))
+        loaded = self.serving.models.get(manifest.version)
+        if isinstance(loaded, Head) and loaded.set.set_id == manifest.set_id:
+            return loaded
+        asking = Asking(self._shards, manifest, self._deadline_s)
+        learned = learned_of(list((await asking.all(Learn())).values()))
+        shard = await asyncio.to_thread(self._opened, address, manifest)
+        head = Head.of(shard, manifest, learned)
+        await asyncio.to_thread(_warm, head)
+        self._models.add(head)
+        return head
+
+    def switch(self, version: str, generation: int) -> None:
+        """Make a loaded set the default, as a generation; the one before stays loaded."""
+        head = self.serving.models[version]
+        assert isinstance(head, Head)
+        active = self.serving.active
+        previous = active if active != version else self.serving.previous
+        self._models.switch(head, generation, previous)
+        self._metrics.bundle_bytes.set(sum(shard.bytes for shard in head.set.shards))
+
+    async def start(self) -> None:
+        """Load what serves first."""
+        await self._starting(self)
+
+    async def close(self) -> None:
+        """Nothing runs in the background."""
+
+    async def available(self) -> list[BundleInfo]:
+        """Return the loaded sets, newest first."""
+        heads = [head for head in self.serving.models.values() if isinstance(head, Head)]
+        found = [
+            BundleInfo(
+                head.name,
+                head.version,
+                head.path,
+                head.set.created,
+                head.card,
+                sum(shard.bytes for shard in head.set.shards),
+            )
+            for head in heads
+        ]
+        return sorted(found, key=lambda info: (info.created, info.version), reverse=True)
+
+    async def workers(self) -> list[Report]:
+        """Return no reports: routers write none."""
+        return []
+
+    async def activate(self, version: str) -> Never:
+        """Refuse: one router cannot switch the others."""
+        raise NotSupported("A router switches no versions: use `fullrank bundles activate`.")
+
+    async def load(self, version: str) -> Never:
+        """Refuse: one router cannot load a version in the shards."""
+        raise NotSupported("A router loads no versions: use `fullrank bundles activate`.")
+
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Never:
+        """Refuse experiments."""
+        raise NotSupported("A fleet runs no experiments.")
+
+    async def stop_experiment(self) -> Never:
+        """Refuse experiments."""
+        raise NotSupported("A fleet runs no experiments.")
+
+    def _opened(self, address: str, manifest: SetManifest) -> Bundle:
+        return open_any_shard(address, manifest, self._cache)
+
+
+def _warm(head: Head) -> None:
+    """Build the tables that the first request would build."""
+    head.model.encode_queries(["warm up"])
+    head.known_words.warm()
+    head.prefixes.of("warm")

@@ -1,0 +1,171 @@
+"""One corpus behind an ordinary service and behind routers over shards, for tests that compare them."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from fleet.jobs.index import index_set
+from fleet.jobs.tasks import InProcess
+from fleet.remote import BundleCache, Folder
+from fleet.serving.app import create_router
+from fleet.serving.models import SetModels
+from fleet.serving.shard import ShardServer
+from fleet.serving.transport import Failure, InProcessShards
+from fleet.sets import SetManifest, read_set
+from fullrank.progress import Reporter
+from fullrank.retrieval import Floor
+from fullrank.storage.documents import Document
+from tests.api.support import client_of, running, settings_for
+from tests.bundles import make_bundle
+from trainer.indexing.index import index
+
+WORDS = [
+    "copy",
+    "files",
+    "move",
+    "remote",
+    "host",
+    "ssh",
+    "list",
+    "directory",
+    "rename",
+    "delete",
+    "archive",
+    "unpack",
+]
+BRANDS = ["acme", "zenith", "apex", "日本", ""]
+# Reordered by trees, an indexed bundle would not be; a floor is kept.
+FLOOR = Floor(dense=0.8, lexical=0.5)
+
+
+def document(number: int) -> dict[str, Any]:
+    """Return a corpus line; fields are missing, mixed, rare, or of several values."""
+    rng = random.Random(number)
+    fields: dict[str, Any] = {
+        "_id": f"d/{number:04}",
+        "title": " ".join(rng.choices(WORDS, k=rng.randint(0, 3))),
+        "text": " ".join(rng.choices(WORDS, k=rng.randint(1, 12))),
+    }
+    if rng.random() < 0.8:
+        fields["stars"] = rng.randint(-2, 8) if rng.random() < 0.9 else rng.random() * 5
+    if rng.random() < 0.8:
+        fields["brand"] = rng.choice(BRANDS)
+    if rng.random() < 0.6:
+        fields["sizes"] = [rng.randint(0, 15) for _ in range(rng.randint(1, 4))]
+    if rng.random() < 0.5:
+        fields["mixed"] = rng.choice([1, "1", True, 2.5, ["1", 1]])
+    if rng.random() < 0.5:
+        fields["is_new"] = rng.random() < 0.5
+    if rng.random() < 0.8:
+        fields["published"] = f"2026-{rng.randint(1, 12):02}-{rng.randint(1, 28):02}"
+    if rng.random() < 0.3:
+        # A time in one document of some shards, other texts in the others.
+        fields["note"] = "2026-05-01" if rng.random() < 0.05 else rng.choice(["soon", "later"])
+    if number == 7:
+        fields |= {"rare": "only here", "alone": 5, "nested": {"a": 1}}
+    if number % 50 == 0:
+        fields["nothing"] = None
+    return fields
+
+
+class Whole:
+    """A bundle, and the same documents as sets.
+
+    Args:
+        root: A folder for all of it.
+        count: Number of documents.
+        floor: What a document must reach to be found; None: every document is found.
+    """
+
+    def __init__(self, root: Path, count: int, floor: Floor | None = FLOOR) -> None:
+        self.root = root
+        lines = [document(number) for number in range(count)]
+        (root / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+        documents = [
+            Document(line["_id"], {k: v for k, v in line.items() if k != "_id"}) for line in lines
+        ]
+        trained = make_bundle(root / "trained", "planted", documents, n_dense=6, floor=floor)
+        self._trained = root / "trained" / "planted" / trained
+        self.ids = [line["_id"] for line in lines]
+        quiet = Reporter(quiet=True)
+        index(self._trained, root / "corpus.jsonl", root / "bundles", reporter=quiet)
+
+    def cut(self, shards: int) -> str:
+        """Return the address of the same documents in so many shards."""
+        out = str(self.root / f"sets-{shards}")
+        source, corpus = str(self._trained), str(self.root / "corpus.jsonl")
+        quiet = Reporter(quiet=True)
+        return index_set(
+            source, corpus, out, shards=shards, runner=InProcess(), reporter=quiet
+        ).address
+
+    @asynccontextmanager
+    async def service(self, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+        """The ordinary service."""
+        async with running(self.root / "bundles", **settings) as client:
+            yield client
+
+    @asynccontextmanager
+    async def router(
+        self, address: str, shards: FailingShards, **settings: Any
+    ) -> AsyncIterator[httpx.AsyncClient]:
+        """A router over the shards of a set."""
+
+        async def starting(models: SetModels) -> None:
+            head = await models.add(address)
+            models.switch(head.version, 1)
+
+        folder = Path(address) / "router"
+        folder.mkdir(exist_ok=True)
+        own = settings_for(folder, **settings)
+        app = create_router(own, shards, BundleCache(self.root / "cache"), starting)
+        async with client_of(app) as client:
+            yield client
+
+
+class FailingShards:
+    """Shards of this process, some of which do not answer.
+
+    Attributes:
+        servers: All of them, by number.
+        failing: Numbers of those.
+        asked: How many calls each call of ``ask`` has made.
+    """
+
+    def __init__(self, servers: Mapping[int, ShardServer]) -> None:
+        self.servers = servers
+        self._own = InProcessShards(servers)
+        self.failing: set[int] = set()
+        self.asked: list[int] = []
+
+    @classmethod
+    def of(cls, address: str, cache: Path) -> FailingShards:
+        """Open all shards of a set."""
+        servers = {}
+        for number in numbers_of(read_set(Folder(address))):
+            servers[number] = ShardServer(number, BundleCache(cache))
+            servers[number].load(address)
+        return cls(servers)
+
+    async def ask(
+        self, payloads: Mapping[int, bytes], deadline_s: float
+    ) -> Mapping[int, bytes | Failure]:
+        self.asked.append(len(payloads))
+        working = {n: payload for n, payload in payloads.items() if n not in self.failing}
+        found = dict(await self._own.ask(working, deadline_s))
+        return found | {n: Failure("frozen") for n in payloads if n in self.failing}
+
+    def close(self) -> None:
+        self._own.close()
+
+
+def numbers_of(manifest: SetManifest) -> Sequence[int]:
+    """Return the shards that have documents."""
+    return [number for number, shard in enumerate(manifest.shards) if shard.documents]

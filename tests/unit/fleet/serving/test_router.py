@@ -1,0 +1,249 @@
+"""What a router does that no other service does: shards that do not answer, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fleet.partitions import partition_of, shard_of
+from fleet.remote import BundleCache, Folder
+from fleet.serving.answering import OpenShard
+from fleet.serving.app import create_router
+from fleet.serving.models import SetModels
+from fleet.sets import SetManifest, read_set
+from fullrank.errors import FullrankError
+from service.http.schemas import SearchReply
+from service.telemetry.metrics import Metrics
+from tests.api.support import AUTH, settings_for
+from tests.unit.fleet.serving.routing import FailingShards, Whole
+
+pytestmark = pytest.mark.anyio
+SEARCH = {"query": "copy files", "limit": 100}
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(tmp_path_factory.mktemp("whole"), 90, floor=None)
+
+
+@pytest.fixture(scope="module")
+def address(whole: Whole) -> str:
+    return whole.cut(4)
+
+
+@pytest.fixture(scope="module")
+def manifest(address: str) -> SetManifest:
+    return read_set(Folder(address))
+
+
+@pytest.fixture
+def shards(whole: Whole, address: str) -> Iterator[FailingShards]:
+    found = FailingShards.of(address, whole.root / "cache")
+    yield found
+    found.close()
+
+
+@pytest.fixture
+async def client(
+    whole: Whole, address: str, shards: FailingShards
+) -> AsyncIterator[httpx.AsyncClient]:
+    async with whole.router(address, shards) as client:
+        yield client
+
+
+def shard_of_id(manifest: SetManifest, id: str) -> int:
+    return shard_of(partition_of(id), manifest.runs)
+
+
+async def test_a_missing_shard_fails_a_search(
+    client: httpx.AsyncClient, shards: FailingShards, manifest: SetManifest
+) -> None:
+    shards.failing = {2}
+    found = await client.post("/v1/search", json=SEARCH)
+    assert found.status_code == 503
+    assert found.headers["retry-after"] == "1"
+    problem = found.json()
+    assert problem["type"] == "urn:fullrank:problem:documents-missing"
+    share = manifest.shards[2].documents / 90
+    assert (
+        problem["detail"] == f"No answer of shard 2 of 4, which has {share:.1%} of the documents."
+    )
+    shards.failing = set()
+    assert (await client.post("/v1/search", json=SEARCH)).status_code == 200
+
+
+@pytest.mark.parametrize("changes", [{}, {"limit": 5}, {"explain": True}, {"diversity": 0.5}])
+async def test_a_partial_answer_says_what_it_covers(
+    client: httpx.AsyncClient,
+    shards: FailingShards,
+    manifest: SetManifest,
+    changes: dict[str, Any],
+) -> None:
+    body = {**SEARCH, "partial": True, "facets": ["brand"], **changes}
+    whole = (await client.post("/v1/search", json=body)).json()
+    assert (whole["covered"], whole["certified"], whole["total"]) == (1, True, 90)
+    shards.failing = {1, 3}
+    found = (await client.post("/v1/search", json=body)).json()
+    SearchReply.model_validate(found)
+    left = manifest.shards[0].documents + manifest.shards[2].documents
+    assert found["covered"] == left / 90
+    assert found["certified"] is False
+    assert (found["total"], found["total_at_least"]) == (None, left)
+    ids = [hit["id"] for hit in found["hits"]]
+    assert {shard_of_id(manifest, id) for id in ids} <= {0, 2}
+    if not changes:
+        assert ids == [
+            hit["id"] for hit in whole["hits"] if shard_of_id(manifest, hit["id"]) in (0, 2)
+        ]
+
+
+async def test_a_shard_that_dies_between_two_calls_loses_its_hits(
+    whole: Whole, address: str, shards: FailingShards, manifest: SetManifest
+) -> None:
+    own_ask = shards.ask
+
+    async def ask(payloads: Any, deadline_s: float) -> Any:
+        found = await own_ask(payloads, deadline_s)
+        shards.failing = {0}
+        return found
+
+    async with whole.router(address, shards) as client:
+        shards.ask = ask  # type: ignore[method-assign]
+        body = {**SEARCH, "explain": True, "partial": True}
+        found = (await client.post("/v1/search", json=body)).json()
+    assert found["hits"]
+    assert all(shard_of_id(manifest, hit["id"]) != 0 for hit in found["hits"])
+    assert found["covered"] == (90 - manifest.shards[0].documents) / 90
+    assert found["certified"] is False
+
+
+async def test_no_shard_is_no_answer(client: httpx.AsyncClient, shards: FailingShards) -> None:
+    shards.failing = {0, 1, 2, 3}
+    found = await client.post("/v1/search", json={**SEARCH, "partial": True})
+    assert found.status_code == 503
+
+
+async def test_a_document_needs_its_own_shard_only(
+    client: httpx.AsyncClient, shards: FailingShards, manifest: SetManifest, whole: Whole
+) -> None:
+    shards.failing = {1}
+    for id in whole.ids:
+        found = await client.get(f"/v1/documents/{id}")
+        assert found.status_code == (503 if shard_of_id(manifest, id) == 1 else 200)
+
+
+async def test_a_first_page_takes_one_call_a_shard(
+    client: httpx.AsyncClient, shards: FailingShards
+) -> None:
+    shards.asked.clear()
+    await client.post("/v1/search", json={"query": "copy"})
+    assert shards.asked == [4]
+
+
+async def test_a_shard_without_the_version_is_missing(
+    whole: Whole, address: str, manifest: SetManifest
+) -> None:
+    shards = FailingShards.of(address, whole.root / "cache")
+    async with whole.router(address, shards) as client:
+        shards.servers[3].release(manifest.version)
+        assert (await client.post("/v1/search", json=SEARCH)).status_code == 503
+        shards.servers[3].load(address)
+        assert (await client.post("/v1/search", json=SEARCH)).status_code == 200
+    shards.close()
+
+
+async def test_a_defect_of_a_shard_is_not_an_answer(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(OpenShard, "_rank", broken)
+    assert (await client.post("/v1/search", json=SEARCH)).status_code == 503
+
+
+async def test_a_facet_of_too_many_values_is_refused(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.serving.answering.MAX_FACET_VALUES", 3)
+    found = await client.post("/v1/search", json={**SEARCH, "facets": ["is_new", "stars"]})
+    assert found.status_code == 422
+    [error] = found.json()["errors"]
+    assert error["field"] == "facets.1"
+    assert "values in one shard" in error["reason"]
+
+
+async def test_writes_are_refused(client: httpx.AsyncClient) -> None:
+    lines = '{"_id": "a", "title": "scp"}\n{"_id": "b", "_delete": true}\n'
+    ndjson = {"Content-Type": "application/x-ndjson"}
+    answers = [
+        await client.put("/v1/documents/a", json={"title": "scp"}),
+        await client.put("/v1/documents/a", json={}, headers={"Idempotency-Key": "k"}),
+        await client.patch("/v1/documents/a", json={"title": "scp"}),
+        await client.patch("/v1/documents/d/0001", json={"title": "scp"}),
+        await client.delete("/v1/documents/d/0001"),
+        await client.post("/v1/documents:bulk", content=lines, headers=ndjson),
+    ]
+    for found in answers:
+        assert found.status_code == 409, found.text
+        assert "planted is a sharded bundle" in found.json()["detail"]
+
+
+async def test_what_a_router_does_not_do_is_refused(
+    client: httpx.AsyncClient, manifest: SetManifest
+) -> None:
+    body = {"candidate": manifest.version, "share": 0.5}
+    answers = [
+        await client.put(
+            "/v1/models/aliases/default", json={"version": manifest.version}, headers=AUTH
+        ),
+        await client.post(f"/v1/models/{manifest.version}:load", headers=AUTH),
+        await client.put("/v1/experiments/default", json=body, headers=AUTH),
+    ]
+    for found in answers:
+        assert found.status_code == 501, found.text
+        assert found.json()["type"] == "urn:fullrank:problem:not-supported"
+
+
+async def test_a_router_lists_its_sets(client: httpx.AsyncClient, manifest: SetManifest) -> None:
+    found = (await client.get("/v1/models")).json()
+    [model] = found["models"]
+    assert (model["version"], model["documents"]) == (manifest.version, 90)
+    assert model["bytes"] == sum(shard.bytes for shard in manifest.shards)
+    assert found["aliases"] == {"default": manifest.version}
+    assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_an_unknown_write_cannot_be_waited_for(client: httpx.AsyncClient) -> None:
+    found = await client.post("/v1/search", json={**SEARCH, "min_seq": 1})
+    assert found.status_code == 422
+
+
+async def test_a_set_needs_all_shards_to_be_loaded(
+    address: str, shards: FailingShards, tmp_path: Path
+) -> None:
+    from service.errors import DocumentsMissing
+
+    async def starting(models: SetModels) -> None: ...
+
+    models = SetModels(shards, 1.0, BundleCache(tmp_path), Metrics(), starting)
+    shards.failing = {0}
+    with pytest.raises(DocumentsMissing):
+        await models.add(address)
+    assert not models.serving.models
+
+
+async def test_exploring_is_refused(shards: FailingShards, tmp_path: Path) -> None:
+    async def starting(models: SetModels) -> None: ...
+
+    with pytest.raises(FullrankError, match="FULLRANK_EXPLORE"):
+        create_router(settings_for(tmp_path, explore=0.1), shards, BundleCache(tmp_path), starting)
