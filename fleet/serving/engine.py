@@ -65,12 +65,14 @@ class SetEngine:
 
         Raises:
             DocumentsMissing: A shard does not answer, and the request asks for all documents.
-            NotSupported: The documents have ads, and a page is to be filled.
+            NotSupported: A page is to be filled, and the documents have ads or are ranked by value.
         """
         head = view.bundle
         assert isinstance(head, Head)
         if request.filling is not None and head.learned.has_ads:
             raise NotSupported("A fleet fills no placements where documents have ads.")
+        if request.filling is not None and request.filling.valuation is not None:
+            raise NotSupported("A fleet ranks nothing by value.")
         asking = Asking(self._shards, head.set, self._deadline_s, partial=request.is_partial)
         stages.done("wait")
         if request.is_plain:
@@ -231,7 +233,7 @@ class _SetSearch:
             hits.append(LiveHit(base, -1, place.id, score, dense, lexical, bias, boost))
         total, is_total = merged.total(page, self.request, is_capped=True)
         found = Hits(hits, merged.is_certified, total, is_total)
-        return Filled(found, counts, {}, [{} for _ in filling.slots]), page
+        return Filled(found, [None] * len(page), counts, {}, [{} for _ in filling.slots]), page
 
     async def _hits(self, merged: Merged, page: Sequence[Place]) -> list[dict[str, Any]]:
         """Return hits ready for JSON, without those of shards that are missing by now."""

@@ -254,7 +254,7 @@ async def search_batch(
 @router.post(
     "/match",
     response_model=MatchReply,
-    responses={**_RESPONSES, **problems(409)},
+    responses={**_RESPONSES, **problems(409, 501)},
     openapi_extra=needs("search"),
 )
 async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:

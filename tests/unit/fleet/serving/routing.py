@@ -82,11 +82,12 @@ class Whole:
         root: A folder for all of it.
         count: Number of documents.
         floor: What a document must reach to be found; None: every document is found.
+        further: Fields of every document.
     """
 
-    def __init__(self, root: Path, count: int, floor: Floor | None = FLOOR) -> None:
+    def __init__(self, root: Path, count: int, floor: Floor | None = FLOOR, **further: Any) -> None:
         self.root = root
-        lines = [document(number) for number in range(count)]
+        lines = [{**document(number), **further} for number in range(count)]
         (root / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
         documents = [
             Document(line["_id"], {k: v for k, v in line.items() if k != "_id"}) for line in lines
