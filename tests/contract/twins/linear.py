@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 from zlib import crc32
@@ -53,6 +54,8 @@ class Twin:
         self.place = {
             name: {text: i for i, text in enumerate(texts)} for name, texts in self.strings.items()
         }
+        # Queries repeat words, and the forms of each are searched among all known words.
+        self.forms = cache(self._forms)
 
     # -- the dense part ---------------------------------------------------------------------
 
@@ -224,23 +227,32 @@ class Twin:
             _add(weights, self.joined(text), 1.0)
         return weights
 
-    def forms(self, word: str, parts: Sequence[str] = ()) -> dict[int, float]:
+    @cached_property
+    def known_forms(self) -> list[tuple[tuple[int, ...], tuple[str, ...], str]]:
+        """Rows, spellings and singular of each known word, then of each compound."""
+        known = list[tuple[tuple[int, ...], tuple[str, ...], str]]()
+        place = self.place["sparse.words"]
+        for word, row in place.items():
+            keys = spellings(word)
+            known.append(((row,), keys, singular(keys[0])))
+        for compound in self.strings.get("compounds", []):
+            parts = compound.split(" ")
+            key = fold("".join(parts))
+            known.append((tuple(place[part] for part in parts), (key,), singular(key)))
+        return known
+
+    def _forms(self, word: str, parts: tuple[str, ...] = ()) -> dict[int, float]:
         """The other forms of a word, or of parts that are joined to it, and their shares, by a look at every word."""
         sparse = self.config["sparse"]
         folded, plurals = sparse.get("folded", 0.0), sparse.get("plurals", 0.0)
         strength = self.arrays["sparse.idf"] ** (2 if sparse["scheme"] == "tfidf" else 1)
         place, number = self.place["sparse.words"], singular(fold(word))
-        names: list[tuple[str, ...]] = [(other,) for other in place]
-        if not parts:
-            names += [tuple(c.split(" ")) for c in self.strings.get("compounds", [])]
         discount: dict[tuple[int, ...], float] = {}
         own_keys = set(spellings(word))
-        for name in names:
-            keys = spellings(name[0]) if len(name) == 1 else (fold("".join(name)),)
-            rows = tuple(place[part] for part in name)
+        for rows, keys, other in self.known_forms[: len(place) if parts else None]:
             if folded and own_keys.intersection(keys):
                 discount[rows] = folded
-            elif plurals and (number in keys or singular(keys[0]) == number):
+            elif plurals and (number in keys or other == number):
                 discount[rows] = plurals
         split = tuple(place.get(part, -1) for part in split_digits(word))
         if folded and not parts and split and min(split) >= 0:
@@ -264,7 +276,7 @@ class Twin:
         sequence, found = words(text), dict[int, float]()
         for size in (2, 3, 4) if len(sequence) <= 64 else ():
             for k in range(len(sequence) - size + 1):
-                parts = sequence[k : k + size]
+                parts = tuple(sequence[k : k + size])
                 _add(found, self.forms("".join(parts), parts), 1.0)
         return found
 
