@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 import sys
 
 import uvicorn
@@ -36,3 +38,20 @@ def configured(factory: str, settings: Settings) -> uvicorn.Config:
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=FINISH_S,
     )
+
+
+class Server(uvicorn.Server):
+    """A server that searches for no garbage while it starts: nearly all that it imports and loads is kept."""
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Import the app, start it and serve until a signal."""
+        gc.disable()
+        try:
+            await super().serve(sockets)
+        finally:
+            gc.enable()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the app, then accept connections."""
+        await super().startup(sockets)
+        gc.enable()

@@ -100,9 +100,7 @@ def run(factory: str, settings: Settings) -> None:
         FullrankError: the port or the folder of metrics cannot be used.
         SystemExit: the app could not be started; its code is NOT_STARTED.
     """
-    import uvicorn
-
-    from service.process.configured import configured
+    from service.process.configured import Server, configured
     from service.process.supervisor import NOT_STARTED
 
     config = configured(factory, settings)
@@ -114,7 +112,7 @@ def run(factory: str, settings: Settings) -> None:
             if code:
                 sys.exit(code)
             return
-        server = uvicorn.Server(config)
+        server = Server(config)
         with suppress(KeyboardInterrupt):
             server.run([listening])
         if not server.started:

@@ -43,13 +43,11 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Before the slow imports, so that a supervisor that dies meanwhile does not leave this process behind.
     threading.Thread(target=_end_with_supervisor, args=(pair,), daemon=True).start()
-    import uvicorn
-
-    from service.process.configured import configured
+    from service.process.configured import Server, configured
     from service.settings import Settings
     from service.telemetry import sharing
 
-    class Server(uvicorn.Server):
+    class Worker(Server):
         async def on_tick(self, counter: int) -> bool:
             # The first tick comes when the app has started.
             if counter % _TICKS_PER_BEAT == 0:
@@ -60,7 +58,7 @@ def main() -> None:
     config = configured(factory, Settings())
     config.backlog = ACCEPTED_AT_ONCE
     sharing.join(str(number))
-    Server(config).run(sockets=[SharedSocket(fileno=listening)])
+    Worker(config).run(sockets=[SharedSocket(fileno=listening)])
 
 
 class SharedSocket(socket.socket):

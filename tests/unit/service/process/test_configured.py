@@ -1,0 +1,38 @@
+"""The server of a process."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from service.process.configured import Server
+
+_seen: dict[str, bool] = {}
+
+
+def create_app() -> FastAPI:
+    """Make an app that notes whether garbage is searched for, and ends as soon as it serves."""
+    _seen["import"] = gc.isenabled()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        _seen["start"] = gc.isenabled()
+        yield
+
+    return FastAPI(lifespan=lifespan)
+
+
+class _Ending(Server):
+    async def on_tick(self, counter: int) -> bool:
+        _seen["serve"] = gc.isenabled()
+        return True
+
+
+def test_garbage_is_searched_for_once_the_app_has_started() -> None:
+    _Ending(uvicorn.Config(create_app, factory=True, port=0, log_config=None)).run()
+    assert _seen == {"import": False, "start": False, "serve": True}
+    assert gc.isenabled()
