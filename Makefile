@@ -48,14 +48,14 @@ serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
 test: $(VENV)/.dev-installed ## every test that takes seconds, on both cores
-	$(PYTEST) -m "not slow and not browser"
+	$(PYTEST) -m "not slow and not browser" --ignore tests/browser
 
 test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you edit
 	$(PYTEST) -q -m "not slow and not browser and not data and not sweep" \
 		$(filter-out %/__pycache__,$(FAST_TESTS))
 
 coverage: $(VENV)/.dev-installed ## `make test` with the lines that no test runs
-	$(PYTEST) -q -m "not slow and not browser" --cov --cov-report=term
+	$(PYTEST) -q -m "not slow and not browser" --ignore tests/browser --cov --cov-report=term
 
 test-slow: $(VENV)/.dev-installed ## the tests that take minutes, and ten times as many random cases
 	$(BIN)/pytest -m "slow and not browser" --ignore tests/wheel
