@@ -243,7 +243,9 @@ class Bundle:
         ]
         count = 0 if reordered is None else len(reordered.order)
         total, is_total = ranking.total, True
-        if floor is not None:
+        if floor is not None and 0 < len(ranking.rows) < wanted:
+            total = first + len(ranking.rows)  # a page that is not full is the last one
+        elif floor is not None:
             found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
             total, is_total = min(found, COUNTED), found <= COUNTED
         return SearchResult(hits, ranking.certified, total, is_total, count)

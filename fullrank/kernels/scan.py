@@ -97,6 +97,30 @@ def add_block(
         place[i] = p
 
 
+@helper
+def read_block(
+    outline: Int8,
+    outline_scale: np.float32,
+    outlines: UInt8,
+    outline_scales: Float32,
+    left: np.float32,
+    rest: Float32,
+    start: int,
+    end: int,
+    products: Int32,
+    bounds: Float32,
+) -> None:
+    """Set the bounds of a block to (outlines) + ‖p‖ ‖r‖ of its slots; `products` is a buffer."""
+    for group in range(start // GROUP, (end + GROUP - 1) // GROUP):
+        group_products(outline, outlines, group, products, group * GROUP - start)
+    shift = sum_shift(outline)
+    # Slices of one length, so that the compiler reads several slots at once.
+    own_scales, own_rest = outline_scales[start:end], rest[start:end]
+    for j in range(len(own_scales)):
+        product = np.float32(np.int32(products[j] - shift)) * outline_scale
+        bounds[j] = product * own_scales[j] + left * own_rest[j]
+
+
 @kernel(
     several(array("int64"), array("float32"), types.boolean),
     array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
@@ -164,7 +188,6 @@ def scan_slots(
     """
     count = len(scales)
     shift = code_shift(code)
-    outline_shift = sum_shift(outline)
     tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
     best, best_slots = np.empty(wanted, np.float32), np.empty(wanted, np.int64)
     kept, kept_scores = np.empty(most + _BLOCK, np.int64), np.empty(most + _BLOCK, np.float32)
@@ -174,12 +197,12 @@ def scan_slots(
     reached, threshold = minus(least, over), minus(least, above)
     for start in range(0, count, _BLOCK):
         end = min(start + _BLOCK, count)
-        for group in range(start // GROUP, (end + GROUP - 1) // GROUP):
-            group_products(outline, outlines, group, products, group * GROUP - start)
-        own_scales, own_rest, own_bias = outline_scales[start:end], rest[start:end], bias[start:end]
-        for j in range(len(own_scales)):
-            product = np.float32(np.int32(products[j] - outline_shift)) * outline_scale
-            bounds[j] = product * own_scales[j] + own_bias[j] + left * own_rest[j]
+        read_block(
+            outline, outline_scale, outlines, outline_scales, left, rest, start, end, products, bounds
+        )  # fmt: skip
+        own_bias = bias[start:end]
+        for j in range(len(own_bias)):
+            bounds[j] += own_bias[j]
         add_block(tables, place, stop, slots, impacts, end, sums)
         n_reaching = 0
         for j in range(end - start):
@@ -267,7 +290,6 @@ def slots_with_evidence(
     """
     count = len(scales)
     shift = code_shift(code)
-    outline_shift = sum_shift(outline)
     tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
     certain, open_ones = np.empty(count, np.int64), np.empty(count, np.int64)
     products, bounds = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.float32)
@@ -277,12 +299,9 @@ def slots_with_evidence(
     lexical_near, lexical_far = minus(lexical, off), -minus(-lexical, off)
     for start in range(0, count, _BLOCK):
         end = min(start + _BLOCK, count)
-        for group in range(start // GROUP, (end + GROUP - 1) // GROUP):
-            group_products(outline, outlines, group, products, group * GROUP - start)
-        own_scales, own_rest = outline_scales[start:end], rest[start:end]
-        for j in range(len(own_scales)):
-            product = np.float32(np.int32(products[j] - outline_shift)) * outline_scale
-            bounds[j] = product * own_scales[j] + left * own_rest[j]
+        read_block(
+            outline, outline_scale, outlines, outline_scales, left, rest, start, end, products, bounds
+        )  # fmt: skip
         add_block(tables, place, stop, slots, impacts, end, sums)
         n_reaching = 0
         for j in range(end - start):

@@ -27,6 +27,7 @@ from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import INDEXED_FROM, index_of_segment
+from fullrank.retrieval.ranking import remaining
 from fullrank.storage.documents import Document, DocumentStore, fields_line
 from fullrank.storage.strings import StringTable
 
@@ -162,7 +163,7 @@ def _live(parts: Sequence[Part]) -> tuple[list[str], Selection]:
     numbers, rows = [], []
     for number, part in enumerate(parts):
         own = list(part.store.ids)
-        live = np.arange(len(own)) if part.removed is None else np.flatnonzero(~part.removed)
+        live = remaining(len(own), part.removed)
         ids += own if len(live) == len(own) else [own[row] for row in live.tolist()]
         numbers.append(np.full(len(live), number, np.int32))
         rows.append(live)

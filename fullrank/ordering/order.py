@@ -29,6 +29,7 @@ from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
 from fullrank.ordering.groups import Group, GroupBy, Groups, possible, within
 from fullrank.ordering.sorting import SortKey, first_rows, sort_values
 from fullrank.retrieval import Mask
+from fullrank.retrieval.ranking import remaining
 
 # A search for boosted documents first reads _FIRST hits; each further step reads _STEP times as many.
 _FIRST, _STEP = 100, 8
@@ -96,7 +97,8 @@ class Order:
         Args:
             query: One query, encoded by the view's model.
             page: The places to return, at least one.
-            deleted: For each part bool (n,), documents to leave out, removed ones too; None if there are none.
+            deleted: For each part bool (n,), True for a document to leave out, removed ones too; None leaves out the
+                removed ones.
             mode: "exact" or "fast", as for ``View.search``.
             text: As for ``View.search``; the second stage orders nothing but plain scores.
         """
@@ -184,7 +186,7 @@ class Order:
         hits: list[LiveHit] = []
         total = 0
         for part, mask, own in zip(self._view.parts, masks, values, strict=True):
-            rows = np.arange(len(part)) if mask is None else np.flatnonzero(~mask)
+            rows = remaining(len(part), mask)
             total += len(rows)
             if len(rows):
                 first = first_rows(own, rows, count)
@@ -236,7 +238,7 @@ def _boosted(
     part: Part, query: Encoded, count: int, mask: Mask | None, boosts: Float64, mode: str
 ) -> tuple[list[LiveHit], bool]:
     """Return the `count` documents of a part with the largest boosted scores, and whether they are certified."""
-    rows = np.arange(len(part)) if mask is None else np.flatnonzero(~mask)
+    rows = remaining(len(part), mask)
     if not len(rows):
         return [], True
     most = float(boosts[rows].max())

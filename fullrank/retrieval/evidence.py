@@ -20,7 +20,7 @@ from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.query import CodedQuery
 from fullrank.retrieval.index_scan import index_candidates
-from fullrank.retrieval.ranking import NONE_DELETED, Mask, Ranking
+from fullrank.retrieval.ranking import NONE_DELETED, Mask, Ranking, remaining
 from fullrank.retrieval.select import ScoreParts
 
 COUNTED = 10_000
@@ -104,7 +104,7 @@ def rows_reaching(
     rounded = rounding(_ROUNDINGS, query.size)
     certain: Int64 = np.zeros(0, np.int64)
     if not max(off, query.error + rounded, query.outline_error + rounded) < np.inf:
-        may_be = np.arange(count) if deleted is None else np.flatnonzero(~deleted)
+        may_be = remaining(count, deleted)
     elif floor.score is not None:
         may_be = index_candidates(
             index, query, words, weights, count, score_parts, deleted, floor.score

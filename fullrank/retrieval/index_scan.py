@@ -15,7 +15,7 @@ from fullrank.kernels.scan import scan_slots
 from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.query import CodedQuery
-from fullrank.retrieval.ranking import NONE_DELETED, Mask
+from fullrank.retrieval.ranking import NONE_DELETED, Mask, remaining
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 
 # The largest contribution of words left out, as a share of the largest contribution of all words.
@@ -59,7 +59,7 @@ def index_candidates(
     rounded = rounding(len(plan.words) + 8, size)
     error, outline_error = query.error + rounded, query.outline_error + rounded
     if not max(error, outline_error) < np.inf:
-        return np.arange(len(cells.rows)) if deleted is None else np.flatnonzero(~deleted)
+        return remaining(len(cells.rows), deleted)
     added = int(np.argmax(width <= max(2 * query.error, _MAX_LEFT_OUT * float(width[0]))))
     too_many = True
     while too_many:

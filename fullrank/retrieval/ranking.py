@@ -15,6 +15,11 @@ NONE_DELETED: Mask = np.zeros(0, np.bool_)
 """For kernels, which take no None."""
 
 
+def remaining(count: int, deleted: Mask | None) -> Int64:
+    """Return the rows of ``count`` documents that are not left out, ascending."""
+    return np.arange(count) if deleted is None else np.flatnonzero(~deleted)
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """The result of one query, best first: score = dense + lexical + bias, all float64 (k,).

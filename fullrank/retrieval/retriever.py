@@ -22,7 +22,7 @@ from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.query import CodedQuery, coded
 from fullrank.retrieval.index_scan import index_candidates
-from fullrank.retrieval.ranking import Mask, Ranking
+from fullrank.retrieval.ranking import Mask, Ranking, remaining
 from fullrank.retrieval.scratch import Scratch
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
 from fullrank.scoring import Scorer
@@ -132,7 +132,7 @@ class Retriever:
         """
         parts, count = partial(self.score_parts, query), len(self.documents)
         if self.index is None:
-            rows = np.arange(count) if deleted is None else np.flatnonzero(~deleted)
+            rows = remaining(count, deleted)
             return rows[floor.reached(*parts(rows))]
         u, words, weights, _ = query.row(0)
         own = coded(u, self.index.codes, self.index.outline)
@@ -186,7 +186,7 @@ class Retriever:
         certified = True
         divisor = BRUTE_FORCE_DIVISOR if effort is None else FAST_BRUTE_FORCE_DIVISOR
         if total <= max(wanted, count // divisor):
-            rows = np.arange(count) if deleted is None else np.flatnonzero(~deleted)
+            rows = remaining(count, deleted)
         elif scan is not None:
             error = self._full_scan.error(queries, i, scan)
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fullrank.encoding import Float32, Float64, Int64
 from fullrank.kernels.select import best_rows, rows_at_least
-from fullrank.retrieval.ranking import NONE_DELETED, Mask
+from fullrank.retrieval.ranking import NONE_DELETED, Mask, remaining
 
 # (dense, lexical, bias) of the given rows, float64 each.
 ScoreParts = Callable[[Int64], tuple[Float64, Float64, Float64]]
@@ -48,7 +48,7 @@ def candidates(
     """
     scores = scanned.scores
     if scanned.above == math.inf:
-        return np.arange(len(scores)) if deleted is None else np.flatnonzero(~deleted)
+        return remaining(len(scores), deleted)
     mask = NONE_DELETED if deleted is None else deleted
     best = best_rows(scores, mask, wanted)
     theta = float(np.sum(score_parts(best), axis=0).min())

@@ -154,6 +154,16 @@ class Tail:
         followed = list(self._followed.values())
         return [f for f in followed if name in (None, f.view.bundle.name)]
 
+    def head(self) -> int:
+        """Return the number of the last write that any worker has acknowledged. Raises LogError."""
+        log = self._file.existing()
+        if log is None:
+            return 0
+        try:
+            return log.head()
+        finally:
+            log.close()
+
     # -- for requests -------------------------------------------------------------------------
 
     async def view(self, bundle: Bundle, min_seq: int = 0, timeout_s: float = 2.0) -> View:

@@ -42,15 +42,15 @@ _UNSEEN = "qzxwvqzxwv"
 
 @dataclass(frozen=True)
 class CalibratedFloor:
-    """A floor and what it was chosen by, for the model card; None for what there is none of.
+    """A floor and the numbers that it was chosen by, for the model card; None where nothing was measured.
 
     Attributes:
         floor: What a document must reach.
-        words: The s·t that all but a few words of real queries get from some document.
-        random: The u·v that all but a few random documents have for a real query.
-        noise: The most u·v of made-up words.
-        judged: The least u·v of a judged document in the first places that does not reach the floor of s·t.
-        best: The least u·v of the best document for a real query that finds none by s·t.
+        words: The s·t that all but a few words of real queries get from the document that fits them best.
+        random: The u·v that all but a few random documents stay below, for real queries.
+        noise: The largest u·v of made-up words.
+        judged: The smallest u·v of a judged document in the first places that does not reach the floor of s·t.
+        best: The smallest u·v of the best document for a real query that finds nothing by s·t.
     """
 
     floor: Floor

@@ -157,14 +157,10 @@ async def put_document(
 
     Every worker can find it within a second; a search with `min_seq` waits for it.
     """
-    require_json(request.scope["headers"])
-    body = await request.body()
-    max_bytes = services.settings.max_document_bytes
-    if len(body) > max_bytes:
-        raise errors.TooLarge(f"The document is larger than {max_bytes} bytes.")
+    body = await _object_of(request, services)
     views = loaded_views(services, serving.resolve(asked.model).name)
     try:
-        write, fields = reading.read_document(id, body, max_bytes)
+        write, fields = reading.read_document(id, body, services.settings.max_document_bytes)
         check_accepted(views, id, fields)
     except InvalidDocument as error:
         raise invalid(error) from None
@@ -219,21 +215,27 @@ async def patch_document(
 
     Of changes that are made at once none is lost: each is merged into the document that the one before it left.
     """
-    require_json(request.scope["headers"])
-    body = await request.body()
-    max_bytes = services.settings.max_document_bytes
-    if len(body) > max_bytes:
-        raise errors.TooLarge(f"The request is larger than {max_bytes} bytes.")
+    body = await _object_of(request, services)
     bundle = serving.resolve(asked.model)
     views = loaded_views(services, bundle.name)
     try:
-        patch = reading.read_patch(id, body, max_bytes)
+        patch = reading.read_patch(id, body, services.settings.max_document_bytes)
     except InvalidDocument as error:
         raise invalid(error) from None
     key = (bundle.name, id)
     # One after another in this worker, so that few changes have to be merged again.
     async with _patched.setdefault(key, asyncio.Lock()):
         return await _merge(services, bundle, views, id, patch, idempotency_key, body)
+
+
+async def _object_of(request: Request, services: Services) -> bytes:
+    """Return the body of a request that has one JSON object, no larger than a document may be."""
+    require_json(request.scope["headers"])
+    body = await request.body()
+    max_bytes = services.settings.max_document_bytes
+    if len(body) > max_bytes:
+        raise errors.TooLarge(f"The body is larger than {max_bytes} bytes.")
+    return body
 
 
 async def _merge(
@@ -265,7 +267,7 @@ async def _merge(
             refusal = not_accepted(error)
         if refusal is not None and not seq:
             # The document may have been written before this request, and not be visible here yet.
-            seq = await services.live.head(bundle.name)
+            seq = await services.live.head()
             if seq > view.seq:
                 continue
         try:

@@ -70,6 +70,18 @@ def test_search_pages_through_one_ranking(bundle: Bundle) -> None:
         assert hit.words is None
 
 
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+def test_min_score_keeps_the_hits_that_reach_it(bundle: Bundle, mode: str) -> None:
+    whole = bundle.search("red apple", mode=mode).hits
+    assert len(whole) == 5
+    for least in [hit.score for hit in whole] + [whole[0].score + 1]:
+        kept = [hit for hit in whole if hit.score >= least]
+        for limit, offset in ((10, 0), (2, 0), (1, 1), (2, 4), (3, 7), (len(kept) or 1, 0)):
+            found = bundle.search("red apple", limit, offset=offset, mode=mode, min_score=least)
+            assert found.hits == kept[offset : offset + limit]
+            assert (found.total, found.is_total) == (len(kept), True)
+
+
 def test_search_leaves_out_excluded_and_filtered_documents(bundle: Bundle) -> None:
     found = bundle.search("apple", exclude=["apple", "unknown"])
     assert {hit.id for hit in found} == {"apple-pie", "bread", "empty", "ringo"}
