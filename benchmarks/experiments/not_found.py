@@ -2,10 +2,12 @@
 
     python -m benchmarks.experiments.not_found [--only tldr/en,tldr/ko] [--seconds 60] [--queries 300] [--json]
 
-Trains the default recipe for each collection and asks, of the bundle that it writes,
+Trains the default recipe for each collection and asks the bundle that it writes
 
-    nonsense    queries of one to three words of random letters that the real queries have; a few are near a known word
+    nonsense    queries of five kinds without a word of the collection (benchmarks/experiments/nonsense.py); `typed` of
+                the first kind with completions of the last word, as a search box asks while people type
     real        queries of the test split, evenly spread
+    errors      a known word of four to seven letters of a validation query, alone, with one random edit
 
 and the MRR of the validation and of the test split with the floors and without them. `count` is the median time that
 counting the found documents adds to an exact search of real queries, as a ratio to the time of the search.
@@ -16,58 +18,73 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.experiments.edits import mistype
+from benchmarks.experiments.nonsense import KINDS, SEED, nonsense
 from benchmarks.harness.lab import collection_folder
 from benchmarks.harness.report import show
 from fullrank.bundle import Bundle, open_bundle
-from fullrank.encoding import Encoded
+from fullrank.complete.prefixes import last_word
 from fullrank.measures import reciprocal_rank
-from fullrank.retrieval import Floor
+from fullrank.models.widening import widen
 from fullrank.retrieval.evidence import COUNTED
+from fullrank.text.words import words
 from trainer.collection import Collection, read_collection
 from trainer.evaluation.evaluate import Judgement, judge, query_texts
 from trainer.train import train
 
-_SEED = 7  # not that of the calibration
 _DEPTH, _TIMED = 1000, 100
 
 
-def nonsense(texts: Sequence[str], count: int) -> list[str]:
-    """Return queries of random letters of these texts."""
-    rng = np.random.default_rng(_SEED)
-    letters = sorted({letter for text in texts for letter in text if letter.isalpha()})
-    return [
-        " ".join(
-            "".join(rng.choice(letters, rng.integers(4, 12))) for _ in range(rng.integers(1, 4))
-        )
-        for _ in range(count)
-    ]
-
-
 def mrr(
-    bundle: Bundle, queries: Encoded, judgements: Sequence[Judgement], floor: Floor | None
+    bundle: Bundle, texts: Sequence[str], judgements: Sequence[Judgement], *, with_floors: bool
 ) -> float:
-    """Return the mean reciprocal rank of judged queries among the documents that reach a floor."""
+    """Return the mean reciprocal rank of judged queries among all documents or those that reach the floors."""
     found = []
-    for i, judgement in enumerate(judgements):
+    for text, judgement in zip(texts, judgements, strict=True):
         out = judgement.left_out(len(bundle.documents))
-        query = queries.slice(i, i + 1)
+        query = bundle.encode(text)
+        floor = bundle.floor_of(text) if with_floors else None
         [ranking] = bundle.retriever.search(query, _DEPTH, deleted=out, floor=floor)
         found.append(reciprocal_rank(np.isin(ranking.rows, judgement.relevant).astype(np.int64)))
     return float(np.mean(found))
 
 
-def cost_of_counting(bundle: Bundle, texts: Sequence[str], floor: Floor) -> float:
+def found_while_typed(bundle: Bundle, text: str) -> int:
+    """Count what a query finds, at most COUNTED, with completions of its last word."""
+    query, additions = bundle.encode(text), bundle.prefixes.of(text)
+    begun = last_word(text) if additions else ""
+    floor = bundle.floor_of(text, lambda piece: piece == begun)
+    if floor is None:
+        return len(bundle.documents)
+    return bundle.retriever.count(widen(query, additions).encoded, floor, COUNTED)
+
+
+def typing_errors(bundle: Bundle, texts: Sequence[str], count: int) -> list[str]:
+    """Return known words of queries, each alone and with an edit that leaves no known word."""
+    rng = np.random.default_rng(SEED)
+    known = bundle.known_words
+    wanted = sorted(
+        {word for text in texts for word in words(text) if 4 <= len(word) <= 7 and word.isalpha()}
+    )
+    wanted = [word for word in wanted if known.is_known(word)]
+    drawn = [wanted[i] for i in rng.permutation(len(wanted))[:count].tolist()]
+    return [wrong for word in drawn if not known.is_known(wrong := mistype(word, rng))]
+
+
+def cost_of_counting(bundle: Bundle, texts: Sequence[str]) -> float:
     """Return the median of (time of a count) / (time of an exact search) over queries."""
     ratios = []
     for text in texts:
         query = bundle.encode(text)
+        floor = bundle.floor_of(text)
+        assert floor is not None
         search = partial(bundle.retriever.search, query, 10, floor=floor)
         count = partial(bundle.retriever.count, query, floor, COUNTED)
         ratios.append(_least_seconds(count) / _least_seconds(search))
@@ -83,26 +100,41 @@ def _least_seconds(work: Callable[[], object]) -> float:
     return least
 
 
+def texts_of(collection: Collection) -> Iterator[str]:
+    """Yield the text fields of the documents."""
+    for document in collection.documents:
+        yield from (value for value in document.fields.values() if isinstance(value, str))
+
+
 def measured(bundle: Bundle, collection: Collection, count: int) -> dict[str, Any]:
     """Return what one collection shows."""
-    floor = bundle.floor
-    if floor is None:
+    if bundle.floor is None:
         raise SystemExit(f"{bundle.version} has no floors")
     result: dict[str, Any] = {"documents": len(bundle.documents), "floor": bundle.card["floor"]}
     for split, others in (("valid", ("train",)), ("test", ("train", "valid"))):
         judgements, _ = judge(collection, split, others)
         texts = query_texts(collection, bundle.model, [j.query for j in judgements])
-        queries = bundle.encode(texts)
-        result[f"{split}_mrr"] = round(mrr(bundle, queries, judgements, floor), 5)
-        result[f"{split}_mrr_without"] = round(mrr(bundle, queries, judgements, None), 5)
+        for name, with_floors in (("", True), ("_without", False)):
+            value = mrr(bundle, texts, judgements, with_floors=with_floors)
+            result[f"{split}_mrr{name}"] = round(value, 5)
+        if split == "valid":
+            wrong = typing_errors(bundle, texts, count)
     real = [texts[i] for i in range(0, len(texts), max(1, len(texts) // count))][:count]
-    totals = [bundle.retriever.count(bundle.encode(text), floor, COUNTED) for text in real]
-    made_up = nonsense(texts, count)
+    totals = [bundle.search(text, 1).total for text in real]
+    known = [*texts_of(collection), *texts]
     result["real"], result["real_without_hits"] = len(real), sum(total == 0 for total in totals)
     result["total_median"] = int(np.median(totals))
-    result["nonsense"] = len(made_up)
-    result["nonsense_with_hits"] = sum(len(bundle.search(text)) > 0 for text in made_up)
-    result["count_to_search"] = round(cost_of_counting(bundle, real[:_TIMED], floor), 2)
+    result["nonsense"] = count
+    for kind in KINDS:
+        made_up = nonsense(kind, texts, known, count)
+        result[f"{kind}_with_hits"] = sum(len(bundle.search(text)) > 0 for text in made_up)
+        if kind == "letters":
+            result["typed_with_hits"] = sum(found_while_typed(bundle, text) > 0 for text in made_up)
+    result["errors"] = len(wrong)
+    by_parts = [bundle.retriever.count(bundle.encode(text), bundle.floor, 1) for text in wrong]
+    result["errors_below_the_floors"] = sum(count == 0 for count in by_parts)
+    result["errors_without_hits"] = sum(len(bundle.search(text)) == 0 for text in wrong)
+    result["count_to_search"] = round(cost_of_counting(bundle, real[:_TIMED]), 2)
     return result
 
 

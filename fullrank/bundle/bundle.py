@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.query import matching, parse_filter
 from fullrank.measures import RANKING_MEASURES, Estimate, estimates, ranking_measures
 from fullrank.models.contract import Model
+from fullrank.models.familiar import Familiar
 from fullrank.models.known import KnownWords
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.rerank.facts import DocumentFacts
@@ -137,10 +138,45 @@ class Bundle:
 
     @property
     def floor(self) -> Floor | None:
-        """What a document must reach to be found; None: every document is found."""
+        """What a document must reach to be found by a familiar query; None: every document is found."""
         floor = self.manifest.floor
         # A compacted bundle has live documents among the others.
         return floor.of_live() if floor and isinstance(self.model, OpenModel) else floor
+
+    def floor_of(
+        self, text: str, is_known: Callable[[str], bool] = lambda piece: False
+    ) -> Floor | None:
+        """Return what a document must reach to be found by one query; None: every document is found.
+
+        Args:
+            text: The query.
+            is_known: Whether a piece of a word that the model does not know is known elsewhere.
+        """
+        floor = self.floor
+        if floor is None or not floor.share:
+            return floor
+
+        def is_here(piece: str) -> bool:
+            return is_known(piece) or self.has_unseen(piece)
+
+        return floor.of_query(self._familiar.knows(text, floor.share, floor.odds, is_here))
+
+    @cached_property
+    def _familiar(self) -> Familiar:
+        return Familiar(self.model, self.known_words)
+
+    def has_unseen(self, word: str) -> bool:
+        """Return whether a document of a compacted bundle has a word that training did not see."""
+        if not isinstance(self.model, OpenModel):
+            return False
+        return not self._unseen_features.isdisjoint(self.model.unseen_features(word))
+
+    @cached_property
+    def _unseen_features(self) -> frozenset[int]:
+        """The features of unseen words that some document has."""
+        found = np.unique(self.encoded.sparse.indices)
+        first = self.model.model.n_sparse if isinstance(self.model, OpenModel) else len(found)
+        return frozenset(found[found >= first].tolist())
 
     @cached_property
     def live_model(self) -> OpenModel | None:
@@ -217,7 +253,7 @@ class Bundle:
         deleted = self._deleted(filter, exclude)
         is_reordered = self.second_stage is not None and offset < DEPTH
         wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
-        floor = self.floor if min_score is None else Floor(score=min_score)
+        floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
         [ranking] = self.retriever.search(
             query, wanted, offset=first, deleted=deleted, mode=mode, floor=floor
         )

@@ -1,10 +1,11 @@
-"""What a query may have meant, where live documents know words that the model does not."""
+"""What a query may have meant, and what it must find, where live documents know words that the model does not."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fullrank.live.view import View
+from fullrank.retrieval import Floor
 
 
 def did_you_mean(view: View, text: str) -> str | None:
@@ -16,14 +17,28 @@ def did_you_mean(view: View, text: str) -> str | None:
         >>> did_you_mean(View.of(open_bundle(path)), "red aple")
         'red apple'
     """
-    return view.bundle.known_words.corrected(text, lambda word: _is_in_live(view, word))
+    return view.bundle.known_words.corrected(text, lambda word: is_in_live(view, word))
 
 
-def _is_in_live(view: View, word: str) -> bool:
-    if not view.added:
+def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
+    """Return what a document must reach to be found by one query; None: every document is found.
+
+    Args:
+        view: The documents.
+        text: The query.
+        begun: A word of it that known words begin with.
+    """
+    return view.bundle.floor_of(text, lambda piece: piece == begun or is_in_live(view, piece))
+
+
+def is_in_live(view: View, word: str) -> bool:
+    """Return whether a document that was added has a word that the model does not know."""
+    if view.bundle.has_unseen(word):
+        return True
+    model = view.bundle.live_model
+    if not view.added or model is None:
         return False
-    features = view.model.encode_queries([word]).sparse.indices
-    unseen = features[features >= view.bundle.model.n_sparse]
+    unseen = model.unseen_features(word)
     return any(
         part.features is not None and bool(np.isin(unseen, part.features).any())
         for part in view.added

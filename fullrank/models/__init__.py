@@ -8,6 +8,8 @@ expansion.py    a linear model whose queries are expanded by blind feedback
 language.py     query likelihood: unigram, topics, word translation
 translation.py  word translation before a linear model
 mixed.py        a weighted sum of models
+known.py        the words that a model knows, and what an unknown one may mean
+familiar.py     whether a model knows the words of a query well enough
 reading.py      documents that are read once for several models
 unseen/         features for words that a model does not know
 """

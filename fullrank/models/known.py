@@ -19,6 +19,7 @@ from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.unseen import OpenModel
 from fullrank.text.features import Vocabulary
+from fullrank.text.odds import TypingOdds
 from fullrank.text.spelling import Spelling
 from fullrank.text.variants import Variants, variants_of
 from fullrank.text.words import words
@@ -81,6 +82,13 @@ class KnownWords:
         return Spelling(
             (word for vocabulary, _ in self.tables for word in vocabulary.words), self.frequency
         )
+
+    @cached_property
+    def odds(self) -> TypingOdds:
+        """How much likelier a string is a typing error of one of these words than random letters."""
+        words = (word for vocabulary, _ in self.tables for word in vocabulary.words)
+        total = max((float(frequency.sum()) for _, frequency in self.tables), default=1.0)
+        return TypingOdds(words, self.frequency, total, self._spelling)
 
     @cached_property
     def _best(self) -> Callable[[str], str | None]:

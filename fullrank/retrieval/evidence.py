@@ -1,7 +1,9 @@
 """Which documents count as found: those whose u·v or whose s·t reaches a floor.
 
 A bias is the same for every query, so a high score alone does not say that a document has anything to do with the
-query. An index gives both parts of all documents within bounds on the error; the few documents that may lie on either
+query. No s·t suffices for a query of which the model knows no word well enough (fullrank.models.familiar).
+
+An index gives both parts of all documents within bounds on the error; the few documents that may lie on either
 side of a floor are scored in float64, as hits are.
 """
 
@@ -28,39 +30,56 @@ COUNTED = 10_000
 # Of a part of a score, and of its threshold in float32.
 _ROUNDINGS = 12
 _STORED = ("dense", "lexical", "unseen")
+# Absent in bundles of earlier releases.
+_OF_QUERIES = ("share", "odds", "unfamiliar")
 
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What a document must reach to be found: one of the first two, or the last where that is given.
+    """What a document must reach to be found: a part of its score its floor, or the score `score` where that is given.
 
     Attributes:
         dense: of u·v; infinite where no u·v suffices.
         lexical: of s·t; infinite where no s·t suffices.
         unseen: of s·t among live documents, whose words may be unknown to some models of a blend and so weigh less.
+        share: the share of its letters that must be known of some word of a query, else it is unfamiliar; 0: none is.
+        odds: of a known typing error in such a word.
+        unfamiliar: of u·v for an unfamiliar query, for which no s·t suffices.
         score: of the score, bias included, in place of both; None: they decide.
     """
 
     dense: float = math.inf
     lexical: float = math.inf
     unseen: float = math.inf
+    share: float = 0.0
+    odds: float = 0.0
+    unfamiliar: float = math.inf
     score: float | None = None
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Floor:
         """Read what ``json`` returned. Raises ValueError or TypeError where it is damaged."""
-        if stored.keys() != set(_STORED):
-            raise ValueError(f"expected {', '.join(_STORED)}")
+        if stored.keys() not in ({*_STORED}, {*_STORED, *_OF_QUERIES}):
+            raise ValueError(
+                f"expected {', '.join(_STORED)}, and {', '.join(_OF_QUERIES)} or none of these"
+            )
         return cls(**{n: math.inf if v is None else float(v) for n, v in stored.items()})
 
     def json(self) -> dict[str, float | None]:
         """Return the floors of the parts; None for an infinite one."""
-        parts = ((name, getattr(self, name)) for name in _STORED)
+        names = (*_STORED, *_OF_QUERIES) if self.share else _STORED
+        parts = ((name, getattr(self, name)) for name in names)
         return {name: value if math.isfinite(value) else None for name, value in parts}
 
     def of_live(self, is_live: bool = True) -> Floor:
         """Return the floor of live documents, or this one for others."""
         return replace(self, lexical=min(self.lexical, self.unseen)) if is_live else self
+
+    def of_query(self, is_familiar: bool) -> Floor:
+        """Return the floor for a query."""
+        if is_familiar:
+            return self
+        return Floor(dense=self.unfamiliar)
 
     def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
         """Return which documents reach the floor, bool like the parts of their scores, float64 (n,) each."""

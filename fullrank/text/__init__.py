@@ -10,6 +10,7 @@ bigrams.py    known 2-grams as features
 phrases.py    whole titles as features
 variants.py   known words that a query's word may stand for
 spelling.py   known words one edit away from an unknown word
+odds.py       typing errors against random letters
 folding.py    keys under which forms of a word are equal
 reading.py    queries that are read once for several models
 compounds.py  words that are joined or parted

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from fullrank.complete.prefixes import last_word
 from fullrank.encoding import Encoded
-from fullrank.live import View
+from fullrank.live import View, known
 from fullrank.live.hits import Hits
 from fullrank.models.widening import Widened, widen
 from fullrank.ordering.order import Order
@@ -153,4 +154,7 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
         return None
     if request.min_score is not None:
         return Floor(score=request.min_score)
-    return view.bundle.floor
+    if request.synonyms:  # a rule names what the query means
+        return view.bundle.floor
+    is_begun = request.by_prefix and view.bundle.prefixes.of(request.text)
+    return known.floor_of(view, request.text, last_word(request.text) if is_begun else None)

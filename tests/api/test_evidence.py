@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,24 @@ async def test_a_query_that_the_model_knows_nothing_about_finds_nothing(tmp_path
         short = {"page": {"title": "東京"}, "placements": placements}
         filled = (await client.post("/v1/match", json=short)).json()["placements"]
         assert [len(place["hits"]) for place in filled] == [1, 0]
+
+
+async def test_pieces_of_an_unfamiliar_word_are_no_evidence(tmp_path: Path) -> None:
+    """Also through HTTP, where facets and totals follow; a live document makes its words familiar."""
+    floor = replace(FLOOR, lexical=0.1, share=0.8, odds=1.0, unfamiliar=9.0)
+    make_bundle(tmp_path, "m", n_dense=4, floor=floor)
+    async with running(tmp_path) as client:
+        for query in ("갱쓔뷁copy", "갱 뷁東京쓔"):
+            found = await search(client, query, facets=["section"])
+            assert (found["hits"], found["total"]) == ([], 0)
+            assert found["facets"]["section"]["values"] == []
+        for query in ("뷁 copy", "copy", "cop"):
+            assert (await search(client, query))["hits"]
+        assert (await search(client, "갱쓔뷁copy", min_score=-9.0))["hits"]
+        written = await client.put("/v1/documents/new", json={"title": "갱쓔뷁copy"})
+        seq = written.json()["seq"]
+        hits = (await search(client, "갱쓔뷁copy", min_seq=seq))["hits"]
+        assert hits[0]["id"] == "new"
 
 
 async def test_min_score_replaces_the_floor(tmp_path: Path) -> None:

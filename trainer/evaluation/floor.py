@@ -4,13 +4,16 @@ s·t must be near what a single word of a real query gets from the document that
 be above what random documents get, and above what made-up words get that no text contains, but not above a judged
 document among the first ten of its query. So real queries keep their answers, judged documents keep their places, and
 a query that the model knows nothing about finds nothing.
+
+A query of which the model knows no word well enough is unfamiliar (trainer.evaluation.familiar) and is found by u·v
+alone, which must be clearly above that of made-up unfamiliar queries. Judged documents keep their places there too.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
@@ -18,10 +21,13 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float64, Int64
 from fullrank.models.contract import Model
+from fullrank.models.familiar import Familiar
+from fullrank.models.known import KnownWords
 from fullrank.models.unseen import live_model
 from fullrank.retrieval import Floor
 from fullrank.scoring import InnerProduct, Scorer
 from trainer.evaluation.evaluate import Judgement
+from trainer.evaluation.familiar import Standard, calibrate_standard
 
 # Queries of each kind, and documents that are looked at.
 _QUERIES, _DOCUMENTS = 200, 50_000
@@ -37,6 +43,8 @@ _SHARE, _WEAK = 0.8, 0.02
 _CHANCE = 0.001
 # Above zero, which every document has for a query without any known feature.
 _LEAST = 1e-6
+# Of two hundred made-up queries, and of many more that nobody has looked at.
+_MARGIN = 1.5
 _UNSEEN = "qzxwvqzxwv"
 
 
@@ -51,6 +59,7 @@ class CalibratedFloor:
         noise: The largest u·v of made-up words.
         judged: The smallest u·v of a judged document in the first places that does not reach the floor of s·t.
         best: The smallest u·v of the best document for a real query that finds nothing by s·t.
+        unfamiliar: The largest u·v of made-up unfamiliar queries.
     """
 
     floor: Floor
@@ -59,11 +68,13 @@ class CalibratedFloor:
     noise: float | None
     judged: float | None
     best: float | None
+    unfamiliar: float | None = None
 
     def card(self) -> dict[str, float | None]:
         """Return the JSON form."""
         found = {"words": self.words, "random": self.random, "noise": self.noise}
-        return {**self.floor.json(), **found, "judged": self.judged, "best": self.best}
+        found |= {"judged": self.judged, "best": self.best, "most_unfamiliar": self.unfamiliar}
+        return {**self.floor.json(), **found}
 
 
 def calibrate_floor(
@@ -98,12 +109,21 @@ def calibrate_floor(
     weak = float(np.quantile(matched, _WEAK)) if matched else None
     lexical = math.inf if weak is None else max(_SHARE * weak, _LEAST)
     unseen = max(_SHARE * _unseen(model), _LEAST)
-    if not model.n_dense and looked.scorer is None:
-        return CalibratedFloor(Floor(lexical=lexical, unseen=unseen), weak, None, None, None, None)
+    familiar = Familiar(model, KnownWords(model))
+    standard = calibrate_standard(familiar, texts, rng) if matched else Standard(0.0, 0.0)
+    of_queries = asdict(standard)
 
-    made_up = looked.parts(_made_up(texts, rng), unknown=True)
-    noise = max((float(dense.max()) for dense, _ in made_up), default=0.0)
-    tails, best, judged = [], math.inf, math.inf
+    def is_familiar(text: str) -> bool:
+        return familiar.knows(text, standard.share, standard.odds)
+
+    if not model.n_dense and looked.scorer is None:
+        floor = Floor(lexical=lexical, unseen=unseen, **of_queries)
+        return CalibratedFloor(floor, weak, None, None, None, None)
+
+    made_up = _made_up(texts, rng)
+    unknown = looked.parts(made_up, unknown=True)
+    noise = max((float(dense.max()) for dense, _ in unknown), default=0.0)
+    tails, best, judged, needed = [], math.inf, math.inf, math.inf
     for place, (dense, own) in enumerate(looked.parts(texts)):
         tails.append(np.quantile(dense, 1 - _CHANCE))
         if own.max() < lexical:
@@ -114,10 +134,16 @@ def calibrate_floor(
             judged = min(
                 judged, float(np.min(dense[first][own[first] < lexical], initial=math.inf))
             )
+            if not is_familiar(texts[place]):
+                needed = float(np.min(dense[first], initial=needed))
     random = float(np.median(tails))
     dense_floor = max(min(max(noise, random), judged, best), _LEAST)
-    found = [value if math.isfinite(value) else None for value in (judged, best)]
-    return CalibratedFloor(Floor(dense_floor, lexical, unseen), weak, random, noise, *found)
+    strange = looked.parts([text for text in made_up if not is_familiar(text)])
+    most = max((float(dense.max()) for dense, _ in strange), default=noise)
+    unfamiliar = max(min(max(_MARGIN * most, dense_floor), needed), _LEAST)
+    floor = Floor(dense_floor, lexical, unseen, unfamiliar=unfamiliar, **of_queries)
+    of_real = [value if math.isfinite(value) else None for value in (judged, best)]
+    return CalibratedFloor(floor, weak, random, noise, of_real[0], of_real[1], most)
 
 
 def _unseen(model: Model) -> float:
@@ -146,7 +172,7 @@ def _made_up(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
         return []
     found = []
     for _ in range(_QUERIES):
-        sizes = lengths[rng.integers(len(lengths))][:_WORDS]
+        sizes = lengths[rng.integers(len(lengths))][: rng.integers(1, _WORDS + 1)]
         found.append(" ".join("".join(rng.choice(letters, size)) for size in sizes))
     return found
 

@@ -70,10 +70,10 @@ def common_gates(
         judged: A collection whose split `valid` counts, too.
     """
     # A version of an earlier release has no floor and finds everything; then the floor of the candidate does not count.
-    floor = None if active.floor is None else candidate.floor
+    with_floor = active.floor is not None
     some = _some(asked, ASKED)
     gates = [
-        _empty_gate(empty_share(active, some, active.floor), empty_share(candidate, some, floor))
+        _empty_gate(empty_share(active, some), empty_share(candidate, some, with_floor=with_floor))
     ]
     if judged is not None:
         gates.append(_valid_gate(active, candidate, judged))

@@ -10,7 +10,6 @@ import numpy as np
 
 from fullrank.bundle import Bundle
 from fullrank.encoding import Float64, Int64
-from fullrank.retrieval import Floor
 from trainer.clicks import Propensities, Votes
 
 _MIN_PROPENSITY = 0.1
@@ -107,11 +106,13 @@ def replay(bundle: Bundle, clicks: Clicks) -> Replayed:
     return Replayed(ranks)
 
 
-def empty_share(bundle: Bundle, texts: Sequence[str], floor: Floor | None) -> float:
-    """Return the share of queries for which no document reaches a floor; None: every document does."""
+def empty_share(bundle: Bundle, texts: Sequence[str], *, with_floor: bool = True) -> float:
+    """Return the share of queries for which nothing is found; without floors every document is."""
     empty = 0
     for text in texts:
-        [found] = bundle.retriever.search(bundle.encode(text), 1, floor=floor)
+        query = bundle.encode(text)
+        floor = bundle.floor_of(text) if with_floor else None
+        [found] = bundle.retriever.search(query, 1, floor=floor)
         empty += len(found.rows) == 0
     return empty / max(1, len(texts))
 

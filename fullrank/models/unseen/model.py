@@ -63,6 +63,11 @@ class OpenModel:
         [counts] = self._over(count_corpus([texts]))
         return _with_unseen(encoded, self._buckets(self.rule.query(counts)))
 
+    def unseen_features(self, word: str) -> list[int]:
+        """Return the features of a word of a query that are not of the model itself."""
+        features = self.encode_queries([word]).sparse.indices
+        return [feature for feature in features.tolist() if feature >= self.model.n_sparse]
+
     def encode_documents(self, documents: Sequence[Mapping[str, Any]]) -> Encoded:
         """Encode documents: v, [t | t′] and the default bias."""
         reading = DocumentReading.of(documents)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.experiments.not_found import nonsense
+from benchmarks.experiments.nonsense import KINDS, keys_of, nonsense
 from benchmarks.experiments.prefixes import cut
 
 
 def test_nonsense_has_one_to_three_words_of_letters_of_the_texts() -> None:
     texts = ["List files, 2 by 2!", "파일 목록"]
-    made_up = nonsense(texts, 200)
-    assert made_up == nonsense(texts, 200)
+    made_up = nonsense("letters", texts, [], 200)
+    assert made_up == nonsense("letters", texts, [], 200)
     assert len(set(made_up)) > 190
     letters = {letter for text in texts for letter in text if letter.isalpha()}
     assert {letter for query in made_up for letter in query} - {" "} == letters
@@ -19,6 +19,22 @@ def test_nonsense_has_one_to_three_words_of_letters_of_the_texts() -> None:
     lengths = {len(word) for query in made_up for word in query.split()}
     assert counts == {1, 2, 3}
     assert lengths == set(range(4, 12))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nonsense_has_no_word_of_the_collection(kind: str) -> None:
+    texts = ["list open files", "파일 목록 표시"]
+    free = nonsense(kind, texts, [], 60)
+    known = [query.upper() for query in free[::2]]
+    found = nonsense(kind, texts, known, 60)
+    assert len(found) == 60
+    assert {key for query in found for key in keys_of(query)}.isdisjoint(
+        {key for text in known for key in keys_of(text)}
+    )
+
+
+def test_words_are_compared_folded_and_in_the_singular() -> None:
+    assert keys_of("Café-Menus, 서버로 x86k를!") == {"cafe", "menu", "서버", "x86k 를"}
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
+from fullrank.models.familiar import Familiar
+from fullrank.retrieval import Floor
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import judge, query_texts
+from trainer.evaluation.familiar import SHORTEST, random_words
 from trainer.evaluation.floor import calibrate_floor
 from trainer.train import train
 
@@ -37,6 +40,35 @@ def test_a_trained_bundle_finds_real_words_and_no_made_up_ones(tmp_path: Path) -
                     np.testing.assert_array_equal(kept, np.isin(free.rows, judgement.relevant))
         for text in ("zzzqqqxxy", "🎉", "qqq www xxx"):
             assert bundle.search(text).total == len(bundle.search(text)) == 0
+
+
+def test_random_words_do_not_reach_the_standard_and_real_queries_do(tmp_path: Path) -> None:
+    write_planted(tmp_path / "planted")
+    result = train(tmp_path / "planted", tmp_path / "bundles", "m", recipe="fielded")
+    bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
+    floor = bundle.floor
+    assert floor is not None
+    assert floor.share >= 0.5
+    assert Floor.from_json(floor.json()) == floor
+    familiar = Familiar(bundle.model, bundle.known_words)
+    judgements, _ = judge(collection, "valid")
+    texts = query_texts(collection, bundle.model, [j.query for j in judgements])
+    assert all(familiar.knows(text, floor.share, floor.odds) for text in texts)
+    made_up = random_words(texts, 1000, np.random.default_rng(99))
+    lengths = {len(word) for text in texts for word in text.split() if len(word) >= SHORTEST}
+    assert {len(word) for word in made_up} == lengths
+    known = sum(familiar.knows(word, floor.share, floor.odds) for word in made_up)
+    assert known <= 20
+    assert familiar.odds(texts[0].split()[0]) == float("inf")
+
+
+def test_old_floors_keep_their_form() -> None:
+    stored = {"dense": 1.0, "lexical": None, "unseen": 2.0}
+    floor = Floor.from_json(stored)
+    assert floor.json() == stored
+    assert floor.share == 0
+    with pytest.raises(ValueError, match="share"):
+        Floor.from_json({**stored, "share": 0.5})
 
 
 def test_floors_follow_their_rule(tmp_path: Path) -> None:

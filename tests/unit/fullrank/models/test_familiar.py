@@ -1,0 +1,96 @@
+"""A query is familiar if the model knows enough of one of its words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fullrank import open_bundle
+from fullrank.live import Operation, View
+from fullrank.live.known import floor_of
+from fullrank.models.contract import Model
+from fullrank.models.familiar import Familiar
+from fullrank.models.known import KnownWords
+from fullrank.models.linear import LinearModel
+from fullrank.models.unseen import live_model
+from fullrank.retrieval import Floor
+from fullrank.storage.documents import Document
+from tests.bundles import CORPUS, linear_model, make_bundle
+
+PLAIN = linear_model(CORPUS, n_dense=2)
+MODEL = replace(PLAIN, settings={**PLAIN.settings, "spelling": 0.8})
+
+
+@pytest.mark.parametrize("model", [MODEL, live_model(MODEL)], ids=["linear", "open"])
+@pytest.mark.parametrize(
+    ("text", "share", "odds", "expected"),
+    [
+        ("copy", 1.0, 0.0, True),
+        ("zzzz copy", 1.0, 0.0, True),
+        ("zzzz qqqq", 0.1, 0.0, False),
+        ("", 0.1, 0.0, False),
+        ("🎉", 0.1, 0.0, False),
+        ("copy갱", 0.8, 0.0, True),  # four letters of five
+        ("copy갱", 0.81, 0.0, False),
+        ("copy 갱", 0.81, 0.0, True),
+        ("東京갱", 0.6, 0.0, True),
+        ("cpoy", 1.0, 0.0, True),
+        ("cpoy", 1.0, 1e30, False),
+        ("cpoy copy", 1.0, 1e30, True),
+    ],
+)
+def test_a_query_is_familiar(
+    model: object, text: str, share: float, odds: float, expected: bool
+) -> None:
+    familiar = Familiar(model, KnownWords(model))  # type: ignore[arg-type]
+    assert familiar.knows(text, share, odds) is expected
+
+
+def test_what_is_known_elsewhere_counts() -> None:
+    familiar = Familiar(MODEL, KnownWords(MODEL))
+    assert familiar.knows("zzzz", 1.0, 0.0, lambda piece: piece == "zzzz")
+    assert not familiar.knows("zzzz갱", 0.9, 0.0, lambda piece: piece == "zzzz")
+
+
+def test_parts_of_a_known_word_are_familiar_as_whole_words_only() -> None:
+    sparse = replace(MODEL.sparse, folded=0.7, plurals=0.4)
+    familiar = Familiar(replace(MODEL, sparse=sparse), KnownWords(MODEL))
+    assert not familiar.knows("re", 1.0, 1e30)
+    assert not familiar.knows("mote", 1.0, 1e30)
+    assert familiar.knows("re mote", 1.0, 1e30)
+    assert not familiar.knows("갱re mote쓔", 1.0, 1e30)
+
+
+def test_words_of_live_and_of_compacted_documents_are_familiar(tmp_path: Path) -> None:
+    floor = Floor(0.4, 0.6, 0.1, share=0.9, odds=1.0, unfamiliar=9.0)
+    bundle = open_bundle(tmp_path / make_bundle(tmp_path, "docs", n_dense=4, floor=floor))
+    view = View.of(bundle)
+    nothing = Floor(dense=9.0)
+    assert floor_of(view, "copy") == bundle.floor_of("copy") == floor
+    assert floor_of(view, "zyzzyva") == bundle.floor_of("zyzzyva") == nothing
+    assert floor_of(view, "zyzz", "zyzz") == floor  # known words begin with it
+    written = view.apply([Operation(1, "new", {"title": "zyzzyva", "text": "beetle"})])
+    assert floor_of(written, "zyzzyva") == floor
+    assert floor_of(written, "qqqq") == nothing
+    query = written.model.encode_queries(["zyzzyva"])
+    found = written.search(query, 9, floor=floor_of(written, "zyzzyva"))
+    assert [hit.id for hit in found.hits] == ["new"]
+
+
+def test_words_of_a_compacted_bundle_are_familiar(tmp_path: Path) -> None:
+    def compacted(model: LinearModel) -> Model:
+        opened = live_model(linear_model(CORPUS, n_dense=2))
+        assert opened is not None
+        return opened
+
+    floor = Floor(0.4, 0.6, 0.1, share=0.9, odds=1.0, unfamiliar=9.0)
+    documents = [*CORPUS, Document("new", {"title": "zyzzyva", "text": "beetle"})]
+    version = make_bundle(tmp_path, "docs", documents, wrap=compacted, floor=floor)
+    bundle = open_bundle(tmp_path / version)
+    assert bundle.floor_of("zyzzyva") == bundle.floor
+    assert bundle.floor_of("qqqq") == Floor(dense=9.0)
+    assert [hit.id for hit in bundle.search("zyzzyva")] == ["new"]
+    view = View.of(bundle).apply([Operation(1, "other", {"title": "qqqq", "text": "beetle"})])
+    assert floor_of(view, "qqqq") == bundle.floor
