@@ -79,6 +79,10 @@ class SetDocuments:
         """Refuse to look for the last write."""
         raise _refusal(collection)
 
+    async def written_after(self, collection: str, seq: int) -> Sequence[str]:
+        """Return no id: documents of a set are not written."""
+        return ()
+
     def _view(self, bundle: Bundle) -> View:
         found = self._views.get(bundle.version)
         if found is None or found.bundle is not bundle:

@@ -164,6 +164,16 @@ class Tail:
         finally:
             log.close()
 
+    def written_after(self, collection: str, seq: int, most: int) -> list[str] | None:
+        """Return what ``Log.written_after`` does. Raises LogError."""
+        log = self._file.existing()
+        if log is None:
+            return []
+        try:
+            return log.written_after(collection, seq, most)
+        finally:
+            log.close()
+
     # -- for requests -------------------------------------------------------------------------
 
     async def view(self, bundle: Bundle, min_seq: int = 0, timeout_s: float = 2.0) -> View:

@@ -22,6 +22,8 @@ from service.telemetry.metrics import Metrics
 
 # Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
 _MAX_BEHIND = 1024
+# Most documents that are written while somebody pages by cursors.
+_MAX_WRITTEN = 10_000
 # The longest such wait.
 _CATCH_UP_S = 5.0
 
@@ -95,12 +97,28 @@ class LiveDocuments:
                     self._metrics.writes.labels(kind).inc(number)
         return kept
 
-    async def head(self) -> int:
-        """Return the number of the last acknowledged write of any worker."""
+    async def head(self, collection: str) -> int:
+        """Return the number of the last acknowledged write of any worker; collections share the numbers of a log."""
         try:
             return await asyncio.to_thread(self._tail.head)
         except LogError:
             raise errors.LogUnavailable from None
+
+    async def written_after(self, collection: str, seq: int) -> Sequence[str]:
+        """Return the ids of the documents that were written or deleted after an operation.
+
+        Raises:
+            CursorExpired: the log no longer has all of these ids, or has too many.
+        """
+        try:
+            found = await asyncio.to_thread(self._tail.written_after, collection, seq, _MAX_WRITTEN)
+        except LogError:
+            raise errors.LogUnavailable from None
+        if found is None:
+            raise errors.CursorExpired(
+                'Too much was written since the first page; begin again with "*".'
+            )
+        return found
 
     async def _submit(self, submission: Submission) -> Kept:
         try:

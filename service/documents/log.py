@@ -280,6 +280,18 @@ class Log:
             ]
             return found, found[-1].seq if len(found) == limit else head
 
+    def written_after(self, collection: str, seq: int, most: int) -> list[str] | None:
+        """Return the ids with an operation after a number; None for more than ``most``, or if some were removed."""
+        with self.snapshot():
+            found = [
+                str(id)
+                for (id,) in self.connection.execute(
+                    "SELECT id FROM operations WHERE collection = ? AND seq > ? LIMIT ?",
+                    (collection, seq, most + 1),
+                )
+            ]
+            return None if len(found) > most or self.removed(collection) > seq else found
+
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Read one consistent state inside this context; writers are not blocked."""

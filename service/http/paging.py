@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from fullrank.bundle import Bundle
+from fullrank.live import View
 from service.errors import CursorExpired, Invalid
 from service.http.deps import Services
 from service.http.schemas import SearchRequest
@@ -19,11 +22,13 @@ class CursorPage(NamedTuple):
         model: Version of the cursor; of the first page the model of the request.
         after: Where the page begins.
         now: The origin "now" of boosts, the same for all pages, in seconds since 1970.
+        seq: The last operation of the log that the first page contains; None: this is the first page.
     """
 
     model: str
     after: After
     now: float
+    seq: int | None = None
 
 
 def page_of_cursor(
@@ -60,15 +65,32 @@ def page_of_cursor(
         raise Invalid(errors=[{"field": field, "reason": reason}])
     if cursor.version not in serving.models:
         raise CursorExpired
-    return CursorPage(cursor.version, cursor.after, cursor.now)
+    return CursorPage(cursor.version, cursor.after, cursor.now, cursor.seq)
 
 
 def cursor_of(
-    asked: SearchRequest, services: Services, version: str, now: float, after: After
+    asked: SearchRequest, services: Services, view: View, page: CursorPage, after: After
 ) -> str:
-    """Write the cursor of the next page."""
-    cursor = Cursor(version, _search(asked), now, after.score, after.id, after.place)
+    """Write the cursor of the next page; the view is that of the page before."""
+    seq = view.seq if page.seq is None else page.seq
+    cursor = Cursor(
+        view.bundle.version, _search(asked), page.now, seq, after.score, after.id, after.place
+    )
     return services.cursors.text(cursor)
+
+
+async def view_of_page(
+    services: Services, bundle: Bundle, page: CursorPage, min_seq: int
+) -> tuple[View, Sequence[str]]:
+    """Return the documents of a page, and the ids of those that were written after the first page.
+
+    Raises:
+        CursorExpired: the log no longer has all of these ids, or has too many.
+    """
+    view = await services.live.view(bundle, max(min_seq, page.seq or 0))
+    if page.seq is None or view.seq == page.seq:
+        return view, ()
+    return view, await services.live.written_after(bundle.name, page.seq)
 
 
 def _search(asked: SearchRequest) -> str:

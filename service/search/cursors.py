@@ -33,12 +33,14 @@ class Cursor(NamedTuple):
         version: Of the model; its documents alone have these scores.
         search: What is searched for, as ``fingerprint`` returned it.
         now: The origin "now" of boosts, in seconds since 1970.
+        seq: The last operation of the log that the first page contains.
         score, id, place: As of ``After``.
     """
 
     version: str
     search: str
     now: float
+    seq: int
     score: float
     id: str
     place: int

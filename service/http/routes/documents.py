@@ -267,7 +267,7 @@ async def _merge(
             refusal = not_accepted(error)
         if refusal is not None and not seq:
             # The document may have been written before this request, and not be visible here yet.
-            seq = await services.live.head()
+            seq = await services.live.head(bundle.name)
             if seq > view.seq:
                 continue
         try:

@@ -25,7 +25,7 @@ from service.http.guard import RankingRoute, needs
 from service.http.limits import check_limits
 from service.http.match_schemas import MatchReply, MatchRequest, Page
 from service.http.matching import filling_of, page_of, placements_of
-from service.http.paging import cursor_of, page_of_cursor
+from service.http.paging import cursor_of, page_of_cursor, view_of_page
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import (
@@ -136,17 +136,22 @@ async def _search(
     asked: SearchRequest, serving: RequestModel, services: Services, prefix: str = ""
 ) -> dict[str, Any]:
     started, now = time.perf_counter(), time.time()
-    model, after = asked.model, None
-    if asked.cursor is not None:
+    page, after = None, None
+    written: Sequence[str] = ()
+    if asked.cursor is None:
+        view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
+    else:
         page = page_of_cursor(asked, services, serving.serving, now, prefix)
-        model, after, now = page.model, page.after, page.now
-    view = await services.live.view(serving.resolve(model), asked.min_seq)
+        after, now = page.after, page.now
+        bundle = serving.resolve(page.model)
+        view, written = await view_of_page(services, bundle, page, asked.min_seq)
     request = RankRequest(
         asked.query,
         asked.limit,
         asked.offset if after is None else after.place,
         asked.fields,
         asked.explain,
+        exclude=written,
         filter=asked.filter,
         filter_path=f"{prefix}filter",
         mode=asked.mode if after is None else "exact",
@@ -192,8 +197,8 @@ async def _search(
     )
     reply = _search_reply(answer, "search")
     following = found.ranked.following
-    if following is not None and following.place <= services.settings.max_offset:
-        reply["cursor"] = cursor_of(asked, services, view.bundle.version, now, following)
+    if page and following and following.place <= services.settings.max_offset:
+        reply["cursor"] = cursor_of(asked, services, view, page, following)
     return reply
 
 

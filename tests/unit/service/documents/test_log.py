@@ -203,6 +203,26 @@ def test_removed_operations_are_noted_and_their_numbers_never_reused(log: Log) -
     assert log.after("docs", 0, 10)[1] == 5
 
 
+def test_what_was_written_after_a_number_is_known_or_refused(log: Log) -> None:
+    log.commit(
+        [
+            put("a", "b"),
+            put("x", name="other"),
+            put("a", "c"),
+            Submission("docs", [Write("b", None)], rendered),
+        ],
+        CAPS,
+    )
+    assert log.written_after("docs", 6, 9) == []
+    assert sorted(log.written_after("docs", 5, 9) or []) == ["b"]
+    assert sorted(log.written_after("docs", 0, 9) or []) == ["a", "b", "c"]
+    assert sorted(log.written_after("docs", 0, 3) or []) == ["a", "b", "c"]
+    assert log.written_after("docs", 0, 2) is None
+    assert log.remove("docs", 5, min_age_s=-1) == 2
+    assert log.written_after("docs", 4, 9) is None
+    assert log.written_after("docs", 5, 9) == ["b"]
+
+
 def test_concurrent_writers_never_share_a_number(tmp_path: Path) -> None:
     """4 connections, made at once over no file, 50 commits each: every number once."""
     path = tmp_path / "documents.sqlite"
