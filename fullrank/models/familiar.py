@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from fullrank.models.contract import Model
-from fullrank.models.known import KnownWords
+from fullrank.models.known import MAX_WORDS, KnownWords
 from fullrank.models.unseen import OpenModel
 from fullrank.text.words import tokens, words
 
@@ -60,7 +60,7 @@ class Familiar:
         odds: float,
         is_known: Callable[[str], bool] = lambda piece: False,
     ) -> bool:
-        """Return whether a query is familiar.
+        """Return whether a query is familiar; one of more than `MAX_WORDS` unfamiliar pieces is a document, and is.
 
         Args:
             text: The query.
@@ -68,9 +68,12 @@ class Familiar:
             odds: The least odds of a known typing error.
             is_known: Whether a piece that the model does not know is known elsewhere.
         """
-        found, whole = set[int](), list[str]()
+        found, whole, looked = set[int](), list[str](), 0
         for token in tokens(text):
             pieces = words(token)
+            looked += len(pieces)
+            if looked > MAX_WORDS:
+                return True
             if pieces and self.share(pieces, odds, is_known) >= share:
                 return True
             found.update(*(self._piece(piece).features for piece in pieces))

@@ -39,6 +39,10 @@ MODEL = replace(PLAIN, settings={**PLAIN.settings, "spelling": 0.8})
         ("cpoy", 1.0, 0.0, True),
         ("cpoy", 1.0, 1e30, False),
         ("cpoy copy", 1.0, 1e30, True),
+        ("zzzz " * 32, 1.0, 0.0, False),
+        ("zzzz " * 33, 1.0, 0.0, True),  # a document
+        ("東西" * 16, 1.0, 0.0, False),
+        ("東西" * 17, 1.0, 0.0, True),
     ],
 )
 def test_a_query_is_familiar(
