@@ -18,7 +18,8 @@ from fullrank.bundle import Bundle
 from fullrank.bundle.manifest import Manifest
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
-from service.documents.log import Log, LogError
+from service.documents.log import Log
+from service.documents.logerrors import LogError
 from service.documents.logfile import LogFile
 from service.documents.merging import Merger
 from service.documents.submission import Logged

@@ -13,7 +13,8 @@ from fullrank.live import View
 from service import errors
 from service.documents.follow import BeyondTheEnd, Followed, Tail
 from service.documents.idempotency import KeyReused
-from service.documents.log import Changed, LogError, LogFull, TooManyLive
+from service.documents.log import Changed, TooManyLive
+from service.documents.logerrors import LogError, LogFull
 from service.documents.logfile import LogFile
 from service.documents.submission import Caps, Kept, Submission
 from service.documents.writer import Writer

@@ -11,7 +11,6 @@ recognises a bundle that lacks them.
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import sqlite3
@@ -20,8 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fullrank.errors import FullrankError
 from service.documents import idempotency
+from service.documents.logerrors import LogError, sqlite_errors
 from service.documents.submission import Caps, Kept, Logged, Submission, Write
 
 SCHEMA = 1
@@ -31,8 +30,6 @@ FILE = "documents.sqlite"
 _BUSY_S = 5.0
 # Pages (of 4 KiB) of the write-ahead log before SQLite copies it into the file, and the size it is then cut to.
 _CHECKPOINT_PAGES, _WAL_BYTES = 4096, 64 << 20
-# With less free space than this an I/O error counts as a full disk.
-_ROOM_BYTES = 1 << 20
 # How long a count of the operations beyond a bundle is used for checking the caps.
 _COUNT_S = 1.0
 # Operations removed in one transaction, which is as long as a writer may have to wait.
@@ -53,14 +50,6 @@ CREATE TABLE removed (collection TEXT PRIMARY KEY, seq INTEGER NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL);
 {idempotency.TABLE}
 """
-
-
-class LogError(FullrankError):
-    """The log cannot be read or written; the message says why."""
-
-
-class LogFull(LogError):
-    """The disk is full; nothing was written."""
 
 
 class TooManyLive(LogError):
@@ -86,7 +75,7 @@ class Log:
         self.path = path
         self._counts: dict[str, tuple[float, int, int, int]] = {}
         self._next_expiry = 0.0
-        with _sqlite_errors(path):
+        with sqlite_errors(path):
             self.connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             try:
                 self.id = self._prepare()
@@ -166,7 +155,7 @@ class Log:
         now = time.time()
         # Before: a view that still follows a removed file must not show writes that are refused.
         self.check_in_place()
-        with _sqlite_errors(self.path), self._transaction():
+        with sqlite_errors(self.path), self._transaction():
             if time.monotonic() >= self._next_expiry:
                 idempotency.expire(self.connection, now)
                 self._next_expiry = time.monotonic() + 60
@@ -253,7 +242,7 @@ class Log:
 
     def head(self) -> int:
         """Return the last sequence number; 0 where nothing was written."""
-        with _sqlite_errors(self.path):
+        with sqlite_errors(self.path):
             return self._head()
 
     def _head(self) -> int:
@@ -298,12 +287,12 @@ class Log:
         if self.connection.in_transaction:
             yield
             return
-        with _sqlite_errors(self.path), self._transaction("DEFERRED"):
+        with sqlite_errors(self.path), self._transaction("DEFERRED"):
             yield
 
     def removed(self, collection: str) -> int:
         """Return the number up to which operations were removed and only bundles contain them; 0 for none."""
-        with _sqlite_errors(self.path):
+        with sqlite_errors(self.path):
             row = self.connection.execute(
                 "SELECT seq FROM removed WHERE collection = ?", (collection,)
             )
@@ -316,7 +305,7 @@ class Log:
 
         Needed where an older copy of the file was restored: a bundle contains operations that the file lacks.
         """
-        with _sqlite_errors(self.path), self._transaction():
+        with sqlite_errors(self.path), self._transaction():
             if self._head() < seq:
                 self.connection.execute("DELETE FROM sqlite_sequence WHERE name = 'operations'")
                 self.connection.execute(
@@ -330,7 +319,7 @@ class Log:
         Args:
             min_age_s: operations younger than this stay, and all later ones: workers may not have read them yet.
         """
-        with _sqlite_errors(self.path):
+        with sqlite_errors(self.path):
             [young] = self.connection.execute(
                 "SELECT min(seq) FROM operations WHERE collection = ? AND seq <= ? AND created > ?",
                 (collection, seq, time.time() - min_age_s),
@@ -383,28 +372,3 @@ def _identity(name: str) -> tuple[int, int] | None:
 
 def _bytes(write: Write) -> int:
     return len(write.id) + len(write.fields or b"")
-
-
-@contextmanager
-def _sqlite_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _reason(path, error) from error
-
-
-def _reason(path: Path, error: sqlite3.Error) -> LogError:
-    name = getattr(error, "sqlite_errorname", "") or type(error).__name__
-    if name == "SQLITE_FULL" or (name.startswith("SQLITE_IOERR") and not _has_free_space(path)):
-        return LogFull(f"{path}: {os.strerror(errno.ENOSPC)}")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
-        return LogError(f"{path}: another process has locked it")
-    return LogError(f"{path}: {error} ({name})")
-
-
-def _has_free_space(path: Path) -> bool:
-    try:
-        found = os.statvfs(path.parent)
-    except OSError:
-        return True
-    return found.f_bavail * found.f_frsize > _ROOM_BYTES

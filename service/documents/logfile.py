@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from service.documents.log import Log, LogError
+from service.documents.log import Log
+from service.documents.logerrors import LogError
 
 
 class LogFile:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from logging import getLogger
 
 from service.documents.idempotency import KeyReused
-from service.documents.log import Log, LogError, Outcome
+from service.documents.log import Log, Outcome
+from service.documents.logerrors import LogError
 from service.documents.logfile import LogFile
 from service.documents.submission import Caps, Kept, Submission
 from service.groups import GroupCommit, Stopping

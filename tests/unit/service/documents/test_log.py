@@ -14,7 +14,8 @@ import pytest
 
 from service.documents import idempotency
 from service.documents.idempotency import KeyReused
-from service.documents.log import Log, LogError, LogFull, Outcome, TooManyLive
+from service.documents.log import Log, Outcome, TooManyLive
+from service.documents.logerrors import LogError, LogFull
 from service.documents.logfile import LogFile
 from service.documents.submission import Caps, Kept, Submission, Write
 
