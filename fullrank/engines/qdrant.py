@@ -18,8 +18,8 @@ from fullrank.bundle.bundle import Bundle
 from fullrank.engines.source import EncodedQuery, Entry, Source, fields_of
 
 SCORE, TERMS, DENSE = "score", "terms", "dense"
-# Candidates of each of the two vectors in the fast mode. Rescoring costs as much per candidate as the whole search
-# costs per hundred documents, so more candidates make it slower than the exact search of a small collection.
+# Candidates of each of the two vectors in the fast mode. Rescoring one takes as long as the exact search takes for a
+# few hundred documents (docs/results/engines_export.md), so with more candidates fewer collections gain from it.
 CANDIDATES = 100
 
 

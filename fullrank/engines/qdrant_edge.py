@@ -40,6 +40,8 @@ def export_shard(source: Source, folder: Path, report: Reporter) -> bool:
     Raises:
         OSError: The folder cannot be written.
     """
+    import qdrant_edge as edge
+
     folder.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         for leftover in folder.glob(f".*{_PARTIAL}"):
@@ -49,7 +51,7 @@ def export_shard(source: Source, folder: Path, report: Reporter) -> bool:
         if is_new:
             partial = folder / f".{source.versioned}{_PARTIAL}"
             partial.mkdir()
-            _write(source, partial, report)
+            _write(source, edge.EdgeShard.create(str(partial), _config(source)), report)
             partial.rename(place)
             sync_folder(folder)
         previous = _switch(folder / source.name, source.versioned)
@@ -103,19 +105,23 @@ def _nearest(part: Mapping[str, Any]) -> edge.Query:
     return edge.Query.Nearest(query, using=part["using"])
 
 
-def _write(source: Source, folder: Path, report: Reporter) -> None:
+def _config(source: Source) -> edge.EdgeConfig:
+    import qdrant_edge as edge
+
+    dense, sparse = None, [SCORE]
+    if has_candidates(source):
+        dense = {DENSE: edge.EdgeVectorParams(size=source.n_dense, distance=edge.Distance.Dot)}
+        sparse.append(TERMS)
+    return edge.EdgeConfig(dense, {name: edge.EdgeSparseVectorParams() for name in sparse})
+
+
+def _write(source: Source, shard: edge.EdgeShard, report: Reporter) -> None:
     import qdrant_edge as edge
 
     def vector(value: Any) -> Any:
         is_sparse = isinstance(value, dict)
         return edge.SparseVector(value["indices"], value["values"]) if is_sparse else value
 
-    dense, sparse = None, [SCORE]
-    if has_candidates(source):
-        dense = {DENSE: edge.EdgeVectorParams(size=source.n_dense, distance=edge.Distance.Dot)}
-        sparse.append(TERMS)
-    parameters = {name: edge.EdgeSparseVectorParams() for name in sparse}
-    shard = edge.EdgeShard.create(str(folder), edge.EdgeConfig(dense, parameters))
     for entries in source.batches(report):
         points = [
             edge.Point(

@@ -62,7 +62,11 @@ def export(bundle: Bundle, target: str, name: str | None, report: Reporter) -> E
         ExportError: The address or the bundle does not fit, an engine refuses, or its client is not installed.
         OSError: A file cannot be written.
     """
-    address = urlsplit(target)
+    try:
+        address = urlsplit(target)
+        _ = address.port
+    except ValueError as error:
+        raise ExportError(f"--to: {error}") from error
     scheme = address.scheme
     if scheme in ("qdrant", "qdrant+https"):
         return _to_qdrant(bundle, address, name, report)
@@ -91,7 +95,12 @@ def _to_qdrant(
             if not path:
                 raise ExportError("--to qdrant:///FOLDER: the folder is missing")
             source = Source.of(bundle, name)
-            is_new = export_shard(source, Path(address.path), report)
+            try:
+                is_new = export_shard(source, Path(address.path), report)
+            except Exception as error:
+                if type(error) is Exception:  # Qdrant Edge raises this class for every failure
+                    raise ExportError(f"{address.path}: {error}") from error
+                raise
             return Exported(source.versioned, len(source), is_new)
         from qdrant_client import QdrantClient
         from qdrant_client.common.client_exceptions import QdrantException

@@ -128,6 +128,9 @@ def core_commands_run(installed: Installed) -> None:
     assert installed.json(f"search {BUNDLE} a")
     installed.run(f"bundles export {BUNDLE} exported.jsonl")
     assert (installed.folder / "exported.jsonl").stat().st_size
+    installed.run(f"export {BUNDLE} --to vespa-feed:feed.jsonl")
+    installed.run(f"export {BUNDLE} --to opensearch-bulk:bulk.ndjson")
+    assert (installed.folder / "feed.jsonl").stat().st_size
 
 
 def test_without_an_extra_bundles_are_searched_and_exported(wheel: Path, tmp_path: Path) -> None:
@@ -136,6 +139,8 @@ def test_without_an_extra_bundles_are_searched_and_exported(wheel: Path, tmp_pat
     for command in ("serve --bundles bundles", f"bundles compact {BUNDLE}"):
         assert "fullrank[service]" in installed.fails(command), command
     assert "fullrank[client]" in installed.fails("search --url http://127.0.0.1:9 a")
+    for address, extra in (("qdrant:///nowhere", "qdrant"), ("postgresql://nowhere", "postgresql")):
+        assert f"fullrank[{extra}]" in installed.fails(f"export {BUNDLE} --to {address}")
     # The base install has all that the trainer needs.
     assert "ssi" in installed.run("recipes")
 
@@ -144,6 +149,16 @@ def test_the_client_extra_asks_a_service(wheel: Path, tmp_path: Path) -> None:
     installed = Installed(tmp_path, wheel, "client")
     core_commands_run(installed)
     assert "127.0.0.1:9" in installed.fails("search --url http://127.0.0.1:9 a")
+
+
+def test_the_extras_of_engines_export(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(tmp_path / "qdrant", wheel, "qdrant")
+    folder = tmp_path / "shards"
+    installed.run(f"export {BUNDLE} --to qdrant://{folder}")
+    assert list(folder.glob("*/edge_config.json"))
+    assert "127.0.0.1:9" in installed.fails(f"export {BUNDLE} --to qdrant://127.0.0.1:9")
+    installed = Installed(tmp_path / "postgresql", wheel, "postgresql")
+    assert "127.0.0.1" in installed.fails(f"export {BUNDLE} --to postgresql://127.0.0.1:9")
 
 
 def test_the_trainer_extra_trains_measures_and_indexes(wheel: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from fullrank.engines.source import Source
 from fullrank.engines.target import export
 from fullrank.errors import ExportError
 from fullrank.progress import Reporter
+from tests.unit.fullrank.engines.killed import export_killed
 from tests.unit.fullrank.engines.truth import QUERIES, assert_is_top
 
 Connection = psycopg.Connection[Any]
@@ -115,24 +116,11 @@ def test_readers_see_the_old_version_until_the_commit(
         assert relations(reader).keys() == {"my_shop", Queries(bundle).table}
 
 
-def test_a_failed_export_leaves_nothing(
-    bundle: Bundle, address: str, report: Reporter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written: list[int] = []
-    line = postgresql._line
-
-    def fail_late(source: Source, entry: Any) -> tuple[object, ...]:
-        written.append(entry.row)
-        if entry.row == 50:
-            raise KeyboardInterrupt
-        return line(source, entry)
-
-    monkeypatch.setattr(postgresql, "_line", fail_late)
-    with pytest.raises(KeyboardInterrupt):
-        export(bundle, address, None, report)
-    assert written[-1] == 50
+def test_a_killed_export_leaves_nothing(bundle: Bundle, address: str, report: Reporter) -> None:
+    export_killed(bundle, address)
     with psycopg.connect(address) as reader:
         assert relations(reader) == {}
+    assert export(bundle, address, None, report).is_new
 
 
 def test_two_exports_of_one_name_wait_for_each_other(

@@ -12,6 +12,7 @@ from fullrank.engines.qdrant import Queries
 from fullrank.engines.qdrant_edge import export_shard, search
 from fullrank.engines.source import Source
 from fullrank.progress import Reporter
+from tests.unit.fullrank.engines.killed import export_killed
 from tests.unit.fullrank.engines.truth import QUERIES, assert_is_top
 
 
@@ -81,19 +82,12 @@ def test_the_link_moves_and_older_versions_are_deleted(
     assert (tmp_path / sources[-1].versioned).is_dir()
 
 
-def test_an_unfinished_export_is_not_served_and_is_deleted_by_the_next(
-    bundle: Bundle, tmp_path: Path, report: Reporter, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_export_is_not_served_and_is_deleted_by_the_next(
+    bundle: Bundle, tmp_path: Path, report: Reporter
 ) -> None:
-    source = Source.of(bundle)
-
-    def die(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("fullrank.engines.qdrant_edge.payload", die)
-        with pytest.raises(KeyboardInterrupt):
-            export_shard(source, tmp_path, report)
-    assert [item.name for item in tmp_path.iterdir()] == [f".{source.versioned}.partial"]
+    export_killed(bundle, f"qdrant://{tmp_path}")
+    partial = f".{Source.of(bundle).versioned}.partial"
+    assert [item.name for item in tmp_path.iterdir()] == [partial]
     shard = opened(bundle, tmp_path, report)
     assert not list(tmp_path.glob(".*"))
     assert_is_top(bundle, "olddoor", found(search(shard, Queries(bundle).request("olddoor"))))

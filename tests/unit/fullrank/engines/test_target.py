@@ -32,6 +32,12 @@ def test_an_unknown_address_is_refused(bundle: Bundle, report: Reporter, address
         export(bundle, address, None, report)
 
 
+@pytest.mark.parametrize("address", ["qdrant://host:port/shop", "postgresql://host:99999/db"])
+def test_an_impossible_port_is_refused(bundle: Bundle, report: Reporter, address: str) -> None:
+    with pytest.raises(ExportError, match=r"^--to: [Pp]ort "):
+        export(bundle, address, None, report)
+
+
 def test_a_folder_must_be_named(bundle: Bundle, report: Reporter) -> None:
     with pytest.raises(ExportError, match="the folder is missing"):
         export(bundle, "qdrant:///", None, report)
@@ -69,7 +75,7 @@ def test_a_missing_client_names_its_extra(
     where = address.format(folder=str(tmp_path).lstrip("/"))
     with pytest.raises(Exception, match=rf"needs {package}; install it with: .*\[{extra}\]"):
         export(bundle, where, None, report)
-    assert not list(tmp_path.rglob("my_shop*"))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_gets_the_address_the_name_and_the_key(
@@ -102,6 +108,15 @@ def test_a_server_gets_the_address_the_name_and_the_key(
         ]
     ]
     assert names == ["shop", "other"]
+
+
+def test_a_failure_of_qdrant_edge_is_one_error(
+    bundle: Bundle, tmp_path: Path, report: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A file where the engine creates a folder.
+    monkeypatch.setattr(Path, "mkdir", lambda self, **_: self.touch())
+    with pytest.raises(ExportError, match=rf"^{tmp_path}: .*edge"):
+        export(bundle, f"qdrant://{tmp_path}", None, report)
 
 
 def app() -> typer.Typer:
