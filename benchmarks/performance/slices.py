@@ -1,9 +1,9 @@
 """Training by slices against one machine: quality on validation, and the processor time of an epoch.
 
     python -m benchmarks.performance.slices [--only tldr/en] [--recipe fielded] [--set epochs=8]
-        [--slices 1,4] [--rounds 1] [--squares mean] [--seed 1]
+        [--slices 1,4] [--rounds 1] [--squares mean] [--steps root] [--seed 1]
 
-Fits the recipe on one machine, then once for each combination of the three lists, with one thread and no time limit.
+Fits the recipe on one machine, then once for each combination of the four lists, with one thread and no time limit.
 Tasks run one after another in this process: the result does not depend on where they run. The JSON lines on stdout
 have the MRR on all validation queries with its standard error, its difference to that of one machine in standard
 errors of the latter, the best epoch, and the seconds of the fit.
@@ -50,14 +50,14 @@ def run(options: argparse.Namespace, recipe: Recipe, scratch: Path) -> Iterator[
     assert judged is not None
     context.features(recipe.model)
     alone = (math.nan, math.nan)
-    for slices, rounds, squares in [
-        (0, 1, "mean"),
-        *product(options.slices, options.rounds, options.squares),
-    ]:
+    ways = product(options.slices, options.rounds, options.squares, options.steps)
+    for slices, rounds, squares, steps in [(0, 1, "mean", "mean"), *ways]:
         distribution = None
         if slices:
             folder = Folder(str(scratch / "job"))
-            distribution = Slices(folder, InProcess(), slices, rounds=rounds, squares=squares)
+            distribution = Slices(
+                folder, InProcess(), slices, rounds=rounds, squares=squares, steps=steps
+            )
         began, processor = time.monotonic(), time.process_time()
         path, fingerprint = scratch / "0.npz", source.fingerprint
         given = TrainingRun(
@@ -76,6 +76,7 @@ def run(options: argparse.Namespace, recipe: Recipe, scratch: Path) -> Iterator[
             "slices": slices,
             "rounds": rounds,
             "squares": squares,
+            "steps": steps,
             "mrr": mrr,
             "difference": round(((mrr["mean"] or 0.0) - alone[0]) / alone[1], 2),
             "best_epoch": fitted.facts.get("best_epoch"),
@@ -97,6 +98,7 @@ def main() -> None:
     parser.add_argument("--slices", type=_numbers, default=[1, 4])
     parser.add_argument("--rounds", type=_numbers, default=[1])
     parser.add_argument("--squares", type=lambda text: text.split(","), default=["mean"])
+    parser.add_argument("--steps", type=lambda text: text.split(","), default=["root"])
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     numba.set_num_threads(1)

@@ -1,17 +1,25 @@
 """Average what slices learned in one round from the same start.
 
-    x ← x₀ + (1/|S|) Σ_{i∈S} (xᵢ − x₀) = (1/|S|) Σ_{i∈S} xᵢ          S: the slices that changed the row
+    x ← x₀ + √k (x̄ − x₀),   x̄ = (1/k) Σᵢ xᵢ          over the k slices that changed the row
+    s ← s̄                                              AdaGrad's sums of squares
 
 Slices that did not touch a word say nothing about it, so they do not count: what one slice learned of a rare word
-stays whole. Sums run in the order of the slices in float64, so the result has the same bits on any machines, and that
-of one slice is the slice's own. AdaGrad's sums of squares are averaged alike ("mean", local AdaGrad as in arXiv
-1911.09030), or added up as if one machine had taken all steps ("sum"): s ← s₀ + Σ (sᵢ − s₀).
+stays whole. One machine would take the steps of all k slices in turn. AdaGrad's steps get shorter with the root of
+their number, so it would go √k times as far as one slice; the mean alone goes as far as one slice, and a model that is
+averaged in this way learns more slowly. With the mean of the sums of squares the same holds in later rounds: the
+steps of a slice are √k times as long as with the sum, and one machine would take k times as many. Where slices move in
+different directions, √k times their mean is no longer than the step of one of them, so it stays stable. Local AdaGrad
+with the plain mean ("mean" for ``steps``) is in arXiv 1911.09030; docs/results/slices.md compares both, and the mean of
+the squares with their sum, s ← s₀ + Σᵢ (sᵢ − s₀).
+
+Sums run in the order of the slices in float64, so the result has the same bits on any machines, and that of one slice
+is the slice's own.
 
 Under the softmax loss D_f = e^{a_f} M_f (trainer.systems.linear.softmax), and each step changes all of D_f by its
-factor. Factor and entries are averaged apart: a ← mean aᵢ, and M_fw over the slices that changed s_fw, which is the sum
-of squares of the entry:
+factor. The log factor a is averaged as any parameter. M_fw is averaged over the slices that changed its sum of squares;
+if none did, D_fw only follows the factor:
 
-    D_fw ← (1/|S|) Σ_{i∈S} e^{a − aᵢ} Dᵢ_fw                           S: all slices, if none changed s_fw
+    Dᵢ_fw → e^{a − aᵢ} Dᵢ_fw,   D₀_fw → e^{a − a₀} D₀_fw
 """
 
 from __future__ import annotations
@@ -28,6 +36,7 @@ from fullrank.encoding import Float64, Int64
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
 Squares = Literal["mean", "sum"]
+Steps = Literal["mean", "root"]
 
 _D, _LOG_FACTORS, _SQUARES_D = "now.D", "state.scale", "state.squares_D"
 # Rows of the others are words, documents or inputs of a layer.
@@ -64,39 +73,60 @@ def changed_rows(before: Array, after: Array) -> Int64:
     return np.flatnonzero(differs.any(axis=tuple(range(1, differs.ndim))))
 
 
-def average(arrays: Arrays, slices: Sequence[Arrays], squares: Squares) -> None:
+def average(
+    arrays: Arrays, slices: Sequence[Arrays], squares: Squares, steps: Steps = "root"
+) -> None:
     """Change the arrays at the start of a round, in place, to those of all slices together.
 
     Args:
         arrays: As the learner has them.
         slices: What each slice changed, in their order, at least one (``changes``).
         squares: How AdaGrad's sums of squares are combined.
+        steps: How far all else moves: as the mean, or √k times as far.
     """
+    factors = arrays.get(_LOG_FACTORS)
+    before = None if factors is None else factors.copy()
     for name, array in arrays.items():
-        if name == _D and _LOG_FACTORS in arrays:
+        if name == _D and factors is not None:
             continue  # The factors must be averaged before.
         flat = _rows_of(name, array)
         total = _Total.of(flat)
         for found in slices:
             total.add(found[f"{name}.rows"], found[f"{name}.values"])
-        is_sum = squares == "sum" and name.startswith("state.") and name not in _PLAIN_STATE
-        total.write(flat, is_sum=is_sum)
-    if _D in arrays and _LOG_FACTORS in arrays:
-        _average_diagonals(arrays[_D], arrays[_LOG_FACTORS], slices)
+        is_squares = name.startswith("state.") and name not in _PLAIN_STATE
+        total.write(flat, flat, squares if is_squares else steps)
+    if factors is not None and before is not None:
+        _average_diagonals(arrays[_D], slices, before, factors, steps)
 
 
-def _average_diagonals(D: Array, factors: Array, slices: Sequence[Arrays]) -> None:
-    """Average D in place; the log factors are averaged already."""
+def _average_diagonals(
+    D: Array, slices: Sequence[Arrays], before: Float64, factors: Float64, steps: Steps
+) -> None:
+    """Average D in place.
+
+    Args:
+        D: At the start of the round.
+        slices: What each slice changed.
+        before: The log factors at the start of the round.
+        factors: The log factors of all slices together.
+        steps: See ``average``.
+    """
     flat = _rows_of(_D, D)
     changed, every = _Total.of(flat), _Total.of(flat)
     for found in slices:
-        change = np.exp(factors - found[f"{_LOG_FACTORS}.values"])
-        values = (found[f"{_D}.values"].reshape(D.shape) * change[:, None]).reshape(-1)
+        values = _scaled(found[f"{_D}.values"], factors - found[f"{_LOG_FACTORS}.values"])
         rows = found[f"{_SQUARES_D}.rows"]
         changed.add(rows, values[rows])
         every.add(found[f"{_D}.rows"], values)
-    every.write(flat)
-    changed.write(flat)
+    start = _scaled(flat, factors - before)
+    # The steps of one slice have rounded factors of their own, so its bits are not those of the start times a factor.
+    every.write(flat, start, "mean")
+    changed.write(flat, start, steps)
+
+
+def _scaled(values: Array, change: Float64) -> Float64:
+    """Return diagonals, one after another, times e to the change of their log factors."""
+    return (values.reshape(len(change), -1) * np.exp(change)[:, None]).reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,15 +147,20 @@ class _Total:
         self.sums[rows] += values
         self.counts[rows] += 1
 
-    def write(self, array: Array, *, is_sum: bool = False) -> None:
-        """Set the rows that slices changed to their mean, or to the start plus the sum of the differences to it."""
+    def write(self, array: Array, start: Array, how: Squares | Steps) -> None:
+        """Set the rows that slices changed.
+
+        Args:
+            array: To write into.
+            start: Its values at the start of the round.
+            how: How many times as far as the mean the rows move: "mean" once, "root" √k times, "sum" k times.
+        """
         rows = np.flatnonzero(self.counts)
-        counts = self.counts[rows].reshape(-1, *(1,) * (array.ndim - 1))
-        if is_sum:
-            # Equal to s₀ + Σ (sᵢ − s₀), in a form that is exact for one slice.
-            array[rows] = self.sums[rows] - (counts - 1) * array[rows].astype(np.float64)
-        else:
-            array[rows] = self.sums[rows] / counts
+        k = self.counts[rows].reshape(-1, *(1,) * (array.ndim - 1))
+        mean = self.sums[rows] / k
+        power = {"mean": 0.0, "root": 0.5, "sum": 1.0}[how]
+        # Equal to x₀ + kᵖ (x̄ − x₀), in a form that is exact for one slice.
+        array[rows] = mean + (k**power - 1) * (mean - start[rows])
 
 
 def _rows_of(name: str, array: Array) -> Array:

@@ -20,14 +20,13 @@ import numpy as np
 
 from fleet.jobs.tasks import Runner
 from fleet.remote import Folder
-from fleet.training.averaging import Squares, average
+from fleet.training.averaging import Squares, Steps, average
 from fleet.training.files import read_as_file, write_as_file
 from fleet.training.inputs import write_inputs
 from fleet.training.rounds import START, Round, arrays_of, facts_of, slice_name, train_slice
 from fleet.training.slices import cut_queries
 from fullrank.errors import RecipeError
 from trainer.recipes.recipe import Recipe
-from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import level_biases
 from trainer.systems.linear.system import LEARNERS
@@ -49,7 +48,8 @@ class Slices:
         runner: Runs the tasks.
         count: Number of slices, 1 to 4,096.
         rounds: An epoch.
-        squares: How AdaGrad's sums of squares are combined.
+        squares: How AdaGrad's sums of squares are combined (``averaging``).
+        steps: How far parameters move.
 
     Attributes:
         identity: Empty for one slice and one round, which give the bits of one machine.
@@ -66,12 +66,13 @@ class Slices:
         *,
         rounds: int = 1,
         squares: Squares = "mean",
+        steps: Steps = "root",
     ) -> None:
         self.folder, self.runner = folder, runner
-        self.count, self.rounds, self.squares = count, rounds, squares
+        self.count, self.rounds, self.squares, self.steps = count, rounds, squares, steps
         self.identity = ""
         if count > 1 or rounds > 1:
-            self.identity = f"slices={count} rounds={rounds} squares={squares}"
+            self.identity = f"slices={count} rounds={rounds} squares={squares} steps={steps}"
 
     def validate(self, recipe: Recipe) -> None:
         """See Distribution.validate."""
@@ -144,12 +145,6 @@ class SlicedLearner:
                 yield step
 
     @cached_property
-    def _train(self) -> TrainSettings:
-        """The settings of a slice's steps: a step of all slices together has as many queries as one of one machine."""
-        train = self._learner.train
-        return replace(train, batch=-(-train.batch // self._slices.count))
-
-    @cached_property
     def _cut(self) -> list[Any]:
         features = self._learner.features
         return cut_queries(features.pairs.queries, features.query_ids, self._slices.count)
@@ -165,7 +160,7 @@ class SlicedLearner:
         generator, seed = self.rng.bit_generator.state, ()
         if slices.identity:
             seed, generator = tuple(self.rng.integers(2**32, size=4).tolist()), {}
-        facts = [self._inputs, slices.identity, asdict(self._train), done, share, seed, generator]
+        facts = [self._inputs, slices.identity, asdict(learner.train), done, share, seed, generator]
         digest = blake2b(json.dumps(facts).encode(), digest_size=16)
         for name, array in arrays_of(learner).items():
             digest.update(name.encode())
@@ -175,7 +170,7 @@ class SlicedLearner:
         return Round(
             folder,
             self._inputs,
-            self._train,
+            learner.train,
             pairs,
             0,
             slices.rounds,
@@ -222,7 +217,7 @@ class SlicedLearner:
                 for i in numbers
             ]
             changed = [checkpoints.stored_arrays(path) for path in paths if path is not None]
-            average(arrays_of(self._learner), changed, self._slices.squares)
+            average(arrays_of(self._learner), changed, self._slices.squares, self._slices.steps)
         learner = self._learner
         if learner.train.sampled_from == "judged" and learner.features.settings.bias:
             # The mean of the slices' medians is not the median of their mean.

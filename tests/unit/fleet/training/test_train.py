@@ -63,7 +63,7 @@ def test_one_slice_writes_the_bundle_of_one_machine(
     assert trained(planted, tmp_path / "b", recipe, overrides, 1) == (alone, "")
     sliced, card = trained(planted, tmp_path / "c", recipe, overrides, 4)
     assert sliced != alone
-    assert card == "slices=4 rounds=1 squares=mean"
+    assert card == "slices=4 rounds=1 squares=mean steps=root"
 
 
 def test_a_recipe_without_steps_is_refused_before_the_collection_is_read(tmp_path: Path) -> None:
