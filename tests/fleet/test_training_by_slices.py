@@ -1,13 +1,17 @@
-"""Training on a real cluster: the bits of one process, also when a node is killed meanwhile."""
+"""Training on a real cluster: the bits of one process, also when a node or the driver is killed meanwhile."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from fleet.jobs.tasks import InProcess, OnRay
+import pytest
+
+from fleet.jobs.tasks import InProcess, OnRay, Runner
 from fleet.remote import Folder
 from fleet.training.learner import Slices
 from fullrank.bundle import open_bundle
@@ -15,19 +19,48 @@ from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.train import train
 
-TINY = ["dimension=8", "epochs=4", "patience=4", "batch=32", "candidates=30", "rate=0.1"]
+TINY = [
+    "dimension=8",
+    "epochs=4",
+    "patience=4",
+    "batch=32",
+    "candidates=30",
+    "rate=0.1",
+    "members=1",
+]
 
 
-def trained(collection: Path, out: Path, runner: Any) -> str:
+DRIVER = """
+import sys
+from pathlib import Path
+
+from fleet.commands.train import train
+from fullrank.progress import Reporter
+
+address, collection, out, resume, *overrides = sys.argv[1:]
+found = train(
+    Path(collection), Path(out), "planted", address=address, slices=4, rounds=2, scratch=None, resume=resume == "yes",
+    recipe="clicked", overrides=overrides, threads=1, reporter=Reporter(quiet=True),
+)
+print(found.path)
+"""
+
+
+@pytest.fixture(scope="module")
+def collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_planted(tmp_path_factory.mktemp("collection"))
+
+
+def trained(collection: Path, out: Path, runner: Runner, rounds: int = 1) -> str:
     """Train by four slices; return the bundle id."""
     found = train(
         collection,
         out,
         "planted",
         recipe="clicked",
-        overrides=[*TINY, "members=1"],
+        overrides=TINY,
         threads=1,
-        distribution=Slices(Folder(str(out / "job")), runner, 4),
+        distribution=Slices(Folder(str(out / ".slices")), runner, 4, rounds=rounds),
         reporter=Reporter(quiet=True),
     )
     return open_bundle(found.path).manifest.bundle_id
@@ -42,7 +75,7 @@ def test_a_node_that_dies_does_not_change_the_model(cluster: Any, ray: Any, tmp_
     def kill() -> None:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            if list(tmp_path.glob("cluster/job/epochs/*/*/slice-*.npz")):
+            if list(tmp_path.glob("cluster/.slices/epochs/*/*/slice-*.npz")):
                 cluster.remove_node(node, allow_graceful=False)
                 killed.append(True)
                 return
@@ -55,3 +88,30 @@ def test_a_node_that_dies_does_not_change_the_model(cluster: Any, ray: Any, tmp_
     finally:
         killer.join()
     assert killed
+
+
+def test_a_driver_that_dies_goes_on_with_the_same_bits(
+    cluster: Any, collection: Path, tmp_path: Path
+) -> None:
+    expected = trained(collection, tmp_path / "expected", InProcess(), rounds=2)
+    out = tmp_path / "cluster"
+
+    def driver(resume: str) -> subprocess.Popen[str]:
+        arguments = [cluster.address, str(collection), str(out), resume, *TINY]
+        return subprocess.Popen(
+            [sys.executable, "-c", DRIVER, *arguments], stdout=subprocess.PIPE, text=True
+        )
+
+    with driver("no") as killed:
+        deadline = time.monotonic() + 120
+        while not list(out.glob(".slices/planted/epochs/*/*/slice-*.npz")):
+            assert time.monotonic() < deadline
+            assert killed.poll() is None
+            time.sleep(0.01)
+        killed.kill()
+    assert not list(out.glob("planted/*/manifest.json"))
+    with driver("yes") as resumed:
+        answer, _ = resumed.communicate(timeout=240)
+    path = Path(answer.splitlines()[-1])  # Ray prints lines of its own before.
+    assert open_bundle(path).manifest.bundle_id == expected
+    assert not list(out.glob(".slices/*"))
