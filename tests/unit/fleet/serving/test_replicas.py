@@ -1,0 +1,151 @@
+"""Replicas of a shard: slow, failing and frozen ones, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from fleet.serving.breaker import FAILURES, OPEN_S, Breaker
+from fleet.serving.replicas import ReplicaSet, Unavailable
+
+
+class Fake:
+    """Answers with its name after some seconds, or raises."""
+
+    def __init__(self, name: str, seconds: float = 0.0) -> None:
+        self.name, self.seconds, self.error = name, seconds, False
+        self.calls = 0
+
+    async def call(self, payload: bytes) -> bytes:
+        self.calls += 1
+        await asyncio.sleep(self.seconds)
+        if self.error:
+            raise ConnectionError("died")
+        return self.name.encode() + payload
+
+
+def of(*fakes: Fake) -> ReplicaSet:
+    found = ReplicaSet()
+    found.update(fakes)
+    return found
+
+
+async def ask(replicas: ReplicaSet, times: int, deadline_s: float = 2.0) -> list[bytes]:
+    return [await replicas.ask(b"!", deadline_s) for _ in range(times)]
+
+
+def test_replicas_take_turns() -> None:
+    first, second = Fake("a"), Fake("b")
+    answers = asyncio.run(ask(of(first, second), 10))
+    assert sorted(set(answers)) == [b"a!", b"b!"]
+    assert first.calls == second.calls == 5
+
+
+def test_a_failing_replica_costs_a_retry_until_its_breaker_opens() -> None:
+    good, bad = Fake("a"), Fake("b")
+    bad.error = True
+    replicas = of(good, bad)
+    assert asyncio.run(ask(replicas, 40)) == [b"a!"] * 40
+    assert bad.calls == FAILURES == replicas.counts.retries
+
+
+def test_a_frozen_replica_delays_few_requests_and_fails_none() -> None:
+    good, frozen = Fake("a", 0.001), Fake("b", 0.001)
+    replicas = of(good, frozen)
+
+    async def run() -> list[float]:
+        await ask(replicas, 60)
+        frozen.seconds = 3600.0
+        taken = []
+        for _ in range(60):
+            began = time.monotonic()
+            assert await replicas.ask(b"!", 2.0) == b"a!"
+            taken.append(time.monotonic() - began)
+            await asyncio.sleep(0.01)
+        return taken
+
+    before = frozen.calls
+    taken = asyncio.run(run())
+    assert max(taken) < 1.0  # one attempt at most, never the deadline
+    assert replicas.counts.failures <= replicas.counts.hedges
+    # Overtaken calls end after 0.25 s; then the breaker opens.
+    assert frozen.calls - before <= 30 + 25
+
+
+def test_a_slow_replica_is_hedged_for_a_twentieth_of_the_calls() -> None:
+    slow, fast = Fake("a", 0.001), Fake("b", 0.001)
+    replicas = of(slow, fast)
+    replicas.budget.left = 0.0
+
+    async def run() -> None:
+        await ask(replicas, 40)
+        slow.seconds = 0.03
+        await ask(replicas, 200)
+
+    asyncio.run(run())
+    assert 0 < replicas.counts.hedges <= 0.05 * replicas.counts.calls
+
+
+def test_without_an_answer_the_deadline_ends_it() -> None:
+    replicas = of(Fake("a", 3600.0), Fake("b", 3600.0))
+
+    async def run() -> float:
+        began = time.monotonic()
+        with pytest.raises(Unavailable, match="in time"):
+            await replicas.ask(b"!", 0.1)
+        return time.monotonic() - began
+
+    assert asyncio.run(run()) < 1.0
+
+
+def test_when_all_fail_the_reason_is_named() -> None:
+    bad = Fake("a")
+    bad.error = True
+    with pytest.raises(Unavailable, match="ConnectionError: died"):
+        asyncio.run(ask(of(bad), 1))
+    with pytest.raises(Unavailable, match="no replica is known"):
+        asyncio.run(ask(of(), 1))
+
+
+def test_a_replica_that_recovers_is_used_again() -> None:
+    good, bad = Fake("a"), Fake("b")
+    now = 0.0
+    replicas = ReplicaSet(clock=lambda: now)
+    replicas.update([good, bad])
+    bad.error = True
+    asyncio.run(ask(replicas, 20))
+    bad.error, calls = False, bad.calls
+    asyncio.run(ask(replicas, 20))
+    assert bad.calls == calls
+    now = OPEN_S + 1
+    asyncio.run(ask(replicas, 20))
+    assert bad.calls >= calls + 9
+
+
+def test_trials_of_an_open_breaker_become_rarer() -> None:
+    now = 0.0
+    breaker = Breaker(lambda: now)
+    for _ in range(FAILURES):
+        breaker.failed()
+    trials = 0
+    while now < 60:
+        now += 0.1
+        if breaker.allows():
+            trials += 1
+            breaker.failed()
+    assert breaker.is_open
+    assert 4 <= trials <= 8
+    breaker.succeeded()
+    assert breaker.allows()
+
+
+def test_replicas_that_stay_keep_their_breakers() -> None:
+    good, bad, new = Fake("a"), Fake("b"), Fake("c")
+    bad.error = True
+    replicas = of(good, bad)
+    asyncio.run(ask(replicas, 20))
+    replicas.update([bad, new])
+    assert asyncio.run(ask(replicas, 10)) == [b"c!"] * 10
+    assert bad.calls == FAILURES
