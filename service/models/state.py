@@ -84,7 +84,18 @@ def read_state(root: Path) -> ActiveState | None:
     """Return the committed state, or None if nothing was ever activated. Raises StateDamaged."""
     path = root / STATE
     try:
-        value = parse_object(path.read_bytes())
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StateDamaged(f"{path}: {type(error).__name__}: {error}") from error
+    return parse_state(content, str(path))
+
+
+def parse_state(content: bytes, name: str = STATE) -> ActiveState:
+    """Parse the committed state; name is that of the file in errors. Raises StateDamaged."""
+    try:
+        value = parse_object(content)
         state = ActiveState(
             value["generation"],
             value["version"],
@@ -93,14 +104,17 @@ def read_state(root: Path) -> ActiveState | None:
             value.get("previous"),
             _experiment(value.get("experiment")),
         )
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StateDamaged(f"{path}: {type(error).__name__}: {error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateDamaged(f"{name}: {type(error).__name__}: {error}") from error
     texts = [state.version, state.manifest_sha256, state.previous, *state.loaded]
     if type(state.generation) is not int or not all(isinstance(t, str | None) for t in texts):
-        raise StateDamaged(f"{path}: a field has the wrong type")
+        raise StateDamaged(f"{name}: a field has the wrong type")
     return state
+
+
+def dump_state(state: ActiveState) -> str:
+    """Format the committed state as JSON."""
+    return json.dumps(asdict(state))
 
 
 def _experiment(value: object) -> Experiment | None:
@@ -117,7 +131,7 @@ def _experiment(value: object) -> Experiment | None:
 
 def write_state(root: Path, state: ActiveState) -> None:
     """Replace the committed state; when this returns it survives a power cut. Raises OSError."""
-    replace_file(root / STATE, json.dumps(asdict(state)))
+    replace_file(root / STATE, dump_state(state))
 
 
 def propose(root: Path, proposal: Proposal) -> LiveFile:

@@ -1,0 +1,214 @@
+"""Shards and the coordinator as Ray actors.
+
+Ray starts them, restarts them and finds them by name. What it does slowly (a frozen node is noticed after more than a
+minute) routers and the coordinator do themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import tempfile
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import ray
+from ray.util.placement_group import placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from fleet.serving.coordinator import Coordinator, Snapshot, Source
+from fleet.serving.shard import ShardServer
+from fullrank.errors import FullrankError
+
+COORDINATOR = "coordinator"
+# Ray starts a process again however often it dies.
+_ALWAYS = -1
+# Of a core. Replicas share the cores of their node; the number only tells Ray that they need something.
+_CORES = 0.01
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class ActorReplica:
+    """A replica of a shard in another process, for the coordinator and for routers."""
+
+    number: int
+    place: int
+    actor: Any
+
+    async def load(self, source: Source) -> None:
+        """See ReplicaHandle.load."""
+        await answer_of(self.actor.load.remote(source))
+
+    async def release(self, keep: Sequence[str]) -> None:
+        """See ReplicaHandle.release."""
+        await answer_of(self.actor.release.remote(list(keep)))
+
+    async def ping(self) -> str:
+        """See ReplicaHandle.ping."""
+        return await answer_of(self.actor.ping.remote())
+
+    async def call(self, payload: bytes) -> bytes:
+        """See Replica.call."""
+        return await answer_of(self.actor.answer.remote(payload))
+
+
+async def answer_of(reference: Awaitable[Answer]) -> Answer:
+    """Wait for the answer of an actor.
+
+    Raises:
+        FullrankError: As the actor raised it.
+        ConnectionError: The actor is dead or cannot be reached.
+    """
+    try:
+        return await reference
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, FullrankError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+
+
+class ShardActor:
+    """A process that holds one shard, of each version that is in use.
+
+    Args:
+        cache: Folder of downloaded bundles, shared by the processes of a machine; None: one in the system's folder of
+            temporary files.
+    """
+
+    def __init__(self, cache: str | None) -> None:
+        self._server = ShardServer(Path(cache) if cache else default_cache())
+        self._instance = secrets.token_hex(8)
+
+    @ray.method(concurrency_group="control")
+    def load(self, source: Source) -> None:
+        """Download, verify and warm a shard; at once if it is loaded."""
+        self._server.load(source.version, source.set_address, source.number)
+
+    @ray.method(concurrency_group="control")
+    def release(self, keep: list[str]) -> None:
+        """Drop all versions but these."""
+        self._server.keep(keep)
+
+    @ray.method(concurrency_group="ping")
+    def ping(self) -> str:
+        """Return a text that is another one after the process was started again."""
+        return self._instance
+
+    @ray.method(concurrency_group="rank")
+    def answer(self, payload: bytes) -> bytes:
+        """Answer the request of a router."""
+        return self._server.answer(payload)
+
+    @ray.method(concurrency_group="ping")
+    def pid(self) -> int:
+        """Return the id of the process."""
+        return os.getpid()
+
+
+class CoordinatorActor:
+    """The coordinator of a folder of sharded bundles.
+
+    Args:
+        root: Address of the folder.
+        replicas: Of each shard.
+        cache: As for ``ShardActor``.
+    """
+
+    def __init__(self, root: str, replicas: int, cache: str | None) -> None:
+        self._coordinator = Coordinator(root, replicas, Spawner(replicas, cache))
+        self._started: asyncio.Task[None] | None = None
+
+    async def activate(self, name_or_version: str) -> Snapshot:
+        """See Coordinator.activate."""
+        await self._start()
+        return await self._coordinator.activate(name_or_version)
+
+    async def follow(self, router: str, uses: list[str], epoch: int, wait_s: float) -> Snapshot:
+        """See Coordinator.follow."""
+        await self._start()
+        return await self._coordinator.follow(router, uses, epoch, wait_s)
+
+    async def pid(self) -> int:
+        """Return the id of the process."""
+        return os.getpid()
+
+    async def _start(self) -> None:
+        """Start with the first call: after a restart by Ray too, which calls nothing but the constructor."""
+        if self._started is None or (self._started.done() and self._started.exception()):
+            self._started = asyncio.ensure_future(self._coordinator.start())
+        await asyncio.shield(self._started)
+
+
+@dataclass(frozen=True, slots=True)
+class Spawner:
+    """Starts the replicas of shards, those of one shard on different nodes if there are as many.
+
+    Attributes:
+        replicas: Of each shard.
+        cache: As for ``ShardActor``.
+    """
+
+    replicas: int
+    cache: str | None
+
+    def __call__(self, number: int, place: int) -> ActorReplica:
+        """Find or start a replica."""
+        name = f"shard-{number:05}-{place}"
+        try:
+            return ActorReplica(number, place, ray.get_actor(name))
+        except ValueError:
+            pass
+        actor = (
+            ray.remote(ShardActor)
+            .options(
+                name=name,
+                get_if_exists=True,
+                lifetime="detached",
+                max_restarts=_ALWAYS,
+                num_cpus=_CORES,
+                concurrency_groups={"rank": os.cpu_count() or 1, "control": 1, "ping": 1},
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    self._group(number), placement_group_bundle_index=place
+                ),
+            )
+            .remote(self.cache)
+        )
+        return ActorReplica(number, place, actor)
+
+    def _group(self, number: int) -> Any:
+        """Find or make the group that places the replicas of a shard."""
+        name = f"shard-{number:05}"
+        try:
+            return ray.util.get_placement_group(name)
+        except ValueError:
+            pass
+        alive = sum(node["Alive"] for node in ray.nodes())
+        strategy = "STRICT_SPREAD" if alive >= self.replicas else "SPREAD"
+        bundles = [{"CPU": _CORES} for _ in range(self.replicas)]
+        return placement_group(bundles, strategy=strategy, name=name, lifetime="detached")
+
+
+def coordinator_of(root: str, replicas: int, cache: str | None) -> Any:
+    """Find or start the coordinator of a fleet; there is one in a cluster."""
+    return (
+        ray.remote(CoordinatorActor)
+        .options(
+            name=COORDINATOR,
+            get_if_exists=True,
+            lifetime="detached",
+            max_restarts=_ALWAYS,
+            num_cpus=0,
+        )
+        .remote(root, replicas, cache)
+    )
+
+
+def default_cache() -> Path:
+    """Return the cache of this machine's user."""
+    return Path(tempfile.gettempdir(), f"fullrank-bundles-{os.getuid()}")
