@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.remote import BundleCache, Folder
+from fleet.remote.cache import default_cache
 from fleet.sets import Shard, shard_folder
 from fullrank.bundle.manifest import MANIFEST, Manifest, parse_manifest
 from fullrank.errors import CollectionError
@@ -94,7 +95,7 @@ def _build(plan: ShardPlan, number: int, lines: Sequence[str], target: Folder) -
         queries = Path(scratch, "queries.jsonl") if plan.has_queries else None
         if queries is not None:
             source.download(queries.name, queries)
-        path = Folder(plan.bundle).local or BundleCache(_cache()).fetch(Folder(plan.bundle))
+        path = Folder(plan.bundle).local or BundleCache(default_cache()).fetch(Folder(plan.bundle))
         out = Path(scratch, "out")
         with Reporter(quiet=True) as quiet:
             try:
@@ -120,7 +121,3 @@ def _documents(manifest: Manifest) -> int:
     shape = manifest.files["documents/bias.npy"].shape
     assert shape is not None
     return shape[0]
-
-
-def _cache() -> Path:
-    return Path(tempfile.gettempdir(), "fullrank-bundles")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import secrets
 import shutil
+import tempfile
 from pathlib import Path
 
 from fleet.remote.folder import Folder
@@ -94,3 +96,8 @@ class BundleCache:
                     raise
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def default_cache() -> Path:
+    """Return the cache of this user on this machine, in the system's folder of temporary files."""
+    return Path(tempfile.gettempdir(), f"fullrank-bundles-{os.getuid()}")

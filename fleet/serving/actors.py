@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-import tempfile
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from fleet.remote.cache import default_cache
 from fleet.serving.coordinator import Coordinator, Snapshot, Source
 from fleet.serving.shard import ShardServer
 from fullrank.errors import FullrankError
@@ -207,8 +207,3 @@ def coordinator_of(root: str, replicas: int, cache: str | None) -> Any:
         )
         .remote(root, replicas, cache)
     )
-
-
-def default_cache() -> Path:
-    """Return the cache of this machine's user."""
-    return Path(tempfile.gettempdir(), f"fullrank-bundles-{os.getuid()}")

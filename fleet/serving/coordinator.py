@@ -249,8 +249,9 @@ class Coordinator:
             )
             for number, owners in wanted.items()
             for own in owners
+            if own.is_up
         ]
-        await asyncio.wait([load for *_, load in loads])
+        await asyncio.gather(*(load for *_, load in loads), return_exceptions=True)
         ready = set()
         for number, own, load in loads:
             error = load.exception()
