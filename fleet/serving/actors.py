@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ import ray
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
 from fleet.serving.coordinator import Coordinator, Snapshot, Source
 from fleet.serving.shard import ShardServer
@@ -37,7 +38,7 @@ class ActorReplica:
 
     number: int
     place: int
-    actor: Any
+    actor: Any = field(compare=False)
 
     async def load(self, source: Source) -> None:
         """See ReplicaHandle.load."""
@@ -77,23 +78,25 @@ class ShardActor:
     """A process that holds one shard, of each version that is in use.
 
     Args:
+        number: Of the shard.
         cache: Folder of downloaded bundles, shared by the processes of a machine; None: one in the system's folder of
             temporary files.
     """
 
-    def __init__(self, cache: str | None) -> None:
-        self._server = ShardServer(Path(cache) if cache else default_cache())
+    def __init__(self, number: int, cache: str | None) -> None:
+        self._server = ShardServer(number, BundleCache(Path(cache) if cache else default_cache()))
         self._instance = secrets.token_hex(8)
 
     @ray.method(concurrency_group="control")
     def load(self, source: Source) -> None:
         """Download, verify and warm a shard; at once if it is loaded."""
-        self._server.load(source.version, source.set_address, source.number)
+        self._server.load(source.set_address)
 
     @ray.method(concurrency_group="control")
     def release(self, keep: list[str]) -> None:
         """Drop all versions but these."""
-        self._server.keep(keep)
+        for version in set(self._server.versions) - set(keep):
+            self._server.release(version)
 
     @ray.method(concurrency_group="ping")
     def ping(self) -> str:
@@ -177,7 +180,7 @@ class Spawner:
                     self._group(number), placement_group_bundle_index=place
                 ),
             )
-            .remote(self.cache)
+            .remote(number, self.cache)
         )
         return ActorReplica(number, place, actor)
 

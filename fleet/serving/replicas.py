@@ -36,7 +36,7 @@ class Unavailable(FullrankError):
 
 
 class Replica(Protocol):
-    """A process that holds one shard."""
+    """A process that holds one shard; equal and hashed by what it is."""
 
     async def call(self, payload: bytes) -> bytes:
         """Answer a request. Raises any exception if it cannot."""
@@ -102,6 +102,13 @@ class Counts:
     retries: int = 0
     failures: int = 0
 
+    def add(self, other: Counts) -> None:
+        """Add the counts of another shard."""
+        self.calls += other.calls
+        self.hedges += other.hedges
+        self.retries += other.retries
+        self.failures += other.failures
+
 
 @dataclass(eq=False)
 class _Tracked:
@@ -129,9 +136,9 @@ class ReplicaSet:
 
     def update(self, replicas: Sequence[Replica]) -> None:
         """Replace the replicas; those that stay keep their breakers."""
-        known = {id(own.replica): own for own in self._tracked}
+        known = {own.replica: own for own in self._tracked}
         self._tracked = [
-            known.get(id(replica)) or _Tracked(replica, Breaker(self.clock)) for replica in replicas
+            known.get(replica) or _Tracked(replica, Breaker(self.clock)) for replica in replicas
         ]
 
     async def ask(self, payload: bytes, deadline_s: float) -> bytes:

@@ -1,0 +1,52 @@
+"""Ask the shards of a set at once, each through its replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from fleet.serving.replicas import Counts, Replica, ReplicaSet, Unavailable
+from fleet.serving.transport import Failure
+
+
+class ReplicatedShards:
+    """The shards of a set, each with replicas; implements ``fleet.serving.transport.Shards``.
+
+    Example:
+        >>> shards = ReplicatedShards()
+        >>> shards.update([[replica_of_0, other_of_0], [replica_of_1]])
+        >>> answers = await shards.ask({0: payload, 1: payload}, deadline_s=1.0)
+    """
+
+    def __init__(self) -> None:
+        self._sets: list[ReplicaSet] = []
+
+    def update(self, replicas: Sequence[Sequence[Replica]]) -> None:
+        """Replace the replicas of each shard; those that stay keep their latencies and breakers."""
+        self._sets += [ReplicaSet() for _ in range(len(replicas) - len(self._sets))]
+        for own, new in zip(self._sets, replicas, strict=True):
+            own.update(new)
+
+    async def ask(
+        self, payloads: Mapping[int, bytes], deadline_s: float
+    ) -> Mapping[int, bytes | Failure]:
+        """See Shards.ask."""
+        answers = await asyncio.gather(
+            *(self._ask(number, payload, deadline_s) for number, payload in payloads.items())
+        )
+        return dict(zip(payloads, answers, strict=True))
+
+    def counts(self) -> Counts:
+        """Return the sums over all shards."""
+        found = Counts()
+        for own in self._sets:
+            found.add(own.counts)
+        return found
+
+    async def _ask(self, number: int, payload: bytes, deadline_s: float) -> bytes | Failure:
+        if number >= len(self._sets):
+            return Failure("no such shard")
+        try:
+            return await self._sets[number].ask(payload, deadline_s)
+        except Unavailable as error:
+            return Failure(str(error))
