@@ -114,7 +114,6 @@ class Counts:
 class _Tracked:
     replica: Replica
     breaker: Breaker
-    waiting: int = 0
 
 
 @dataclass(eq=False)
@@ -136,9 +135,9 @@ class ReplicaSet:
 
     def update(self, replicas: Sequence[Replica]) -> None:
         """Replace the replicas; those that stay keep their breakers."""
-        known = {own.replica: own for own in self._tracked}
+        breakers = {own.replica: own.breaker for own in self._tracked}
         self._tracked = [
-            known.get(replica) or _Tracked(replica, Breaker(self.clock)) for replica in replicas
+            _Tracked(replica, breakers.get(replica) or Breaker(self.clock)) for replica in replicas
         ]
 
     async def ask(self, payload: bytes, deadline_s: float) -> bytes:
