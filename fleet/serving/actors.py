@@ -29,6 +29,8 @@ COORDINATOR = "coordinator"
 _ALWAYS = -1
 # Of a core. Replicas share the cores of their node; the number only tells Ray that they need something.
 _CORES = 0.01
+# Threads of a replica that answer requests.
+_THREADS = 2
 Answer = TypeVar("Answer")
 
 
@@ -148,6 +150,9 @@ class CoordinatorActor:
         await asyncio.shield(self._started)
 
 
+_SHARD = ray.remote(concurrency_groups={"rank": _THREADS, "control": 1, "ping": 1})(ShardActor)
+
+
 @dataclass(frozen=True, slots=True)
 class Spawner:
     """Starts the replicas of shards, those of one shard on different nodes if there are as many.
@@ -167,21 +172,16 @@ class Spawner:
             return ActorReplica(number, place, ray.get_actor(name))
         except ValueError:
             pass
-        actor = (
-            ray.remote(ShardActor)
-            .options(
-                name=name,
-                get_if_exists=True,
-                lifetime="detached",
-                max_restarts=_ALWAYS,
-                num_cpus=_CORES,
-                concurrency_groups={"rank": os.cpu_count() or 1, "control": 1, "ping": 1},
-                scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    self._group(number), placement_group_bundle_index=place
-                ),
-            )
-            .remote(number, self.cache)
-        )
+        actor = _SHARD.options(
+            name=name,
+            get_if_exists=True,
+            lifetime="detached",
+            max_restarts=_ALWAYS,
+            num_cpus=_CORES,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                self._group(number), placement_group_bundle_index=place
+            ),
+        ).remote(number, self.cache)
         return ActorReplica(number, place, actor)
 
     def _group(self, number: int) -> Any:
@@ -210,3 +210,12 @@ def coordinator_of(root: str, replicas: int, cache: str | None) -> Any:
         )
         .remote(root, replicas, cache)
     )
+
+
+def stop_fleet() -> None:
+    """Stop the coordinator and all replicas of the cluster that this process has joined."""
+    for found in ray.util.list_named_actors():
+        ray.kill(ray.get_actor(found))
+    for group in ray.util.placement_group_table().values():
+        if group["state"] != "REMOVED":
+            ray.util.remove_placement_group(ray.util.get_placement_group(group["name"]))

@@ -32,6 +32,8 @@ from service.models.state import STATE, ActiveState, dump_state, parse_state
 _LOAD_S = 1800.0
 # A replica that does not answer a ping for so long is left out of what routers are given.
 _PING_S = 1.0
+# The longest time until the process of a replica has started, where a swap has to wait for it.
+_START_S = 60.0
 # Pause between two rounds of pings.
 _ROUND_S = 0.5
 # A router that has not asked for so long is forgotten, and so is what it uses.
@@ -108,10 +110,15 @@ class _Tracked:
     is_up: bool = False
     loading: asyncio.Task[None] | None = None
 
-    async def ping(self) -> None:
-        """Find out whether the replica answers, and whether it was started again since."""
+    async def ping(self, *, start_s: float = _PING_S) -> None:
+        """Find out whether the replica answers, and whether it was started again since.
+
+        Args:
+            start_s: Longest wait for a replica that has never answered.
+        """
+        limit = start_s if self.instance is None else _PING_S
         try:
-            instance = await asyncio.wait_for(self.handle.ping(), _PING_S)
+            instance = await asyncio.wait_for(self.handle.ping(), limit)
         except Exception:
             self.is_up = False
             return
@@ -226,7 +233,8 @@ class Coordinator:
         manifest = await asyncio.to_thread(read_set, folder)
         self._spawn_all(manifest)
         wanted = self._of(manifest)
-        await _all(own.ping() for owners in wanted.values() for own in owners)
+        pings = (own.ping(start_s=_START_S) for owners in wanted.values() for own in owners)
+        await _all(pings)
         # Replicas that have it already, because only the coordinator was started again, return at once.
         await _all(
             own.load(Source(manifest.version, str(folder), number))
@@ -240,7 +248,8 @@ class Coordinator:
         """Load a version in every live replica. Raises SwapRefused."""
         self._spawn_all(manifest)
         wanted = self._of(manifest)
-        await _all(own.ping() for owners in wanted.values() for own in owners)
+        pings = (own.ping(start_s=_START_S) for owners in wanted.values() for own in owners)
+        await _all(pings)
         loads = [
             (
                 number,

@@ -1,0 +1,5 @@
+"""Capacity of a fleet: how many machines, and how long an answer takes.
+
+fanout.py    simulate requests that wait for the slowest of many shards
+capacity.py  the model: bytes, cores and money for a number of documents and clicks, checked by the simulation
+"""

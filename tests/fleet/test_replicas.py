@@ -1,0 +1,146 @@
+"""Shards and the coordinator as actors: killed, frozen and restarted under requests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.jobs.index import index_set
+from fleet.jobs.tasks import InProcess
+from fleet.partitions import partition_of, runs_of, shard_of
+from fleet.serving.actors import ActorReplica, coordinator_of, stop_fleet
+from fleet.serving.coordinator import Snapshot
+from fleet.serving.fanout import ReplicatedShards
+from fleet.serving.transport import Failure
+from fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
+
+SHARDS, COUNT = 2, 60
+
+
+@pytest.fixture(scope="module")
+def versions(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[Path, str]]:
+    """Two versions in one folder, (folder, version), the second with one document more."""
+    root = tmp_path_factory.mktemp("sets")
+    bundle = planted_bundle(tmp_path_factory.mktemp("bundles"))
+    found = []
+    for count in (COUNT, COUNT + 1):
+        corpus = corpus_of(tmp_path_factory.mktemp("corpus"), count)
+        written = index_set(
+            str(bundle),
+            str(corpus),
+            str(root),
+            shards=SHARDS,
+            runner=InProcess(),
+            reporter=QUIET,
+        )
+        found.append((root, written.version))
+    return found
+
+
+@pytest.fixture
+def coordinator(ray: Any, versions: list[tuple[Path, str]], tmp_path: Path) -> Iterator[Any]:
+    """A coordinator whose fleet serves the first version, with two replicas a shard."""
+    root, first = versions[0]
+    (root / "active.json").unlink(missing_ok=True)
+    found = coordinator_of(str(root), 2, str(tmp_path / "cache"))
+    ray.get(found.activate.remote(first))
+    yield found
+    stop_fleet()
+
+
+def snapshot_of(ray: Any, coordinator: Any, epoch: int = 0) -> Snapshot:
+    found: Snapshot = ray.get(coordinator.follow.remote("test", [], epoch, 1.0))
+    return found
+
+
+async def read(shards: ReplicatedShards, version: str, number: int) -> Mapping[str, Any] | Failure:
+    """Return the fields of a document."""
+    id = document(number)["_id"]
+    shard = shard_of(partition_of(id), runs_of(SHARDS))
+    answers = await shards.ask({shard: pack(Ask(version, 1, Read(id)))}, 5.0)
+    answer = answers[shard]
+    if isinstance(answer, Failure):
+        return answer
+    reply = unpack_reply(answer)
+    assert isinstance(reply, Answer), reply
+    fields: Mapping[str, Any] = reply.content
+    return fields
+
+
+def expected(number: int) -> dict[str, Any]:
+    return {name: value for name, value in document(number).items() if name != "_id"}
+
+
+def pid(ray: Any, replica: ActorReplica) -> int:
+    found: int = ray.get(replica.actor.pid.remote())
+    return found
+
+
+def test_documents_are_read_while_replicas_die_and_freeze(ray: Any, coordinator: Any) -> None:
+    snapshot = snapshot_of(ray, coordinator)
+    assert snapshot.version is not None
+    assert [len(replicas) for replicas in snapshot.replicas] == [2] * SHARDS
+    version, shards = snapshot.version, ReplicatedShards()
+    shards.update(snapshot.replicas)
+    victims = [pid(ray, replicas[0]) for replicas in snapshot.replicas]
+
+    async def load() -> list[float]:
+        taken = []
+        for step in range(400):
+            if step == 100:
+                os.kill(victims[0], signal.SIGKILL)
+            if step == 200:
+                os.kill(victims[1], signal.SIGSTOP)
+            began = time.monotonic()
+            assert await read(shards, version, step % COUNT) == expected(step % COUNT)
+            taken.append(time.monotonic() - began)
+            await asyncio.sleep(0.005)
+        return taken
+
+    try:
+        taken = asyncio.run(load())
+    finally:
+        os.kill(victims[1], signal.SIGCONT)
+    counts = shards.counts()
+    assert counts.calls == 400
+    assert counts.hedges <= 0.05 * 400 + 64
+    assert max(taken) < 3
+    deadline = time.monotonic() + 30
+    while [len(replicas) for replicas in snapshot.replicas] != [2] * SHARDS or pid(
+        ray, snapshot.replicas[0][0]
+    ) == victims[0]:
+        assert time.monotonic() < deadline, "the killed replica has not come back"
+        snapshot = snapshot_of(ray, coordinator, snapshot.epoch)
+
+
+def test_a_killed_coordinator_comes_back_with_what_was_committed(
+    ray: Any, coordinator: Any, versions: list[tuple[Path, str]]
+) -> None:
+    (_, first), (_, second) = versions
+    before = snapshot_of(ray, coordinator)
+    swap = coordinator.activate.remote(second)
+    time.sleep(0.05)
+    os.kill(ray.get(coordinator.pid.remote()), signal.SIGKILL)
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(swap)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            after = snapshot_of(ray, coordinator)
+            break
+        except ray.exceptions.RayActorError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    assert (after.generation, after.version) in [(1, first), (2, second)]
+    assert [len(replicas) for replicas in after.replicas] == [2] * SHARDS
+    assert before.replicas == after.replicas
+    again = ray.get(coordinator.activate.remote(second))
+    assert (again.generation, again.version) == (2, second)
