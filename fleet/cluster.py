@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from fullrank.errors import FullrankError
 
 # Ray reads these when it is imported, and its nodes when they start.
 _NODE = {
@@ -38,34 +40,42 @@ def worker_environment(threads: int = 1) -> dict[str, str]:
     return {**_NODE, **dict.fromkeys(_THREADS, str(threads))}
 
 
-@contextmanager
-def joined(address: str, *, environment: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Join a cluster while the block runs.
+def join(address: str) -> Any:
+    """Join a cluster until this process ends.
 
     Args:
-        address: As ``ray.init`` takes it: "auto", "host:6379", "ray://host:10001", or "local" for a new cluster on
-            this machine alone, which ends with the block.
-        environment: Of tasks and actors, beside that of ``worker_environment``.
+        address: As ``ray.init`` takes it: "auto", "host:6379", or "local" for a new cluster on this machine alone, which
+            ends with this process.
 
-    Yields:
+    Returns:
         The module ``ray``.
 
     Raises:
-        ConnectionError: No cluster answers at the address.
+        FullrankError: No cluster answers at the address.
     """
     os.environ.update(_NODE)
     import ray
 
     own: dict[str, Any] = {"object_store_memory": _OBJECT_STORE} if address == LOCAL else {}
-    ray.init(
-        address=address,
-        namespace=NAMESPACE,
-        runtime_env={"env_vars": {**worker_environment(), **(environment or {})}},
-        log_to_driver=False,
-        configure_logging=False,
-        include_dashboard=False if address == LOCAL else None,
-        **own,
-    )
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            runtime_env={"env_vars": worker_environment()},
+            log_to_driver=False,
+            configure_logging=False,
+            include_dashboard=False if address == LOCAL else None,
+            **own,
+        )
+    except ConnectionError as error:
+        raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error
+    return ray
+
+
+@contextmanager
+def joined(address: str) -> Iterator[Any]:
+    """Join a cluster while the block runs; arguments and errors as of ``join``."""
+    ray = join(address)
     try:
         yield ray
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fleet.cluster import joined
 from fleet.jobs.index import SetResult, index_set
 from fleet.jobs.tasks import OnRay
-from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
 
 
@@ -28,17 +27,14 @@ def index(
     Raises:
         FullrankError: No cluster answers, or as ``index_set``.
     """
-    try:
-        with joined(address) as ray:
-            return index_set(
-                bundle,
-                corpus,
-                out,
-                name,
-                shards=shards,
-                runner=OnRay(ray),
-                queries=queries,
-                reporter=Reporter(),
-            )
-    except ConnectionError as error:
-        raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error
+    with joined(address) as ray:
+        return index_set(
+            bundle,
+            corpus,
+            out,
+            name,
+            shards=shards,
+            runner=OnRay(ray),
+            queries=queries,
+            reporter=Reporter(),
+        )

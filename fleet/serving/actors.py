@@ -76,6 +76,15 @@ async def answer_of(reference: Awaitable[Answer]) -> Answer:
         raise ConnectionError(f"{type(error).__name__}: {error}") from error
 
 
+def result_of(reference: Any) -> Any:
+    """Wait for the answer of an actor outside of an event loop; errors as of ``answer_of``."""
+
+    async def wait() -> Any:
+        return await answer_of(reference)
+
+    return asyncio.run(wait())
+
+
 class ShardActor:
     """A process that holds one shard, of each version that is in use.
 
@@ -134,10 +143,10 @@ class CoordinatorActor:
         await self._start()
         return await self._coordinator.activate(name_or_version)
 
-    async def follow(self, router: str, uses: list[str], epoch: int, wait_s: float) -> Snapshot:
+    async def follow(self, uses: list[str], epoch: int, wait_s: float) -> Snapshot:
         """See Coordinator.follow."""
         await self._start()
-        return await self._coordinator.follow(router, uses, epoch, wait_s)
+        return await self._coordinator.follow(uses, epoch, wait_s)
 
     async def pid(self) -> int:
         """Return the id of the process."""
@@ -210,6 +219,20 @@ def coordinator_of(root: str, replicas: int, cache: str | None) -> Any:
         )
         .remote(root, replicas, cache)
     )
+
+
+def running_coordinator() -> Any:
+    """Find the coordinator of the cluster that this process has joined.
+
+    Raises:
+        FullrankError: No fleet runs there.
+    """
+    try:
+        return ray.get_actor(COORDINATOR)
+    except ValueError:
+        raise FullrankError(
+            "no fleet runs in this cluster; start it with: fullrank serve --ray"
+        ) from None
 
 
 def stop_fleet() -> None:

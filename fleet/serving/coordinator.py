@@ -36,8 +36,9 @@ _PING_S = 1.0
 _START_S = 60.0
 # Pause between two rounds of pings.
 _ROUND_S = 0.5
-# A router that has not asked for so long is forgotten, and so is what it uses.
-_ROUTER_S = 15.0
+# A version is dropped once no router has used it for so long: longer than a request takes, and than a router waits
+# before it asks again.
+_UNUSED_S = 15.0
 _log = getLogger(__name__)
 
 
@@ -159,7 +160,7 @@ class Coordinator:
         # A coordinator that is started again must not give a number that a router has.
         self._snapshot = Snapshot(time.time_ns())
         self._manifest: SetManifest | None = None
-        self._routers: dict[str, tuple[float, frozenset[str]]] = {}
+        self._last_used: dict[str, float] = {}
         self._started_at = time.monotonic()
         self._watcher: asyncio.Task[None] | None = None
 
@@ -211,16 +212,15 @@ class Coordinator:
             await self._publish(after.generation, manifest, str(folder))
             return self._snapshot
 
-    async def follow(self, router: str, uses: Iterable[str], epoch: int, wait_s: float) -> Snapshot:
+    async def follow(self, uses: Iterable[str], epoch: int, wait_s: float) -> Snapshot:
         """Return the state once it is another one than a router has, or after some seconds.
 
         Args:
-            router: Names the router; it is remembered.
-            uses: The versions that its open requests were sent with.
+            uses: The versions that the router may ask for.
             epoch: Of the snapshot that it has.
             wait_s: The longest wait.
         """
-        self._routers[router] = (time.monotonic(), frozenset(uses))
+        self._last_used |= dict.fromkeys(uses, time.monotonic())
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
                 await self._changed.wait_for(lambda: self._snapshot.epoch != epoch)
@@ -328,18 +328,14 @@ class Coordinator:
                 if own.is_up and manifest.version not in own.loaded:
                     own.load_soon(Source(manifest.version, address, number))
         # A coordinator that has just started does not know yet what routers use.
-        is_known = time.monotonic() - self._started_at > _ROUTER_S
+        is_known = time.monotonic() - self._started_at > _UNUSED_S
         if is_known and not self._swap.locked():
             await self._release(manifest.version)
 
     async def _release(self, active: str) -> None:
-        now = time.monotonic()
-        self._routers = {
-            router: (asked, uses)
-            for router, (asked, uses) in self._routers.items()
-            if now - asked < _ROUTER_S
-        }
-        keep = {active, *(version for _, uses in self._routers.values() for version in uses)}
+        oldest = time.monotonic() - _UNUSED_S
+        self._last_used = {v: used for v, used in self._last_used.items() if used > oldest}
+        keep = {active, *self._last_used}
         for own in self._tracked.values():
             if own.is_up and own.loaded - keep:
                 own.loaded &= keep

@@ -22,9 +22,12 @@ class ReplicatedShards:
         self._sets: list[ReplicaSet] = []
 
     def update(self, replicas: Sequence[Sequence[Replica]]) -> None:
-        """Replace the replicas of each shard; those that stay keep their latencies and breakers."""
+        """Replace the replicas of each shard; those that stay keep their latencies and breakers.
+
+        Shards beyond these keep their replicas, for requests of a version that has more shards.
+        """
         self._sets += [ReplicaSet() for _ in range(len(replicas) - len(self._sets))]
-        for own, new in zip(self._sets, replicas, strict=True):
+        for own, new in zip(self._sets, replicas, strict=False):
             own.update(new)
 
     async def ask(

@@ -53,6 +53,25 @@ def find_set(root: Folder, name_or_version: str) -> Folder:
     raise BundleNotFound(f"{root}: no sharded bundle and no version named {name_or_version!r}")
 
 
+def newest_set(root: Folder) -> Folder:
+    """Find the folder of the newest version of all names.
+
+    Raises:
+        BundleNotFound: The root has no sharded bundle.
+        RemoteError: The root cannot be read.
+    """
+    found = [
+        (created, name, version)
+        for name in root.folders()
+        if is_name(name)
+        for created, version in _complete(root / name)
+    ]
+    if not found:
+        raise BundleNotFound(f"{root}: no sharded bundle; write one with: fullrank index --ray")
+    _, name, version = max(found)
+    return root / name / version
+
+
 def _complete(folder: Folder) -> list[tuple[str, str]]:
     """Return (time, version) of each complete bundle of a name; damaged ones are left out."""
     found = []

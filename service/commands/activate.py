@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlePath, BundlesFolder, Json, resolve
-from fullrank.cli.commands import needs
+from fullrank.cli.arguments import BundlesFolder, Json, resolve
+from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import BundleNotFound
 
@@ -21,12 +21,38 @@ Timeout = Annotated[
 ]
 
 
-def activate(bundle: BundlePath, timeout: Timeout = 120, json: Json = False) -> None:
+def activate(
+    bundle: Annotated[
+        str,
+        typer.Argument(
+            metavar="BUNDLE", help="A version's folder, or BUNDLES/NAME for its newest version."
+        ),
+    ],
+    timeout: Timeout = 120,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Serve a sharded bundle from the fleet of this Ray cluster: auto, or HOST:PORT.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
     """Serve a bundle in every running worker and in those that start later.
 
     If no worker runs, the bundle is verified and recorded as the active one.
     """
-    path = resolve(bundle)
+    if ray is not None:
+        on_ray = load("bundles.activate", FLEET)
+        found = on_ray(bundle, address=ray)
+        facts = {"generation": found.generation, "version": found.version}
+        if json:
+            print_json(facts)
+        else:
+            typer.echo(f"generation {found.generation} serves {found.version} from the fleet")
+        return
+    path = resolve(Path(bundle))
     _activate(path.parent.parent, path.name, timeout, json)
 
 

@@ -38,10 +38,11 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     workers: int | None = None,
+    factory: str = "service.app:create_app",
 ) -> None:
     """Serve until a signal stops the process. An argument of None is read from the environment, else the default.
 
-    If numpy is loaded already, so are its thread pools. Then the process replaces itself by a fresh one (same process
+    ``factory`` is the "module:function" that makes the app in each worker. If numpy is loaded already, so are its thread pools. Then the process replaces itself by a fresh one (same process
     id), because it could not limit these pools.
 
     Raises:
@@ -74,8 +75,8 @@ def serve(
     if "numpy" in sys.modules and not limited:
         sys.stdout.flush()
         sys.stderr.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "service.process.run"])
-    run("service.app:create_app", settings)
+        os.execv(sys.executable, [sys.executable, "-m", "service.process.run", factory])
+    run(factory, settings)
 
 
 def _settings() -> Settings:
@@ -168,6 +169,6 @@ def _raise_open_file_limit() -> None:
 
 if __name__ == "__main__":
     try:
-        serve()
+        serve(factory=sys.argv[1])
     except FullrankError as error:
         sys.exit(f"fullrank: {error}")

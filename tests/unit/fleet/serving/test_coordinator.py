@@ -138,7 +138,7 @@ def test_a_refusal_of_one_replica_changes_nothing(root: Path, versions: tuple[st
         fleet(1, 1).refuses = True
         with pytest.raises(SwapRefused, match=r"shard 1: golden\.jsonl: differs"):
             await own.activate(versions[1])
-        assert (await own.follow("r", (), 0, 0)).version == before.version
+        assert (await own.follow((), 0, 0)).version == before.version
         assert active(root) == (1, versions[0])
         fleet(1, 1).refuses = False
         assert (await own.activate(versions[1])).generation == 2
@@ -159,7 +159,7 @@ def test_dead_and_frozen_replicas_do_not_stop_a_swap_and_join_later(
         later = found
         async with asyncio.timeout(5):
             while [len(replicas) for replicas in later.replicas] != [2, 2]:
-                later = await own.follow("r", (), later.epoch, 1)
+                later = await own.follow((), later.epoch, 1)
         assert versions[1] in fleet(0, 0).loaded & fleet(1, 1).loaded
         assert later.generation == found.generation
 
@@ -201,7 +201,7 @@ def test_a_coordinator_that_dies_while_it_proposes_has_changed_nothing(
         swap.cancel()
 
     async def next_one(own: Coordinator, fleet: Fleet) -> None:
-        found = await own.follow("r", (), 0, 0)
+        found = await own.follow((), 0, 0)
         assert (found.generation, found.version) == (1, versions[0])
         assert [len(replicas) for replicas in found.replicas] == [2, 2, 2]
         fleet(0, 0).load_s = 0
@@ -227,7 +227,7 @@ def test_a_coordinator_that_dies_after_the_commit_has_swapped(
             await own.activate(versions[1])
 
     async def next_one(own: Coordinator, fleet: Fleet) -> None:
-        found = await own.follow("r", (), 0, 0)
+        found = await own.follow((), 0, 0)
         assert (found.generation, found.version) == (2, versions[1])
 
     run(root, dies, fleet)
@@ -237,13 +237,13 @@ def test_a_coordinator_that_dies_after_the_commit_has_swapped(
 def test_old_versions_stay_while_a_router_uses_them(
     root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "_ROUTER_S", 0.3)
+    monkeypatch.setattr(coordinator, "_UNUSED_S", 0.3)
 
     async def work(own: Coordinator, fleet: Fleet) -> None:
         await own.activate(versions[0])
         await own.activate(versions[1])
         for _ in range(40):
-            await own.follow("r", versions, 0, 0)
+            await own.follow(versions, 0, 0)
             await asyncio.sleep(0.01)
             assert versions[0] in fleet(0, 0).loaded
         await until(lambda: fleet.loaded() == [{versions[1]}] * 4 + [set()] * 2)
@@ -253,8 +253,8 @@ def test_old_versions_stay_while_a_router_uses_them(
 
 def test_routers_hear_of_a_change_at_once(root: Path, versions: tuple[str, str]) -> None:
     async def work(own: Coordinator, fleet: Fleet) -> None:
-        before: Snapshot = await own.follow("r", (), 0, 0)
-        waiting = asyncio.ensure_future(own.follow("r", (), before.epoch, 60))
+        before: Snapshot = await own.follow((), 0, 0)
+        waiting = asyncio.ensure_future(own.follow((), before.epoch, 60))
         await asyncio.sleep(0.02)
         assert not waiting.done()
         await own.activate(versions[0])

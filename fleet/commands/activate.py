@@ -1,0 +1,23 @@
+"""``fullrank bundles activate --ray``."""
+
+from __future__ import annotations
+
+from fleet.cluster import joined
+from fleet.serving.actors import result_of, running_coordinator
+from fleet.serving.coordinator import Snapshot
+
+
+def activate(bundle: str, *, address: str) -> Snapshot:
+    """Serve a sharded bundle from the fleet of a cluster.
+
+    Args:
+        bundle: Address of the version's folder, <root>/<name>/<version>.
+        address: Of the cluster.
+
+    Raises:
+        FullrankError: No cluster answers, or the version cannot serve; nothing was changed then.
+    """
+    version = bundle.rstrip("/").rpartition("/")[2]
+    with joined(address):
+        found: Snapshot = result_of(running_coordinator().activate.remote(version))
+    return found

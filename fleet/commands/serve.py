@@ -1,0 +1,52 @@
+"""``fullrank serve --ray``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fleet.cluster import LOCAL, joined
+from fleet.remote import Folder
+from fleet.serving.actors import coordinator_of, result_of
+from fleet.serving.ray_app import FleetSettings
+from fleet.sets.folder import newest_set
+from fullrank.errors import FullrankError
+from service.process.run import serve as serve_app
+
+
+def serve(
+    bundles: str,
+    state: Path,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    *,
+    address: str,
+    replicas: int,
+    cache: Path | None,
+) -> None:
+    """Serve the sharded bundles of a folder from a cluster; start the fleet if it does not run.
+
+    Args:
+        bundles: Address of the folder of sharded bundles.
+        state: Folder of what this router writes: rules, pages, events; it is created.
+        host, port, workers: As for ``service.process.run.serve``.
+        address: Of the cluster, as ``fleet.cluster.join`` takes it.
+        replicas: Of each shard.
+        cache: Folder of downloaded bundles.
+
+    Raises:
+        FullrankError: No cluster answers, or there is nothing to serve.
+    """
+    own = FleetSettings(address, bundles, replicas, None if cache is None else str(cache.resolve()))
+    if address == LOCAL:
+        raise FullrankError(
+            "--ray local: a fleet needs a cluster that lasts: run `ray start --head` first"
+        )
+    with joined(address):
+        coordinator = coordinator_of(own.bundles, own.replicas, own.cache)
+        if result_of(coordinator.follow.remote([], 0, 0.0)).version is None:
+            version = newest_set(Folder(bundles)).address.rpartition("/")[2]
+            result_of(coordinator.activate.remote(version))
+    state.mkdir(parents=True, exist_ok=True)
+    own.to_environment()
+    serve_app(state, host, port, workers, factory="fleet.serving.ray_app:create")

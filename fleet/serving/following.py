@@ -1,0 +1,68 @@
+"""Follow the coordinator: a router learns which version serves and which replicas answer."""
+
+from __future__ import annotations
+
+import asyncio
+from logging import getLogger
+from typing import Protocol
+
+from fleet.serving.coordinator import Snapshot
+from fleet.serving.fanout import ReplicatedShards
+from fleet.serving.models import SetModels
+
+# The longest wait for news; after it the router says again which versions it uses.
+_WAIT_S = 5.0
+# Pause before the next try when the coordinator does not answer.
+_RETRY_S = 0.2
+_log = getLogger(__name__)
+
+
+class Followed(Protocol):
+    """A coordinator, wherever it runs."""
+
+    async def follow(self, uses: list[str], epoch: int, wait_s: float) -> Snapshot:
+        """See Coordinator.follow. Raises any exception if it does not answer."""
+
+
+class Following:
+    """Keeps the models and the shards of one router up to date.
+
+    Args:
+        coordinator: Knows what serves.
+        shards: Of the router; gets the replicas.
+    """
+
+    def __init__(self, coordinator: Followed, shards: ReplicatedShards) -> None:
+        self._coordinator, self._shards = coordinator, shards
+        self._epoch = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, models: SetModels) -> None:
+        """Switch to what serves now, then follow in the background.
+
+        Raises:
+            Exception: The coordinator does not answer, or the version cannot be opened: the router does not start.
+        """
+        await self._step(models, 0.0)
+        self._task = asyncio.ensure_future(self._always(models))
+
+    async def _always(self, models: SetModels) -> None:
+        while True:
+            try:
+                await self._step(models, _WAIT_S)
+            except Exception as error:
+                # What the router has goes on serving.
+                _log.warning("cannot follow the coordinator: %s: %s", type(error).__name__, error)
+                await asyncio.sleep(_RETRY_S)
+
+    async def _step(self, models: SetModels, wait_s: float) -> None:
+        uses = list(models.serving.models)
+        found = await self._coordinator.follow(uses, self._epoch, wait_s)
+        if found.version is None or found.set_address is None:
+            return
+        self._shards.update(found.replicas)
+        serving = models.serving
+        if (serving.generation, serving.active) != (found.generation, found.version):
+            await models.add(found.set_address)
+            models.switch(found.version, found.generation)
+        self._epoch = found.epoch
