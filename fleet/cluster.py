@@ -44,8 +44,8 @@ def join(address: str) -> Any:
     """Join a cluster until this process ends.
 
     Args:
-        address: As ``ray.init`` takes it: "auto", "host:6379", or "local" for a new cluster on this machine alone, which
-            ends with this process.
+        address: As ``ray.init`` takes it: "auto", "host:6379", or "local" for a new cluster on this machine, which ends
+            with this process.
 
     Returns:
         The module ``ray``.

@@ -28,6 +28,8 @@ _THREADS = (
     "NUMBA_NUM_THREADS",
 )
 
+# Makes the app of a folder of bundles.
+APP = "service.app:create_app"
 # How long a stopping worker may take to end after its last answer, seconds.
 _EXIT_S = 5
 _log = getLogger("service.process.run")
@@ -38,11 +40,13 @@ def serve(
     host: str | None = None,
     port: int | None = None,
     workers: int | None = None,
-    factory: str = "service.app:create_app",
+    factory: str = APP,
 ) -> None:
     """Serve until a signal stops the process. An argument of None is read from the environment, else the default.
 
-    ``factory`` is the "module:function" that makes the app in each worker. If numpy is loaded already, so are its thread pools. Then the process replaces itself by a fresh one (same process
+    ``factory`` is the "module:function" that makes the app in each worker.
+
+    If numpy is loaded already, so are its thread pools. Then the process replaces itself by a fresh one (same process
     id), because it could not limit these pools.
 
     Raises:
@@ -169,6 +173,6 @@ def _raise_open_file_limit() -> None:
 
 if __name__ == "__main__":
     try:
-        serve(factory=sys.argv[1])
+        serve(factory=sys.argv[1] if sys.argv[1:] else APP)
     except FullrankError as error:
         sys.exit(f"fullrank: {error}")
