@@ -159,7 +159,9 @@ class CoordinatorActor:
         await asyncio.shield(self._started)
 
 
-_SHARD = ray.remote(concurrency_groups={"rank": _THREADS, "control": 1, "ping": 1})(ShardActor)
+# Ray's types do not know this argument.
+_remote: Any = ray.remote
+_SHARD = _remote(concurrency_groups={"rank": _THREADS, "control": 1, "ping": 1})(ShardActor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +202,8 @@ class Spawner:
             return ray.util.get_placement_group(name)
         except ValueError:
             pass
-        alive = sum(node["Alive"] for node in ray.nodes())
+        nodes: Any = ray.nodes
+        alive = sum(node["Alive"] for node in nodes())
         strategy = "STRICT_SPREAD" if alive >= self.replicas else "SPREAD"
         bundles = [{"CPU": _CORES} for _ in range(self.replicas)]
         return placement_group(bundles, strategy=strategy, name=name, lifetime="detached")
