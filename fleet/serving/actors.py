@@ -22,6 +22,7 @@ from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
 from fleet.serving.coordinator import Coordinator, Snapshot, Source
 from fleet.serving.shard import ShardServer
+from fleet.serving.wire import is_not_loaded
 from fullrank.errors import FullrankError
 
 COORDINATOR = "coordinator"
@@ -55,8 +56,11 @@ class ActorReplica:
         return await answer_of(self.actor.ping.remote())
 
     async def call(self, payload: bytes) -> bytes:
-        """See Replica.call."""
-        return await answer_of(self.actor.answer.remote(payload))
+        """See Replica.call. A process that was just started again has no version yet: another one is asked then."""
+        answer = await answer_of(self.actor.answer.remote(payload))
+        if is_not_loaded(answer):
+            raise ConnectionError("the replica has not loaded the version")
+        return answer
 
 
 async def answer_of(reference: Awaitable[Answer]) -> Answer:

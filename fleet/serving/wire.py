@@ -194,6 +194,10 @@ class Answer:
     content: Any
 
 
+# Bytes; the names of a few versions.
+_MAX_NOT_LOADED = 4096
+
+
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
     """The shard does not have the set.
@@ -231,3 +235,8 @@ def unpack_reply(payload: bytes) -> Reply:
     """Return the answer of a shard that is trusted."""
     message: Reply = pickle.loads(payload)
     return message
+
+
+def is_not_loaded(payload: bytes) -> bool:
+    """Return whether an answer says that the shard does not have the version; such an answer is short."""
+    return len(payload) < _MAX_NOT_LOADED and isinstance(unpack_reply(payload), NotLoaded)

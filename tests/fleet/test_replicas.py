@@ -15,11 +15,13 @@ import pytest
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
 from fleet.partitions import partition_of, runs_of, shard_of
+from fleet.remote import Folder
 from fleet.serving.actors import ActorReplica, coordinator_of, stop_fleet
 from fleet.serving.coordinator import Snapshot
 from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.transport import Failure
 from fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
+from fleet.sets import read_set
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 
 SHARDS, COUNT = 2, 60
@@ -61,11 +63,15 @@ def snapshot_of(ray: Any, coordinator: Any, epoch: int = 0) -> Snapshot:
     return found
 
 
-async def read(shards: ReplicatedShards, version: str, number: int) -> Mapping[str, Any] | Failure:
+async def read(
+    shards: ReplicatedShards, snapshot: Snapshot, number: int
+) -> Mapping[str, Any] | Failure:
     """Return the fields of a document."""
+    assert snapshot.set_address is not None
+    manifest = read_set(Folder(snapshot.set_address))
     id = document(number)["_id"]
     shard = shard_of(partition_of(id), runs_of(SHARDS))
-    answers = await shards.ask({shard: pack(Ask(version, 1, Read(id)))}, 5.0)
+    answers = await shards.ask({shard: pack(Ask(manifest.version, manifest.set_id, Read(id)))}, 5.0)
     answer = answers[shard]
     if isinstance(answer, Failure):
         return answer
@@ -88,7 +94,7 @@ def test_documents_are_read_while_replicas_die_and_freeze(ray: Any, coordinator:
     snapshot = snapshot_of(ray, coordinator)
     assert snapshot.version is not None
     assert [len(replicas) for replicas in snapshot.replicas] == [2] * SHARDS
-    version, shards = snapshot.version, ReplicatedShards()
+    served, shards = snapshot, ReplicatedShards()
     shards.update(snapshot.replicas)
     victims = [pid(ray, replicas[0]) for replicas in snapshot.replicas]
 
@@ -100,7 +106,7 @@ def test_documents_are_read_while_replicas_die_and_freeze(ray: Any, coordinator:
             if step == 200:
                 os.kill(victims[1], signal.SIGSTOP)
             began = time.monotonic()
-            assert await read(shards, version, step % COUNT) == expected(step % COUNT)
+            assert await read(shards, served, step % COUNT) == expected(step % COUNT)
             taken.append(time.monotonic() - began)
             await asyncio.sleep(0.005)
         return taken
