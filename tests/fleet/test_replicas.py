@@ -24,6 +24,7 @@ from fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
 from fleet.sets import read_set
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 
+pytestmark = pytest.mark.slow
 SHARDS, COUNT = 2, 60
 
 
