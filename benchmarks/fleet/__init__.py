@@ -1,5 +1,6 @@
 """Capacity of a fleet: how many machines, and how long an answer takes.
 
 fanout.py    simulate requests that wait for the slowest of many shards
+serving.py   what a fleet on this machine adds to one process; router.py starts its router
 capacity.py  the model: bytes, cores and money for a number of documents and clicks, checked by the simulation
 """

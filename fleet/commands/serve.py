@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from fleet.cluster import LOCAL, joined
 from fleet.remote import Folder
 from fleet.serving.actors import coordinator_of, result_of
-from fleet.serving.ray_app import FleetSettings
+from fleet.serving.ray_app import VARIABLE, FleetSettings
 from fleet.sets.folder import newest_set
 from fullrank.errors import FullrankError
 from service.process.run import serve as serve_app
@@ -48,5 +49,5 @@ def serve(
             version = newest_set(Folder(bundles)).address.rpartition("/")[2]
             result_of(coordinator.activate.remote(version))
     state.mkdir(parents=True, exist_ok=True)
-    own.to_environment()
+    os.environ[VARIABLE] = own.as_json()
     serve_app(state, host, port, workers, factory="fleet.serving.ray_app:create")

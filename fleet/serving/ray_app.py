@@ -39,9 +39,9 @@ class FleetSettings:
     replicas: int = 2
     cache: str | None = None
 
-    def to_environment(self) -> None:
-        """Pass these to the worker processes that this process will start."""
-        os.environ[VARIABLE] = json.dumps(asdict(self))
+    def as_json(self) -> str:
+        """Return the value of the environment variable that passes these to worker processes."""
+        return json.dumps(asdict(self))
 
     @classmethod
     def of_environment(cls) -> FleetSettings:
