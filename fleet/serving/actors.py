@@ -57,7 +57,7 @@ class ActorReplica:
 
     async def call(self, payload: bytes) -> bytes:
         """See Replica.call. A process that was just started again has no version yet: another one is asked then."""
-        answer = await answer_of(self.actor.answer.remote(payload))
+        answer: bytes = await answer_of(self.actor.answer.remote(payload))
         if is_not_loaded(answer):
             raise ConnectionError("the replica has not loaded the version")
         return answer
