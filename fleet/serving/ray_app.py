@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI
-
 from fleet.cluster import join
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
@@ -18,6 +16,7 @@ from fleet.serving.app import create_router
 from fleet.serving.coordinator import Snapshot
 from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.following import Following
+from service.app import App
 from service.settings import Settings
 
 VARIABLE = "FLEET"
@@ -60,7 +59,7 @@ class ActorCoordinator:
         return await answer_of(self.actor.follow.remote(uses, epoch, wait_s))
 
 
-def create() -> FastAPI:
+def create() -> App:
     """Join the cluster and create the app of a router."""
     own = FleetSettings.of_environment()
     join(own.ray)

@@ -32,8 +32,8 @@ def of(*fakes: Fake) -> ReplicaSet:
     return found
 
 
-async def ask(replicas: ReplicaSet, times: int, deadline_s: float = 2.0) -> list[bytes]:
-    return [await replicas.ask(b"!", deadline_s) for _ in range(times)]
+async def ask(replicas: ReplicaSet, count: int, deadline_s: float = 2.0) -> list[bytes]:
+    return [await replicas.ask(b"!", deadline_s) for _ in range(count)]
 
 
 def test_replicas_take_turns() -> None:
