@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +22,7 @@ class NumbersError(FullrankError):
 
 def numbers(path: Path) -> list[int]:
     """Read what the file holds through a connection of its own."""
-    with sqlite3.connect(path) as file:
+    with closing(sqlite3.connect(path)) as file:
         return [value for (value,) in file.execute("SELECT value FROM numbers ORDER BY value")]
 
 

@@ -6,6 +6,7 @@ import random
 import sqlite3
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -73,7 +74,7 @@ def test_nobody_can_be_found_in_outcomes(tmp_path: Path) -> None:
     counts = Counts(tmp_path / FILE)
     serve(counts, 1, 2.0)
     counts.close()
-    with sqlite3.connect(tmp_path / FILE) as file:
+    with closing(sqlite3.connect(tmp_path / FILE)) as file:
         names = [row[1] for row in file.execute("PRAGMA table_info(outcomes)")]
     assert names == ["collection", "model", "placement", "day", "score", "impressions", "clicks"]
 
