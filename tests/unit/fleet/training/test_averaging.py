@@ -63,7 +63,7 @@ def twin(
 
     def combined(start: float, values: list[float], how: str) -> float:
         k = len(values)
-        share = {"mean": 1 / k, "root": 1 / math.sqrt(k), "sum": 1.0}[how]
+        share = {"mean": 1 / k, "root": min(math.sqrt(k), 2.0) / k, "sum": 1.0}[how]
         return start + share * math.fsum(value - start for value in values)
 
     for name, array in before.items():
