@@ -9,6 +9,7 @@ import pytest
 
 from fullrank.errors import RecipeError, TrainingError
 from tests.planted import write_planted, write_planted_links
+from trainer import plan as planning
 from trainer.collection import read_collection
 from trainer.features.corpus import Corpus, count_collection
 from trainer.features.matrices import build_features
@@ -22,6 +23,13 @@ from trainer.systems.registry import validate
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     folder = write_planted(tmp_path_factory.mktemp("plan"))
     return count_collection(read_collection(folder), processes=1)
+
+
+@pytest.fixture(autouse=True)
+def same_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the memory of this process the same in all plans of a test, so that they can be compared to the byte."""
+    bytes_now = resident_bytes()
+    monkeypatch.setattr(planning, "resident_bytes", lambda: bytes_now)
 
 
 @pytest.mark.parametrize(
