@@ -38,7 +38,7 @@ def train(
     Raises:
         FullrankError: No cluster answers, or as ``trainer.train.train``.
     """
-    folder = Folder(scratch or str(out.resolve() / ".slices")) / name
+    folder = Folder(scratch) / name if scratch else Folder(str(out.resolve() / f".slices-{name}"))
     try:
         with joined(address) as ray:
             if not resume:
