@@ -15,7 +15,7 @@ _NODE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # Ray counts mapped bundles as used memory and would kill the processes that share them.
     "RAY_memory_monitor_refresh_ms": "0",
-    # Without this Ray warns that it will hide accelerators from tasks that ask for none; there are none to hide.
+    # Without this Ray warns about accelerators, which Fullrank does not use.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")

@@ -51,7 +51,7 @@ class Folder:
         return Path(path) if isinstance(system, LocalFileSystem) else None
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of an object; None if there is none of this name. Raises RemoteError."""
+        """Return the content of an object; None if it does not exist. Raises RemoteError."""
         system, root = self._open()
         try:
             content: bytes = system.cat_file(f"{root}/{name}")
