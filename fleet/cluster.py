@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -23,6 +24,8 @@ _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA
 # the memory.
 _OBJECT_STORE = 200 << 20
 LOCAL = "local"
+# Longest wait for a connection.
+_CONNECT_S = 5.0
 NAMESPACE = "fullrank"
 
 
@@ -58,6 +61,7 @@ def join(address: str) -> Any:
 
     own: dict[str, Any] = {"object_store_memory": _OBJECT_STORE} if address == LOCAL else {}
     try:
+        _check(address)
         ray.init(
             address=address,
             namespace=NAMESPACE,
@@ -67,9 +71,16 @@ def join(address: str) -> Any:
             include_dashboard=False if address == LOCAL else None,
             **own,
         )
-    except ConnectionError as error:
+    except OSError as error:  # ConnectionError is one
         raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error
     return ray
+
+
+def _check(address: str) -> None:
+    """Connect to HOST:PORT, because Ray tries for minutes where nothing listens. Raises OSError."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.removeprefix("ray://"), int(port)), _CONNECT_S).close()
 
 
 @contextmanager
