@@ -9,7 +9,6 @@ from fleet.cluster import joined
 from fleet.jobs.tasks import OnRay
 from fleet.remote import Folder
 from fleet.training.learner import Slices
-from fullrank.errors import FullrankError
 from trainer.train import TrainResult
 from trainer.train import train as train_model
 
@@ -39,19 +38,16 @@ def train(
         FullrankError: No cluster answers, or as ``trainer.train.train``.
     """
     folder = Folder(scratch) / name if scratch else Folder(str(out.resolve() / f".slices-{name}"))
-    try:
-        with joined(address) as ray:
-            if not resume:
-                folder.remove()
-            found = train_model(
-                collection,
-                out,
-                name,
-                resume=resume,
-                distribution=Slices(folder, OnRay(ray), slices, rounds=rounds or 1),
-                **settings,
-            )
+    with joined(address) as ray:
+        if not resume:
             folder.remove()
-    except ConnectionError as error:
-        raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error
+        found = train_model(
+            collection,
+            out,
+            name,
+            resume=resume,
+            distribution=Slices(folder, OnRay(ray), slices, rounds=rounds or 1),
+            **settings,
+        )
+        folder.remove()
     return found

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from fleet.partitions import PARTITIONS
-from fullrank.bundle.manifest import Manifest, canonical_json, is_name
+from fullrank.bundle.manifest import Manifest, canonical_json, checksum_of, mismatch
 from fullrank.errors import BundleError
 from fullrank.storage.strict_json import JsonError, parse_object
 
@@ -105,7 +105,7 @@ class SetManifest:
             "columns": self.columns,
             "card": self.card,
         }
-        value["checksum"] = _checksum(value)
+        value["checksum"] = checksum_of(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
 
@@ -134,16 +134,11 @@ def parse_set(text: str | bytes) -> SetManifest:
         "card": dict,
         "checksum": str,
     }
-    if value.keys() != known.keys():
-        raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
-    for key, kind in known.items():
-        if not isinstance(value[key], kind):
-            raise _refused(f"{key} is not of type {kind.__name__}")
-    for key in ("name", "version"):
-        if not is_name(value[key]):
-            raise _refused(f"{key} {value[key]!r} is not a bundle name")
+    reason = mismatch(value, known)
+    if reason is not None:
+        raise _refused(reason)
     checksum = value.pop("checksum")
-    if checksum != _checksum(value):
+    if checksum != checksum_of(value):
         raise _refused("checksum differs: a value was changed after writing")
     found = SetManifest(
         value["name"],
@@ -183,10 +178,6 @@ def _shards(values: Sequence[Any]) -> tuple[Shard, ...]:
 
 def _is_hash(value: Any) -> bool:
     return isinstance(value, str) and _SHA256.fullmatch(value) is not None
-
-
-def _checksum(value: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
 def _refused(reason: str) -> BundleError:

@@ -140,7 +140,7 @@ class Manifest:
             value["log_position"] = asdict(self.log_position)
         if self.floor is not None:
             value["floor"] = self.floor.json()
-        value["checksum"] = _checksum(value)
+        value["checksum"] = checksum_of(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
     def sections(self) -> dict[str, Mapping[str, Any] | None]:
@@ -168,7 +168,7 @@ def bundle_id(files: Mapping[str, FileEntry], model: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json([hashes, model]).encode()).hexdigest()
 
 
-def _checksum(value: Mapping[str, Any]) -> str:
+def checksum_of(value: Mapping[str, Any]) -> str:
     """Return the sha256 (hex) of the manifest's values, most of which no other file can confirm."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
@@ -223,14 +223,9 @@ def parse_manifest(text: str) -> Manifest:
         known |= {name: dict for name in SECTIONS if name in value}
         known |= {name: str for name in ("checksum",) if name in value}
         known |= {name: dict for name in ("log_position", "floor") if name in value}
-    if value.keys() != known.keys():
-        raise _refused(f"fields differ: {sorted(value.keys() ^ known.keys())}")
-    for key, kind in known.items():
-        if not isinstance(value[key], kind):
-            raise _refused(f"{key} is not of type {kind.__name__}")
-    for key in ("name", "version"):
-        if not is_name(value[key]):
-            raise _refused(f"{key} {value[key]!r} is not a bundle name")
+    reason = mismatch(value, known)
+    if reason is not None:
+        raise _refused(reason)
     try:
         datetime.fromisoformat(value["created"])
     except ValueError as error:
@@ -245,7 +240,7 @@ def parse_manifest(text: str) -> Manifest:
         if folder in SECTIONS and inside and folder not in value:
             raise _refused(f"{path}: the field {folder!r} is missing")
     checksum = value.pop("checksum", None)
-    if checksum is not None and checksum != _checksum(value):
+    if checksum is not None and checksum != checksum_of(value):
         raise _refused("checksum differs: a value was changed after writing")
     return Manifest(
         name=value["name"],
@@ -262,6 +257,27 @@ def parse_manifest(text: str) -> Manifest:
         floor=_floor(value["floor"]) if "floor" in value else None,
         format_version=format_version,
     )
+
+
+def mismatch(value: Mapping[str, Any], known: Mapping[str, type]) -> str | None:
+    """Check the fields of a manifest: exactly these, of these types, with usable names.
+
+    Args:
+        value: The parsed manifest.
+        known: The type of each field; "name" and "version" are among them.
+
+    Returns:
+        What is wrong; None if nothing is.
+    """
+    if value.keys() != known.keys():
+        return f"fields differ: {sorted(value.keys() ^ known.keys())}"
+    for key, kind in known.items():
+        if not isinstance(value[key], kind):
+            return f"{key} is not of type {kind.__name__}"
+    for key in ("name", "version"):
+        if not is_name(value[key]):
+            return f"{key} {value[key]!r} is not a bundle name"
+    return None
 
 
 def _position(value: dict[str, Any]) -> LogPosition:
