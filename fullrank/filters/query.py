@@ -2,13 +2,15 @@
 
     {"section": "net"}                          the field has this value; of a list, one value is equal to it
     {"section": {"in": ["net", "mail"]}}        one of these values
-    {"year": {"gte": 1999, "lt": 2005}}         between bounds: gt, gte, lt, lte, on numbers and on text by code point
+    {"year": {"gte": 1999, "lt": 2005}}         between bounds gt, gte, lt, lte: numbers, times, text by code point
     {"year": {"exists": true}}                  any value; false: no value
     {"and": [f, …]}  {"or": [f, …]}  {"not": f}
 
 Several keys in one object mean "and", so {} matches every document, as {"and": []} does; {"or": []} and {"in": []}
 match none. A document without a value in a field matches no condition on it, and therefore matches its "not". Kinds are
 never mixed: 5, "5" and true are three values, 5 and 5.0 are one. Fields named and, or and not cannot be filtered on.
+Bounds that are days or times (fullrank.filters.columns.times) match the values that are, by time: which values match
+does not depend on what other documents store.
 
     parse_filter(value)         JSON → a small closed tree; raises FilterError with the path of a malformed part
     matching(filter, columns)   bool (n,); raises FilterError for an unknown field or a value of another kind
@@ -27,6 +29,7 @@ from fullrank.errors import FilterError
 from fullrank.filters.columns import Column, ColumnPart, Columns, Kind
 from fullrank.filters.columns.build import MAX_INTEGER, MAX_KEYWORD_BYTES
 from fullrank.filters.columns.table import KINDS, Mask
+from fullrank.filters.columns.times import parse_time, times_of
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 256
@@ -343,6 +346,12 @@ def _in_range(column: Column, asked: InRange) -> Mask:
     part = _part(column, asked.kind, asked.path)
     if part is None:
         return np.zeros(column.documents, np.bool_)
+    first, last = _time(asked.lower, -np.inf), _time(asked.upper, np.inf)
+    if asked.kind == "keyword" and first is not None and last is not None:
+        times = times_of(part)
+        above = times > first if asked.exclude_lower else times >= first
+        below = times < last if asked.exclude_upper else times <= last
+        return part.documents_where(above & below)
     span = part.codes_between(
         asked.lower,
         asked.upper,
@@ -350,6 +359,11 @@ def _in_range(column: Column, asked: InRange) -> Mask:
         exclude_upper=asked.exclude_upper,
     )
     return part.documents_with([span])
+
+
+def _time(bound: Value | None, default: float) -> float | None:
+    """Return the time of a bound, in seconds since 1970; the default without a bound, None for another text."""
+    return default if bound is None else parse_time(str(bound))
 
 
 def _part(column: Column, kind: Kind, path: str) -> ColumnPart | None:

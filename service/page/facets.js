@@ -123,7 +123,7 @@ function rangesGroup({ name, outline, ranges }, counts, bounds, onBounds) {
 
 const boundsFor = ({ from, to }) => ({ ...(from !== undefined && { gte: from }), ...(to !== undefined && { lt: to }) });
 
-// Texts are filtered by code point. Days begin times that are stored in UTC, so that compares these, too.
+// A day is a bound of times: it begins at midnight in UTC.
 function formOf(name, outline, bounds, onBounds) {
   const form = document.createElement("form");
   form.className = "range";

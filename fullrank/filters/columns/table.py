@@ -92,7 +92,14 @@ class ColumnPart:
 
     def documents_with(self, spans: Sequence[range]) -> Mask:
         """Return bool (n,): the documents with a value whose code lies in one of the ranges."""
-        hits = self._entries_in([span for span in spans if span])
+        return self._documents(self._entries_in([span for span in spans if span]))
+
+    def documents_where(self, wanted: Mask) -> Mask:
+        """Return bool (n,): the documents with a wanted value; wanted: bool (V,)."""
+        return self._documents(np.append(wanted, False)[self.codes])  # code −1 reads the last entry
+
+    def _documents(self, hits: Mask) -> Mask:
+        """Return bool (n,): the documents of which an entry is a hit."""
         if self.indptr is None:
             return hits
         # Matching entries before each document's first: the count grows at a document with a match.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,51 @@ def test_a_filter_matches_the_same_documents_as_plain_python(
     found = matching(parse_filter(asked), columns_of(given))
     assert found.dtype == np.bool_
     assert found.tolist() == [matches_document(asked, document) for document in given]
+
+
+OFFSETS = [timezone(timedelta(hours=hours)) for hours in (-11, 0, 2)]
+moments = st.builds(
+    lambda hour, offset: (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(hours=hour)).astimezone(offset),
+    st.integers(-30, 30),
+    st.sampled_from(OFFSETS),
+)  # fmt: skip
+other_texts = st.sampled_from(["2026", "2025-12-31x", "soon", ""])
+
+
+@given(
+    st.lists(st.lists(moments | other_texts, max_size=2), max_size=8),
+    st.dictionaries(st.sampled_from(["gt", "gte"]), moments, max_size=1),
+    st.dictionaries(st.sampled_from(["lt", "lte"]), moments, max_size=1),
+)
+@cases(100)
+def test_bounds_of_time_match_by_time(
+    given: list[list[datetime | str]], lower: dict[str, datetime], upper: dict[str, datetime]
+) -> None:
+    bounds = lower | upper
+    written = [{"at": [v if isinstance(v, str) else v.isoformat() for v in own]} for own in given]
+    asked = {"at": {name: bound.isoformat() for name, bound in bounds.items()} or {"exists": True}}
+    found = matching(parse_filter(asked), columns_of([*written, {"at": "soon"}]))[: len(given)]
+    times = [[v for v in own if not bounds or not isinstance(v, str)] for own in given]
+    assert found.tolist() == [
+        any(all(COMPARED[name](v, bound) for name, bound in bounds.items()) for v in own)
+        for own in times
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_found"),
+    [
+        ({"day": {"gte": "2026-01-02", "lt": "2026-01-02T00:00:01Z"}}, True),
+        ({"day": {"lt": "2026-01-02T01:00:00+01:00"}}, False),
+        ({"at": {"lt": "2026-01-01T23:00:00Z"}}, True),
+        ({"at": {"gte": "2026", "lt": "2026-01-02"}}, True),  # one bound is text: by code point
+        ({"name": {"gte": "2026-01-02"}}, False),
+        ({"name": {"gte": "2026"}}, True),
+    ],
+)
+def test_days_and_times_are_bounds_of_time(asked: dict[str, Any], is_found: bool) -> None:
+    document = {"day": "2026-01-02", "at": "2026-01-01T23:30:00+01:00", "name": "net"}
+    assert matching(parse_filter(asked), columns_of([document])).tolist() == [is_found]
 
 
 DOCUMENTS: list[dict[str, Any]] = [
