@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Fields = dict[str, Any]
 """The stored fields of a document."""
@@ -74,42 +74,57 @@ class Hit(TypedDict):
     score: float
     fields: Fields
     explanation: dict[str, Any] | None
+    rule: str | None
+    highlight: dict[str, Any] | None
 
 
-class SearchReply(TypedDict):
-    """An answer of search and similar."""
+class PlacedHit(Hit):
+    """One document of a placement; with the token that its events need if it is an ad."""
+
+    token: NotRequired[str | None]
+    value: NotRequired[dict[str, float] | None]
+
+
+class _Ranking(TypedDict):
+    """What every ranking has."""
 
     query_id: str
     model: str
     generation: int
     took_ms: float
     certified: bool
+    reordered: int
     covered: float
+    candidate: str | None
+
+
+class SearchReply(_Ranking):
+    """An answer of search and similar."""
+
     total: int | None
     total_at_least: int | None
     hits: list[Hit]
     facets: dict[str, Any]
+    cursor: str | None
+    facet_ranges: dict[str, list[dict[str, Any]]]
+    rules: list[str]
     did_you_mean: str | None
 
 
 class Placed(TypedDict):
-    """A filled placement."""
+    """A filled placement, and with explain the ads that it leaves out by reason."""
 
     id: str
-    hits: list[Hit]
+    hits: list[PlacedHit]
+    left_out: NotRequired[dict[str, int] | None]
 
 
-class MatchReply(TypedDict):
-    """An answer of match."""
+class MatchReply(_Ranking):
+    """An answer of match, and with explain the ads that the page leaves out by reason."""
 
-    query_id: str
-    model: str
-    generation: int
-    took_ms: float
-    certified: bool
-    covered: float
     rank: Literal["relevance", "value"]
     placements: list[Placed]
+    left_out: NotRequired[dict[str, int] | None]
 
 
 class Written(TypedDict):

@@ -6,15 +6,18 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any, NotRequired, get_origin, get_type_hints
 
 import httpx
 import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
+from pydantic import BaseModel
 
 from fullrank.cli import main
-from fullrank.client import Client, ServiceError
+from fullrank.client import Client, ServiceError, replies
 from fullrank.client.replies import MatchOptions, SearchOptions
 from service.app import create_app
+from service.http import match_schemas, schemas
 from service.http.match_schemas import MatchRequest
 from service.http.schemas import SearchRequest
 from tests.api.support import KEY, make_bundle, settings_for
@@ -180,3 +183,21 @@ def test_options_are_the_fields_of_requests() -> None:
     assert SearchOptions.__annotations__.keys() == SearchRequest.model_fields.keys() - {"query"}
     missing = {"page", "placements"}
     assert MatchOptions.__annotations__.keys() == MatchRequest.model_fields.keys() - missing
+
+
+@pytest.mark.parametrize(
+    ("given", "answered"),
+    [
+        (replies.Hit, schemas.Hit),
+        (replies.SearchReply, schemas.SearchReply),
+        (replies.PlacedHit, match_schemas.PlacedHit),
+        (replies.Placed, match_schemas.FilledPlacement),
+        (replies.MatchReply, match_schemas.MatchReply),
+        (replies.Written, schemas.WriteReply),
+    ],
+)
+def test_replies_have_the_keys_of_the_service(given: Any, answered: type[BaseModel]) -> None:
+    fields, hints = answered.model_fields, get_type_hints(given, include_extras=True)
+    assert hints.keys() == fields.keys()
+    optional = {name for name, hint in hints.items() if get_origin(hint) is NotRequired}
+    assert optional == {name for name in fields if not fields[name].is_required()}
