@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from logging import getLogger
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,11 +14,11 @@ from fullrank.ads.budget import DAY_S, Budgets
 from fullrank.ads.table import Mask
 from fullrank.live.part import Part
 from service.ads.counts import TOLERANCE, Counts, CountsError, Spent
+from service.repeating import Repeater
 
 POLL_S = 0.1
 # Changes in memory before they are cut to the newest of each ad.
 _MAX_CHANGES = 100_000
-_log = getLogger(__name__)
 
 
 class _Changes(NamedTuple):
@@ -43,9 +42,18 @@ class Spending:
         self._tables: WeakKeyDictionary[AdTable, _Sums] = WeakKeyDictionary()
         self._denied: dict[tuple[str, str], float] = {}
         self._lock = threading.Lock()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="spending", daemon=True)
-        self._thread.start()
+        self._counts: Counts | None = None
+        self._last_change = 0
+        self._repeater = Repeater(
+            "spending",
+            self._follow,
+            poll_s,
+            failure="budgets are not followed",
+            expected=(CountsError,),
+            ended=self._end,
+        )
+        self._repeater.start()
+        self._repeater.nudge()
 
     def over(self, collection: str, part: Part, now: float) -> Mask | None:
         """Return the ads of a part that cannot pay their price now, bool (m,); None without any budget.
@@ -81,24 +89,19 @@ class Spending:
 
     def close(self) -> None:
         """Stop following."""
-        self._stop.set()
-        self._thread.join()
+        self._repeater.close()
 
-    def _run(self) -> None:
-        counts, last, logged = self._open(), 0, False
-        while True:
-            try:
-                for change in counts.spent_after(last):
-                    last = max(last, change.change)
-                    self._note(change)
-                logged = False
-            except CountsError as error:
-                if not logged:
-                    _log.error("budgets are not followed: %s", error)
-                logged = True
-            if self._stop.wait(self._poll_s):
-                counts.close()
-                return
+    def _follow(self) -> None:
+        """Read the changes since the last time. Raises CountsError."""
+        if self._counts is None:
+            self._counts = self._open()
+        for change in self._counts.spent_after(self._last_change):
+            self._last_change = max(self._last_change, change.change)
+            self._note(change)
+
+    def _end(self) -> None:
+        if self._counts is not None:
+            self._counts.close()
 
     def _note(self, change: Spent) -> None:
         with self._lock:
