@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from fullrank.ads import FIELD, AdTable
 from fullrank.bundle.manifest import Manifest
+from fullrank.bundle.results import Hit, SearchResult
 from fullrank.complete.prefixes import Prefixes
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, columns_of, open_columns
@@ -28,58 +29,10 @@ from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, fi
 from fullrank.retrieval import Floor, Mask, Ranking, Retriever
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.retrieval.explain import Explanation, explain
-from fullrank.scoring import WordScore
 from fullrank.storage.documents import DocumentStore
 
 # Documents per query that measures see, by TREC's convention.
 _DEPTH = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One document of a search result: score = dense + lexical + bias.
-
-    Attributes:
-        fields: The stored fields.
-        words: With explain=True, the words of the query that contributed most.
-        second_stage: With explain=True, the score that the hit was reordered by; None if it was not.
-    """
-
-    id: str
-    score: float
-    dense: float
-    lexical: float
-    bias: float
-    fields: dict[str, Any]
-    words: list[WordScore] | None = None
-    second_stage: SecondScore | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult(Sequence[Hit]):
-    """Hits, best first, ties by id.
-
-    Attributes:
-        certified: The hits are proven to be the top of the full ranking, before a second stage reordered it.
-        total: How many documents match.
-        is_total: Whether these are all that match; otherwise they are at least so many.
-        reordered: How many of the first documents a second stage reordered; their scores do not descend.
-    """
-
-    hits: list[Hit]
-    certified: bool
-    total: int
-    is_total: bool = True
-    reordered: int = 0
-
-    def __len__(self) -> int:
-        return len(self.hits)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.hits[place]
-
-    def __iter__(self) -> Iterator[Hit]:
-        return iter(self.hits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +140,12 @@ class Bundle:
     def known_words(self) -> KnownWords:
         """The words that the model knows."""
         return KnownWords(self.model)
+
+    @property
+    def new_words(self) -> Sequence[str]:
+        """Words that training did not see, ascending, of live documents that were compacted into this bundle."""
+        section = self.sections.get("words")
+        return () if section is None else section.strings["new"]
 
     @cached_property
     def prefixes(self) -> Prefixes:

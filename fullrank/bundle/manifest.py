@@ -25,7 +25,7 @@ UNREAD = ("index.faiss", "index/cells.faiss")
 IDS = "documents/ids"
 FIELDS = "documents/fields"
 # Optional parts of a bundle: each has its own folder and its own field of the manifest.
-SECTIONS = ("index", "columns", "rerank")
+SECTIONS = ("index", "columns", "rerank", "words")
 # The arrays of an Encoded and their dtypes.
 ENCODED = {
     "dense": "<f4",
@@ -105,6 +105,7 @@ class Manifest:
         index: Facts about the files of index/; None: the bundle has no index.
         columns: Facts about the files of columns/; None: the bundle has no columns.
         rerank: Facts about the files of rerank/; None: the bundle has no second stage.
+        words: Facts about the files of words/, of which there are none; None: training saw all words of the documents.
         log_position: Which live documents the bundle contains; None: no live documents.
         floor: What a document must reach to be found; None: every document is found.
     """
@@ -119,6 +120,7 @@ class Manifest:
     index: Mapping[str, Any] | None = None
     columns: Mapping[str, Any] | None = None
     rerank: Mapping[str, Any] | None = None
+    words: Mapping[str, Any] | None = None
     log_position: LogPosition | None = None
     floor: Floor | None = None
     format_version: int = FORMAT_VERSION
@@ -253,6 +255,7 @@ def parse_manifest(text: str) -> Manifest:
         index=value.get("index"),
         columns=value.get("columns"),
         rerank=value.get("rerank"),
+        words=value.get("words"),
         log_position=_position(value["log_position"]) if "log_position" in value else None,
         floor=_floor(value["floor"]) if "floor" in value else None,
         format_version=format_version,

@@ -73,6 +73,7 @@ def write_bundle(
     second_stage: SecondStage | None = None,
     facts: Iterable[DocumentFacts] = (),
     floor: Floor | None = None,
+    new_words: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Path:
     """Write a bundle from documents in memory: ``stream_bundle`` with one batch.
@@ -107,6 +108,7 @@ def write_bundle(
         second_stage=second_stage,
         facts=facts,
         floor=floor,
+        new_words=new_words,
         progress=progress,
     )
 
@@ -125,6 +127,7 @@ def stream_bundle(
     second_stage: SecondStage | None = None,
     facts: Iterable[DocumentFacts] = (),
     floor: Floor | None = None,
+    new_words: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Path:
     """Write a bundle from batches of documents.
@@ -144,6 +147,7 @@ def stream_bundle(
         second_stage: Reorders the first documents of each ranking; None: the bundle has no second stage.
         facts: About the documents, for the second stage; batches in the order of the documents.
         floor: What a document must reach to be found; None: every document is found.
+        new_words: Words of the documents that training did not see, ascending, for queries that begin them.
         progress: Called at the start of each part, and during long parts.
 
     Returns:
@@ -169,6 +173,9 @@ def stream_bundle(
             sections = {"columns": _write_columns(folder, columns)}
             if second_stage is not None:
                 sections[RERANK] = write_second_stage(folder, second_stage, facts, len(ids))
+            if new_words:
+                folder.write_strings("words/new", ".txt", new_words)
+                sections["words"] = {}
             scorer = model.scorer(encoded)
             retriever = Retriever(encoded, scorer)
             if scorer is None and len(encoded) >= INDEXED_FROM:
@@ -301,6 +308,7 @@ def _finish(
         index=sections.get("index"),
         columns=sections.get("columns"),
         rerank=sections.get(RERANK),
+        words=sections.get("words"),
         log_position=log_position,
         floor=floor,
     )

@@ -41,6 +41,18 @@ def last_word(query: str) -> str:
     return (words(query[-_LONGEST:]) or [""])[-1]
 
 
+def places_beginning(ascending: Sequence[str], word: str) -> range:
+    """Return the places of the words that begin with a word and are longer."""
+    first = bisect_left(ascending, word)
+    return range(first + has(ascending, word), bisect_left(ascending, word + _LAST, first))
+
+
+def has(ascending: Sequence[str], word: str) -> bool:
+    """Return whether a word is one of some ascending words."""
+    place = bisect_left(ascending, word)
+    return place < len(ascending) and ascending[place] == word
+
+
 class Prefixes:
     """Completes the last words of queries for one model.
 
@@ -63,28 +75,36 @@ class Prefixes:
         """Return the most frequent known words that begin with a word and are longer, the most frequent first."""
         found: dict[str, float] = {}
         for known, frequency in self._tables:
-            first = bisect_left(known, word)
-            stop = bisect_left(known, word + _LAST, first)
-            first += first < stop and known[first] == word
-            rows = np.arange(first, stop)
+            places = places_beginning(known, word)
+            rows = np.arange(places.start, places.stop)
             if len(rows) > MOST:
-                rows = rows[np.argpartition(-frequency[first:stop], MOST - 1)[:MOST]]
+                rows = rows[np.argpartition(-frequency[rows], MOST - 1)[:MOST]]
             for row in rows.tolist():
                 if " " not in known[row]:
                     found.setdefault(known[row], float(frequency[row]))
         return sorted(found, key=lambda other: (-found[other], other))[:MOST]
 
     def _find(self, word: str) -> tuple[Addition, ...]:
-        others = self.completions(word)
-        if not others:
-            return ()
-        share = np.float32(KNOWN if self._known.is_known(word) else UNKNOWN)
-        sparse = self._model.encode_queries(others).sparse
-        rows = (sparse.row(number) for number in range(len(others)))
-        return tuple(
-            Addition(other, indices, share * weights)
-            for other, (indices, weights) in zip(others, rows, strict=True)
-        )
+        return additions(self._model, self.completions(word), is_known=self._known.is_known(word))
+
+
+def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> tuple[Addition, ...]:
+    """Return the features that completions of a word add to a query.
+
+    Args:
+        model: Encodes the query.
+        completions: Words that begin with the word and are longer.
+        is_known: Whether the word itself is known.
+    """
+    if not completions:
+        return ()
+    share = np.float32(KNOWN if is_known else UNKNOWN)
+    sparse = model.encode_queries(completions).sparse
+    rows = (sparse.row(number) for number in range(len(completions)))
+    return tuple(
+        Addition(word, indices, share * weights)
+        for word, (indices, weights) in zip(completions, rows, strict=True)
+    )
 
 
 def _ascending(known: Sequence[str], frequency: Float64) -> tuple[Sequence[str], Float64]:

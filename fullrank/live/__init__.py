@@ -11,6 +11,7 @@ Entry       entry.py        which documents a bundle can take
 Part        part.py        documents that are searched together: the bundle's, or those of one segment
 segments    segments.py    immutable segments of added documents: encoded, chosen for a merge, merged
 ids         ids.py         rows by id
+prefixes    prefixes.py    completes the last word of a query with words that only live documents have
 gather      gather.py      copies documents of several parts into one
 
 Words that the model does not know have rows of their own: fullrank.models.unseen.
@@ -42,6 +43,7 @@ For compaction:
 """
 
 from fullrank.live.operation import Operation
-from fullrank.live.view import Merged, View
+from fullrank.live.segments import Merged
+from fullrank.live.view import View
 
 __all__ = ["Merged", "Operation", "View"]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fullrank.live.view import View
+from fullrank.models.widening import Addition
 from fullrank.retrieval import Floor
 
 
@@ -18,6 +21,11 @@ def did_you_mean(view: View, text: str) -> str | None:
         'red apple'
     """
     return view.bundle.known_words.corrected(text, lambda word: is_in_live(view, word))
+
+
+def begun_by(view: View, text: str) -> Sequence[Addition]:
+    """Return the features of words that the last word of a query begins, those of the model and those of documents."""
+    return (*view.bundle.prefixes.of(text), *view.new_prefixes.of(text))
 
 
 def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:

@@ -41,6 +41,8 @@ class Part:
         facts: About the documents, for the second stage; None: the bundle has no second stage.
         ids: Rows by id.
         ads: The ads of the documents; None: no document has an ad.
+        new_words: Words of the documents that the model was not trained on, ascending; a removed document may have
+            been the last one with a word.
     """
 
     key: str
@@ -52,6 +54,7 @@ class Part:
     facts: DocumentFacts | None = None
     ids: IdIndex | None = None
     ads: AdTable | None = None
+    new_words: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.ids is None:
@@ -62,8 +65,9 @@ class Part:
         """Return a part with all documents of a bundle."""
         documents, retriever = bundle.documents, bundle.retriever
         return cls(
-            bundle.bundle_id, documents, retriever, bundle, facts=bundle.facts, ads=bundle.ads
-        )
+            bundle.bundle_id, documents, retriever, bundle,
+            facts=bundle.facts, ads=bundle.ads, new_words=bundle.new_words,
+        )  # fmt: skip
 
     def __len__(self) -> int:
         """Number of documents, with those removed."""

@@ -10,7 +10,7 @@ each segment costs every search some time.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import merge as merge_sorted
 from itertools import chain, count
 from typing import Any
@@ -18,11 +18,14 @@ from typing import Any
 import numpy as np
 
 from fullrank.ads import AdTable
+from fullrank.complete.completions import is_completing_word
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, columns_of
 from fullrank.live.gather import Selection, gather, gather_ads, gather_columns, gather_facts
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
+from fullrank.models.reading import DocumentReading
+from fullrank.models.unseen import OpenModel
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
@@ -39,6 +42,14 @@ _TIER = 4
 # Without writes, a segment this many times as large as all others together is left as it is.
 _LARGE = 8
 _segment_numbers = count(1)
+
+
+@dataclass(frozen=True, eq=False)
+class Merged:
+    """A finished merge: the segments that it copied, as they were, and the new one."""
+
+    old: tuple[Part, ...]
+    part: Part
 
 
 def build_segment(
@@ -63,9 +74,10 @@ def build_segment(
     facts = None if stage is None else stage.facts(fields)
     lines = [fields_line(Document(id, documents[id])) for id in ids]
     columns = _columns_of(fields, [part.columns for part in earlier], earlier[0].columns.refused)
-    encoded = model.encode_documents(fields)
+    reading = DocumentReading.of(fields)
+    encoded = model.encode_documents(reading)
     part = _make_part(model, ids, lines, encoded, columns, facts, earlier[0])
-    return replace(part, ads=AdTable.of_documents(fields))
+    return replace(part, ads=AdTable.of_documents(fields), new_words=_new_words(model, reading))
 
 
 def merge_small(model: Model, segments: Sequence[Part], base: Part) -> tuple[Part, ...]:
@@ -131,12 +143,26 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
         documents = [part.retriever.documents for part in segments]
         encoded = gather(documents, selected, len(features), targets)
     part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, base, features)
-    part = replace(part, ads=gather_ads(segments, selected))
+    new_words = words_of(segments)
+    part = replace(part, ads=gather_ads(segments, selected), new_words=new_words)
     if columns is not None:
         return part
     # Fields that no column can hold: only the documents tell whether those have remained.
     fields = map(part.store.fields, range(len(part)))
     return replace(part, fields=_columns_of(fields, tables, base.columns.refused))
+
+
+def _new_words(model: Model, reading: DocumentReading) -> Sequence[str]:
+    """Return the words of documents that people may be typing and the model was not trained on, ascending."""
+    if not isinstance(model, OpenModel):
+        return ()
+    return StringTable.of(filter(is_completing_word, model.unseen_words(reading)))
+
+
+def words_of(parts: Sequence[Part]) -> Sequence[str]:
+    """Return the new words of several parts, ascending."""
+    found = [part.new_words for part in parts if part.new_words]
+    return found[0] if len(found) == 1 else StringTable.of(sorted(set(chain.from_iterable(found))))
 
 
 def _join(features: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -22,7 +22,9 @@ from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.ids import hashes_of
 from fullrank.live.operation import Operation
 from fullrank.live.part import Part
+from fullrank.live.prefixes import NewPrefixes
 from fullrank.live.segments import (
+    Merged,
     build_segment,
     due,
     gather_in_model_features,
@@ -37,14 +39,6 @@ from fullrank.rerank.stage import DEPTH, SecondStage
 from fullrank.retrieval import Floor, Mask
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.storage.documents import Document
-
-
-@dataclass(frozen=True, eq=False)
-class Merged:
-    """A finished merge: the segments that it copied, as they were, and the new one."""
-
-    old: tuple[Part, ...]
-    part: Part
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +107,11 @@ class View:
         }
         fingerprint = blake2b(repr(kinds).encode(), digest_size=8).hexdigest()
         return [f"{part.key}/{fingerprint}" for part in self.parts]
+
+    @cached_property
+    def new_prefixes(self) -> NewPrefixes:
+        """The words of live documents that the last word of a query may begin."""
+        return NewPrefixes(self.model, self.bundle.known_words.is_known, self.parts)
 
     def __len__(self) -> int:
         """Number of documents that can be found."""

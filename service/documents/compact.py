@@ -18,6 +18,7 @@ from fullrank.bundle import golden, list_bundles, open_bundle, read_manifest, st
 from fullrank.bundle.manifest import GOLDEN, LogPosition
 from fullrank.errors import BundleError
 from fullrank.live import View
+from fullrank.live.segments import words_of
 from fullrank.progress import Progress, silent
 from service.documents.follow import contained, replayed
 from service.documents.log import Log
@@ -101,6 +102,7 @@ def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compac
         second_stage=parent.second_stage,
         facts=view.facts(),
         floor=parent.manifest.floor,
+        new_words=words_of(view.parts),
         progress=progress,
     )
     return Compacted(path, parent.version, len(view), len(parent.documents), position.seq)

@@ -59,7 +59,7 @@ def widened(view: View, request: RankRequest, encoded: Encoded) -> Widened:
     """Return the query with the features of synonyms and of words that its last word begins."""
     additions = features_of(view.model, request.synonyms)
     if request.by_prefix:
-        additions += view.bundle.prefixes.of(request.text)
+        additions += known.begun_by(view, request.text)
     return widen(encoded, additions)
 
 
@@ -156,5 +156,5 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
         return Floor(score=request.min_score)
     if request.synonyms:  # a rule names what the query means
         return view.bundle.floor
-    is_begun = request.by_prefix and view.bundle.prefixes.of(request.text)
+    is_begun = request.by_prefix and known.begun_by(view, request.text)
     return known.floor_of(view, request.text, last_word(request.text) if is_begun else None)

@@ -1,16 +1,18 @@
-"""The texts that complete what people type: queries of the log, titles of a view, words of its model."""
+"""The texts that complete what people type: queries of the log, titles of a view, words that its documents may have."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
 from heapq import nlargest
+from itertools import islice
 from typing import Any
 
 from fullrank.complete.completions import Candidate, Completions, Kind, is_completing_word
 from fullrank.complete.sorted_texts import folded_prefix
 from fullrank.live import View
 from fullrank.live.part import Part
+from fullrank.live.segments import words_of
 from service.usage.digest import Digest, queries_for
 
 TITLE = "title"
@@ -45,6 +47,10 @@ class CandidateReader:
                     seen += 1
                     count = clicked.get(ids[row], 0) if clicked else 0
                     candidates.append(Candidate(key, text, Kind.TITLE, count))
+        candidates += (
+            Candidate(folded_prefix(word), word, Kind.WORD, 0.0)
+            for word in _paused(islice(words_of(view.parts), MAX_WORDS))
+        )
         return Completions([*candidates, *self._words[bundle]], _pause)
 
     def forget_others(self, views: Iterable[View]) -> None:

@@ -38,6 +38,7 @@ async def answers(client: httpx.AsyncClient) -> list[Any]:
         {"query": "synchronise files"},
         {"query": "rename a distant computer", "facets": ["section"], "explain": True},
         {"query": "copy", "filter": {"section": 1}},
+        {"query": "distant compu", "explain": True},
     ]
     found = []
     for body in bodies:
@@ -61,6 +62,7 @@ async def test_the_compacted_version_answers_as_bundle_and_log_did(
     made = compact(path, tmp_path / FILE)
     assert (made.documents, made.before, made.seq) == (len(CORPUS), len(CORPUS), 3)
     verify_bundle(made.path)
+    assert {"computer", "synchronise"} <= {*open_bundle(made.path).new_words}
     log = Log(tmp_path / FILE)
     position = read_manifest(made.path).log_position
     assert position is not None

@@ -68,6 +68,12 @@ class OpenModel:
         features = self.encode_queries([word]).sparse.indices
         return [feature for feature in features.tolist() if feature >= self.model.n_sparse]
 
+    def unseen_words(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Return the words of documents that the model does not know, ascending."""
+        counts = DocumentReading.of(documents).counts(self.rule.columns)
+        known = self.rule.words.index
+        return sorted(word for word in counts.words if word not in known)
+
     def encode_documents(self, documents: Sequence[Mapping[str, Any]]) -> Encoded:
         """Encode documents: v, [t | t′] and the default bias."""
         reading = DocumentReading.of(documents)

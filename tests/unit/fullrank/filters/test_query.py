@@ -117,7 +117,8 @@ def test_bounds_of_time_match_by_time(
 ) -> None:
     bounds = lower | upper
     written = [{"at": [v if isinstance(v, str) else v.isoformat() for v in own]} for own in given]
-    asked = {"at": {name: bound.isoformat() for name, bound in bounds.items()} or {"exists": True}}
+    written_bounds = {name: bound.isoformat() for name, bound in bounds.items()}
+    asked: dict[str, Any] = {"at": written_bounds or {"exists": True}}
     found = matching(parse_filter(asked), columns_of([*written, {"at": "soon"}]))[: len(given)]
     times = [[v for v in own if not bounds or not isinstance(v, str)] for own in given]
     assert found.tolist() == [
@@ -138,7 +139,11 @@ def test_bounds_of_time_match_by_time(
     ],
 )
 def test_days_and_times_are_bounds_of_time(asked: dict[str, Any], is_found: bool) -> None:
-    document = {"day": "2026-01-02", "at": "2026-01-01T23:30:00+01:00", "name": "net"}
+    document: dict[str, Any] = {
+        "day": "2026-01-02",
+        "at": "2026-01-01T23:30:00+01:00",
+        "name": "net",
+    }
     assert matching(parse_filter(asked), columns_of([document])).tolist() == [is_found]
 
 

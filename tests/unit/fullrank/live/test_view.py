@@ -19,7 +19,7 @@ from fullrank.filters.query import matching, parse_filter
 from fullrank.live import Operation, View, segments
 from fullrank.live import part as part_module
 from fullrank.live.part import Part
-from fullrank.live.view import Merged
+from fullrank.live.segments import Merged
 from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index import Effort, build
 from fullrank.retrieval.index.build import index_in_memory

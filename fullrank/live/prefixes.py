@@ -1,0 +1,60 @@
+"""The last word of a query as the beginning of words that only live documents have.
+
+No model knows how often these words occur, so the shortest come first: those with the least left to type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import islice
+
+from fullrank.complete.prefixes import (
+    LEAST_LETTERS,
+    MOST,
+    additions,
+    has,
+    last_word,
+    places_beginning,
+)
+from fullrank.live.part import Part
+from fullrank.models.contract import Model
+from fullrank.models.widening import Addition
+
+_CACHED = 1 << 8
+# Words with one beginning that are looked at.
+_MOST_READ = 1000
+
+
+class NewPrefixes:
+    """Completes the last words of queries.
+
+    Args:
+        model: Encodes the queries.
+        is_known: Whether the model was trained on a word.
+        parts: The documents.
+    """
+
+    def __init__(
+        self, model: Model, is_known: Callable[[str], bool], parts: Sequence[Part]
+    ) -> None:
+        self._model, self._is_known = model, is_known
+        self._tables = [part.new_words for part in parts if part.new_words]
+        self._of_word = lru_cache(_CACHED)(self._find)
+
+    def of(self, query: str) -> Sequence[Addition]:
+        """Return the features that completions of its last word add to a query."""
+        word = last_word(query) if self._tables else ""
+        return self._of_word(word) if len(word) >= LEAST_LETTERS else ()
+
+    def completions(self, word: str) -> list[str]:
+        """Return the shortest new words that begin with a word and are longer, the shortest first."""
+        found: set[str] = set()
+        for words in self._tables:
+            places = places_beginning(words, word)
+            found.update(words[place] for place in islice(places, _MOST_READ))
+        return sorted(found, key=lambda other: (len(other), other))[:MOST]
+
+    def _find(self, word: str) -> tuple[Addition, ...]:
+        is_known = self._is_known(word) or any(has(words, word) for words in self._tables)
+        return additions(self._model, self.completions(word), is_known=is_known)
