@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -59,6 +61,7 @@ def join(address: str) -> Any:
     os.environ.update(_NODE)
     import ray
 
+    handler = signal.getsignal(signal.SIGTERM)
     own: dict[str, Any] = {"object_store_memory": _OBJECT_STORE} if address == LOCAL else {}
     try:
         _check(address)
@@ -73,6 +76,9 @@ def join(address: str) -> Any:
         )
     except OSError as error:  # ConnectionError is one
         raise FullrankError(f"--ray {address}: no cluster answers there: {error}") from error
+    if callable(handler) and threading.current_thread() is threading.main_thread():
+        # Ray's handler ends the process at once; the service's own answers the open requests first.
+        signal.signal(signal.SIGTERM, handler)
     return ray
 
 
