@@ -77,7 +77,7 @@ async def measure(address: str, cache: Path, texts: Sequence[str]) -> tuple[np.n
         models.switch(head.version, 1)
 
     shards = KeptAnswers(address, cache)
-    models = SetModels(shards, _DEADLINE_S, BundleCache(cache), Metrics(), starting)
+    models = SetModels(BundleCache(cache), Metrics(), starting)
     await models.start()
     view = View.of(models.serving.resolve(None))
     engine = SetEngine(shards, _DEADLINE_S)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from fleet.jobs.facts import Facts
 from fleet.jobs.pieces import Corpus
 from fleet.jobs.shard import ShardPlan, build_shard
 from fleet.jobs.split import SplitFiles, files_of_shard, split_piece
@@ -109,7 +109,7 @@ def index_set(
         calls = [
             (plan, number, run, files_of_shard(number, split)) for number, run in enumerate(runs)
         ]
-        built: dict[int, tuple[Shard, dict[str, Any]]] = {}
+        built: dict[int, tuple[Shard, Facts]] = {}
         with report.stage("shards", total=shards) as stage:
             for number, found in runner.run(build_shard, calls):
                 built[number] = found
@@ -118,7 +118,7 @@ def index_set(
         documents = sum(shard.documents for shard in entries)
         if not documents:
             raise CollectionError(f"{corpus}: no documents")
-        columns = merged_columns(built[number][1] for number in range(shards))
+        facts = Facts.merged([built[number][1] for number in range(shards)])
         card = {
             "parent": parent.version,
             "parent_bundle_id": parent.bundle_id,
@@ -126,7 +126,15 @@ def index_set(
             "trained": parent.card.get("trained", parent.card),
         }
         manifest = SetManifest(
-            name, job.version, job.created, model_id(parent), entries, columns, card
+            name,
+            job.version,
+            job.created,
+            model_id(parent),
+            entries,
+            facts.columns,
+            frozenset(facts.time_fields),
+            facts.has_ads,
+            card,
         )
         write_set(target, manifest)
         job.folder.remove()
@@ -168,22 +176,6 @@ def _split(
             found[number] = files
             stage.advance()
     return [found[number] for number in range(len(pieces))]
-
-
-def merged_columns(shards: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the kinds of each stored field over all shards; a field that one shard refuses is refused.
-
-    Args:
-        shards: Of each what ``fleet.jobs.shard.columns_of`` returned.
-    """
-    merged: dict[str, Any] = {}
-    for columns in shards:
-        for name, kinds in columns.items():
-            before = merged.get(name, [])
-            if isinstance(before, dict):
-                continue
-            merged[name] = kinds if isinstance(kinds, dict) else sorted({*before, *kinds})
-    return dict(sorted(merged.items()))
 
 
 def _read_manifest(bundle: str) -> Manifest:

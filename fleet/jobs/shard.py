@@ -7,11 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from fleet.jobs.facts import Facts
 from fleet.remote import BundleCache, Folder
 from fleet.remote.cache import default_cache
 from fleet.sets import Shard, shard_folder
+from fullrank.bundle import open_bundle
 from fullrank.bundle.manifest import MANIFEST, Manifest, parse_manifest
 from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
@@ -39,7 +40,7 @@ class ShardPlan:
 
 def build_shard(
     plan: ShardPlan, number: int, partitions: range, lines: Sequence[str]
-) -> tuple[Shard, dict[str, Any]]:
+) -> tuple[Shard, Facts]:
     """Build the bundle of one shard, unless it is committed already.
 
     Its manifest is uploaded last, so a shard with a manifest is complete, whenever a task or its node dies.
@@ -51,7 +52,7 @@ def build_shard(
         lines: The objects with its lines.
 
     Returns:
-        Its entry in set.json, and its columns as ``columns_of`` returns them.
+        Its entry in set.json, and what that records of its documents.
 
     Raises:
         CollectionError: A document is malformed, or two have the same id.
@@ -59,11 +60,11 @@ def build_shard(
         RemoteError: An object cannot be read or written.
     """
     if not lines:
-        return Shard(partitions.start, partitions.stop, None, None, 0, 0), {}
+        return Shard(partitions.start, partitions.stop, None, None, 0, 0), Facts({}, (), False)
     target = Folder(plan.target) / shard_folder(number)
-    committed = target.read(MANIFEST)
-    if committed is None:
-        committed = _build(plan, number, lines, target)
+    committed, facts = target.read(MANIFEST), _facts_folder(plan).read(_facts_name(number))
+    if committed is None or facts is None:
+        committed, facts = _build(plan, number, lines, target)
     manifest = parse_manifest(committed.decode())
     entry = Shard(
         partitions.start,
@@ -73,19 +74,21 @@ def build_shard(
         _documents(manifest),
         manifest.total_bytes,
     )
-    return entry, columns_of(manifest)
+    return entry, Facts.parse(facts)
 
 
-def columns_of(manifest: Manifest) -> dict[str, Any]:
-    """Return the kinds of each stored field of a bundle, or why it cannot be filtered by."""
-    found: dict[str, Any] = {}
-    for field in (manifest.columns or {}).get("fields", ()):
-        refused = field.get("refused")
-        found[field["name"]] = sorted(field["parts"]) if refused is None else {"refused": refused}
-    return found
+def _facts_folder(plan: ShardPlan) -> Folder:
+    return Folder(plan.folder) / "facts"
 
 
-def _build(plan: ShardPlan, number: int, lines: Sequence[str], target: Folder) -> bytes:
+def _facts_name(number: int) -> str:
+    return f"{shard_folder(number)}.json"
+
+
+def _build(
+    plan: ShardPlan, number: int, lines: Sequence[str], target: Folder
+) -> tuple[bytes, bytes]:
+    """Build and upload a bundle; return its manifest and the facts about its documents."""
     source = Folder(plan.folder)
     with tempfile.TemporaryDirectory(prefix="fullrank-shard-") as scratch:
         corpus = Path(scratch, "corpus.jsonl")
@@ -106,7 +109,10 @@ def _build(plan: ShardPlan, number: int, lines: Sequence[str], target: Folder) -
                 # The line numbers are those of a file that nobody has seen.
                 reason = str(error).removeprefix(f"{corpus}:").partition(":")[2].strip()
                 raise CollectionError(f"shard {number}: {reason}") from None
-        return _upload(built.path, target)
+        # Before the manifest, so that a shard which is committed has them.
+        facts = Facts.of(open_bundle(built.path, verify=False)).dump()
+        _facts_folder(plan).write(_facts_name(number), facts)
+        return _upload(built.path, target), facts
 
 
 def _upload(bundle: Path, target: Folder) -> bytes:

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from fleet.serving.columns import times_of_bundle, view_in_set
+from fleet.serving.columns import view_in_set
 from fleet.serving.wire import (
     Describe,
     Found,
-    Learn,
-    Learned,
     Question,
     Rank,
     Read,
@@ -60,13 +58,10 @@ class OpenShard:
     ) -> None:
         self.manifest = manifest
         self._bundle, self._bitmaps, self._policy = bundle, bitmaps, policy
-        self._views: dict[frozenset[str], View] = {}
 
     def answer(self, question: Question) -> Any:
         """Return the content of an answer. Raises FilterError."""
         match question:
-            case Learn():
-                return self._learned
             case Rank():
                 return self._rank(question)
             case Show():
@@ -80,23 +75,15 @@ class OpenShard:
                     return None
 
     @cached_property
-    def _learned(self) -> Learned:
-        return Learned(times_of_bundle(self._bundle), self._bundle.ads is not None)
-
-    @cached_property
     def _plain(self) -> View:
         return View.of(self._bundle)
 
-    def _view(self, time_fields: frozenset[str]) -> View:
-        """Return the view for a router; all routers of a set know the same fields of times."""
-        found = self._views.get(time_fields)
-        if found is None:
-            found = view_in_set(self._bundle, self.manifest.columns, time_fields)
-            self._views = {time_fields: found}
-        return found
+    @cached_property
+    def _view(self) -> View:
+        return view_in_set(self._bundle, self.manifest)
 
     def _rank(self, asked: Rank) -> Found:
-        view, request = self._view(asked.time_fields), asked.request
+        view, request = self._view, asked.request
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
         search = Search.of(view, request, mode, asked.query, checked)

@@ -38,7 +38,7 @@ def create_router(
 
     def make_backend(settings: Settings, metrics: Metrics) -> Backend:
         deadline_s = _SHARE_OF_DEADLINE * settings.deadline_ms / 1000
-        models = SetModels(shards, deadline_s, cache, metrics, starting, settings.max_loaded)
+        models = SetModels(cache, metrics, starting, settings.max_loaded)
         documents = SetDocuments(shards, deadline_s, lambda: models.serving.models)
         return Backend(models, documents, SetEngine(shards, deadline_s, settings.rank_threads))
 

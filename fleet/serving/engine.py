@@ -69,7 +69,7 @@ class SetEngine:
         """
         head = view.bundle
         assert isinstance(head, Head)
-        if request.filling is not None and head.learned.has_ads:
+        if request.filling is not None and head.set.has_ads:
             raise NotSupported("A fleet fills no placements where documents have ads.")
         if request.filling is not None and request.filling.valuation is not None:
             raise NotSupported("A fleet ranks nothing by value.")
@@ -176,7 +176,6 @@ class _SetSearch:
             # Shards read neither what the router has read already, nor what they cannot send.
             replace(request, offset=0, limit=depth, synonyms=(), by_prefix=False, filling=None),
             self.query.encoded,
-            self.head.learned.time_fields,
             is_light and depth <= _MOST_SHOWN_AT_ONCE,
         )
         return Merged.of(await self.asking.all(asked))

@@ -9,7 +9,6 @@ from typing import Any
 
 from fleet.remote import BundleCache, Folder
 from fleet.serving.columns import columns_of_set
-from fleet.serving.wire import Learned
 from fleet.sets import SetManifest, shard_folder
 from fleet.sets.manifest import model_id
 from fullrank.ads import AdTable
@@ -30,11 +29,9 @@ class Head(Bundle):
 
     Attributes:
         set: The manifest of the set.
-        learned: About the documents of all shards.
     """
 
     set: SetManifest = field(kw_only=True)
-    learned: Learned = field(kw_only=True)
 
     @property
     def bundle_id(self) -> str:
@@ -47,7 +44,7 @@ class Head(Bundle):
 
     @cached_property
     def columns(self) -> Columns:
-        return columns_of_set(self.set.columns, self.learned.time_fields)
+        return columns_of_set(self.set)
 
     @cached_property
     def live_model(self) -> None:
@@ -63,7 +60,7 @@ class Head(Bundle):
         return [number for number, shard in enumerate(self.set.shards) if shard.documents]
 
     @staticmethod
-    def of(shard: Bundle, manifest: SetManifest, learned: Learned) -> Head:
+    def of(shard: Bundle, manifest: SetManifest) -> Head:
         """Return the head of a set, given the open bundle of any of its shards."""
         encoded = shard.encoded.slice(0, 0)
         named = replace(
@@ -82,7 +79,6 @@ class Head(Bundle):
             Retriever(encoded),
             {},
             set=manifest,
-            learned=learned,
         )
 
 
@@ -115,9 +111,3 @@ def open_any_shard(address: str, manifest: SetManifest, cache: BundleCache) -> B
     if model_id(bundle.manifest) != manifest.model_id:
         raise BundleError(f"{source}: has another model than its set")
     return bundle
-
-
-def learned_of(answers: list[Learned]) -> Learned:
-    """Join what the shards of a set say of their documents."""
-    time_fields = frozenset[str]().union(*(answer.time_fields for answer in answers))
-    return Learned(time_fields, any(answer.has_ads for answer in answers))

@@ -7,10 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Never
 
 from fleet.remote import BundleCache, Folder
-from fleet.serving.asking import Asking
-from fleet.serving.head import Head, learned_of, open_any_shard
-from fleet.serving.transport import Shards
-from fleet.serving.wire import Learn
+from fleet.serving.head import Head, open_any_shard
 from fleet.sets import SetManifest, read_set
 from fullrank.bundle import Bundle, BundleInfo
 from service.errors import NotSupported
@@ -28,8 +25,6 @@ class SetModels:
     A swap calls ``add`` on every router, once all shards have the version open, and then ``switch``.
 
     Args:
-        shards: Reaches the shards of a set.
-        deadline_s: Seconds until a shard that has not answered is missing.
         cache: Where bundles of object storage are downloaded to.
         metrics: Shows what serves.
         starting: Called when the app starts.
@@ -38,15 +33,12 @@ class SetModels:
 
     def __init__(
         self,
-        shards: Shards,
-        deadline_s: float,
         cache: BundleCache,
         metrics: Metrics,
         starting: Starting,
         max_loaded: int = 8,
     ) -> None:
-        self._shards, self._deadline_s, self._cache = shards, deadline_s, cache
-        self._metrics, self._starting = metrics, starting
+        self._cache, self._metrics, self._starting = cache, metrics, starting
         self._models = LoadedModels(metrics, max_loaded)
 
     @property
@@ -60,7 +52,7 @@ class SetModels:
         return self._models.failures
 
     async def add(self, address: str) -> Head:
-        """Load a set whose version every shard has open; requests can name it from then on.
+        """Load a set; requests can name it from then on. No shard needs to answer for that.
 
         Args:
             address: Of the folder of the set, <root>/<name>/<version>.
@@ -68,16 +60,13 @@ class SetModels:
         Raises:
             BundleError: The set or its model is missing or damaged.
             RemoteError: A file cannot be read.
-            DocumentsMissing: A shard does not answer.
         """
         manifest = await asyncio.to_thread(read_set, Folder(address))
         loaded = self.serving.models.get(manifest.version)
         if isinstance(loaded, Head) and loaded.set.set_id == manifest.set_id:
             return loaded
-        asking = Asking(self._shards, manifest, self._deadline_s)
-        learned = learned_of(list((await asking.all(Learn())).values()))
         shard = await asyncio.to_thread(self._opened, address, manifest)
-        head = Head.of(shard, manifest, learned)
+        head = Head.of(shard, manifest)
         await asyncio.to_thread(_warm, head)
         self._models.add(head)
         return head

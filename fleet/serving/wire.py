@@ -4,7 +4,6 @@ Unpickling runs what the sender wants, so shards and routers must share a privat
 
     Ask(version, set_id, question)  →  Answer(set_id, content) or NotLoaded or Refused
 
-    Learn      what the router must know of the documents        Learned
     Rank       the first documents of the shard's own ranking    Found
     Show       hits as an answer shows them                      list of Shown
     Describe   the encodings of documents                        Encoded
@@ -28,37 +27,17 @@ from service.search.request import RankRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Learn:
-    """Asks what a router must know of the documents of a shard before it can ask for more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What a router must know of the documents of a shard.
-
-    Attributes:
-        time_fields: Text fields with a time among their values; such a field is sorted and counted by time.
-        has_ads: Whether a document has an ad.
-    """
-
-    time_fields: frozenset[str]
-    has_ads: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Rank:
     """Asks for the first documents of a ranking.
 
     Attributes:
         request: What is asked for; its offset, its limit and its mode are read, and all that decides the ranking.
         query: Encoded and widened by the router.
-        time_fields: As in ``Learned``, over all shards.
         is_shown: Whether to return the hits as an answer shows them too.
     """
 
     request: RankRequest
     query: Encoded
-    time_fields: frozenset[str]
     is_shown: bool
 
 
@@ -163,7 +142,7 @@ class Read:
     id: str
 
 
-Question = Learn | Rank | Show | Describe | Read
+Question = Rank | Show | Describe | Read
 
 
 @dataclass(frozen=True, slots=True)

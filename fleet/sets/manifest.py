@@ -65,6 +65,8 @@ class SetManifest:
         shards: By number.
         columns: Kinds of the values of each stored field over all shards, or why it cannot be filtered by:
             name → ["number"] or {"refused": reason}.
+        time_fields: Text fields with a time among their values, in any shard; they are sorted and counted by time.
+        has_ads: Whether a document has an ad.
         card: Free JSON: the card of the training, the corpus.
     """
 
@@ -74,6 +76,8 @@ class SetManifest:
     model_id: str
     shards: tuple[Shard, ...]
     columns: Mapping[str, Any]
+    time_fields: frozenset[str]
+    has_ads: bool
     card: Mapping[str, Any]
 
     @property
@@ -103,6 +107,8 @@ class SetManifest:
             "set_id": self.set_id,
             "shards": [asdict(shard) for shard in self.shards],
             "columns": self.columns,
+            "time_fields": sorted(self.time_fields),
+            "has_ads": self.has_ads,
             "card": self.card,
         }
         value["checksum"] = checksum_of(value)
@@ -131,6 +137,8 @@ def parse_set(text: str | bytes) -> SetManifest:
         "set_id": str,
         "shards": list,
         "columns": dict,
+        "time_fields": list,
+        "has_ads": bool,
         "card": dict,
         "checksum": str,
     }
@@ -140,6 +148,8 @@ def parse_set(text: str | bytes) -> SetManifest:
     checksum = value.pop("checksum")
     if checksum != checksum_of(value):
         raise _refused("checksum differs: a value was changed after writing")
+    if not all(isinstance(name, str) for name in value["time_fields"]):
+        raise _refused("time_fields: a name is no text")
     found = SetManifest(
         value["name"],
         value["version"],
@@ -147,6 +157,8 @@ def parse_set(text: str | bytes) -> SetManifest:
         value["model_id"],
         _shards(value["shards"]),
         value["columns"],
+        frozenset(value["time_fields"]),
+        value["has_ads"],
         value["card"],
     )
     if value["set_id"] != found.set_id:

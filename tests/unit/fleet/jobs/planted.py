@@ -41,8 +41,8 @@ def document(number: int) -> dict[str, Any]:
     }
 
 
-def corpus_of(folder: Path, count: int) -> Path:
+def corpus_of(folder: Path, count: int, first: int = 0) -> Path:
     """Write corpus.jsonl without a newline at its end."""
-    lines = [json.dumps(document(number)) for number in range(count)]
+    lines = [json.dumps(document(first + number)) for number in range(count)]
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     return folder

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from fleet.jobs.index import SetResult, index_set, merged_columns
+from fleet.jobs.facts import Facts
+from fleet.jobs.index import SetResult, index_set
 from fleet.jobs.pieces import Corpus
 from fleet.jobs.shard import build_shard
 from fleet.jobs.tasks import InProcess, Result
@@ -156,14 +157,34 @@ def test_bad_addresses_and_names_are_refused(bundle: Path, corpus: Path, tmp_pat
         run(bundle, "nosuch://x/corpus", tmp_path)
 
 
-def test_columns_of_shards_are_merged() -> None:
-    assert merged_columns(
+def test_facts_of_shards_are_merged() -> None:
+    found = Facts.merged(
         [
-            {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"]},
-            {"size": ["keyword"], "text": ["keyword"]},
-            {},
+            Facts(
+                {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"]}, ["x"], False
+            ),
+            Facts({"size": ["keyword"], "text": ["keyword"]}, ["size", "x"], True),
+            Facts({}, [], False),
         ]
-    ) == {"size": ["keyword", "number"], "text": {"refused": "long"}, "x": ["keyword"]}
+    )
+    assert found.columns == {
+        "size": ["keyword", "number"],
+        "text": {"refused": "long"},
+        "x": ["keyword"],
+    }
+    assert (found.time_fields, found.has_ads) == (["size", "x"], True)
+    assert Facts.parse(found.dump()) == found
+
+
+def test_a_set_records_times_and_ads_also_of_a_job_that_died(bundle: Path, tmp_path: Path) -> None:
+    lines = [{**document(number), "note": "soon"} for number in range(40)]
+    lines[3] |= {"note": "2026-05-01", "ad": {"campaign": "c"}}
+    (tmp_path / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    with pytest.raises(KeyboardInterrupt):
+        run(bundle, tmp_path, tmp_path / "out", runner=Dying(2))
+    manifest = read_set(Folder(run(bundle, tmp_path, tmp_path / "out").address))
+    assert (manifest.time_fields, manifest.has_ads) == ({"note"}, True)
+    assert manifest.columns["note"] == ["keyword"]
 
 
 def test_queries_are_passed_to_every_shard(bundle: Path, corpus: Path, tmp_path: Path) -> None:

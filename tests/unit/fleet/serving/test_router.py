@@ -17,7 +17,6 @@ from fleet.serving.models import SetModels
 from fleet.sets import SetManifest, read_set
 from fullrank.errors import FullrankError
 from service.http.schemas import SearchReply
-from service.telemetry.metrics import Metrics
 from tests.api.support import AUTH, settings_for
 from tests.unit.fleet.serving.routing import FailingShards, Whole
 
@@ -248,18 +247,25 @@ async def test_an_unknown_write_cannot_be_waited_for(client: httpx.AsyncClient) 
     assert found.status_code == 422
 
 
-async def test_a_set_needs_all_shards_to_be_loaded(
-    address: str, shards: FailingShards, tmp_path: Path
+async def test_a_router_starts_while_no_shard_answers(
+    whole: Whole, address: str, shards: FailingShards
 ) -> None:
-    from service.errors import DocumentsMissing
-
-    async def starting(models: SetModels) -> None: ...
-
-    models = SetModels(shards, 1.0, BundleCache(tmp_path), Metrics(), starting)
-    shards.failing = {0}
-    with pytest.raises(DocumentsMissing):
-        await models.add(address)
-    assert not models.serving.models
+    # Without the times of set.json a text field could not be sorted by.
+    body = {**SEARCH, "sort": [{"field": "published"}], "facets": ["brand"]}
+    async with whole.service() as own:
+        expected = (await own.post("/v1/search", json=body)).json()
+    shards.failing = {0, 1, 2, 3}
+    async with whole.router(address, shards) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        assert (await client.post("/v1/search", json=body)).status_code == 503
+        shards.failing = {1}
+        assert (await client.post("/v1/search", json=body)).status_code == 503
+        partial = (await client.post("/v1/search", json={**body, "partial": True})).json()
+        assert 0 < partial["covered"] < 1
+        shards.failing = set()
+        found = (await client.post("/v1/search", json=body)).json()
+        assert found["hits"] == expected["hits"]
+        assert found["facets"] == expected["facets"]
 
 
 async def test_exploring_is_refused(shards: FailingShards, tmp_path: Path) -> None:

@@ -18,8 +18,6 @@ from fleet.serving.transport import Failure, InProcessShards
 from fleet.serving.wire import (
     Answer,
     Ask,
-    Learn,
-    Learned,
     NotLoaded,
     Question,
     Read,
@@ -59,22 +57,15 @@ def test_a_shard_reads_its_own_documents_only(address: str, tmp_path: Path) -> N
         assert found == Answer(manifest.set_id, expected if is_own else None)
 
 
-def test_a_shard_says_what_a_router_must_know(address: str, tmp_path: Path) -> None:
-    server = ShardServer(2, BundleCache(tmp_path))
-    server.load(address)
-    expected = Answer(read_set(Folder(address)).set_id, Learned(frozenset(), False))
-    assert ask(server, address, Learn()) == expected
-
-
 def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> None:
     server = ShardServer(0, BundleCache(tmp_path))
     manifest = read_set(Folder(address))
     version = server.load(address, manifest.set_id)
-    for other in (Ask("other", manifest.set_id, Learn()), Ask(version, "0" * 64, Learn())):
+    for other in (Ask("other", manifest.set_id, Read("a")), Ask(version, "0" * 64, Read("a"))):
         assert unpack_reply(server.answer(pack(other))) == NotLoaded((version,))
     server.release(version)
     server.release(version)
-    assert ask(server, address, Learn()) == NotLoaded(())
+    assert ask(server, address, Read("a")) == NotLoaded(())
 
 
 def test_a_shard_refuses_another_set(address: str, tmp_path: Path) -> None:
