@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from fleet.remote import BundleCache
 from fleet.serving.documents import SetDocuments
 from fleet.serving.engine import SetEngine
-from fleet.serving.models import SetModels, Starting
+from fleet.serving.models import SetModels
 from fleet.serving.transport import Shards
 from fullrank.errors import FullrankError
 from service.app import App, create_app
@@ -18,17 +21,23 @@ from service.telemetry.metrics import Metrics
 _SHARE_OF_DEADLINE = 0.8
 
 
+Router = TypeVar("Router", bound=Shards)
+
+
 def create_router(
-    settings: Settings, shards: Shards, cache: BundleCache, starting: Starting
+    settings: Settings,
+    make_shards: Callable[[Metrics], Router],
+    cache: BundleCache,
+    starting: Callable[[SetModels, Router], Awaitable[None]],
 ) -> App:
     """Create the app of a router.
 
     Args:
         settings: Of the service. Its folder of bundles holds what this router writes: rules, pages, events.
-        shards: Reaches the shards of a set.
+        make_shards: Called with the metrics of the app; makes what reaches the shards of a set.
         cache: Where bundles of object storage are downloaded to.
-        starting: Called with the models of the app when it starts, and before it accepts a request: it adds sets and
-            switches to one, and may keep the models to do so later.
+        starting: Called with the models of the app and its shards when it starts, and before it accepts a request: it
+            adds sets and switches to one, and may keep the models to do so later.
 
     Raises:
         FullrankError: A setting asks for what a router does not do.
@@ -37,8 +46,11 @@ def create_router(
         raise FullrankError("FULLRANK_EXPLORE: a fleet does not explore; leave it at 0")
 
     def make_backend(settings: Settings, metrics: Metrics) -> Backend:
+        shards = make_shards(metrics)
         deadline_s = _SHARE_OF_DEADLINE * settings.deadline_ms / 1000
-        models = SetModels(cache, metrics, starting, settings.max_loaded)
+        models = SetModels(
+            cache, metrics, lambda models: starting(models, shards), settings.max_loaded
+        )
         documents = SetDocuments(shards, deadline_s, lambda: models.serving.models)
         return Backend(models, documents, SetEngine(shards, deadline_s, settings.rank_threads))
 

@@ -5,20 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from fleet.serving.replicas import Counts, Replica, ReplicaSet, Unavailable
+from fleet.serving.replicas import Replica, ReplicaSet, Unavailable
 from fleet.serving.transport import Failure
+from service.telemetry.metrics import Metrics
 
 
 class ReplicatedShards:
     """The shards of a set, each with replicas; implements ``fleet.serving.transport.Shards``.
 
+    Args:
+        metrics: Count the calls of replicas.
+
     Example:
-        >>> shards = ReplicatedShards()
+        >>> shards = ReplicatedShards(Metrics())
         >>> shards.update([[replica_of_0, other_of_0], [replica_of_1]])
         >>> answers = await shards.ask({0: payload, 1: payload}, deadline_s=1.0)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
         self._sets: list[ReplicaSet] = []
 
     def update(self, replicas: Sequence[Sequence[Replica]]) -> None:
@@ -26,7 +31,7 @@ class ReplicatedShards:
 
         Shards beyond these keep their replicas, for requests of a version that has more shards.
         """
-        self._sets += [ReplicaSet() for _ in range(len(replicas) - len(self._sets))]
+        self._sets += [ReplicaSet(self._metrics) for _ in range(len(replicas) - len(self._sets))]
         for own, new in zip(self._sets, replicas, strict=False):
             own.update(new)
 
@@ -39,17 +44,11 @@ class ReplicatedShards:
         )
         return dict(zip(payloads, answers, strict=True))
 
-    def counts(self) -> Counts:
-        """Return the sums over all shards."""
-        found = Counts()
-        for own in self._sets:
-            found.add(own.counts)
-        return found
-
     async def _ask(self, number: int, payload: bytes, deadline_s: float) -> bytes | Failure:
-        if number >= len(self._sets):
-            return Failure("no such shard")
         try:
+            if number >= len(self._sets):
+                raise Unavailable("no such shard")
             return await self._sets[number].ask(payload, deadline_s)
         except Unavailable as error:
+            self._metrics.shards_missing.inc()
             return Failure(str(error))

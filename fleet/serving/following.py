@@ -29,38 +29,41 @@ class Following:
 
     Args:
         coordinator: Knows what serves.
-        shards: Of the router; gets the replicas.
     """
 
-    def __init__(self, coordinator: Followed, shards: ReplicatedShards) -> None:
-        self._coordinator, self._shards = coordinator, shards
+    def __init__(self, coordinator: Followed) -> None:
+        self._coordinator = coordinator
         self._epoch = 0
         self._task: asyncio.Task[None] | None = None
 
-    async def start(self, models: SetModels) -> None:
+    async def start(self, models: SetModels, shards: ReplicatedShards) -> None:
         """Switch to what serves now, then follow in the background.
+
+        Args:
+            models: Of the router; get the versions.
+            shards: Of the router; get the replicas.
 
         Raises:
             Exception: The coordinator does not answer, or the version cannot be opened: the router does not start.
         """
-        await self._step(models, 0.0)
-        self._task = asyncio.ensure_future(self._always(models))
+        await self._step(models, shards, 0.0)
+        self._task = asyncio.ensure_future(self._always(models, shards))
 
-    async def _always(self, models: SetModels) -> None:
+    async def _always(self, models: SetModels, shards: ReplicatedShards) -> None:
         while True:
             try:
-                await self._step(models, _WAIT_S)
+                await self._step(models, shards, _WAIT_S)
             except Exception as error:
                 # What the router has goes on serving.
                 _log.warning("cannot follow the coordinator: %s: %s", type(error).__name__, error)
                 await asyncio.sleep(_RETRY_S)
 
-    async def _step(self, models: SetModels, wait_s: float) -> None:
+    async def _step(self, models: SetModels, shards: ReplicatedShards, wait_s: float) -> None:
         uses = list(models.serving.models)
         found = await self._coordinator.follow(uses, self._epoch, wait_s)
         if found.version is None or found.set_address is None:
             return
-        self._shards.update(found.replicas)
+        shards.update(found.replicas)
         serving = models.serving
         if (serving.generation, serving.active) != (found.generation, found.version):
             await models.add(found.set_address)

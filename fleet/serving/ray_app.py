@@ -63,7 +63,6 @@ def create() -> App:
     """Join the cluster and create the app of a router."""
     own = FleetSettings.of_environment()
     join(own.ray)
-    shards = ReplicatedShards()
     coordinator = ActorCoordinator(coordinator_of(own.bundles, own.replicas, own.cache))
     cache = BundleCache(Path(own.cache) if own.cache else default_cache())
-    return create_router(Settings(), shards, cache, Following(coordinator, shards).start)
+    return create_router(Settings(), ReplicatedShards, cache, Following(coordinator).start)

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from fleet.serving.breaker import Breaker
 from fullrank.errors import FullrankError
+from service.telemetry.metrics import Metrics
 
 # Hedges per call, and how many may be saved up for a moment when a replica freezes.
 _HEDGE_SHARE = 0.05
@@ -86,30 +87,6 @@ class HedgeBudget:
         return True
 
 
-@dataclass
-class Counts:
-    """What the replicas of a shard were asked, for metrics.
-
-    Attributes:
-        calls: Requests.
-        hedges: Calls of a second replica because the first was slow.
-        retries: Calls of another replica because one failed.
-        failures: Failed and timed out calls.
-    """
-
-    calls: int = 0
-    hedges: int = 0
-    retries: int = 0
-    failures: int = 0
-
-    def add(self, other: Counts) -> None:
-        """Add the counts of another shard."""
-        self.calls += other.calls
-        self.hedges += other.hedges
-        self.retries += other.retries
-        self.failures += other.failures
-
-
 @dataclass(eq=False)
 class _Tracked:
     replica: Replica
@@ -121,17 +98,18 @@ class ReplicaSet:
     """The replicas of one shard.
 
     Attributes:
+        metrics: Count its calls.
         latencies: Of its answers.
         budget: Of its hedges.
-        counts: Of its calls.
     """
 
+    metrics: Metrics
     latencies: Latencies = field(default_factory=Latencies)
     budget: HedgeBudget = field(default_factory=HedgeBudget)
-    counts: Counts = field(default_factory=Counts)
     clock: Callable[[], float] = time.monotonic
     _tracked: list[_Tracked] = field(default_factory=list)
     _turn: int = 0
+    _open_breakers: int = 0
 
     def update(self, replicas: Sequence[Replica]) -> None:
         """Replace the replicas; those that stay keep their breakers."""
@@ -139,6 +117,7 @@ class ReplicaSet:
         self._tracked = [
             _Tracked(replica, breakers.get(replica) or Breaker(self.clock)) for replica in replicas
         ]
+        self._count_breakers()
 
     async def ask(self, payload: bytes, deadline_s: float) -> bytes:
         """Return the first answer of a replica.
@@ -150,7 +129,7 @@ class ReplicaSet:
         Raises:
             Unavailable: No replica has answered before the deadline, or all have failed.
         """
-        self.counts.calls += 1
+        self.metrics.shard_calls["first"].inc()
         self.budget.count_call()
         end = self.clock() + deadline_s
         untried = self._order()
@@ -169,10 +148,9 @@ class ReplicaSet:
                     error = task.exception()
                     if error is None:
                         return task.result()
-                    self.counts.failures += 1
                     reason = f"{type(error).__name__}: {error}"
                     if untried and not running:
-                        self.counts.retries += 1
+                        self.metrics.shard_calls["retry"].inc()
         finally:
             for task in running:
                 self._abandon(task)
@@ -201,7 +179,7 @@ class ReplicaSet:
             if done:
                 return done
             if self.budget.take():
-                self.counts.hedges += 1
+                self.metrics.shard_calls["hedge"].inc()
                 self._start(untried.pop(0), payload, running)
             left -= hedge_s
         done, _ = await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -218,10 +196,19 @@ class ReplicaSet:
             raise
         except Exception:
             own.breaker.failed()
+            self.metrics.shard_failures.inc()
+            self._count_breakers()
             raise
         own.breaker.succeeded()
+        self._count_breakers()
         self.latencies.add(self.clock() - began)
         return answer
+
+    def _count_breakers(self) -> None:
+        count = sum(own.breaker.is_open for own in self._tracked)
+        if count != self._open_breakers:
+            self.metrics.shard_breakers_open.inc(count - self._open_breakers)
+            self._open_breakers = count
 
     def _abandon(self, task: asyncio.Task[bytes]) -> None:
         """Let an overtaken call end by itself: if it times out, its replica has failed."""

@@ -127,9 +127,22 @@ class Metrics:
         self.documents = each("documents", "Documents of the active bundle")
         self.bundle_bytes = each("bundle_bytes", "Bytes of the active bundle")
         each("worker_process_id", "Process id of the worker").set(os.getpid())
-        # Made now, so that Prometheus sees the first swap as an increase.
+        about = "Calls of replicas by a router: the first of a request to a shard, hedge or retry"
+        self.shard_calls = Series(counter("shard_calls", about, "kind"))
+        self.shard_failures = counter(
+            "shard_failures", "Calls of replicas that failed or timed out"
+        )
+        self.shards_missing = counter(
+            "shards_missing", "Requests to a shard that no replica answered"
+        )
+        self.shard_breakers_open = each(
+            "shard_breakers_open", "Replicas whose circuit breaker is open"
+        )
+        # Made now, so that Prometheus sees the first swap and the first hedge as an increase.
         for result in ("done", "refused", "failed"):
             self.swaps.labels(result)
+        for kind in ("first", "hedge", "retry"):
+            self.shard_calls[kind]
         self._requests: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._searches: dict[tuple[str, bool], Counter] = {}
         self._stages = {stage: self.stages.labels(stage) for stage in STAGES}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.transport import Failure
 from fleet.serving.wire import Answer, Ask, Read, pack, unpack_reply
 from fleet.sets import read_set
+from service.telemetry.metrics import Metrics
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 
 pytestmark = pytest.mark.slow
@@ -95,7 +97,8 @@ def test_documents_are_read_while_replicas_die_and_freeze(ray: Any, coordinator:
     snapshot = snapshot_of(ray, coordinator)
     assert snapshot.version is not None
     assert [len(replicas) for replicas in snapshot.replicas] == [2] * SHARDS
-    served, shards = snapshot, ReplicatedShards()
+    served, metrics = snapshot, Metrics()
+    shards = ReplicatedShards(metrics)
     shards.update(snapshot.replicas)
     victims = [pid(ray, replicas[0]) for replicas in snapshot.replicas]
 
@@ -116,9 +119,10 @@ def test_documents_are_read_while_replicas_die_and_freeze(ray: Any, coordinator:
         taken = asyncio.run(load())
     finally:
         os.kill(victims[1], signal.SIGCONT)
-    counts = shards.counts()
-    assert counts.calls == 400
-    assert counts.hedges <= 0.05 * 400 + 64
+    exposed = metrics.render().decode()
+    assert 'fullrank_shard_calls_total{kind="first"} 400.0' in exposed
+    [hedges] = re.findall(r'fullrank_shard_calls_total\{kind="hedge"\} (\S+)', exposed)
+    assert float(hedges) <= 0.05 * 400 + 64
     assert max(taken) < 3
     deadline = time.monotonic() + 30
     while [len(replicas) for replicas in snapshot.replicas] != [2] * SHARDS or pid(

@@ -119,14 +119,14 @@ class Whole:
     ) -> AsyncIterator[httpx.AsyncClient]:
         """A router over the shards of a set."""
 
-        async def starting(models: SetModels) -> None:
+        async def starting(models: SetModels, _: object) -> None:
             head = await models.add(address)
             models.switch(head.version, 1)
 
         folder = Path(address) / "router"
         folder.mkdir(exist_ok=True)
         own = settings_for(folder, **settings)
-        app = create_router(own, shards, BundleCache(self.root / "cache"), starting)
+        app = create_router(own, lambda _: shards, BundleCache(self.root / "cache"), starting)
         async with client_of(app) as client:
             yield client
 

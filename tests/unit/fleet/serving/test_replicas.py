@@ -8,7 +8,10 @@ import time
 import pytest
 
 from fleet.serving.breaker import FAILURES, OPEN_S, Breaker
+from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.replicas import ReplicaSet, Unavailable
+from fleet.serving.transport import Failure
+from service.telemetry.metrics import Metrics
 
 
 class Fake:
@@ -27,9 +30,16 @@ class Fake:
 
 
 def of(*fakes: Fake) -> ReplicaSet:
-    found = ReplicaSet()
+    found = ReplicaSet(Metrics())
     found.update(fakes)
     return found
+
+
+def counted(replicas: ReplicaSet, series: str) -> float:
+    """Return what /metrics shows."""
+    lines = replicas.metrics.render().decode().splitlines()
+    [value] = [line.rpartition(" ")[2] for line in lines if line.startswith(f"fullrank_{series} ")]
+    return float(value)
 
 
 async def ask(replicas: ReplicaSet, count: int, deadline_s: float = 2.0) -> list[bytes]:
@@ -48,7 +58,7 @@ def test_a_failing_replica_costs_a_retry_until_its_breaker_opens() -> None:
     bad.error = True
     replicas = of(good, bad)
     assert asyncio.run(ask(replicas, 40)) == [b"a!"] * 40
-    assert bad.calls == FAILURES == replicas.counts.retries
+    assert bad.calls == FAILURES == counted(replicas, 'shard_calls_total{kind="retry"}')
 
 
 def test_a_frozen_replica_delays_few_requests_and_fails_none() -> None:
@@ -69,7 +79,8 @@ def test_a_frozen_replica_delays_few_requests_and_fails_none() -> None:
     before = frozen.calls
     taken = asyncio.run(run())
     assert max(taken) < 1.0  # one attempt at most, never the deadline
-    assert replicas.counts.failures <= replicas.counts.hedges
+    hedges = counted(replicas, 'shard_calls_total{kind="hedge"}')
+    assert counted(replicas, "shard_failures_total") <= hedges
     # Overtaken calls end after 0.25 s; then the breaker opens.
     assert frozen.calls - before <= 30 + 25
 
@@ -85,7 +96,9 @@ def test_a_slow_replica_is_hedged_for_a_twentieth_of_the_calls() -> None:
         await ask(replicas, 200)
 
     asyncio.run(run())
-    assert 0 < replicas.counts.hedges <= 0.05 * replicas.counts.calls
+    calls = counted(replicas, 'shard_calls_total{kind="first"}')
+    assert calls == 240
+    assert 0 < counted(replicas, 'shard_calls_total{kind="hedge"}') <= 0.05 * calls
 
 
 def test_without_an_answer_the_deadline_ends_it() -> None:
@@ -112,16 +125,37 @@ def test_when_all_fail_the_reason_is_named() -> None:
 def test_a_replica_that_recovers_is_used_again() -> None:
     good, bad = Fake("a"), Fake("b")
     now = 0.0
-    replicas = ReplicaSet(clock=lambda: now)
+    replicas = ReplicaSet(Metrics(), clock=lambda: now)
     replicas.update([good, bad])
     bad.error = True
     asyncio.run(ask(replicas, 20))
+    assert counted(replicas, 'shard_breakers_open{worker="0"}') == 1
     bad.error, calls = False, bad.calls
     asyncio.run(ask(replicas, 20))
     assert bad.calls == calls
     now = OPEN_S + 1
     asyncio.run(ask(replicas, 20))
     assert bad.calls >= calls + 9
+    assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
+
+
+def test_a_replica_that_leaves_with_an_open_breaker_is_counted_no_more() -> None:
+    good, bad = Fake("a"), Fake("b")
+    bad.error = True
+    replicas = of(good, bad)
+    asyncio.run(ask(replicas, 20))
+    replicas.update([good])
+    assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
+
+
+def test_a_shard_without_an_answer_is_counted() -> None:
+    metrics = Metrics()
+    shards = ReplicatedShards(metrics)
+    shards.update([[Fake("a")], []])
+    answers = asyncio.run(shards.ask(dict.fromkeys(range(3), b"!"), 1.0))
+    assert answers[0] == b"a!"
+    assert [isinstance(answers[number], Failure) for number in (1, 2)] == [True, True]
+    assert "fullrank_shards_missing_total 2.0" in metrics.render().decode()
 
 
 def test_trials_of_an_open_breaker_become_rarer() -> None:

@@ -269,7 +269,8 @@ async def test_a_router_starts_while_no_shard_answers(
 
 
 async def test_exploring_is_refused(shards: FailingShards, tmp_path: Path) -> None:
-    async def starting(models: SetModels) -> None: ...
+    async def starting(models: SetModels, _: object) -> None: ...
 
+    own = settings_for(tmp_path, explore=0.1)
     with pytest.raises(FullrankError, match="FULLRANK_EXPLORE"):
-        create_router(settings_for(tmp_path, explore=0.1), shards, BundleCache(tmp_path), starting)
+        create_router(own, lambda _: shards, BundleCache(tmp_path), starting)
