@@ -110,7 +110,7 @@ def train(
             rule of ``trainer.collection.schema`` decide.
         seconds: time limit from the call to the written bundle; by default the recipe's own holds for its fits.
         memory: the most memory, bytes, by the estimate of ``trainer.plan``; by default any.
-        distribution: takes the steps of the fits; by default this process does.
+        distribution: takes the steps of the fits, and may count the texts; by default this process does.
         reporter: receives progress; by default it prints to stderr.
 
     Raises:
@@ -203,7 +203,10 @@ class Trainer:
         self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
         self.seed, self.threads, self.resume, self.warm = seed, threads, resume, warm
         self.distribution = distribution
-        self.context = TrainingContext(collection, reporter, seed, threads, self._checkpoints)
+        counting = distribution and distribution.counting
+        self.context = TrainingContext(
+            collection, reporter, seed, threads, self._checkpoints, counting
+        )
         self.ends: float | None = None
         self._valid: dict[int, Validation | None] = {}
 

@@ -26,6 +26,7 @@ from fleet.training.inputs import write_inputs
 from fleet.training.rounds import START, Round, arrays_of, facts_of, slice_name, train_slice
 from fleet.training.slices import cut_queries
 from fullrank.errors import RecipeError
+from trainer.features.counting import Counting
 from trainer.recipes.recipe import Recipe
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import level_biases
@@ -50,6 +51,7 @@ class Slices:
         rounds: An epoch.
         squares: How AdaGrad's sums of squares are combined (``averaging``).
         steps: How far parameters move.
+        counting: Counts the texts; by default the driver does.
 
     Attributes:
         identity: Empty for one slice and one round, which give the bits of one machine.
@@ -67,8 +69,9 @@ class Slices:
         rounds: int = 1,
         squares: Squares = "mean",
         steps: Steps = "root",
+        counting: Counting | None = None,
     ) -> None:
-        self.folder, self.runner = folder, runner
+        self.folder, self.runner, self.counting = folder, runner, counting
         self.count, self.rounds, self.squares, self.steps = count, rounds, squares, steps
         self.identity = ""
         if count > 1 or rounds > 1:

@@ -15,10 +15,12 @@ from fullrank.encoding import Float32, Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
-from fullrank.text.features import Counts, Vocabulary, count_corpus
+from fullrank.text.features import Counts, Vocabulary
+from fullrank.text.phrases import Phrases
 from trainer.collection import Collection, relevant
 from trainer.collection.schema import SCHEMA
 from trainer.collection.weights import MIN_PEOPLE
+from trainer.features.counting import Counting, InThisProcess, Zeros, columns_of
 
 _Value = TypeVar("_Value", bound=np.generic)
 
@@ -116,6 +118,19 @@ class Pairs:
             )
 
 
+@dataclass(eq=False)
+class Totals:
+    """Sums of counts, each made when it is first needed; corpora of the same counts share them.
+
+    Attributes:
+        documents: word counts of all fields together, (documents, words).
+        frequency: in how many documents each word occurs, int64 (words,).
+    """
+
+    documents: Rows | None = None
+    frequency: Int64 | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """A counted collection.
@@ -130,8 +145,9 @@ class Corpus:
         mates: int64 (queries,): the document that each query is or describes, which is never its
             answer; -1 if it has none.
         processes: that count text.
+        counting: counts the texts of the documents.
         cache: further counts, keyed by the settings that they depend on.
-        totals: sums of ``counts``, made when they are first needed; corpora of the same counts share them.
+        totals: sums of ``counts``.
         vocabularies: of models, so that equal ones are in memory once.
     """
 
@@ -142,8 +158,9 @@ class Corpus:
     pairs: Pairs
     mates: Int64
     processes: int
+    counting: Counting
     cache: dict[Any, Any] = field(default_factory=dict)
-    totals: dict[str, Rows] = field(default_factory=dict)
+    totals: Totals = field(default_factory=Totals)
     vocabularies: list[Vocabulary] = field(default_factory=list)
 
     @property
@@ -156,9 +173,31 @@ class Corpus:
     @property
     def documents(self) -> Rows:
         """Word counts of the documents, (documents, words), all fields together."""
-        if "documents" not in self.totals:
-            self.totals["documents"] = sum_counts(self.counts.columns[: len(self.sources)])
-        return self.totals["documents"]
+        if self.totals.documents is None:
+            self.totals.documents = sum_counts(self.counts.columns[: len(self.sources)])
+        return self.totals.documents
+
+    @property
+    def frequency(self) -> Int64:
+        """In how many documents each word occurs, in any field, int64 (words,)."""
+        if self.totals.frequency is None:
+            self.totals.frequency = document_frequency(self.documents)
+        return self.totals.frequency
+
+    @property
+    def compounds(self) -> list[str]:
+        """The compounds of the documents, ascending."""
+        if "compounds" not in self.cache:
+            self.cache["compounds"] = self.counting.compounds(self.collection, self.sources)
+        found: list[str] = self.cache["compounds"]
+        return found
+
+    def phrases(self, name: str) -> tuple[Phrases, Rows]:
+        """Return the phrases of a field, and which one each document has: (documents, phrases)."""
+        if ("phrases", name) not in self.cache:
+            self.cache["phrases", name] = self.counting.phrases(self.collection, name)
+        found: tuple[Phrases, Rows] = self.cache["phrases", name]
+        return found
 
     @property
     def public_queries(self) -> list[str]:
@@ -199,7 +238,7 @@ class Corpus:
 
     def columns(self) -> list[list[str]]:
         """Return the texts of each matrix of ``counts``."""
-        return _columns(self.collection, self.sources)
+        return columns_of(self.collection, self.sources)
 
 
 def sum_counts(columns: Sequence[Rows]) -> Rows:
@@ -210,13 +249,22 @@ def sum_counts(columns: Sequence[Rows]) -> Rows:
     return Rows.from_csr(sp.csr_array(total))
 
 
-def count_collection(collection: Collection, *, processes: int, train: str = "train") -> Corpus:
+def count_collection(
+    collection: Collection,
+    *,
+    processes: int,
+    train: str = "train",
+    counting: Counting | None = None,
+    zeros: Zeros = np.zeros,
+) -> Corpus:
     """Count the words of all texts of a collection.
 
     Args:
         collection: the collection.
         processes: that count.
         train: the training split.
+        counting: counts the texts; by default these processes do.
+        zeros: makes the arrays of counts that are put together from parts.
 
     Raises:
         TrainingError: no document has a text field.
@@ -225,19 +273,13 @@ def count_collection(collection: Collection, *, processes: int, train: str = "tr
     ids = list(collection.document_ids)
     if collection.queries is not None:
         ids = [query.id for query in collection.queries]
-    counts = count_corpus(_columns(collection, sources), processes=processes)
+    counting = counting or InThisProcess(processes)
+    counts, frequency = counting.words(collection, sources, zeros)
     pairs, mates = judged_pairs(collection, ids, train), mate_rows(collection, ids)
-    return Corpus(collection, sources, counts, ids, pairs, mates, processes)
-
-
-def _columns(collection: Collection, sources: Sequence[str]) -> list[list[str]]:
-    columns: list[list[str]] = [[] for _ in sources]
-    for document in collection.documents:
-        for column, name in zip(columns, sources, strict=True):
-            column.append(field_text(document.fields, [name]))
-    if collection.queries is not None:
-        columns.append([query.text for query in collection.queries])
-    return columns
+    totals = Totals(frequency=frequency)
+    return Corpus(
+        collection, sources, counts, ids, pairs, mates, processes, counting, totals=totals
+    )
 
 
 def text_fields(collection: Collection) -> list[str]:

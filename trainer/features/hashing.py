@@ -17,7 +17,7 @@ from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import count_corpus
 from trainer.features.bigrams import frequent_bigrams
 from trainer.features.composition import Composition, hashed, mixed, no_rows, own_rows
-from trainer.features.corpus import Corpus
+from trainer.features.corpus import Corpus, Totals
 from trainer.features.dice import Neighbours, neighbours, sentences
 from trainer.recipes.settings import ModelSettings
 
@@ -51,7 +51,9 @@ def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:
         counts = count_corpus(
             corpus.columns(), processes=corpus.processes, counter=Bigrams(known).count
         )
-        corpus.cache["bigrams", min_texts] = replace(corpus, counts=counts, cache={}, totals={})
+        corpus.cache["bigrams", min_texts] = replace(
+            corpus, counts=counts, cache={}, totals=Totals()
+        )
     found: Corpus = corpus.cache["bigrams", min_texts]
     return found
 

@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int64, Rows
-from fullrank.models.contract import field_text
 from fullrank.models.linear import DenseSide, SparseSide
 from fullrank.text.bigrams import is_bigram
-from fullrank.text.compounds import count_compounds, parts_of
-from fullrank.text.features import Vocabulary, bm25_idf, count_corpus, tfidf_idf
-from fullrank.text.phrases import Phrases, phrases_of
+from fullrank.text.compounds import parts_of
+from fullrank.text.features import Vocabulary, bm25_idf, tfidf_idf
+from fullrank.text.phrases import Phrases
 from fullrank.text.words import trigrams
 from trainer.features.corpus import Corpus, document_frequency, sum_counts
 from trainer.features.fields import TextFields
@@ -53,7 +52,7 @@ def dense_sides(
         (query side, document side), with empty tables; the same object twice if tied.
     """
     are_queries = corpus.collection.documents_are_queries
-    df = document_frequency(documents)
+    df = corpus.frequency
     both = _Frequencies(
         training_frequency(corpus),
         len(documents) + (0 if are_queries else len(corpus.pairs.queries)),
@@ -106,20 +105,22 @@ def sparse_side(
         The side, with D = 1, and which phrase each document's title is: (documents, phrases).
     """
     words = corpus.counts.words
-    df = document_frequency(documents if fields.clicks is None else sum_counts(fields.counts))
+    df = corpus.frequency
+    if fields.clicks is not None:
+        df = document_frequency(sum_counts(fields.counts))
     rows = kept_words(np.where(single_words(words), df, 0), settings)
     vocabulary = corpus.vocabulary(rows, settings.buckets)
     df = np.append(df[rows], np.ones(settings.buckets, np.int64))
     idf = bm25_idf if settings.match == "bm25" else tfidf_idf
-    titles = [field_text(d.fields, [fields.phrase_field]) for d in corpus.collection.documents]
-    known = sorted({*phrases_of(titles)} - {""}) if fields.phrase_field else []
-    phrases = Phrases(known)
+    phrases, document_phrases = Phrases([]), Rows.empty(len(documents), 0)
+    if fields.phrase_field:
+        phrases, document_phrases = corpus.phrases(fields.phrase_field)
     side = SparseSide(
         vocabulary,
         idf(df, len(documents)),
         np.ones((len(fields.counts), len(vocabulary)), np.float32),
         phrases,
-        np.ones(len(known), np.float32),
+        np.ones(len(phrases), np.float32),
         settings.match,
         k1=settings.k1,
         b=settings.b,
@@ -130,18 +131,13 @@ def sparse_side(
         plurals=settings.plurals,
         compounds=known_compounds(corpus, vocabulary) if settings.folded else [],
     )
-    return side, phrases.own(titles)
+    return side, document_phrases
 
 
 def known_compounds(corpus: Corpus, vocabulary: Vocabulary) -> list[str]:
     """Return the compounds of the documents whose parts are all known, ascending."""
-    key = ("compounds", *corpus.sources)
-    if key not in corpus.cache:
-        columns = corpus.columns()[: len(corpus.sources)]
-        counts = count_corpus(columns, processes=corpus.processes, counter=count_compounds)
-        corpus.cache[key] = counts.words
     known = vocabulary.index
-    return [c for c in corpus.cache[key] if all(part in known for part in parts_of(c))]
+    return [c for c in corpus.compounds if all(part in known for part in parts_of(c))]
 
 
 def kept_words(df: Int64, settings: ModelSettings) -> Int64:

@@ -13,6 +13,7 @@ from fullrank.progress import Reporter
 from fullrank.text.features import Counts
 from trainer.collection import Collection
 from trainer.features.corpus import Corpus, count_collection
+from trainer.features.counting import Counting
 from trainer.features.matrices import Features, build_features
 from trainer.recipes.settings import ModelSettings
 from trainer.training.memory import ArrayFiles
@@ -39,13 +40,24 @@ class TrainingContext:
         seed: int,
         threads: int,
         scratch: Path | None = None,
+        counting: Counting | None = None,
     ) -> None:
-        """Count the collection; ``scratch`` is the folder of temporary files, None: the system's."""
+        """Count the collection.
+
+        Args:
+            scratch: folder of temporary files; None: the system's.
+            counting: counts the texts; by default ``threads`` processes do.
+            Others: see the attributes.
+        """
         self.collection, self.reporter = collection, reporter
         self.seed, self.threads = seed, threads
         began = time.monotonic()
         self.files = ArrayFiles(scratch)
-        self.corpus: Corpus = self._in_files(count_collection(collection, processes=threads))
+        self.corpus: Corpus = self._in_files(
+            count_collection(
+                collection, processes=threads, counting=counting, zeros=self.files.zeros
+            )
+        )
         self.files.release()
         words = len(self.corpus.counts.words)
         reporter.log("counted", words=words, seconds=time.monotonic() - began)
@@ -114,7 +126,7 @@ class TrainingContext:
         """Return the corpus with its counts in files."""
         columns = [*map(self.files.put_rows, corpus.counts.columns)]
         corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
-        corpus.totals["documents"] = self.files.put_rows(corpus.documents)
+        corpus.totals.documents = self.files.put_rows(corpus.documents)
         return corpus
 
 

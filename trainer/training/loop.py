@@ -19,6 +19,7 @@ import numpy as np
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
 from fullrank.storage.checks import is_finite
+from trainer.features.counting import Counting
 from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import TrainSettings
 from trainer.training import checkpoint as checkpoints
@@ -78,9 +79,11 @@ class Distribution(Protocol):
 
     Attributes:
         identity: what the result depends on besides the run; empty if it is that of a run without distribution.
+        counting: counts the texts of the collection; None: this process does.
     """
 
     identity: str
+    counting: Counting | None
 
     def validate(self, recipe: Recipe) -> None:
         """Raise RecipeError if no learner of a recipe can be distributed."""
