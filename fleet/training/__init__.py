@@ -5,5 +5,4 @@ inputs.py      the matrices that slices train on, as files
 rounds.py      one slice in one round: a task
 averaging.py   one model of what all slices learned
 learner.py     the learner that takes its steps on slices
-files.py       objects of a folder as files of this machine
 """

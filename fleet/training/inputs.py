@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from fleet.remote import Folder
-from fleet.training.files import write_as_file
+from fleet.remote.files import write_as_file
 from fullrank.encoding import Int64, Rows
 from fullrank.models.linear import DenseSide
 from fullrank.text.features import Vocabulary

@@ -20,8 +20,8 @@ import numpy as np
 
 from fleet.jobs.tasks import Runner
 from fleet.remote import Folder
+from fleet.remote.files import read_as_file, write_as_file
 from fleet.training.averaging import Squares, Steps, average
-from fleet.training.files import read_as_file, write_as_file
 from fleet.training.inputs import write_inputs
 from fleet.training.rounds import START, Round, arrays_of, facts_of, slice_name, train_slice
 from fleet.training.slices import cut_queries

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fleet.remote import Folder
+from fleet.remote.files import read_as_file, write_as_file
 from fleet.training.averaging import Array, changes
-from fleet.training.files import read_as_file, write_as_file
 from fleet.training.inputs import read_inputs
 from fleet.training.slices import part_of
 from trainer.recipes.settings import TrainSettings
