@@ -203,7 +203,7 @@ class Trainer:
         self.collection, self.reporter, self.out, self.name = collection, reporter, out, name
         self.seed, self.threads, self.resume, self.warm = seed, threads, resume, warm
         self.distribution = distribution
-        counting = distribution and distribution.counting
+        counting = None if distribution is None else distribution.counting
         self.context = TrainingContext(
             collection, reporter, seed, threads, self._checkpoints, counting
         )

@@ -1,6 +1,7 @@
-"""Capacity of a fleet: how many machines, and how long an answer takes.
+"""Capacity of a fleet: how many machines, and how long an answer or a count takes.
 
 fanout.py    simulate requests that wait for the slowest of many shards
 serving.py   what a fleet on this machine adds to one process; router.py starts its router
+counting.py  what counting takes from the driver of a training
 capacity.py  the model: bytes, cores and money for a number of documents and clicks, checked by the simulation
 """

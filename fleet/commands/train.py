@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from fleet.cluster import joined
+from fleet.counting.counting import DistributedCounting
 from fleet.jobs.tasks import OnRay
 from fleet.remote import Folder
 from fleet.training.learner import Slices
+from fullrank.progress import Reporter
 from trainer.train import TrainResult
 from trainer.train import train as train_model
 
@@ -23,12 +25,14 @@ def train(
     rounds: int | None,
     scratch: str | None,
     resume: bool,
+    reporter: Reporter | None = None,
     **settings: Any,
 ) -> TrainResult:
-    """Train a model on a collection; slices on a cluster take the steps.
+    """Train a model on a collection; a cluster counts its texts, and slices take the steps.
 
     Args:
-        collection: See ``trainer.train.train``, as ``out``, ``name``, ``resume`` and ``settings``.
+        collection: See ``trainer.train.train``, as ``out``, ``name``, ``resume``, ``reporter`` and ``settings``. Every
+            node must be able to read it.
         address: Of the cluster, as ``fleet.cluster.joined`` takes it.
         slices: Their number.
         rounds: An epoch.
@@ -41,12 +45,15 @@ def train(
     with joined(address) as ray:
         if not resume:
             folder.remove()
+        runner = OnRay(ray)
+        counting = DistributedCounting(folder / "counts", runner, reporter=reporter)
         found = train_model(
             collection,
             out,
             name,
             resume=resume,
-            distribution=Slices(folder, OnRay(ray), slices, rounds=rounds or 1),
+            reporter=reporter,
+            distribution=Slices(folder, runner, slices, rounds=rounds or 1, counting=counting),
             **settings,
         )
         folder.remove()

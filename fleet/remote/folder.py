@@ -100,6 +100,14 @@ class Folder:
             raise self._error(name, error) from error
         return file
 
+    def has(self, name: str) -> bool:
+        """Return whether an object exists. Raises RemoteError."""
+        system, root = self._open()
+        try:
+            return bool(system.isfile(f"{root}/{name}"))
+        except Exception as error:
+            raise self._error(name, error) from error
+
     def files(self) -> dict[str, str]:
         """Return what is directly in the folder: name → a text that changes when the content does.
 

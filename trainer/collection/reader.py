@@ -23,7 +23,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
 from trainer.collection.documents import find_corpus, iter_documents
@@ -81,6 +85,13 @@ class Collection:
         if isinstance(self.documents, StoredDocuments):
             return self.documents.ids
         return [document.id for document in self.documents]
+
+    @property
+    def corpus_order(self) -> Int64:
+        """The row of every document, in the order of the corpus file, int64 (documents,)."""
+        if isinstance(self.documents, StoredDocuments):
+            return self.documents.stored_order
+        return np.arange(len(self.documents))
 
     @property
     def documents_are_queries(self) -> bool:
@@ -214,14 +225,21 @@ def read_queries(path: str | Path) -> list[Query]:
     return _parse_queries(Lines(found), ReadReport())
 
 
+def query_text(item: Mapping[str, Any]) -> str:
+    """Return the text of a line of queries: its title, if it has one, and its text."""
+    text: str = item["text"]
+    return f"{item['title']}\n{text}" if "title" in item else text
+
+
 def _parse_queries(lines: Lines, report: ReadReport) -> list[Query]:
     seen: dict[str, int] = {}
     queries = []
     for number, item in read_objects(lines, report):
-        id, text = id_field(lines, number, item, seen), string_field(lines, number, item, "text")
+        id = id_field(lines, number, item, seen)
+        string_field(lines, number, item, "text")
         if "title" in item:
-            text = f"{string_field(lines, number, item, 'title')}\n{text}"
-        query = Query(id, text)
+            string_field(lines, number, item, "title")
+        query = Query(id, query_text(item))
         if not query.text.strip():
             report.empty_queries += 1
         queries.append(query)

@@ -12,6 +12,7 @@ from typing import overload
 
 import numpy as np
 
+from fullrank.encoding import Int64
 from fullrank.storage.documents import Document
 
 
@@ -37,6 +38,11 @@ class StoredDocuments(Sequence[Document]):
         self.ids = [found[i] for i in order]
         bounds = np.array(ends, np.int64)
         self._starts, self._sizes = bounds[order], np.diff(bounds)[order]
+
+    @property
+    def stored_order(self) -> Int64:
+        """The row of each document, in the order in which they came, int64 (documents,)."""
+        return np.argsort(self._starts)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -68,8 +68,13 @@ class InThisProcess:
     def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
         """See Counting.phrases."""
         texts = [field_text(document.fields, [field]) for document in collection.documents]
-        found = Phrases(sorted({*phrases_of(texts)} - {""}))
-        return found, found.own(texts)
+        return phrases_in(texts)
+
+
+def phrases_in(texts: Sequence[str]) -> tuple[Phrases, Rows]:
+    """Return the distinct phrases of some texts, and which one each text is: (texts, phrases)."""
+    found = Phrases(sorted({*phrases_of(texts)} - {""}))
+    return found, found.own(texts)
 
 
 def columns_of(collection: Collection, fields: Sequence[str]) -> list[list[str]]:
