@@ -1,36 +1,18 @@
-"""Partitions: each document belongs to one of 4,096 by its id, and each shard owns a run of them.
+"""Each shard owns a run of the partitions of documents (fullrank.partitions).
 
-The hash spreads ids evenly whatever they look like, so shards get the same load, and everybody who knows the id of a
-document knows its shard without asking. A set of bundles can be cut into other shards without new hashes.
+The hash spreads ids evenly, so shards get the same load, and everybody who knows the id of a document knows its shard
+without asking. A set of bundles can be cut into other shards without new hashes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from hashlib import blake2b
 from itertools import pairwise
 
 from fullrank.errors import FullrankError
-
-PARTITIONS = 4096
-
-
-def partition_of(id: str) -> int:
-    """Return the partition of a document: blake2b(id) mod 4096.
-
-    Args:
-        id: The id of the document.
-
-    Returns:
-        A number from 0 to 4095, the same on every machine and in every release.
-
-    Example:
-        >>> partition_of("apple")
-        3807
-    """
-    digest = blake2b(id.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") % PARTITIONS
+from fullrank.partitions import PARTITIONS as PARTITIONS
+from fullrank.partitions import partition_of as partition_of
 
 
 def runs_of(shards: int) -> list[range]:

@@ -16,7 +16,7 @@ from service.admission.admission import Admission, RateLimiter
 from service.ads.services import AdServices
 from service.auth.access import Access
 from service.backend import MakeBackend, local_backend
-from service.documents.log import FILE
+from service.documents.logplace import FILE
 from service.events.recorder import Recorder
 from service.experiments.report import Reports
 from service.experiments.trying import Trying

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from service.documents.documents import Documents
 from service.documents.live import LiveDocuments
-from service.documents.log import FILE
+from service.documents.logplace import place_of
 from service.documents.submission import Caps
 from service.models.models import Models
 from service.models.registry import Registry
@@ -34,7 +34,7 @@ MakeBackend = Callable[[Settings, Metrics], Backend]
 def local_backend(settings: Settings, metrics: Metrics) -> Backend:
     """Return the bundles of a folder of this machine, with the documents that were written since."""
     live = LiveDocuments(
-        settings.documents or settings.bundles / FILE,
+        place_of(settings, settings.bundles),
         Caps(settings.max_live_documents, settings.max_live_mb << 20),
         metrics,
         poll_s=settings.documents_poll_ms / 1000,

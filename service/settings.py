@@ -37,6 +37,13 @@ def _redis_url(url: SecretStr) -> SecretStr:
     return url
 
 
+def _postgresql_url(url: SecretStr) -> SecretStr:
+    if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+        # The value stays out of the message, because it may have a password.
+        raise ValueError("must be postgresql://…")
+    return url
+
+
 class Settings(BaseSettings):
     """All that an operator can set."""
 
@@ -174,6 +181,11 @@ class Settings(BaseSettings):
     documents: Path | None = Field(
         default=None,
         description="SQLite file of live documents; unset: `documents.sqlite` in the bundle folder",
+    )
+    documents_url: Annotated[SecretStr, AfterValidator(_postgresql_url)] | None = Field(
+        default=None,
+        description="PostgreSQL database of live documents in place of that file, postgresql://…; a fleet takes writes "
+        "only with one",
     )
     documents_poll_ms: int = Field(
         default=50, ge=5, description="how often a worker checks for writes of other workers"

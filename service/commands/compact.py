@@ -20,7 +20,8 @@ def compact(
         typer.Option(
             "--documents",
             metavar="FILE",
-            help="Log of live documents; default: FULLRANK_DOCUMENTS, else documents.sqlite in BUNDLES.",
+            help="Log of live documents; default: FULLRANK_DOCUMENTS_URL, FULLRANK_DOCUMENTS, else documents.sqlite "
+            "in BUNDLES.",
         ),
     ] = None,
     activate: Annotated[
@@ -40,7 +41,7 @@ def compact(
     with needs("service"):
         from service.documents.compact import compact as write
         from service.documents.compact import trim
-        from service.documents.log import FILE
+        from service.documents.logplace import LogPlace, place_of
         from service.models.swap import Swap, serving_version
         from service.settings import Settings
 
@@ -49,7 +50,7 @@ def compact(
     serving = serving_version(root)
     if absolute(bundle) != path and serving is not None and (root / name / serving).is_dir():
         path = root / name / serving
-    log = documents or Settings().documents or root / FILE
+    log = LogPlace.of_file(documents) if documents else place_of(Settings(), root)
     with Reporter() as report, report.callback() as progress:
         made = write(path, log, progress)
     swapped = None

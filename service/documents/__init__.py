@@ -2,8 +2,9 @@
 
     reading.py      the body of a request → documents, or the reason why one is invalid
     submission.py   the types of a request to the log and of its result
-    log.py          all writes and deletions in one order, in one SQLite file; logfile.py refuses one that was replaced,
-                    logerrors.py says why one cannot be used
+    log.py          all writes and deletions in one order; sqlitelog.py in one SQLite file,
+                    postgreslog.py in PostgreSQL, for several machines
+    logplace.py     opens the log, refuses one that was replaced; logerrors.py says why one cannot be used
     idempotency.py  answers stored under the keys of requests
     writer.py       requests of one worker → the log, several in one commit
     follow.py       the log → the view that each loaded model serves

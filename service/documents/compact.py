@@ -21,7 +21,7 @@ from fullrank.live import View
 from fullrank.live.segments import words_of
 from fullrank.progress import Progress, silent
 from service.documents.follow import contained, replayed
-from service.documents.log import Log
+from service.documents.logplace import LogPlace
 
 # Operations younger than this stay in the log, for workers that are slow to follow.
 _SETTLED_S = 60.0
@@ -53,20 +53,20 @@ class Compacted:
         return {**asdict(self), "path": str(self.path), "version": self.path.name}
 
 
-def compact(bundle: Path, log_path: Path, progress: Progress = silent) -> Compacted:
+def compact(bundle: Path, place: LogPlace, progress: Progress = silent) -> Compacted:
     """Write a new version of a bundle, in the same folder, that contains its live documents.
 
     Args:
         bundle: the folder of a version.
-        log_path: the log.
+        place: of the log.
         progress: called with the progress of each step.
 
     Raises:
         NothingToCompact, BundleError, LogError: nothing was changed.
     """
-    log = Log.existing(log_path)
+    log = place.existing()
     if log is None:
-        raise NothingToCompact(f"{log_path}: no live document was ever written")
+        raise NothingToCompact(f"{place.name}: no live document was ever written")
     try:
         parent = open_bundle(bundle)
         followed = replayed(parent, log)
@@ -120,9 +120,9 @@ def _sample(view: View) -> Sequence[str]:
     return [query for query in queries if query]
 
 
-def trim(root: Path, name: str, log_path: Path, settled_s: float = _SETTLED_S) -> int:
+def trim(root: Path, name: str, place: LogPlace, settled_s: float = _SETTLED_S) -> int:
     """Remove from the log the operations that every version of a name on disk contains; return how many."""
-    log = Log.existing(log_path)
+    log = place.existing()
     if log is None:
         return 0
     try:

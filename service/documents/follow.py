@@ -20,7 +20,7 @@ from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
 from service.documents.log import Log
 from service.documents.logerrors import LogError
-from service.documents.logfile import LogFile
+from service.documents.logplace import LogPlace
 from service.documents.merging import Merger
 from service.documents.submission import Logged
 from service.repeating import Repeater
@@ -96,16 +96,16 @@ class Tail:
     """The views of one worker. ``prepare``, ``release`` and ``views`` may be called from any thread."""
 
     def __init__(
-        self, file: LogFile, *, poll_s: float = 0.05, changed: Callable[[], None] = lambda: None
+        self, place: LogPlace, *, poll_s: float = 0.05, changed: Callable[[], None] = lambda: None
     ) -> None:
         """Follow a log.
 
         Args:
-            file: the log.
+            place: of the log.
             poll_s: how often to look for writes of other workers.
             changed: called on the following thread after each replacement of a view.
         """
-        self._file = file
+        self._place = place
         self._changed = changed
         # By the identity of the bundle: for a while, a version that was opened again is here twice.
         self._followed: dict[int, Followed] = {}
@@ -133,7 +133,7 @@ class Tail:
 
     def _replayed(self, bundle: Bundle) -> Followed:
         try:
-            log = self._file.existing()
+            log = self._place.existing()
             try:
                 return replayed(bundle, log)
             finally:
@@ -157,7 +157,7 @@ class Tail:
 
     def head(self) -> int:
         """Return the number of the last write that any worker has acknowledged. Raises LogError."""
-        log = self._file.existing()
+        log = self._place.existing()
         if log is None:
             return 0
         try:
@@ -167,7 +167,7 @@ class Tail:
 
     def written_after(self, collection: str, seq: int, most: int) -> list[str] | None:
         """Return what ``Log.written_after`` does. Raises LogError."""
-        log = self._file.existing()
+        log = self._place.existing()
         if log is None:
             return []
         try:
@@ -256,7 +256,7 @@ class Tail:
             self._replace(followed, replace(followed, view=self._merger.adopted(followed.view)))
         asked = list(self._waiters)
         if self._log is None:
-            self._log = self._file.existing()
+            self._log = self._place.existing()
         if self._log is None:
             self._wake_waiters(asked)  # their numbers were never assigned
             return
@@ -272,7 +272,7 @@ class Tail:
                 for followed in list(self._followed.values()):
                     if followed.seq < head and self._step(self._log, followed, head):
                         behind = True
-        # Check the file last, so that acknowledged operations become visible even if it was removed.
+        # Check the place last, so that acknowledged operations become visible even if it was removed.
         self._log.check_in_place()
 
     def _step(self, log: Log, followed: Followed, head: int) -> bool:

@@ -7,17 +7,25 @@ after a day; then the key may be used again.
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 import zlib
+from collections.abc import Callable
+from typing import Any
 
 KEPT_S = 24 * 3600
-TABLE = """
+
+Execute = Callable[..., Any]
+"""Runs a statement with its parameters in the transaction of a log."""
+
+
+def table(binary: str, time: str) -> str:
+    """Return the statements that make the table of keys, given a database's types of bytes and of times."""
+    return f"""
 CREATE TABLE keys (
     key TEXT PRIMARY KEY,
-    digest BLOB NOT NULL,
-    answer BLOB NOT NULL,
-    seq INTEGER NOT NULL,
-    created REAL NOT NULL
+    digest {binary} NOT NULL,
+    answer {binary} NOT NULL,
+    seq BIGINT NOT NULL,
+    created {time} NOT NULL
 );
 CREATE INDEX keys_by_age ON keys (created)
 """
@@ -36,9 +44,9 @@ def digest(*parts: bytes) -> bytes:
     return hashed.digest()
 
 
-def find(db: sqlite3.Connection, key: str, wanted: bytes) -> tuple[bytes, int] | None:
+def find(execute: Execute, key: str, wanted: bytes) -> tuple[bytes, int] | None:
     """Return the answer stored under a key and its last sequence number. Raises KeyReused if the digest differs."""
-    row = db.execute("SELECT digest, answer, seq FROM keys WHERE key = ?", (key,)).fetchone()
+    row = execute("SELECT digest, answer, seq FROM keys WHERE key = ?", (key,)).fetchone()
     if row is None:
         return None
     if row[0] != wanted:
@@ -46,14 +54,12 @@ def find(db: sqlite3.Connection, key: str, wanted: bytes) -> tuple[bytes, int] |
     return zlib.decompress(row[1]), row[2]
 
 
-def keep(
-    db: sqlite3.Connection, key: str, digest: bytes, answer: bytes, seq: int, now: float
-) -> None:
+def keep(execute: Execute, key: str, digest: bytes, answer: bytes, seq: int, now: float) -> None:
     """Store an answer."""
     packed = zlib.compress(answer, 1)
-    db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", (key, digest, packed, seq, now))
+    execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?)", (key, digest, packed, seq, now))
 
 
-def expire(db: sqlite3.Connection, now: float) -> None:
+def expire(execute: Execute, now: float) -> None:
     """Delete answers that are older than a day."""
-    db.execute("DELETE FROM keys WHERE created < ?", (now - KEPT_S,))
+    execute("DELETE FROM keys WHERE created < ?", (now - KEPT_S,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from fullrank.bundle import Bundle
@@ -15,7 +14,7 @@ from service.documents.follow import BeyondTheEnd, Followed, Tail
 from service.documents.idempotency import KeyReused
 from service.documents.log import Changed, TooManyLive
 from service.documents.logerrors import LogError, LogFull
-from service.documents.logfile import LogFile
+from service.documents.logplace import LogPlace
 from service.documents.submission import Caps, Kept, Submission
 from service.documents.writer import Writer
 from service.groups import Full
@@ -34,7 +33,7 @@ class LiveDocuments:
 
     def __init__(
         self,
-        path: Path,
+        place: LogPlace,
         caps: Caps,
         metrics: Metrics,
         *,
@@ -43,9 +42,8 @@ class LiveDocuments:
     ) -> None:
         self._wait_s = wait_s
         self._metrics = metrics
-        file = LogFile(path)
-        self._tail = Tail(file, poll_s=poll_s, changed=self._count)
-        self._writer = Writer(file, caps, committed=self._tail.nudge)
+        self._tail = Tail(place, poll_s=poll_s, changed=self._count)
+        self._writer = Writer(place, caps, committed=self._tail.nudge)
         self._written: dict[str, int] = {}
 
     def prepare(self, bundle: Bundle) -> None:

@@ -8,7 +8,7 @@ from logging import getLogger
 from service.documents.idempotency import KeyReused
 from service.documents.log import Log, Outcome
 from service.documents.logerrors import LogError
-from service.documents.logfile import LogFile
+from service.documents.logplace import LogPlace
 from service.documents.submission import Caps, Kept, Submission
 from service.groups import GroupCommit, Stopping
 
@@ -22,7 +22,7 @@ class Writer:
 
     def __init__(
         self,
-        file: LogFile,
+        place: LogPlace,
         caps: Caps,
         *,
         committed: Callable[[], None] = lambda: None,
@@ -30,11 +30,11 @@ class Writer:
         """Start the thread of the writer.
 
         Args:
-            file: the log.
+            place: of the log.
             caps: how much may wait for compaction.
             committed: called on the writer's thread after each commit.
         """
-        self._file, self._caps = file, caps
+        self._place, self._caps = place, caps
         self._committed = committed
         self._log: Log | None = None
         self._groups: GroupCommit[Submission, Outcome] = GroupCommit(
@@ -62,14 +62,14 @@ class Writer:
     def _commit(self, group: Sequence[Submission]) -> Sequence[Outcome]:
         try:
             if self._log is None:
-                self._log = self._file.open()
+                self._log = self._place.open()
             outcomes = self._log.commit(group, self._caps)
         except Exception as error:
             _log.error("%d write requests failed: %s", len(group), error)
             if not isinstance(error, LogError):
                 _log.exception("unexpected error in the writer")
                 error = LogError(f"{type(error).__name__}")
-            # After a failure a new connection is opened: the old one may cache pages that are not in the file.
+            # After a failure a new connection is opened: the old one may cache pages that are not stored.
             self._close_log()
             return [error] * len(group)
         self._committed()

@@ -28,7 +28,7 @@ from fullrank.errors import BundleNotFound, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
 from fullrank.storage.files import replace_file
-from service.documents.log import FILE
+from service.documents.logplace import place_of
 from service.experiments.status import Status, status_of
 from service.models.state import read_state
 from service.models.swap import Swap, serving_version
@@ -140,7 +140,7 @@ class Loop:
         return self._done({"did": "nothing", "because": "an experiment is open", **numbers})
 
     def _retrain(self, active: str) -> dict[str, Any]:
-        if (Settings().documents or self._root / FILE).exists():
+        if place_of(Settings(), self._root).is_written:
             # People clicked live documents, too. It fails if the version has them all.
             self._run(["bundles", "compact", str(self._root / self._name / active), "--json"])
             active = self._active()

@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from tests.api.support import at, make_bundle, running
+from tests.databases import new_database as new_database
+from tests.databases import postgres_server as postgres_server
 
 
 @dataclass(frozen=True)

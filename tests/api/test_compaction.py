@@ -18,7 +18,8 @@ from fullrank.cli import build_app
 from fullrank.errors import BundleError
 from service.documents.compact import NothingToCompact, compact, trim
 from service.documents.follow import replayed
-from service.documents.log import FILE, Log
+from service.documents.logplace import FILE, LogPlace
+from service.documents.sqlitelog import SqliteLog
 from service.models.state import read_state
 from tests.api.support import AUTH, CORPUS, answer_of, at, make_bundle, running, served
 
@@ -59,11 +60,11 @@ async def test_the_compacted_version_answers_as_bundle_and_log_did(
         await client.post("/v1/search", json={"query": "x", "min_seq": 3})
         before = await answers(client)
     path = find_bundle(tmp_path, "docs")
-    made = compact(path, tmp_path / FILE)
+    made = compact(path, LogPlace.of_file(tmp_path / FILE))
     assert (made.documents, made.before, made.seq) == (len(CORPUS), len(CORPUS), 3)
     verify_bundle(made.path)
     assert {"computer", "synchronise"} <= {*open_bundle(made.path).new_words}
-    log = Log(tmp_path / FILE)
+    log = SqliteLog(tmp_path / FILE)
     position = read_manifest(made.path).log_position
     assert position is not None
     assert (position.log, position.seq) == (log.id, 3)
@@ -80,7 +81,7 @@ async def test_writes_after_a_compaction_are_replayed_onto_it(tmp_path: Path) ->
     make_bundle(tmp_path, "docs", n_dense=8, created=at(1))
     async with running(tmp_path) as client:
         await write_some(client)
-        first = compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
+        first = compact(find_bundle(tmp_path, "docs"), LogPlace.of_file(tmp_path / FILE))
         # Compacted documents can be replaced and deleted like any others.
         await client.put("/v1/documents/a/new", json={"title": "again", "text": "copy"})
         await client.delete("/v1/documents/linux/mv")
@@ -94,7 +95,7 @@ async def test_writes_after_a_compaction_are_replayed_onto_it(tmp_path: Path) ->
         assert {"linux/mv", "linux/scp"}.isdisjoint(ids)
         found = await client.get("/v1/documents/a/new")
         assert found.json()["fields"] == {"title": "again", "text": "copy"}
-    second = compact(first.path, tmp_path / FILE)
+    second = compact(first.path, LogPlace.of_file(tmp_path / FILE))
     assert (second.seq, second.documents) == (5, len(CORPUS) - 1)
     verify_bundle(second.path)
 
@@ -108,7 +109,7 @@ async def test_compaction_makes_room_below_the_caps(tmp_path: Path) -> None:
 
     async with running(tmp_path, max_live_documents=3) as client:
         assert await write(client, "a", "b", "c", "d") == [200, 200, 200, 507]
-    compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
+    compact(find_bundle(tmp_path, "docs"), LogPlace.of_file(tmp_path / FILE))
     async with running(tmp_path, max_live_documents=3) as client:
         assert await write(client, "d", "e", "f", "g") == [200, 200, 200, 507]
 
@@ -117,12 +118,12 @@ async def test_compacting_nothing_is_an_error_with_the_reason(tmp_path: Path) ->
     make_bundle(tmp_path, "docs", created=at(1))
     path = find_bundle(tmp_path, "docs")
     with pytest.raises(NothingToCompact, match="no live document was ever written"):
-        compact(path, tmp_path / FILE)
+        compact(path, LogPlace.of_file(tmp_path / FILE))
     async with running(tmp_path) as client:
         await write_some(client)
-    made = compact(path, tmp_path / FILE)
+    made = compact(path, LogPlace.of_file(tmp_path / FILE))
     with pytest.raises(NothingToCompact, match="contains every operation of the log"):
-        compact(made.path, tmp_path / FILE)
+        compact(made.path, LogPlace.of_file(tmp_path / FILE))
 
 
 async def test_operations_are_removed_when_every_version_contains_them_and_other_versions_are_refused(
@@ -132,12 +133,16 @@ async def test_operations_are_removed_when_every_version_contains_them_and_other
     old = find_bundle(tmp_path, "docs")
     async with running(tmp_path) as client:
         await write_some(client)
-    made = compact(old, tmp_path / FILE)
-    assert trim(tmp_path, "docs", tmp_path / FILE, 0) == 0, "the old version needs them"
+    made = compact(old, LogPlace.of_file(tmp_path / FILE))
+    assert trim(tmp_path, "docs", LogPlace.of_file(tmp_path / FILE), 0) == 0, (
+        "the old version needs them"
+    )
     elsewhere = old.rename(tmp_path.with_name("aside"))
-    assert trim(tmp_path, "docs", tmp_path / FILE, 3600) == 0, "a worker may not have read them"
-    assert trim(tmp_path, "docs", tmp_path / FILE, -1) == 3
-    log = Log(tmp_path / FILE)
+    assert trim(tmp_path, "docs", LogPlace.of_file(tmp_path / FILE), 3600) == 0, (
+        "a worker may not have read them"
+    )
+    assert trim(tmp_path, "docs", LogPlace.of_file(tmp_path / FILE), -1) == 3
+    log = SqliteLog(tmp_path / FILE)
     assert replayed(open_bundle(made.path), log).seq == 3
     with pytest.raises(BundleError, match="the log no longer has those"):
         replayed(open_bundle(elsewhere), log)
@@ -159,9 +164,9 @@ async def test_a_bundle_trained_on_an_export_follows_the_log(tmp_path: Path, com
     old = find_bundle(root, "docs")
     async with running(root) as client:
         await write_some(client)
-    made = compact(old, root / FILE)
+    made = compact(old, LogPlace.of_file(root / FILE))
     shutil.rmtree(old)
-    assert trim(root, "docs", root / FILE, -1) == 3
+    assert trim(root, "docs", LogPlace.of_file(root / FILE), -1) == 3
     collection.mkdir()
 
     def run_json(*words: str | Path) -> dict[str, Any]:
@@ -222,7 +227,7 @@ async def test_under_another_name_exported_live_documents_are_ordinary_documents
     make_bundle(tmp_path, "docs", created=at(1))
     async with running(tmp_path) as client:
         await write_some(client)
-    made = compact(find_bundle(tmp_path, "docs"), tmp_path / FILE)
+    made = compact(find_bundle(tmp_path, "docs"), LogPlace.of_file(tmp_path / FILE))
     assert log_position_of(made.path, "docs") == read_manifest(made.path).log_position
     assert log_position_of(made.path, "other") is None
 
@@ -236,7 +241,7 @@ async def test_a_restored_log_never_reuses_a_number_that_a_bundle_contains(tmp_p
     copy = log.read_bytes()
     async with running(tmp_path) as client:
         await write_some(client)
-    made = compact(old, log)
+    made = compact(old, LogPlace.of_file(log))
     log.write_bytes(copy)
     async with running(tmp_path) as client:
         assert (await client.get("/readyz")).json()["model"] == made.path.name
@@ -255,7 +260,7 @@ async def test_the_log_position_of_another_log_does_not_count(tmp_path: Path) ->
     make_bundle(tmp_path / "one", "docs", created=at(1))
     async with running(tmp_path / "one") as client:
         await write_some(client)
-    made = compact(find_bundle(tmp_path / "one", "docs"), tmp_path / "one" / FILE)
+    made = compact(find_bundle(tmp_path / "one", "docs"), LogPlace.of_file(tmp_path / "one" / FILE))
     (tmp_path / "one" / FILE).unlink()
     async with running(tmp_path / "one") as client:
         assert (await client.get("/readyz")).json()["model"] == made.path.name

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.documents.log import FILE, Log
-from service.documents.logfile import LogFile
+from service.documents.logplace import FILE, LogPlace
+from service.documents.sqlitelog import SqliteLog
 from tests.api.conftest import Root
 from tests.api.support import AUTH, at, make_bundle, running
 
@@ -393,21 +393,22 @@ async def test_a_service_whose_log_cannot_be_read_is_not_ready(
 
 
 async def test_reads_go_on_while_writes_fail(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    open_log = LogFile.open
+    open_log = LogPlace.open
 
-    def open_full(self: LogFile) -> Log:
+    def open_full(self: LogPlace) -> SqliteLog:
         log = open_log(self)
+        assert isinstance(log, SqliteLog)
         log.connection.execute("PRAGMA max_page_count = 1")  # no more pages than it has
         return log
 
     async with running(root.path) as client:
-        monkeypatch.setattr(LogFile, "open", open_full)
+        monkeypatch.setattr(LogPlace, "open", open_full)
         assert (await put(client, "a")).status_code == 200
         response = await put(client, "b", {"text": "x" * 200_000})
         assert slug(response) == (507, "storage-full")
         assert "Retry-After" in response.headers
         assert "a" in await ids(client, "synchronise", min_seq=1)
-        monkeypatch.setattr(LogFile, "open", open_log)
+        monkeypatch.setattr(LogPlace, "open", open_log)
         # After a failure the worker opens a new connection, and this one has room.
         assert (await put(client, "b")).json()["seq"] == 2
 

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from fullrank.bundle import find_bundle, list_bundles, verify_bundle
 from fullrank.errors import BundleError
 from service.documents.compact import compact
-from service.documents.log import FILE
+from service.documents.logplace import FILE, LogPlace
 from tests.api.support import AUTH, CORPUS, at, make_bundle, served
 
 MB = 1 << 20
@@ -134,7 +134,7 @@ class Run:
                 if what == "publish":
                     make_bundle(self.root, "other", n_dense=64)
                 else:
-                    compact(find_bundle(self.root, "docs"), self.root / FILE)
+                    compact(find_bundle(self.root, "docs"), LogPlace.of_file(self.root / FILE))
             except BundleError as error:
                 assert "No space left on device" in str(error), error  # noqa: PT017
                 self.count(f"{what} refused")
@@ -212,7 +212,7 @@ def main(folder: Path, rounds: int) -> dict[str, Any]:
             run.round(turn)
         assert workers(client) == before, "a worker died"
         # With room again all of it succeeds.
-        made = compact(find_bundle(root, "docs"), root / FILE)
+        made = compact(find_bundle(root, "docs"), LogPlace.of_file(root / FILE))
         verify_bundle(made.path)
         response = client.put(
             "/v1/models/aliases/default", json={"version": made.path.name}, headers=AUTH

@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.documents.log import FILE, Log
+from service.documents.logplace import FILE
+from service.documents.sqlitelog import SqliteLog
 from tests.api.support import CORPUS, at, free_port, make_bundle
 from tests.faults.real import kill, start
 
@@ -69,7 +70,7 @@ def send(client: httpx.Client, key: str, lines: dict[str, int]) -> list[int]:
 def check(root: Path, url: str, writers: list[Writer]) -> None:
     """Every acknowledged document once, as it was last acknowledged, in the log and in answers."""
     kept = {id: n for writer in writers for id, n in writer.kept.items()}
-    log = Log(root / FILE)
+    log = SqliteLog(root / FILE)
     operations, _ = log.after("docs", 0, 1_000_000)
     log.close()
     logged = {o.id: json.loads(o.fields or b"{}")["n"] for o in operations}

@@ -28,7 +28,7 @@ ONLY_IN = {
     "opentelemetry": ("service",),
     "httpx": ("fullrank/client", "examples"),
     "lightgbm": ("trainer",),
-    "psycopg": ("fullrank/engines",),
+    "psycopg": ("fullrank/engines", "service/documents"),
     "qdrant_client": ("fullrank/engines",),
     "qdrant_edge": ("fullrank/engines",),
     "pyarrow": ("trainer",),

@@ -48,6 +48,7 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     [
         ("port", "99999"),
         ("redis_url", "localhost:6379"),
+        ("documents_url", "mysql://localhost/docs"),
         ("redis_url", "http://localhost"),
         ("redis_url", "redis://localhost:99999"),
         ("redis_url", "redis://:pass/word@localhost"),

@@ -13,8 +13,8 @@ from fullrank.bundle import find_bundle, open_bundle
 from fullrank.live import segments
 from service.documents import follow, merging
 from service.documents.follow import Tail
-from service.documents.log import Log
-from service.documents.logfile import LogFile
+from service.documents.logplace import LogPlace
+from service.documents.sqlitelog import SqliteLog
 from service.documents.submission import Caps, Submission, Write
 from tests.bundles import make_bundle
 
@@ -34,9 +34,9 @@ async def test_a_document_that_is_written_twice_is_visible_all_the_time(
         [followed] = tail.views()
         seen.append((followed.seq, len(followed.view) - len(bundle.documents)))
 
-    tail = Tail(LogFile(tmp_path / "log"), changed=changed)
+    tail = Tail(LogPlace.of_file(tmp_path / "log"), changed=changed)
     tail.prepare(bundle)
-    log = Log(tmp_path / "log")
+    log = SqliteLog(tmp_path / "log")
     writes = [Write(f"n{i}", b"{}") for i in range(10)]
     log.commit([Submission("docs", writes, lambda first: b"")] * 2, Caps())
     log.close()
@@ -58,9 +58,9 @@ async def test_segments_are_merged_in_the_background_while_writes_go_on(
     monkeypatch.setattr(merging, "_IDLE_S", 0.02)
     make_bundle(tmp_path, "docs")
     bundle = open_bundle(find_bundle(tmp_path, "docs"))
-    tail = Tail(LogFile(tmp_path / "log"), poll_s=0.001)
+    tail = Tail(LogPlace.of_file(tmp_path / "log"), poll_s=0.001)
     tail.prepare(bundle)
-    log = Log(tmp_path / "log")
+    log = SqliteLog(tmp_path / "log")
     tail.start()
     rng, left = random.Random(1), dict[str, str]()
     try:

@@ -1,23 +1,24 @@
-"""The log: one order, no write twice, none half."""
+"""The log, in SQLite and in PostgreSQL: one order, no write twice, none half."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from copy import copy
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from service.documents import idempotency
 from service.documents.idempotency import KeyReused
-from service.documents.log import Log, Outcome, TooManyLive
-from service.documents.logerrors import LogError, LogFull
-from service.documents.logfile import LogFile
+from service.documents.log import Changed, Log, Outcome, TooManyLive
+from service.documents.logplace import LogPlace
 from service.documents.submission import Caps, Kept, Submission, Write
+from tests.databases import NewDatabase
 
 CAPS = Caps()
 
@@ -36,9 +37,24 @@ def kept(outcome: Outcome) -> Kept:
     return outcome
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], LogPlace]:
+    """Returns the place of a log that was never written, another one with each call."""
+    if request.param == "postgresql":
+        new_database: NewDatabase = request.getfixturevalue("new_database")
+        return lambda: LogPlace.of_database(new_database())
+    numbers = count()
+    return lambda: LogPlace.of_file(tmp_path / f"{next(numbers)}.sqlite")
+
+
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[Log]:
-    with closing(Log(tmp_path / "documents.sqlite")) as log:
+def place(new_place: Callable[[], LogPlace]) -> LogPlace:
+    return new_place()
+
+
+@pytest.fixture
+def log(place: LogPlace) -> Iterator[Log]:
+    with closing(place.open()) as log:
         yield log
 
 
@@ -47,10 +63,12 @@ def everything(log: Log, name: str = "docs", after: int = 0) -> list[tuple[int, 
     return [(operation.seq, operation.id) for operation in operations]
 
 
-def test_a_log_that_was_never_written_does_not_exist(tmp_path: Path) -> None:
-    assert Log.existing(tmp_path / "documents.sqlite") is None
-    (tmp_path / "documents.sqlite").touch()
-    assert Log.existing(tmp_path / "documents.sqlite") is None
+def test_a_log_that_was_never_written_does_not_exist(place: LogPlace) -> None:
+    assert place.existing() is None
+    place.open().close()
+    found = place.existing()
+    assert found is not None
+    found.close()
 
 
 def test_numbers_rise_without_a_gap_and_answers_contain_them(log: Log) -> None:
@@ -89,25 +107,19 @@ def test_reading_continues_where_it_stopped(log: Log) -> None:
     assert (seen, upto) == (list("abcde"), 6)
 
 
-def test_a_restart_changes_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "documents.sqlite"
-    first = Log(path)
+def test_a_restart_changes_nothing(place: LogPlace) -> None:
+    first = place.open()
     first.commit([put("a", "b")], CAPS)
     first.close()
-    again = Log.existing(path)
+    again = place.existing()
     assert again is not None
     with closing(again):
         assert (again.id, everything(again), again.head()) == (first.id, [(1, "a"), (2, "b")], 2)
 
 
-def test_each_log_has_its_own_id(tmp_path: Path) -> None:
-    with closing(Log(tmp_path / "one")) as one, closing(Log(tmp_path / "two")) as two:
+def test_each_log_has_its_own_id(new_place: Callable[[], LogPlace]) -> None:
+    with closing(new_place().open()) as one, closing(new_place().open()) as two:
         assert one.id != two.id
-
-
-def test_commits_are_synced(log: Log) -> None:
-    assert log.connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    assert log.connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
 def test_a_request_sent_twice_is_stored_once_and_gets_the_same_answer(log: Log) -> None:
@@ -135,11 +147,13 @@ def test_a_reused_key_is_refused_and_other_requests_are_stored(log: Log) -> None
     assert everything(log) == [(1, "a"), (2, "c")]
 
 
-def test_a_key_is_free_again_after_a_day(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_free_again_after_a_day(
+    log: Log, place: LogPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.commit([put("a", key="k", digest=b"1")], CAPS)
     monkeypatch.setattr(idempotency, "KEPT_S", -1)
     # A new connection removes expired keys with its first commit.
-    with closing(Log(log.path)) as again:
+    with closing(place.open()) as again:
         [outcome] = again.commit([put("b", key="k", digest=b"2")], CAPS)
     assert kept(outcome).seq == 2
 
@@ -167,9 +181,11 @@ def test_a_full_log_accepts_replacements_and_deletions(log: Log, caps: Caps) -> 
     assert log.head() == 9
 
 
-def test_caps_include_writes_of_other_workers(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caps_include_writes_of_other_workers(
+    log: Log, place: LogPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.commit([put("a")], Caps(documents=2))
-    with closing(Log(log.path)) as other:
+    with closing(place.open()) as other:
         other.commit([put("b", "c", "d")], CAPS)
     monkeypatch.setattr("service.documents.log._COUNT_S", -1)
     [refused] = log.commit([put("e")], Caps(documents=2))
@@ -224,119 +240,60 @@ def test_what_was_written_after_a_number_is_known_or_refused(log: Log) -> None:
     assert log.written_after("docs", 5, 9) == ["b"]
 
 
-def test_concurrent_writers_never_share_a_number(tmp_path: Path) -> None:
-    """4 connections, made at once over no file, 50 commits each: every number once."""
-    path = tmp_path / "documents.sqlite"
+def test_a_document_that_was_written_meanwhile_is_not_overwritten(log: Log) -> None:
+    log.commit([put("a"), put("b"), put("a", text="y")], CAPS)
+    [changed] = log.commit([put("a", unchanged_since=2)], CAPS)
+    assert isinstance(changed, Changed)
+    assert changed.seq == 3
+    [fine, new] = log.commit([put("a", unchanged_since=3), put("c", unchanged_since=0)], CAPS)
+    assert (kept(fine).seq, kept(new).seq) == (4, 5)
+
+
+def test_numbers_that_a_restored_log_lacks_are_never_used(log: Log) -> None:
+    log.commit([put("a")], CAPS)
+    log.skip("docs", 7)
+    log.skip("docs", 5)
+    assert (log.head(), log.removed("docs")) == (7, 7)
+    [outcome] = log.commit([put("b")], CAPS)
+    assert kept(outcome).seq == 8
+
+
+def test_a_snapshot_stays_as_it_was_while_others_write(log: Log, place: LogPlace) -> None:
+    log.commit([put("a")], CAPS)
+    with closing(place.open()) as other, log.snapshot():
+        assert log.head() == 1
+        other.commit([put("a", text="y"), put("b")], CAPS)
+        assert (log.head(), everything(log), log.removed("docs")) == (1, [(1, "a")], 0)
+    assert everything(log) == [(2, "a"), (3, "b")]
+
+
+def test_concurrent_writers_never_share_a_number_and_readers_miss_none(place: LogPlace) -> None:
+    """4 connections over no log, 50 commits each: every number once, and a reader sees them in order without a gap."""
     numbers: list[int] = []
-    barrier = threading.Barrier(4)
+    barrier = threading.Barrier(5)
+    seen: list[int] = []
+    deadline = time.monotonic() + 60
 
     def write(who: int) -> None:
         barrier.wait()
-        log = Log(path)
+        log = copy(place).open()
         for i in range(50):
             numbers.extend(kept(o).seq for o in log.commit([put(f"{who}-{i}")], CAPS))
         log.close()
 
+    def read() -> None:
+        barrier.wait()
+        log, upto = copy(place).open(), 0
+        while upto < 200 and time.monotonic() < deadline:
+            operations, upto = log.after("docs", upto, 7)
+            seen.extend(operation.seq for operation in operations)
+        log.close()
+
     threads = [threading.Thread(target=write, args=(who,)) for who in range(4)]
+    threads.append(threading.Thread(target=read))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(numbers) == list(range(1, 201))
-    with closing(Log(path)) as log:
-        assert len(everything(log)) == 200
-
-
-def corrupt(path: Path) -> None:
-    path.write_bytes(b"no database" * 1000)
-
-
-def of_the_future(path: Path) -> None:
-    log = Log(path)
-    log.connection.execute("PRAGMA user_version = 99")
-    log.close()
-
-
-@pytest.mark.parametrize("damage", [corrupt, of_the_future])
-def test_a_file_that_is_not_a_log_is_an_error_with_its_name(
-    tmp_path: Path, damage: Callable[[Path], None]
-) -> None:
-    path = tmp_path / "documents.sqlite"
-    damage(path)
-    with pytest.raises(LogError, match=r"documents\.sqlite: "):
-        Log(path)
-
-
-def test_a_full_disk_stores_nothing_and_writes_work_again_when_there_is_room(log: Log) -> None:
-    log.commit([put("a")], CAPS)
-    pages = log.connection.execute("PRAGMA page_count").fetchone()[0]
-    log.connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(LogFull, match="No space left"):
-        log.commit([put("b"), put("c", text="x" * 100_000)], CAPS)
-    assert everything(log) == [(1, "a")]
-    log.connection.execute("PRAGMA max_page_count = 1000000")
-    [outcome] = log.commit([put("b")], CAPS)
-    assert kept(outcome).seq == 2
-
-
-def test_a_locked_log_is_an_error_that_says_so(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.documents.log._BUSY_S", 0.01)
-    log.commit([put("a")], CAPS)
-    with (
-        closing(Log(log.path)) as other,
-        closing(sqlite3.connect(log.path, isolation_level=None)) as holder,
-    ):
-        holder.execute("BEGIN IMMEDIATE")
-        with pytest.raises(LogError, match="another process"):
-            other.commit([put("b")], CAPS)
-        assert everything(other) == [(1, "a")]
-        holder.execute("ROLLBACK")
-
-
-def remove(path: Path) -> None:
-    for name in path.parent.glob(f"{path.name}*"):
-        name.unlink()
-
-
-def remove_the_write_ahead_log(path: Path) -> None:
-    path.with_name(f"{path.name}-wal").unlink()
-
-
-def remove_the_folder(path: Path) -> None:
-    shutil.rmtree(path.parent)
-
-
-def replace_by_a_copy(path: Path) -> None:
-    shutil.copy(path, f"{path}.copy")
-    Path(f"{path}.copy").replace(path)
-
-
-@pytest.mark.parametrize(
-    "lose", [remove, remove_the_write_ahead_log, remove_the_folder, replace_by_a_copy]
-)
-def test_a_write_that_no_file_at_the_path_contains_is_not_acknowledged(
-    tmp_path: Path, lose: Callable[[Path], None]
-) -> None:
-    path = tmp_path / "log" / "documents.sqlite"
-    path.parent.mkdir()
-    with closing(Log(path)) as log:
-        log.commit([put("a")], CAPS)
-        lose(path)
-        with pytest.raises(LogError, match="removed or replaced"):
-            log.commit([put("b")], CAPS)
-
-
-def test_a_worker_does_not_start_a_new_log_in_the_place_of_a_lost_one(tmp_path: Path) -> None:
-    path = tmp_path / "documents.sqlite"
-    file = LogFile(path)
-    assert file.existing() is None
-    file.open().close()
-    remove(path)
-    for use in (file.open, file.existing):
-        with pytest.raises(LogError, match="the log was removed; restart"):
-            use()
-    Log(path).close()
-    with pytest.raises(LogError, match="another log has replaced it; restart"):
-        file.open()
-    # A restarted service takes what is there.
-    LogFile(path).open().close()
+    assert seen == list(range(1, 201))

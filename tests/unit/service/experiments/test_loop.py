@@ -18,6 +18,7 @@ from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
 from fullrank.experiment.evidence import Verdict
+from service.documents.sqlitelog import SqliteLog
 from service.experiments.loop import DECISIONS, FACE_DAYS, Loop, LoopRuns, Options, read_decisions
 from service.experiments.status import read_status
 from service.models.state import Experiment, read_state
@@ -151,7 +152,7 @@ def test_what_serves_is_pinned_before_a_candidate_is_published(tmp_path: Path) -
 
 
 def test_live_documents_are_compacted_before_a_training(case: Case) -> None:
-    (case.root / "documents.sqlite").touch()
+    SqliteLog(case.root / "documents.sqlite").close()
     case.step()
     compacted, trained = case.asked
     assert compacted[:3] == ["bundles", "compact", str(case.root / "shop" / case.old)]

@@ -1,0 +1,167 @@
+"""The log in one SQLite file, for all workers of a machine: WAL, synchronous=FULL."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from service.documents import idempotency
+from service.documents.log import Log, Rows, bytes_of
+from service.documents.logerrors import LogError, sqlite_errors
+from service.documents.submission import Write
+
+SCHEMA = 1
+
+# Longest wait for the commit of another worker, which locks the file for one sync.
+_BUSY_S = 5.0
+# Pages (of 4 KiB) of the write-ahead log before SQLite copies it into the file, and the size it is then cut to.
+_CHECKPOINT_PAGES, _WAL_BYTES = 4096, 64 << 20
+
+_TABLES = f"""
+CREATE TABLE operations (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    collection TEXT NOT NULL,
+    id TEXT NOT NULL,
+    fields BLOB,
+    bytes INTEGER NOT NULL,
+    created REAL NOT NULL,
+    UNIQUE (collection, id)
+);
+CREATE INDEX operations_in_order ON operations (collection, seq, bytes);
+CREATE TABLE removed (collection TEXT PRIMARY KEY, seq INTEGER NOT NULL);
+CREATE TABLE log (id TEXT NOT NULL);
+{idempotency.table("BLOB", "REAL")}
+"""
+
+
+class SqliteLog(Log):
+    """The log in a file; see ``Log``."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the log; create it if it is missing."""
+        super().__init__()
+        self.path = path
+        with sqlite_errors(path):
+            self.connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+            try:
+                self.id = self._prepare()
+                # Reading the id has opened the write-ahead log too.
+                self._files = {name: _identity(name) for name in (str(path), f"{path}-wal")}
+            except BaseException:
+                self.connection.close()
+                raise
+
+    @classmethod
+    def existing(cls, path: Path) -> SqliteLog | None:
+        """Open the log if there is one. Return None where nothing was ever written."""
+        try:
+            if path.stat().st_size == 0:
+                return None
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise LogError(f"{path}: {error.strerror}") from error
+        return cls(path)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.connection.close()
+
+    def check_in_place(self) -> None:
+        """Raise LogError if the files that this connection writes are no longer the ones at the path.
+
+        SQLite does not notice: it goes on writing to a deleted file, whose content is lost when it is closed.
+        """
+        if any(_identity(name) != identity for name, identity in self._files.items()):
+            raise LogError(f"{self.path}: the file was removed or replaced; restart the service")
+
+    def _errors(self) -> AbstractContextManager[None]:
+        return sqlite_errors(self.path)
+
+    def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        return self.connection.execute(sql, parameters)
+
+    def _changing(self) -> AbstractContextManager[None]:
+        return self._transaction("IMMEDIATE")
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._transaction("DEFERRED")
+
+    @property
+    def _in_transaction(self) -> bool:
+        return self.connection.in_transaction
+
+    def _head(self) -> int:
+        row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'operations'")
+        return int((row.fetchone() or (0,))[0])
+
+    def _raise_head(self, seq: int) -> None:
+        self._execute("DELETE FROM sqlite_sequence WHERE name = 'operations'")
+        self._execute("INSERT INTO sqlite_sequence VALUES ('operations', ?)", (seq,))
+
+    def _append(self, collection: str, first: int, writes: Iterable[Write], now: float) -> None:
+        self.connection.executemany(
+            "INSERT OR REPLACE INTO operations VALUES (?, ?, ?, ?, ?, ?)",
+            (
+                (seq, collection, w.id, w.fields, bytes_of(w), now)
+                for seq, w in enumerate(writes, first)
+            ),
+        )
+
+    def _prepare(self) -> str:
+        self._execute("PRAGMA synchronous = FULL")
+        self._execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        self._execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        version = self._version()
+        if version == 0:
+            self._make()
+            version = self._version()
+        if version != SCHEMA:
+            raise LogError(f"{self.path}: has schema {version}; this release reads schema {SCHEMA}")
+        return str(self._execute("SELECT id FROM log").fetchone()[0])
+
+    def _version(self) -> int:
+        return int(self._execute("PRAGMA user_version").fetchone()[0])
+
+    def _make(self) -> None:
+        # Two workers may create the file at once. SQLite does not wait for the lock under which the mode is set.
+        end = time.monotonic() + _BUSY_S
+        while True:
+            try:
+                self._execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorname != "SQLITE_BUSY" or time.monotonic() > end:
+                    raise
+                time.sleep(0.01)
+        with self._changing():
+            if self._version() == 0:
+                for statement in _TABLES.split(";"):
+                    self._execute(statement)
+                self._execute("INSERT INTO log VALUES (?)", (secrets.token_hex(16),))
+                self._execute(f"PRAGMA user_version = {SCHEMA}")
+
+    @contextmanager
+    def _transaction(self, kind: str) -> Iterator[None]:
+        self._execute(f"BEGIN {kind}")
+        try:
+            yield
+            self._execute("COMMIT")
+        finally:
+            if self._in_transaction:
+                self._execute("ROLLBACK")
+
+
+def _identity(name: str) -> tuple[int, int] | None:
+    """Return device and inode of a file; None if it does not exist."""
+    try:
+        status = os.stat(name)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

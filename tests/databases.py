@@ -1,0 +1,53 @@
+"""Databases of a real PostgreSQL server, for tests of the log of documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from benchmarks.harness.pgvector_server import pgvector_server
+
+NewDatabase = Callable[[], str]
+"""Makes an empty database and returns its address."""
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A server of this session; gives its address."""
+    with pgvector_server() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def new_database(postgres_server: str) -> NewDatabase:
+    """Makes databases of the server."""
+    numbers = count(1)
+
+    def make() -> str:
+        name = f"log_{next(numbers)}"
+        with psycopg.connect(postgres_server, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name}".encode())
+        return urlsplit(postgres_server)._replace(path=f"/{name}").geturl()
+
+    return make
+
+
+@contextmanager
+def unreachable(server: str, address: str) -> Iterator[None]:
+    """Refuse and end all connections to a database of a server inside this context."""
+    name = conninfo_to_dict(address)["dbname"]
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false".encode())
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", (name,)
+        )
+        try:
+            yield
+        finally:
+            connection.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true".encode())
