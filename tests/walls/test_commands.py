@@ -101,13 +101,19 @@ def test_every_line_is_a_hashed_pin_and_names_no_address(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "extra", ["service", "trainer", "parquet", "postgresql", "qdrant", "ray", "tracing", "dev"]
+    ("extra", "file"),
+    [
+        ("service", "service"),
+        ("trainer", "trainer"),
+        ("ray", "fleet"),
+        ("service", "fleet"),
+        *((extra, "dev") for extra in ("parquet", "postgresql", "qdrant", "tracing", "dev")),
+    ],
 )
 @pytest.mark.parametrize("python", PYTHON_VERSIONS)
-def test_pins_satisfy_every_requirement_on_every_python(extra: str, python: str) -> None:
-    own = ROOT / "requirements" / f"{extra}.txt"
-    file = own if own.exists() else ROOT / "requirements" / "dev.txt"
-    assert list(missing_pins(extra, file, python)) == []
+def test_pins_satisfy_every_requirement_on_every_python(extra: str, file: str, python: str) -> None:
+    found = missing_pins(extra, ROOT / "requirements" / f"{file}.txt", python)
+    assert list(found) == []
 
 
 def test_the_missing_pin_of_an_older_python_is_found(tmp_path: Path) -> None:
@@ -122,6 +128,7 @@ def test_the_files_agree_on_every_version() -> None:
     assert [file.name for file in REQUIREMENTS] == [
         "build.txt",
         "dev.txt",
+        "fleet.txt",
         "service.txt",
         "trainer.txt",
     ]
