@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from difflib import get_close_matches
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +72,17 @@ class Schema:
 
 @dataclass
 class _Values:
-    """The values of one field."""
+    """The values of one field.
 
-    texts: list[str] = field(default_factory=list)
+    Attributes:
+        texts: how many documents have text there.
+        first: hash of each distinct text → the row of the first document with it. The texts themselves would be the
+            whole corpus in memory.
+        types: of the values that are not text.
+    """
+
+    texts: int = 0
+    first: dict[bytes, int] = field(default_factory=dict)
     types: set[type] = field(default_factory=set)
     # The first document with a value that is not text.
     example: str = ""
@@ -122,7 +131,7 @@ def parse_schema(path: Path, content: bytes) -> Schema:
 
 
 def choose_fields(
-    documents: Iterable[Document],
+    documents: Sequence[Document],
     schema: Schema | None = None,
     asked: Sequence[str] | None = None,
 ) -> tuple[FieldVerdict, ...]:
@@ -141,7 +150,7 @@ def choose_fields(
         CollectionError: the schema or ``asked`` names a field that no document has, or whose values are
             not all text; or ``asked`` is empty or repeats a field.
     """
-    values, count = _collect(documents)
+    values = _collect(documents)
     order = [name for name in _DEFAULT if name in values]
     order += [name for name in values if name not in _DEFAULT]
     if asked is not None:
@@ -163,28 +172,31 @@ def choose_fields(
     found = [
         FieldVerdict(name, uses[name], SCHEMA)
         if name in uses
-        else _judge(name, values[name], count)
+        else _judge(name, values[name], documents)
         for name in order
     ]
     return _limited(found, values, uses)
 
 
-def _collect(documents: Iterable[Document]) -> tuple[dict[str, _Values], int]:
-    """Return the values of each field, nulls left out, and the number of documents."""
+def _collect(documents: Sequence[Document]) -> dict[str, _Values]:
+    """Return the values of each field, nulls left out."""
     found: dict[str, _Values] = {}
-    count = 0
-    for document in documents:
-        count += 1
+    for row, document in enumerate(documents):
         for name, value in document.fields.items():
             values = found.get(name)
             if values is None:
                 values = found[name] = _Values()
             if isinstance(value, str):
-                values.texts.append(value)
+                values.texts += 1
+                values.first.setdefault(_hash(value), row)
             elif value is not None:
                 values.types.add(type(value))
                 values.example = values.example or document.id
-    return found, count
+    return found
+
+
+def _hash(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _require_text(
@@ -207,22 +219,23 @@ def _describe(values: _Values) -> str:
     return " and ".join(sorted({_TYPE_NAMES.get(kind, "objects") for kind in values.types}))
 
 
-def _judge(name: str, values: _Values, documents: int) -> FieldVerdict:
+def _judge(name: str, values: _Values, documents: Sequence[Document]) -> FieldVerdict:
     """Apply the rule to one field."""
     if values.types:
         also = "text and " if values.texts else ""
         return FieldVerdict(name, False, also + _describe(values))
     if name in _DEFAULT:
         return FieldVerdict(name, True, "always read")
-    texts = list(dict.fromkeys(values.texts))
-    if len(texts) == 1 and len(values.texts) == documents > 1:
+    rows = list(values.first.values())
+    if len(rows) == 1 and values.texts == len(documents) > 1:
         return FieldVerdict(name, False, "the same in every document")
-    kinds = Counter(map(kind_of, texts[:: -(-len(texts) // _SAMPLE)] if texts else ()))
+    sample = rows[:: -(-len(rows) // _SAMPLE)] if rows else ()
+    kinds = Counter(kind_of(documents[row].fields[name]) for row in sample)
     kinds.pop(None, None)
     if not kinds:
         return FieldVerdict(name, False, "no words")
     total = kinds.total()
-    if len(texts) <= _MAX_DISTINCT_SHARE * len(values.texts):
+    if len(rows) <= _MAX_DISTINCT_SHARE * values.texts:
         kinds[Kind.WORDS] += kinds.pop(Kind.LABELS, 0)
     if kinds[Kind.WORDS] >= _MIN_SHARE * total:
         return FieldVerdict(name, True, _share(kinds[Kind.WORDS], total, Kind.WORDS))
@@ -242,7 +255,7 @@ def _limited(
 ) -> tuple[FieldVerdict, ...]:
     """Keep at most MAX_FIELDS fields that the rule reads: those that the most documents have."""
     by_rule = [v.name for v in found if v.is_read and v.name not in uses and v.name not in _DEFAULT]
-    by_rule.sort(key=lambda name: -len(values[name].texts))
+    by_rule.sort(key=lambda name: -values[name].texts)
     others = sum(v.is_read for v in found) - len(by_rule)
     dropped = set(by_rule[max(0, MAX_FIELDS - others) :])
     reason = f"beyond {MAX_FIELDS} text fields: name it to read it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.planted import write_lines
 from tests.shop import shop, write_shop
 from trainer.collection import read_collection
 from trainer.collection.schema import MAX_FIELDS, choose_fields, field_uses
+from trainer.collection.store import StoredDocuments
 
 LETTERS = "abcdefghijklmnopqrstuvwxy"
 READ = ["title", "text", "brand", "category", "colour"]
@@ -213,3 +215,19 @@ def test_bad_fields_are_refused(asked: list[str], message: str, tmp_path: Path) 
     with pytest.raises(CollectionError) as error:
         read_collection(write_shop(tmp_path), fields=asked)
     assert message in str(error.value)
+
+
+def test_texts_do_not_stay_in_memory() -> None:
+    size = 100_000
+    documents = StoredDocuments(
+        Document(f"d{i:03}", {"text": f"{i} " + "word " * (size // 5)}) for i in range(200)
+    )
+    tracemalloc.start()
+    try:
+        [verdict] = choose_fields(documents)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert verdict.is_read
+    # One text at a time, as bytes of the file, as a text and encoded to be hashed.
+    assert most < 6 * size
