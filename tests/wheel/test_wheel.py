@@ -141,6 +141,12 @@ def test_without_an_extra_bundles_are_searched_and_exported(wheel: Path, tmp_pat
     assert "fullrank[client]" in installed.fails("search --url http://127.0.0.1:9 a")
     for address, extra in (("qdrant:///nowhere", "qdrant"), ("postgresql://nowhere", "postgresql")):
         assert f"fullrank[{extra}]" in installed.fails(f"export {BUNDLE} --to {address}")
+    write_planted(tmp_path / "collection")
+    for command in (
+        f"index {BUNDLE} collection --out sets --ray local --shards 2",
+        "train collection --out bundles --name mine --ray local",
+    ):
+        assert "fullrank[ray]" in installed.fails(command), command
     # The base install has all that the trainer needs.
     assert "ssi" in installed.run("recipes")
 
@@ -203,3 +209,18 @@ def test_the_service_extra_serves_compacts_and_exports(wheel: Path, tmp_path: Pa
     installed.run("bundles rollback bundles")
     installed.run("bundles export bundles/planted compacted.jsonl")
     assert '"new"' in (tmp_path / "compacted.jsonl").read_text("utf-8")
+
+
+def test_the_ray_extra_indexes_and_trains_on_a_cluster(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(tmp_path, wheel, "ray")
+    core_commands_run(installed)
+    write_planted(tmp_path / "collection")
+    written = installed.json(f"index {BUNDLE} collection --out sets --ray local --shards 2")
+    assert isinstance(written, dict)
+    assert written["shards"] == 2
+    assert Path(written["bundle"], "set.json").exists()
+    few = "--set dimension=8 --set epochs=2 --set batch=32 --set train.candidates=30"
+    train = f"train collection --out bundles --name mine --recipe fielded {few}"
+    installed.run(f"{train} --ray local --slices 2")
+    assert installed.json("evaluate bundles/mine collection")
+    assert "fullrank[service]" in installed.fails("serve --bundles sets --ray 127.0.0.1:9")
