@@ -5,6 +5,7 @@ from __future__ import annotations
 from fleet.cluster import joined
 from fleet.jobs.index import SetResult, index_set
 from fleet.jobs.tasks import OnRay
+from fleet.remote import absolute
 from fullrank.progress import Reporter
 
 
@@ -29,12 +30,12 @@ def index(
     """
     with joined(address) as ray:
         return index_set(
-            bundle,
-            corpus,
-            out,
+            absolute(bundle),
+            absolute(corpus),
+            absolute(out),
             name,
             shards=shards,
             runner=OnRay(ray),
-            queries=queries,
+            queries=None if queries is None else absolute(queries),
             reporter=Reporter(),
         )

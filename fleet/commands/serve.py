@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from fleet.cluster import LOCAL, joined
-from fleet.remote import Folder
+from fleet.remote import Folder, absolute
 from fleet.serving.actors import coordinator_of, result_of
 from fleet.serving.ray_app import VARIABLE, FleetSettings
 from fleet.sets.folder import newest_set
@@ -38,7 +38,9 @@ def serve(
     Raises:
         FullrankError: No cluster answers, or there is nothing to serve.
     """
-    own = FleetSettings(address, bundles, replicas, None if cache is None else str(cache.resolve()))
+    own = FleetSettings(
+        address, absolute(bundles), replicas, None if cache is None else str(cache.resolve())
+    )
     if address == LOCAL:
         raise FullrankError(
             "--ray local: a fleet needs a cluster that lasts: run `ray start --head` first"

@@ -8,7 +8,7 @@ from typing import Any
 from fleet.cluster import joined
 from fleet.counting.counting import DistributedCounting
 from fleet.jobs.tasks import OnRay
-from fleet.remote import Folder
+from fleet.remote import Folder, absolute
 from fleet.training.learner import Slices
 from fullrank.progress import Reporter
 from trainer.train import TrainResult
@@ -41,7 +41,8 @@ def train(
     Raises:
         FullrankError: No cluster answers, or as ``trainer.train.train``.
     """
-    folder = Folder(scratch) / name if scratch else Folder(str(out.resolve() / f".slices-{name}"))
+    own = f"{out}/.slices-{name}"
+    folder = Folder(absolute(f"{scratch}/{name}" if scratch else own))
     with joined(address) as ray:
         if not resume:
             folder.remove()

@@ -6,6 +6,6 @@ cache.py    BundleCache: download a bundle once per machine, verify it, then map
 """
 
 from fleet.remote.cache import BundleCache
-from fleet.remote.folder import Folder, RemoteError
+from fleet.remote.folder import Folder, RemoteError, absolute
 
-__all__ = ["BundleCache", "Folder", "RemoteError"]
+__all__ = ["BundleCache", "Folder", "RemoteError", "absolute"]

@@ -22,6 +22,16 @@ class RemoteError(FullrankError):
     """An object cannot be read or written; the message names its address."""
 
 
+def absolute(address: str) -> str:
+    """Return an address that means the same in every process; nodes have other working folders than a command.
+
+    Example:
+        >>> absolute("/srv/sets"), absolute("s3://bundles")
+        ('/srv/sets', 's3://bundles')
+    """
+    return address if "://" in address else os.path.abspath(address)
+
+
 @dataclass(frozen=True)
 class Folder:
     """A folder of objects.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,6 +22,7 @@ from fullrank.errors import CollectionError
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 SHARDS = 6
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +79,15 @@ def test_a_node_that_dies_changes_nothing(
     finally:
         killer.join()
     assert len(list(tmp_path.rglob("manifest.json"))) == SHARDS
+
+
+def test_paths_of_the_command_mean_the_same_on_every_node(
+    cluster: Any, bundle: Path, corpus: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(corpus, tmp_path / "corpus")
+    command = ["-m", "fullrank", "index", os.path.relpath(bundle, tmp_path), "corpus"]
+    options = ["--out", "sets", "--ray", cluster.address, "--shards", "2"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, *command, *options], cwd=tmp_path, env=environment, check=True)
+    assert len(list(tmp_path.glob("sets/planted/*/shard-*/manifest.json"))) == 2
+    assert len(list(tmp_path.glob("sets/planted/*/set.json"))) == 1
