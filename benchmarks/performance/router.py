@@ -27,18 +27,19 @@ from benchmarks.performance.http import read_queries
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
 from fleet.remote import BundleCache, Folder
+from fleet.serving.asking import Patience
+from fleet.serving.documents import SetDocuments
 from fleet.serving.engine import SetEngine
 from fleet.serving.models import SetModels
 from fleet.serving.shard import ShardServer
 from fleet.serving.transport import Failure, InProcessShards
 from fleet.sets import read_set
-from fullrank.live import View
 from fullrank.progress import Reporter
 from service.search.request import RankRequest
 from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
-_TURNS, _DEADLINE_S = 5, 60.0
+_TURNS, _PATIENCE = 5, Patience(60.0)
 
 
 class KeptAnswers:
@@ -77,10 +78,11 @@ async def measure(address: str, cache: Path, texts: Sequence[str]) -> tuple[np.n
         models.switch(head.version, 1)
 
     shards = KeptAnswers(address, cache)
-    models = SetModels(BundleCache(cache), Metrics(), starting)
+    documents = SetDocuments(shards, _PATIENCE, None)
+    models = SetModels(BundleCache(cache), Metrics(), documents, starting)
     await models.start()
-    view = View.of(models.serving.resolve(None))
-    engine = SetEngine(shards, _DEADLINE_S)
+    view = await documents.view(models.serving.resolve(None))
+    engine = SetEngine(shards, _PATIENCE)
     taken = np.empty((_TURNS + 1, len(texts)))
     for turn in taken:
         for place, text in enumerate(texts):

@@ -8,9 +8,11 @@ from pathlib import Path
 from fleet.cluster import LOCAL, joined
 from fleet.remote import Folder, absolute
 from fleet.serving.actors import coordinator_of, result_of
+from fleet.serving.log import LogSource, check_same
 from fleet.serving.ray_app import VARIABLE, FleetSettings
 from fleet.sets.folder import newest_set
 from fullrank.errors import FullrankError
+from service.process.run import read_settings
 from service.process.run import serve as serve_app
 
 
@@ -36,7 +38,8 @@ def serve(
         cache: Folder of downloaded bundles.
 
     Raises:
-        FullrankError: No cluster answers, or there is nothing to serve.
+        FullrankError: No cluster answers, there is nothing to serve, a setting is invalid, or the fleet runs with
+            another log of live documents.
     """
     own = FleetSettings(
         address, absolute(bundles), replicas, None if cache is None else str(cache.resolve())
@@ -45,9 +48,14 @@ def serve(
         raise FullrankError(
             "--ray local: a fleet needs a cluster that lasts: run `ray start --head` first"
         )
+    log = LogSource.of(read_settings())
+    if log is not None:
+        log.place()
     with joined(address):
-        coordinator = coordinator_of(own.bundles, own.replicas, own.cache)
-        if result_of(coordinator.follow.remote([], 0, 0.0)).version is None:
+        coordinator = coordinator_of(own.bundles, own.replicas, own.cache, log)
+        found = result_of(coordinator.follow.remote([], 0, 0.0))
+        check_same(log, found.log)
+        if found.version is None:
             version = newest_set(Folder(bundles)).address.rpartition("/")[2]
             result_of(coordinator.activate.remote(version))
     state.mkdir(parents=True, exist_ok=True)

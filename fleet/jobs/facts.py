@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,11 +21,13 @@ class Facts:
             name → ["number"] or {"refused": reason}.
         time_fields: Text fields with a time among their values, sorted.
         has_ads: Whether a document has an ad.
+        values: How many different values each stored field has; for all shards the sum, so at most so many.
     """
 
     columns: Mapping[str, Any]
     time_fields: Sequence[str]
     has_ads: bool
+    values: Mapping[str, int]
 
     @classmethod
     def of(cls, bundle: Bundle) -> Facts:
@@ -41,7 +44,8 @@ class Facts:
             if "keyword" in column.parts
             and any(parse_time(text) is not None for text in column.parts["keyword"].values)
         )
-        return cls(columns, sorted(times), bundle.ads is not None)
+        values = {name: bundle.distinct_values(name) for name in bundle.columns.by_name}
+        return cls(columns, sorted(times), bundle.ads is not None, values)
 
     @classmethod
     def parse(cls, content: bytes) -> Facts:
@@ -64,4 +68,7 @@ class Facts:
                 columns[name] = kinds if isinstance(kinds, dict) else sorted({*before, *kinds})
         times = {name for facts in shards for name in facts.time_fields}
         has_ads = any(facts.has_ads for facts in shards)
-        return Facts(dict(sorted(columns.items())), sorted(times), has_ads)
+        values: Counter[str] = Counter()
+        for facts in shards:
+            values.update(facts.values)
+        return Facts(dict(sorted(columns.items())), sorted(times), has_ads, dict(values))

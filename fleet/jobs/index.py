@@ -134,6 +134,7 @@ def index_set(
             facts.columns,
             frozenset(facts.time_fields),
             facts.has_ads,
+            facts.values,
             card,
         )
         write_set(target, manifest)

@@ -60,7 +60,7 @@ def build_shard(
         RemoteError: An object cannot be read or written.
     """
     if not lines:
-        return Shard(partitions.start, partitions.stop, None, None, 0, 0), Facts({}, (), False)
+        return Shard(partitions.start, partitions.stop, None, None, 0, 0), Facts({}, (), False, {})
     target = Folder(plan.target) / shard_folder(number)
     committed, facts = target.read(MANIFEST), _facts_folder(plan).read(_facts_name(number))
     if committed is None or facts is None:

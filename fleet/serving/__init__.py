@@ -3,13 +3,14 @@
 shard.py       ShardServer: the versions of one shard that a process has open
 answering.py   what one open shard answers: the ordinary search of its bundle
 columns.py     the fields of a set, so that every shard checks a request as the whole would
+log.py         the log of live documents, which routers write and shards follow
 wire.py        what router and shards send each other
 transport.py   the protocol by which a router asks shards; in this process, for tests
 head.py        what a router has of a set: its model and its fields
 asking.py      ask the shards for one request, and account for those that do not answer
 merge.py       the answers of shards as one
 engine.py      rank the documents of a set
-documents.py   read the documents of sets
+documents.py   read and write the documents of sets
 models.py      the sets that a router has loaded
 app.py         the HTTP service over all of this
 """

@@ -21,6 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
 from fleet.serving.coordinator import Coordinator, Snapshot, Source
+from fleet.serving.log import LogSource
 from fleet.serving.shard import ShardServer
 from fleet.serving.wire import is_not_loaded
 from fullrank.errors import FullrankError
@@ -96,10 +97,12 @@ class ShardActor:
         number: Of the shard.
         cache: Folder of downloaded bundles, shared by the processes of a machine; None: one in the system's folder of
             temporary files.
+        log: Of live documents.
     """
 
-    def __init__(self, number: int, cache: str | None) -> None:
-        self._server = ShardServer(number, BundleCache(Path(cache) if cache else default_cache()))
+    def __init__(self, number: int, cache: str | None, log: LogSource | None) -> None:
+        folder = Path(cache) if cache else default_cache()
+        self._server = ShardServer(number, BundleCache(folder), log)
         self._instance = secrets.token_hex(8)
 
     @ray.method(concurrency_group="control")
@@ -135,11 +138,12 @@ class CoordinatorActor:
     Args:
         root: Address of the folder.
         replicas: Of each shard.
-        cache: As for ``ShardActor``.
+        cache, log: As for ``ShardActor``.
     """
 
-    def __init__(self, root: str, replicas: int, cache: str | None) -> None:
-        self._coordinator = Coordinator(root, replicas, Spawner(replicas, cache))
+    def __init__(self, root: str, replicas: int, cache: str | None, log: LogSource | None) -> None:
+        fingerprint = None if log is None else log.fingerprint
+        self._coordinator = Coordinator(root, replicas, Spawner(replicas, cache, log), fingerprint)
         self._started: asyncio.Task[None] | None = None
 
     async def activate(self, name_or_version: str) -> Snapshot:
@@ -174,11 +178,12 @@ class Spawner:
 
     Attributes:
         replicas: Of each shard.
-        cache: As for ``ShardActor``.
+        cache, log: As for ``ShardActor``.
     """
 
     replicas: int
     cache: str | None
+    log: LogSource | None = None
 
     def __call__(self, number: int, place: int) -> ActorReplica:
         """Find or start a replica."""
@@ -196,7 +201,7 @@ class Spawner:
             scheduling_strategy=PlacementGroupSchedulingStrategy(
                 self._group(number), placement_group_bundle_index=place
             ),
-        ).remote(number, self.cache)
+        ).remote(number, self.cache, self.log)
         return ActorReplica(number, place, actor)
 
     def _group(self, number: int) -> Any:
@@ -213,7 +218,9 @@ class Spawner:
         return placement_group(bundles, strategy=strategy, name=name, lifetime="detached")
 
 
-def coordinator_of(root: str, replicas: int, cache: str | None) -> Any:
+def coordinator_of(
+    root: str, replicas: int, cache: str | None, log: LogSource | None = None
+) -> Any:
     """Find or start the coordinator of a fleet; there is one in a cluster."""
     return (
         ray.remote(CoordinatorActor)
@@ -224,7 +231,7 @@ def coordinator_of(root: str, replicas: int, cache: str | None) -> Any:
             max_restarts=_ALWAYS,
             num_cpus=0,
         )
-        .remote(root, replicas, cache)
+        .remote(root, replicas, cache, log)
     )
 
 

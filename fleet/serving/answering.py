@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import cached_property
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import orjson
 
-from fleet.serving.columns import view_in_set
+from fleet.serving.columns import NewFields, view_in_set
 from fleet.serving.wire import (
+    Answer,
+    Ask,
+    Behind,
     Describe,
+    Described,
     Found,
     Question,
     Rank,
@@ -23,7 +27,6 @@ from fleet.serving.wire import (
 )
 from fleet.sets import SetManifest
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded
 from fullrank.errors import FilterError
 from fullrank.filters.facets import FacetCounts, counted
 from fullrank.filters.ranges import range_counts
@@ -32,6 +35,7 @@ from fullrank.live.gather import Selection
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.segments import gather_in_model_features
 from fullrank.models.widening import Widened
+from service.documents.follow import Followed, Tail
 from service.search.caching.bitmaps import Bitmaps
 from service.search.counting import columns_to_count
 from service.search.mode_policy import SearchModePolicy
@@ -49,44 +53,70 @@ class OpenShard:
     Args:
         bundle: The bundle.
         manifest: Of the set.
+        tail: Follows the log for this bundle; None: there is no log.
         bitmaps: Results of filters.
         policy: Chooses the mode of a search.
     """
 
     def __init__(
-        self, bundle: Bundle, manifest: SetManifest, bitmaps: Bitmaps, policy: SearchModePolicy
+        self,
+        bundle: Bundle,
+        manifest: SetManifest,
+        bitmaps: Bitmaps,
+        policy: SearchModePolicy,
+        tail: Tail | None = None,
     ) -> None:
         self.manifest = manifest
-        self._bundle, self._bitmaps, self._policy = bundle, bitmaps, policy
+        self._bitmaps, self._policy, self._tail = bitmaps, policy, tail
+        self._bundle = Followed(View.of(bundle), 0, 0)
+        # Replaced, never changed: two threads may answer at once.
+        self._in_set: tuple[View, NewFields, View] | None = None
 
-    def answer(self, question: Question) -> Any:
-        """Return the content of an answer. Raises FilterError."""
+    def reply(self, ask: Ask) -> Answer | Behind:
+        """Answer a question. Raises FilterError."""
+        followed = self._followed
+        if followed.seq < ask.min_seq:
+            if self._tail is not None:
+                self._tail.nudge(is_urgent=True)
+            return Behind(followed.seq)
+        return Answer(ask.set_id, self._content(followed.view, ask.question), followed.seq)
+
+    def close(self) -> None:
+        """Stop following the log."""
+        if self._tail is not None:
+            self._tail.close()
+
+    @property
+    def _followed(self) -> Followed:
+        """The documents now."""
+        return self._bundle if self._tail is None else self._tail.views()[0]
+
+    def _content(self, view: View, question: Question) -> Any:
         match question:
             case Rank():
-                return self._rank(question)
+                return self._rank(self._view_in_set(view, question.fields), question)
             case Show():
-                return self._show(question)
+                return _show(view, question)
             case Describe():
-                return self._describe(question)
+                return _describe(view, question)
             case Read(id):
                 try:
-                    return self._plain.fields(id)
+                    return view.fields(id)
                 except KeyError:
                     return None
 
-    @cached_property
-    def _plain(self) -> View:
-        return View.of(self._bundle)
+    def _view_in_set(self, view: View, fields: NewFields) -> View:
+        """Return a view with the fields of the set; most requests ask for the same as the one before."""
+        found = self._in_set
+        if found is None or found[0] is not view or found[1] != fields:
+            self._in_set = found = view, fields, view_in_set(view, self.manifest, fields)
+        return found[2]
 
-    @cached_property
-    def _view(self) -> View:
-        return view_in_set(self._bundle, self.manifest)
-
-    def _rank(self, asked: Rank) -> Found:
-        view, request = self._view, asked.request
+    def _rank(self, view: View, asked: Rank) -> Found:
+        request = asked.request
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
-        search = Search.of(view, request, mode, asked.query, checked)
+        search = Search.of(view, request, mode, asked.query, checked, asked.floor)
         facets, ranges = _counts(search) if request.is_counted else ((), {})
         began = time.perf_counter()
         found, is_all = _first(search)
@@ -108,18 +138,29 @@ class OpenShard:
             _shown(view, request, Widened(asked.query, []), hits) if asked.is_shown else None,
         )
 
-    def _show(self, asked: Show) -> list[Shown]:
-        hits = []
-        for id, scores in zip(asked.hits.ids, asked.hits.scores.tolist(), strict=True):
-            part, row = self._plain.find(id)
-            hits.append(LiveHit(part, row, id, *scores))
-        query = Widened(asked.query, list(asked.terms))
-        return _shown(self._plain, asked.request, query, hits)
 
-    def _describe(self, asked: Describe) -> Encoded:
-        rows = [(0, self._plain.find(id)[1]) for id in asked.ids]
-        selected = Selection.of(rows)
-        return gather_in_model_features(self._plain.parts, selected, asked.width)
+def _show(view: View, asked: Show) -> list[Shown | None]:
+    found = []
+    for id, scores in zip(asked.hits.ids, asked.hits.scores.tolist(), strict=True):
+        with suppress(KeyError):
+            found.append(LiveHit(*view.find(id), id, *scores))
+    query = Widened(asked.query, list(asked.terms))
+    shown = dict(
+        zip([hit.id for hit in found], _shown(view, asked.request, query, found), strict=True)
+    )
+    return [shown.get(id) for id in asked.hits.ids]
+
+
+def _describe(view: View, asked: Describe) -> Described:
+    number_of = {id(part): number for number, part in enumerate(view.parts)}
+    ids, pairs = [], []
+    for one in asked.ids:
+        with suppress(KeyError):
+            part, row = view.find(one)
+            ids.append(one)
+            pairs.append((number_of[id(part)], row))
+    encoded = gather_in_model_features(view.parts, Selection.of(pairs), asked.width)
+    return Described(ids, encoded)
 
 
 def _first(search: Search) -> tuple[Hits, bool]:
@@ -135,14 +176,14 @@ def _first(search: Search) -> tuple[Hits, bool]:
     return found, len(found.hits) < request.limit
 
 
-def _counts(search: Search) -> tuple[list[FacetCounts], dict[str, list[int]]]:
+def _counts(search: Search) -> tuple[list[list[FacetCounts]], dict[str, list[int]]]:
     """Return all values of the facets, and the counts of the ranges."""
     request = search.request
-    [(columns, matching)] = parts = columns_to_count(search.view, search.counted)
+    parts = columns_to_count(search.view, search.counted)
     facets = []
     for place, name in enumerate(request.facets):
-        found = counted(columns, name, matching, f"facets.{place}")
-        if sum(map(len, found.values.values())) > MAX_FACET_VALUES:
+        found = [counted(columns, name, own, f"facets.{place}") for columns, own in parts]
+        if sum(len(values) for one in found for values in one.values.values()) > MAX_FACET_VALUES:
             reason = (
                 f"more than {MAX_FACET_VALUES:,} values in one shard, which a fleet does not count"
             )

@@ -6,13 +6,18 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from fleet.remote import BundleCache
+from fleet.serving.asking import Patience
 from fleet.serving.documents import SetDocuments
 from fleet.serving.engine import SetEngine
+from fleet.serving.head import HeadView
+from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
 from fleet.serving.transport import Shards
 from fullrank.errors import FullrankError
 from service.app import App, create_app
 from service.backend import Backend
+from service.documents.live import LiveDocuments
+from service.documents.submission import Caps
 from service.settings import Settings
 from service.telemetry.metrics import Metrics
 
@@ -48,10 +53,30 @@ def create_router(
     def make_backend(settings: Settings, metrics: Metrics) -> Backend:
         shards = make_shards(metrics)
         deadline_s = _SHARE_OF_DEADLINE * settings.deadline_ms / 1000
+        patience = Patience(deadline_s, settings.min_seq_wait_ms / 1000)
+        documents = SetDocuments(shards, patience, _live(settings, metrics))
         models = SetModels(
-            cache, metrics, lambda models: starting(models, shards), settings.max_loaded
+            cache,
+            metrics,
+            documents,
+            lambda models: starting(models, shards),
+            settings.max_loaded,
         )
-        documents = SetDocuments(shards, deadline_s, lambda: models.serving.models)
-        return Backend(models, documents, SetEngine(shards, deadline_s, settings.rank_threads))
+        return Backend(models, documents, SetEngine(shards, patience, settings.rank_threads))
 
     return create_app(settings, make_backend)
+
+
+def _live(settings: Settings, metrics: Metrics) -> LiveDocuments | None:
+    """Return what writes and follows the log; None without one."""
+    log = LogSource.of(settings)
+    if log is None:
+        return None
+    return LiveDocuments(
+        log.place(),
+        Caps(settings.max_live_documents, settings.max_live_mb << 20),
+        metrics,
+        poll_s=log.poll_s,
+        wait_s=settings.min_seq_wait_ms / 1000,
+        view_of=HeadView.of,
+    )

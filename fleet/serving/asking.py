@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass
 from logging import getLogger
 from typing import Any
 
 from fleet.serving.transport import Failure, Shards
-from fleet.serving.wire import Answer, Ask, NotLoaded, Question, Refused, pack, unpack_reply
+from fleet.serving.wire import Answer, Ask, Behind, NotLoaded, Question, Refused, pack, unpack_reply
 from fleet.sets import SetManifest
 from fullrank.errors import FilterError
-from service.errors import DocumentsMissing
+from service.errors import DocumentsMissing, NotYetVisible
 
+# Pause before a shard that is behind is asked again.
+_BEHIND_S = 0.01
 _log = getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a request waits for shards.
+
+    Attributes:
+        deadline_s: Seconds until a shard that has not answered is missing.
+        visible_s: Seconds until a shard must have read the operations of the log that the request asks for.
+    """
+
+    deadline_s: float
+    visible_s: float = 2.0
 
 
 class Asking:
@@ -22,17 +38,28 @@ class Asking:
     Args:
         shards: Reaches them.
         manifest: Of the set.
-        deadline_s: Seconds from now on until shards that have not answered are missing.
+        patience: How long to wait for them, from now on.
         partial: Go on without shards that are missing; otherwise the request fails.
+        min_seq: Operation of the log that answers must contain.
     """
 
     def __init__(
-        self, shards: Shards, manifest: SetManifest, deadline_s: float, *, partial: bool = False
+        self,
+        shards: Shards,
+        manifest: SetManifest,
+        patience: Patience,
+        *,
+        partial: bool = False,
+        min_seq: int = 0,
     ) -> None:
         self._shards, self._manifest, self._partial = shards, manifest, partial
-        self._end = asyncio.get_running_loop().time() + deadline_s
+        self._min_seq = min_seq
+        now = asyncio.get_running_loop().time()
+        self._end, self._visible_end = now + patience.deadline_s, now + patience.visible_s
         self.missing: dict[int, str] = {}
         """Why shards have not answered, by number."""
+        self.seqs: dict[int, int] = {}
+        """The last operation that the answer of a shard contained, by number; a later answer contains it too."""
 
     @property
     def numbers(self) -> list[int]:
@@ -48,7 +75,7 @@ class Asking:
 
     async def all(self, question: Question) -> dict[int, Any]:
         """Ask every shard the same; arguments and errors as of ``each``."""
-        return await self._each(dict.fromkeys(self.numbers, self._packed(question)))
+        return await self.each(dict.fromkeys(self.numbers, question))
 
     async def each(self, questions: Mapping[int, Question]) -> dict[int, Any]:
         """Ask shards, each its own question.
@@ -61,28 +88,49 @@ class Asking:
 
         Raises:
             DocumentsMissing: A shard has not answered.
+            NotYetVisible: A shard has not read the log so far in time.
             FilterError: A shard refuses the question.
         """
-        return await self._each({n: self._packed(question) for n, question in questions.items()})
-
-    def _packed(self, question: Question) -> bytes:
-        return pack(Ask(self._manifest.version, self._manifest.set_id, question))
-
-    async def _each(self, payloads: Mapping[int, bytes]) -> dict[int, Any]:
-        left_s = max(0.0, self._end - asyncio.get_running_loop().time())
-        outcomes = await self._shards.ask(payloads, left_s) if payloads else {}
-        contents = {}
-        for number in payloads:
-            found = _content(outcomes[number], self._manifest.set_id)
-            if isinstance(found, Failure):
-                self.missing[number] = found.reason
-            else:
-                contents[number] = found.content
+        payloads, contents = self._packed(questions), dict[int, Any]()
+        while payloads:
+            left_s = max(0.0, self._end - self._now)
+            outcomes = await self._shards.ask(payloads, left_s)
+            behind = {}
+            for number, payload in payloads.items():
+                found = _content(outcomes[number], self._manifest.set_id)
+                match found:
+                    case Failure(reason):
+                        self.missing[number] = reason
+                    case Behind():
+                        behind[number] = payload
+                    case Answer():
+                        contents[number], self.seqs[number] = found.content, found.seq
+            payloads = behind
+            if behind and self._now >= min(self._visible_end, self._end):
+                raise NotYetVisible(f"Operation {self._min_seq} is not visible in every shard yet.")
+            if behind:
+                # It reads the log now: encoding a document takes about as long.
+                await asyncio.sleep(_BEHIND_S)
         if self.missing:
             _log.warning("%s: %s", self._manifest.version, _described(self.missing))
             if not self._partial or not self.numbers:
                 raise DocumentsMissing(self._problem())
         return contents
+
+    @property
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _packed(self, questions: Mapping[int, Question]) -> dict[int, bytes]:
+        """Pack questions; one that goes to many shards is packed once."""
+        manifest, packed = self._manifest, dict[tuple[int, int], bytes]()
+        payloads = {}
+        for number, question in questions.items():
+            key = id(question), max(self._min_seq, self.seqs.get(number, 0))
+            if key not in packed:
+                packed[key] = pack(Ask(manifest.version, manifest.set_id, question, key[1]))
+            payloads[number] = packed[key]
+        return payloads
 
     def _problem(self) -> str:
         numbers = ", ".join(map(str, sorted(self.missing)))
@@ -91,7 +139,7 @@ class Asking:
         return f"No answer of shard {numbers} of {count}, which has {share:.1%} of the documents."
 
 
-def _content(outcome: bytes | Failure, set_id: str) -> Answer | Failure:
+def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | Failure:
     """Return an answer of the set, or why there is none. Raises FilterError."""
     if isinstance(outcome, Failure):
         return outcome
@@ -100,6 +148,8 @@ def _content(outcome: bytes | Failure, set_id: str) -> Answer | Failure:
             return answer
         case Answer():
             return Failure("answers for another set of this version")
+        case Behind() as behind:
+            return behind
         case NotLoaded(versions):
             return Failure(f"has {', '.join(versions) or 'no version'} open")
         case Refused(path, reason):

@@ -92,6 +92,7 @@ class Snapshot:
         version: That serves.
         set_address: Of its folder.
         replicas: By shard, those that have loaded the version and answer.
+        log: Fingerprint of the log that shards follow; None: they follow none.
     """
 
     epoch: int = 0
@@ -99,6 +100,7 @@ class Snapshot:
     version: str | None = None
     set_address: str | None = None
     replicas: tuple[tuple[Any, ...], ...] = ()
+    log: str | None = None
 
 
 @dataclass(eq=False)
@@ -148,9 +150,10 @@ class Coordinator:
         root: Folder of sharded bundles; has ``active.json``.
         replicas: Of each shard.
         spawn: Finds or starts a replica.
+        log: As in ``Snapshot``.
     """
 
-    def __init__(self, root: str, replicas: int, spawn: Spawn) -> None:
+    def __init__(self, root: str, replicas: int, spawn: Spawn, log: str | None = None) -> None:
         self._root = Folder(root)
         self._replicas = replicas
         self._spawn = spawn
@@ -158,7 +161,7 @@ class Coordinator:
         self._swap = asyncio.Lock()
         self._changed = asyncio.Condition()
         # A coordinator that is started again must not give a number that a router has.
-        self._snapshot = Snapshot(time.time_ns())
+        self._snapshot = Snapshot(time.time_ns(), log=log)
         self._manifest: SetManifest | None = None
         self._last_used: dict[str, float] = {}
         self._started_at = time.monotonic()

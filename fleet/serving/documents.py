@@ -1,97 +1,118 @@
-"""The documents of sets, read from their shards. They cannot be written yet: that needs a log that shards share."""
+"""The documents of sets: read from their shards, and written to the log that all shards follow.
+
+A router follows the log too, over a head without documents of the set. It checks writes against the fields of all
+documents, knows the words of live ones, and knows how far a search must wait for a write.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Never
+from collections.abc import Sequence
+from typing import Any
 
-from fleet.partitions import partition_of, shard_of
-from fleet.serving.asking import Asking
+from fleet.serving.asking import Asking, Patience
 from fleet.serving.head import Head, HeadView, refusal
 from fleet.serving.transport import Shards
 from fleet.serving.wire import Read
 from fullrank.bundle import Bundle
 from fullrank.live import View
+from service.documents.documents import Stored
 from service.documents.follow import Followed
-from service.documents.submission import Submission
+from service.documents.live import LiveDocuments
+from service.documents.submission import Kept, Submission
 from service.errors import DocumentNotAccepted, Invalid
 
 
 class SetDocuments:
-    """Reads documents of sets; see ``service.documents.documents``.
+    """The documents of sets; see ``service.documents.documents``.
 
     Args:
         shards: Reaches the shards of a set.
-        deadline_s: Seconds until a shard that has not answered is missing.
-        loaded: Returns the loaded models, by version.
+        patience: How long to wait for them.
+        live: Writes the log and follows it; None: there is no log.
     """
 
-    def __init__(
-        self, shards: Shards, deadline_s: float, loaded: Callable[[], Mapping[str, Bundle]]
-    ) -> None:
-        self._shards, self._deadline_s, self._loaded = shards, deadline_s, loaded
-        self._views: dict[str, View] = {}
+    def __init__(self, shards: Shards, patience: Patience, live: LiveDocuments | None) -> None:
+        self._shards, self._patience, self._live = shards, patience, live
+        self._heads: dict[int, View] = {}
+
+    @property
+    def takes_writes(self) -> bool:
+        """Whether there is a log."""
+        return self._live is not None
+
+    def prepare(self, bundle: Bundle) -> None:
+        """Bring the view of a head up to date with the log, then keep following. Raises BundleError."""
+        if self._live is None:
+            self._heads[id(bundle)] = HeadView.of(bundle)
+        else:
+            self._live.prepare(bundle)
+
+    def release(self, bundle: Bundle) -> None:
+        """Stop following for a head."""
+        if self._live is None:
+            self._heads.pop(id(bundle), None)
+        else:
+            self._live.release(bundle)
 
     def start(self) -> None:
-        """Nothing follows a log."""
+        """Start following the log."""
+        if self._live is not None:
+            self._live.start()
 
     async def close(self) -> None:
-        """Nothing waits to be written."""
+        """Store waiting writes, then stop."""
+        if self._live is not None:
+            await self._live.close()
 
     async def view(self, bundle: Bundle, min_seq: int = 0) -> View:
-        """Return the view of the head of a set, which has no documents. Raises Invalid: no write was acknowledged."""
-        if min_seq:
-            reason = "is larger than the number of every acknowledged write"
-            raise Invalid(errors=[{"field": "min_seq", "reason": reason}])
-        return self._view(bundle)
+        """Return the view of a head once it contains all operations up to min_seq; shards will wait for them too."""
+        if self._live is None:
+            if min_seq:
+                reason = "is larger than the number of every acknowledged write"
+                raise Invalid(errors=[{"field": "min_seq", "reason": reason}])
+            return self._heads.get(id(bundle)) or HeadView.of(bundle)
+        view = await self._live.view(bundle, min_seq)
+        assert isinstance(view, HeadView)
+        return view.waiting_for(min_seq)
 
-    async def fields(self, view: View, id: str) -> dict[str, Any]:
-        """Return the stored fields of a document.
+    async def stored(self, view: View, id: str) -> Stored:
+        """Return the stored fields of a document, as its shard has them.
 
         Raises:
-            KeyError: No shard has such a document.
             DocumentsMissing: The shard of the document does not answer.
+            NotYetVisible: It has not read the log so far.
         """
         head = view.bundle
         assert isinstance(head, Head)
+        assert isinstance(view, HeadView)
         try:
-            number = shard_of(partition_of(id), head.set.runs)
+            number = head.set.owner(id)
         except UnicodeEncodeError:
-            raise KeyError(id) from None
-        if not head.set.shards[number].documents:
-            raise KeyError(id)
-        asking = Asking(self._shards, head.set, self._deadline_s)
-        found: dict[str, Any] | None = (await asking.each({number: Read(id)}))[number]
-        if found is None:
-            raise KeyError(id)
-        return found
+            return Stored(None, view.seq)
+        asking = Asking(self._shards, head.set, self._patience, min_seq=view.min_seq)
+        fields: dict[str, Any] | None = (await asking.each({number: Read(id)}))[number]
+        return Stored(fields, asking.seqs[number])
 
     def views(self, name: str | None = None) -> Sequence[Followed]:
         """Return the views of the heads of a collection, or of all."""
-        found = [self._view(bundle) for bundle in self._loaded().values()]
-        return [Followed(view, 0, 0) for view in found if name in (None, view.bundle.name)]
+        if self._live is not None:
+            return self._live.views(name)
+        found = [Followed(view, 0, 0) for view in self._heads.values()]
+        return [one for one in found if name in (None, one.view.bundle.name)]
 
-    async def write(self, submission: Submission) -> Never:
-        """Refuse a write."""
-        raise _refusal(submission.collection)
+    async def write(self, submission: Submission) -> Kept:
+        """Store the writes of one request; see ``LiveDocuments.write``."""
+        return await self._log_of(submission.collection).write(submission)
 
-    async def head(self, collection: str) -> Never:
-        """Refuse to look for the last write."""
-        raise _refusal(collection)
+    async def head(self, collection: str) -> int:
+        """Return the number of the last acknowledged write."""
+        return await self._log_of(collection).head(collection)
 
     async def written_after(self, collection: str, seq: int) -> Sequence[str]:
-        """Return no id: documents of a set are not written."""
-        return ()
+        """Return the ids of the documents that were written or deleted after an operation."""
+        return () if self._live is None else await self._live.written_after(collection, seq)
 
-    def _view(self, bundle: Bundle) -> View:
-        found = self._views.get(bundle.version)
-        if found is None or found.bundle is not bundle:
-            found = HeadView.of(bundle)
-            loaded = self._loaded()
-            self._views = {v: view for v, view in self._views.items() if v in loaded}
-            self._views[bundle.version] = found
-        return found
-
-
-def _refusal(collection: str) -> DocumentNotAccepted:
-    return DocumentNotAccepted(f"{refusal(collection)}.")
+    def _log_of(self, collection: str) -> LiveDocuments:
+        if self._live is None:
+            raise DocumentNotAccepted(f"{refusal(collection)}.")
+        return self._live

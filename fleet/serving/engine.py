@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from fleet.serving.asking import Asking
-from fleet.serving.head import Head
+from fleet.serving.asking import Asking, Patience
+from fleet.serving.columns import NewFields
+from fleet.serving.head import Head, HeadView
 from fleet.serving.merge import Merged, Place
 from fleet.serving.transport import Shards
-from fleet.serving.wire import Describe, Question, Rank, Show, Shown
+from fleet.serving.wire import Describe, Described, Question, Rank, Show, Shown
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
@@ -49,12 +50,12 @@ class SetEngine:
 
     Args:
         shards: Reaches the shards of a set.
-        deadline_s: Seconds until a shard that has not answered is missing.
+        patience: How long to wait for them.
         threads: That check and encode long requests.
     """
 
-    def __init__(self, shards: Shards, deadline_s: float, threads: int = 2) -> None:
-        self._shards, self._deadline_s = shards, deadline_s
+    def __init__(self, shards: Shards, patience: Patience, threads: int = 2) -> None:
+        self._shards, self._patience = shards, patience
         self._bitmaps = Bitmaps(_BITMAPS)
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="route")
 
@@ -69,11 +70,16 @@ class SetEngine:
         """
         head = view.bundle
         assert isinstance(head, Head)
-        if request.filling is not None and head.set.has_ads:
+        assert isinstance(view, HeadView)
+        if request.filling is not None and view.has_ads:
             raise NotSupported("A fleet fills no placements where documents have ads.")
         if request.filling is not None and request.filling.valuation is not None:
             raise NotSupported("A fleet ranks nothing by value.")
-        asking = Asking(self._shards, head.set, self._deadline_s, partial=request.is_partial)
+        # Pages by cursors leave out what was written after the first one, which must therefore have what was before.
+        min_seq = view.min_seq if request.after is None else view.seq
+        asking = Asking(
+            self._shards, head.set, self._patience, partial=request.is_partial, min_seq=min_seq
+        )
         stages.done("wait")
         if request.is_plain:
             encoded, query = self._prepared(view, request, cached, stages)
@@ -177,6 +183,8 @@ class _SetSearch:
             replace(request, offset=0, limit=depth, synonyms=(), by_prefix=False, filling=None),
             self.query.encoded,
             is_light and depth <= _MOST_SHOWN_AT_ONCE,
+            floor_of(self.view, request),
+            NewFields.of(self.view, request),
         )
         return Merged.of(await self.asking.all(asked))
 
@@ -203,11 +211,15 @@ class _SetSearch:
         asked: dict[int, Question] = {
             number: Describe(own.ids, width) for number, own in merged.by_shard(first).items()
         }
-        answers: dict[int, Encoded] = await self.asking.each(asked)
-        first = [place for place in first if place.shard in answers]
-        order = [place for number in answers for place in first if place.shard == number]
+        answers: dict[int, Described] = await self.asking.each(asked)
+        places_of = {(place.shard, place.id): place for place in first}
+        order = [places_of[number, id] for number, own in answers.items() for id in own.ids]
         row_of = {place: row for row, place in enumerate(order)}
-        encoded = concatenate(list(answers.values()))
+        # Without documents of shards that are missing, or that were deleted meanwhile.
+        first = [place for place in first if place in row_of]
+        if not first:
+            return places[DEPTH:]
+        encoded = concatenate([own.encoded for own in answers.values()])
         encoded = encoded.take(np.array([row_of[place] for place in first], np.int64))
         scores = np.array([merged.scores(place)[0] for place in first])
         chosen = diverse_order(scores, similarities(encoded), diversity)
@@ -249,7 +261,9 @@ class _SetSearch:
         }
         for number, answers in (await self.asking.each(asked)).items():
             own_places = [place for place in left if place.shard == number]
-            shown |= dict(zip(own_places, answers, strict=True))
+            pairs = zip(own_places, answers, strict=True)
+            # Without documents that were deleted meanwhile.
+            shown |= {place: one for place, one in pairs if one is not None}
         return [
             shown[place].hit(place.id, merged.scores(place)[0]) for place in page if place in shown
         ]

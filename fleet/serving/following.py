@@ -8,6 +8,7 @@ from typing import Protocol
 
 from fleet.serving.coordinator import Snapshot
 from fleet.serving.fanout import ReplicatedShards
+from fleet.serving.log import LogSource, check_same
 from fleet.serving.models import SetModels
 
 # The longest wait for news; after it the router says again which versions it uses.
@@ -29,10 +30,11 @@ class Following:
 
     Args:
         coordinator: Knows what serves.
+        log: That this router writes; None: it takes no writes.
     """
 
-    def __init__(self, coordinator: Followed) -> None:
-        self._coordinator = coordinator
+    def __init__(self, coordinator: Followed, log: LogSource | None = None) -> None:
+        self._coordinator, self._log = coordinator, log
         self._epoch = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -44,7 +46,8 @@ class Following:
             shards: Of the router; get the replicas.
 
         Raises:
-            Exception: The coordinator does not answer, or the version cannot be opened: the router does not start.
+            Exception: The coordinator does not answer, the version cannot be opened, or shards follow another log: the
+                router does not start.
         """
         await self._step(models, shards, 0.0)
         self._task = asyncio.ensure_future(self._always(models, shards))
@@ -61,6 +64,7 @@ class Following:
     async def _step(self, models: SetModels, shards: ReplicatedShards, wait_s: float) -> None:
         uses = list(models.serving.models)
         found = await self._coordinator.follow(uses, self._epoch, wait_s)
+        check_same(self._log, found.log)
         if found.version is None or found.set_address is None:
             return
         shards.update(found.replicas)

@@ -16,6 +16,7 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
 from fullrank.live import View
+from fullrank.models.unseen import OpenModel, live_model
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import DocumentStore
 
@@ -29,9 +30,11 @@ class Head(Bundle):
 
     Attributes:
         set: The manifest of the set.
+        takes_writes: Whether there is a log of live documents.
     """
 
     set: SetManifest = field(kw_only=True)
+    takes_writes: bool = field(kw_only=True)
 
     @property
     def bundle_id(self) -> str:
@@ -47,8 +50,12 @@ class Head(Bundle):
         return columns_of_set(self.set)
 
     @cached_property
-    def live_model(self) -> None:
-        """Shards share no log of writes yet, so a set takes none."""
+    def live_model(self) -> OpenModel | None:
+        """As of ``Bundle``; None without a log, which shards share."""
+        return live_model(self.model) if self.takes_writes else None
+
+    def distinct_values(self, name: str) -> int:
+        return self.set.values.get(name, 0)
 
     @cached_property
     def ads(self) -> AdTable | None:
@@ -60,7 +67,7 @@ class Head(Bundle):
         return [number for number, shard in enumerate(self.set.shards) if shard.documents]
 
     @staticmethod
-    def of(shard: Bundle, manifest: SetManifest) -> Head:
+    def of(shard: Bundle, manifest: SetManifest, *, takes_writes: bool = False) -> Head:
         """Return the head of a set, given the open bundle of any of its shards."""
         encoded = shard.encoded.slice(0, 0)
         named = replace(
@@ -79,21 +86,45 @@ class Head(Bundle):
             Retriever(encoded),
             {},
             set=manifest,
+            takes_writes=takes_writes,
         )
 
 
+@dataclass(frozen=True, eq=False)
 class HeadView(View):
-    """The view of a head."""
+    """The view of a head: no documents of the set, and all live ones, so that it knows their words and fields.
+
+    Attributes:
+        min_seq: Operation of the log that shards must have read to answer.
+    """
+
+    min_seq: int = 0
 
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
-        """Raise DocumentRefused."""
-        raise DocumentRefused(refusal(self.bundle.name))
+        """As of ``View``; without a log every document is refused."""
+        head = self.bundle
+        assert isinstance(head, Head)
+        if not head.takes_writes:
+            raise DocumentRefused(refusal(head.name))
+        super().check(id, fields, is_storable=is_storable)
+
+    def waiting_for(self, seq: int) -> HeadView:
+        """Return this view; shards answer for it once they have read the log up to a number."""
+        return self if seq == self.min_seq else replace(self, min_seq=seq)
+
+    @property
+    def has_ads(self) -> bool:
+        """Whether a document of the set, or a live one, has an ad."""
+        head = self.bundle
+        assert isinstance(head, Head)
+        return head.set.has_ads or any(part.ads is not None for part in self.added)
 
 
 def refusal(collection: str) -> str:
     """Say why a collection takes no writes."""
     return (
-        f"{collection} is a sharded bundle, which takes no live documents: index its corpus again"
+        f"{collection} is a sharded bundle, which takes live documents only with FULLRANK_DOCUMENTS_URL;"
+        " without it, index its corpus again"
     )
 
 

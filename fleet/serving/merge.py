@@ -128,7 +128,10 @@ class Merged:
         """Return the facets of the request, ready for JSON."""
         return {
             name: facet_json(
-                merged([one.facets[place] for one in self.found.values()], request.facet_limit)
+                merged(
+                    [part for one in self.found.values() for part in one.facets[place]],
+                    request.facet_limit,
+                )
             )
             for place, name in enumerate(request.facets)
         }

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Never
 
 from fleet.remote import BundleCache, Folder
+from fleet.serving.documents import SetDocuments
 from fleet.serving.head import Head, open_any_shard
 from fleet.sets import SetManifest, read_set
 from fullrank.bundle import Bundle, BundleInfo
@@ -27,6 +28,7 @@ class SetModels:
     Args:
         cache: Where bundles of object storage are downloaded to.
         metrics: Shows what serves.
+        documents: Follows the log of live documents for each set.
         starting: Called when the app starts.
         max_loaded: Sets kept loaded.
     """
@@ -35,11 +37,13 @@ class SetModels:
         self,
         cache: BundleCache,
         metrics: Metrics,
+        documents: SetDocuments,
         starting: Starting,
         max_loaded: int = 8,
     ) -> None:
         self._cache, self._metrics, self._starting = cache, metrics, starting
-        self._models = LoadedModels(metrics, max_loaded)
+        self._documents = documents
+        self._models = LoadedModels(metrics, max_loaded, documents.release)
 
     @property
     def serving(self) -> Serving:
@@ -58,7 +62,7 @@ class SetModels:
             address: Of the folder of the set, <root>/<name>/<version>.
 
         Raises:
-            BundleError: The set or its model is missing or damaged.
+            BundleError: The set or its model is missing or damaged, or the log of live documents cannot be read.
             RemoteError: A file cannot be read.
         """
         manifest = await asyncio.to_thread(read_set, Folder(address))
@@ -66,8 +70,9 @@ class SetModels:
         if isinstance(loaded, Head) and loaded.set.set_id == manifest.set_id:
             return loaded
         shard = await asyncio.to_thread(self._opened, address, manifest)
-        head = Head.of(shard, manifest)
+        head = Head.of(shard, manifest, takes_writes=self._documents.takes_writes)
         await asyncio.to_thread(_warm, head)
+        await asyncio.to_thread(self._documents.prepare, head)
         self._models.add(head)
         return head
 

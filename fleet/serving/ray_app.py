@@ -16,6 +16,7 @@ from fleet.serving.app import create_router
 from fleet.serving.coordinator import Snapshot
 from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.following import Following
+from fleet.serving.log import LogSource
 from service.app import App
 from service.settings import Settings
 
@@ -63,6 +64,8 @@ def create() -> App:
     """Join the cluster and create the app of a router."""
     own = FleetSettings.of_environment()
     join(own.ray)
-    coordinator = ActorCoordinator(coordinator_of(own.bundles, own.replicas, own.cache))
+    settings = Settings()
+    log = LogSource.of(settings)
+    coordinator = ActorCoordinator(coordinator_of(own.bundles, own.replicas, own.cache, log))
     cache = BundleCache(Path(own.cache) if own.cache else default_cache())
-    return create_router(Settings(), ReplicatedShards, cache, Following(coordinator).start)
+    return create_router(settings, ReplicatedShards, cache, Following(coordinator, log).start)

@@ -7,10 +7,12 @@ from logging import getLogger
 
 from fleet.remote import BundleCache, Folder
 from fleet.serving.answering import OpenShard
-from fleet.serving.wire import Answer, Ask, NotLoaded, Refused, Reply, pack, unpack_ask
+from fleet.serving.log import LogSource
+from fleet.serving.wire import Ask, NotLoaded, Refused, Reply, pack, unpack_ask
 from fleet.sets import SetManifest, read_set, shard_folder
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, FilterError
+from service.documents.follow import Tail
 from service.search.caching.bitmaps import Bitmaps
 from service.search.mode_policy import SearchModePolicy
 
@@ -23,6 +25,7 @@ class ShardServer:
     Args:
         number: Of the shard.
         cache: Where bundles of object storage are downloaded to.
+        log: Of live documents; None: there are none.
         filter_cache_mb: Results of filters.
         exact_budget_ms: Longest mean time of an exact search, as of ``SearchModePolicy``.
 
@@ -39,12 +42,13 @@ class ShardServer:
         self,
         number: int,
         cache: BundleCache,
+        log: LogSource | None = None,
         *,
         filter_cache_mb: int = 64,
         exact_budget_ms: float = 25.0,
     ) -> None:
         self.number = number
-        self._cache = cache
+        self._cache, self._log = cache, log
         self._bitmaps = Bitmaps(filter_cache_mb << 20)
         self._policy = SearchModePolicy(exact_budget_ms / 1000)
         self._open: dict[str, OpenShard] = {}
@@ -66,7 +70,8 @@ class ShardServer:
             The version of the set.
 
         Raises:
-            BundleError: The set or the bundle is missing, damaged, another one, or has no documents in this shard.
+            BundleError: The set or the bundle is missing, damaged, another one, or has no documents in this shard; or
+                the log of live documents cannot be read.
             RemoteError: A file cannot be read.
         """
         with self._loading:
@@ -76,15 +81,21 @@ class ShardServer:
             loaded = self._open.get(manifest.version)
             if loaded is None or loaded.manifest.set_id != manifest.set_id:
                 bundle = self._bundle(Folder(address), manifest)
-                opened = OpenShard(bundle, manifest, self._bitmaps, self._policy)
+                tail = self._tail(bundle, manifest)
+                opened = OpenShard(bundle, manifest, self._bitmaps, self._policy, tail)
                 self._open = {**self._open, manifest.version: opened}
                 _log.info("shard %d opened %s", self.number, manifest.version)
+                if loaded is not None:
+                    loaded.close()
             return manifest.version
 
     def release(self, version: str) -> None:
         """Forget a version; answers under way are finished."""
         with self._loading:
+            released = self._open.get(version)
             self._open = {own: shard for own, shard in self._open.items() if own != version}
+        if released is not None:
+            released.close()
 
     def answer(self, payload: bytes) -> bytes:
         """Answer a packed Ask with a packed Reply (wire.py).
@@ -99,9 +110,19 @@ class ShardServer:
         if shard is None or shard.manifest.set_id != ask.set_id:
             return NotLoaded(self.versions)
         try:
-            return Answer(ask.set_id, shard.answer(ask.question))
+            return shard.reply(ask)
         except FilterError as error:
             return Refused(error.path, error.reason)
+
+    def _tail(self, bundle: Bundle, manifest: SetManifest) -> Tail | None:
+        """Bring the bundle up to date with the log, and follow it. Raises BundleError."""
+        if self._log is None:
+            return None
+        place = self._log.place(manifest.owned[self.number])
+        tail = Tail(place, poll_s=self._log.poll_s)
+        tail.prepare(bundle)
+        tail.start()
+        return tail
 
     def _bundle(self, folder: Folder, manifest: SetManifest) -> Bundle:
         if self.number >= len(manifest.shards) or not manifest.shards[self.number].documents:

@@ -2,11 +2,11 @@
 
 Unpickling runs what the sender wants, so shards and routers must share a private network with nobody else.
 
-    Ask(version, set_id, question)  →  Answer(set_id, content) or NotLoaded or Refused
+    Ask(version, set_id, question, min_seq)  →  Answer(set_id, content, seq), NotLoaded, Behind or Refused
 
     Rank       the first documents of the shard's own ranking    Found
-    Show       hits as an answer shows them                      list of Shown
-    Describe   the encodings of documents                        Encoded
+    Show       hits as an answer shows them                      list of Shown, None for a document that was deleted
+    Describe   the encodings of documents                        Described
     Read       the stored fields of a document                   JSON object; None without such a document
 """
 
@@ -19,9 +19,11 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from fleet.serving.columns import NONE_NEW, NewFields
 from fullrank.encoding import Encoded, Float64
 from fullrank.filters.facets import FacetCounts
 from fullrank.ordering.groups import Group
+from fullrank.retrieval import Floor
 from fullrank.scoring import TermShare
 from service.search.request import RankRequest
 
@@ -34,11 +36,15 @@ class Rank:
         request: What is asked for; its offset, its limit and its mode are read, and all that decides the ranking.
         query: Encoded and widened by the router.
         is_shown: Whether to return the hits as an answer shows them too.
+        floor: What a document must reach to be found; None: every document is found.
+        fields: What live documents have added to the fields of the set.
     """
 
     request: RankRequest
     query: Encoded
     is_shown: bool
+    floor: Floor | None = None
+    fields: NewFields = NONE_NEW
 
 
 class Scored(NamedTuple):
@@ -87,7 +93,7 @@ class Found:
         groups: Of each hit; None without ``group_by``.
         is_all: Whether there are no others.
         certified, total, is_total, mode: As of ``service.search.request.Ranked``.
-        facets: All values of each field, in the order of the request.
+        facets: All values of each field, in the order of the request; several counts of a field are added.
         ranges: The count of each range, by field.
         shown: The hits, if they were asked for.
     """
@@ -100,7 +106,7 @@ class Found:
     total: int
     is_total: bool
     mode: str
-    facets: Sequence[FacetCounts]
+    facets: Sequence[Sequence[FacetCounts]]
     ranges: Mapping[str, Sequence[int]]
     shown: Sequence[Shown] | None
 
@@ -136,6 +142,19 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
+class Described:
+    """Encodings of documents.
+
+    Attributes:
+        ids: Of those that the shard still has.
+        encoded: Of these.
+    """
+
+    ids: Sequence[str]
+    encoded: Encoded
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Asks for the stored fields of a document."""
 
@@ -153,11 +172,13 @@ class Ask:
         version: Of the set that must answer: that of the request's generation.
         set_id: Of the same set, which tells two sets of one version apart.
         question: The question.
+        min_seq: Operation of the log that the answer must contain.
     """
 
     version: str
     set_id: str
     question: Question
+    min_seq: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +188,12 @@ class Answer:
     Attributes:
         set_id: Of the set that answers.
         content: As the question describes.
+        seq: The last operation of the log that the answer contains.
     """
 
     set_id: str
     content: Any
+    seq: int = 0
 
 
 # Bytes; the names of a few versions.
@@ -189,6 +212,17 @@ class NotLoaded:
 
 
 @dataclass(frozen=True, slots=True)
+class Behind:
+    """The shard has not read the log so far; it does so now.
+
+    Attributes:
+        seq: The last operation that it has read.
+    """
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """The question does not fit the documents, as FilterError says."""
 
@@ -196,7 +230,7 @@ class Refused:
     reason: str
 
 
-Reply = Answer | NotLoaded | Refused
+Reply = Answer | NotLoaded | Behind | Refused
 
 
 def pack(message: Ask | Reply) -> bytes:

@@ -7,9 +7,11 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
-from fleet.partitions import PARTITIONS
+from fleet.partitions import PARTITIONS, partition_of, shard_of
 from fullrank.bundle.manifest import Manifest, canonical_json, checksum_of, mismatch
 from fullrank.errors import BundleError
 from fullrank.storage.strict_json import JsonError, parse_object
@@ -67,6 +69,7 @@ class SetManifest:
             name → ["number"] or {"refused": reason}.
         time_fields: Text fields with a time among their values, in any shard; they are sorted and counted by time.
         has_ads: Whether a document has an ad.
+        values: The sum over all shards of how many different values each stored field has.
         card: Free JSON: the card of the training, the corpus.
     """
 
@@ -78,6 +81,7 @@ class SetManifest:
     columns: Mapping[str, Any]
     time_fields: frozenset[str]
     has_ads: bool
+    values: Mapping[str, int]
     card: Mapping[str, Any]
 
     @property
@@ -96,6 +100,25 @@ class SetManifest:
         """The partitions of each shard."""
         return [range(shard.first, shard.end) for shard in self.shards]
 
+    @cached_property
+    def owned(self) -> dict[int, range]:
+        """The partitions of each shard that has documents.
+
+        A shard without documents has no bundle, so the next one before it owns its partitions; the first one those that
+        come before it.
+        """
+        numbers = [number for number, shard in enumerate(self.shards) if shard.documents]
+        starts = [0, *(self.shards[number].first for number in numbers[1:]), PARTITIONS]
+        return {
+            number: range(first, end)
+            for number, (first, end) in zip(numbers, pairwise(starts), strict=True)
+        }
+
+    def owner(self, id: str) -> int:
+        """Return the number of the shard that has a document, or would have it. Raises UnicodeEncodeError."""
+        numbers = list(self.owned)
+        return numbers[shard_of(partition_of(id), list(self.owned.values()))]
+
     def dump(self) -> str:
         """Format set.json, indented, with sorted keys and a checksum of the other fields."""
         value = {
@@ -109,6 +132,7 @@ class SetManifest:
             "columns": self.columns,
             "time_fields": sorted(self.time_fields),
             "has_ads": self.has_ads,
+            "values": self.values,
             "card": self.card,
         }
         value["checksum"] = checksum_of(value)
@@ -139,6 +163,7 @@ def parse_set(text: str | bytes) -> SetManifest:
         "columns": dict,
         "time_fields": list,
         "has_ads": bool,
+        "values": dict,
         "card": dict,
         "checksum": str,
     }
@@ -159,6 +184,7 @@ def parse_set(text: str | bytes) -> SetManifest:
         value["columns"],
         frozenset(value["time_fields"]),
         value["has_ads"],
+        value["values"],
         value["card"],
     )
     if value["set_id"] != found.set_id:

@@ -160,6 +160,11 @@ class Bundle:
             return columns_of(map(self.documents.fields, range(len(self.documents))))
         return stored.columns(len(self.documents), verify=False)
 
+    def distinct_values(self, name: str) -> int:
+        """Return how many different values a stored field has; 0 for one that filters cannot read."""
+        column = self.columns.by_name.get(name)
+        return 0 if column is None else sum(len(part.values) for part in column.parts.values())
+
     @cached_property
     def ads(self) -> AdTable | None:
         """The ads of the documents, read on first use; None if no document has one."""

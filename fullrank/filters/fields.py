@@ -19,7 +19,7 @@ def columns_of_field(parts: Sequence[Columns], field: str, path: str) -> list[Co
 
 def kinds_of(columns: Sequence[Column]) -> str:
     """Name the kinds of values of a field."""
-    kinds = {kind for column in columns for kind in (*column.parts, *column.kinds_elsewhere)}
+    kinds = {kind for column in columns for kind in column.kinds}
     return " and ".join(name for kind, name in _NAMES.items() if kind in kinds) or "no values"
 
 

@@ -368,7 +368,7 @@ def _time(bound: Value | None, default: float) -> float | None:
 
 def _part(column: Column, kind: Kind, path: str) -> ColumnPart | None:
     """Return the values of a kind; None if no document here has one but the condition is valid."""
-    kinds = column.parts.keys() | column.kinds_elsewhere
+    kinds = column.kinds
     if kind in kinds or not kinds:
         return column.parts.get(kind)
     found = " and ".join(_NAMES[kind] for kind in KINDS if kind in kinds)

@@ -77,11 +77,8 @@ class Entry:
 
     def _is_label(self, name: str) -> bool:
         """Check for a field with few distinct values, such as a category: filters need it though it is searched."""
-        column = self._bundle.columns.by_name.get(name)
-        if column is None:
-            return False
-        distinct = sum(len(part.values) for part in column.parts.values())
-        return 1 < distinct <= _MAX_LABEL_SHARE * self._bundle.columns.documents
+        distinct = self._bundle.distinct_values(name)
+        return 1 < distinct <= _MAX_LABEL_SHARE * self._bundle.n_documents
 
     def _check_columns(self, fields: Mapping[str, Any]) -> None:
         """Refuse values that would take a field from the filters, or its numbers from ranges."""
@@ -93,7 +90,7 @@ class Entry:
             raise DocumentRefused(f"Field {name!r} is used in filters, but {reason}")
         for name, kinds in builder.kinds.items():
             column = self._bundle.columns.by_name.get(name)
-            if column is not None and set(column.parts) == {"number"} and kinds - {"number"}:
+            if column is not None and column.kinds == {"number"} and kinds - {"number"}:
                 raise DocumentRefused(
                     f"Field {name!r} holds only numbers in {self._bundle.version}: send numbers or null"
                 )

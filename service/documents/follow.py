@@ -31,6 +31,9 @@ CHUNK = 1024
 _REPLAYED = 4096
 
 
+ViewOf = Callable[[Bundle, int], View]
+
+
 class BeyondTheEnd(Exception):
     """A sequence number that was never assigned."""
 
@@ -57,14 +60,14 @@ def operations(found: Sequence[Logged]) -> list[Operation]:
     ]
 
 
-def replayed(bundle: Bundle, log: Log | None) -> Followed:
-    """Return the view of a bundle with all later operations of the log.
+def replayed(bundle: Bundle, log: Log | None, view_of: ViewOf = View.of) -> Followed:
+    """Return the view of a bundle with all later operations of the log; view_of: makes the view without them.
 
     Raises:
         BundleError: the log no longer has operations that the bundle lacks, or the model accepts no live documents.
     """
     if log is None:
-        return Followed(View.of(bundle), 0, 0)
+        return Followed(view_of(bundle, 0), 0, 0)
     seq = since = contained(bundle.manifest, log)
     if seq > log.head():
         log.skip(bundle.name, seq)
@@ -74,7 +77,7 @@ def replayed(bundle: Bundle, log: Log | None) -> Followed:
             f"{bundle.version}: contains the live documents up to operation {seq}, but the log no longer has those"
             f" up to {removed}: another bundle of this name contains them"
         )
-    view = View.of(bundle, seq)
+    view = view_of(bundle, seq)
     try:
         while True:
             found, upto = log.after(bundle.name, seq, _REPLAYED)
@@ -96,7 +99,12 @@ class Tail:
     """The views of one worker. ``prepare``, ``release`` and ``views`` may be called from any thread."""
 
     def __init__(
-        self, place: LogPlace, *, poll_s: float = 0.05, changed: Callable[[], None] = lambda: None
+        self,
+        place: LogPlace,
+        *,
+        poll_s: float = 0.05,
+        changed: Callable[[], None] = lambda: None,
+        view_of: ViewOf = View.of,
     ) -> None:
         """Follow a log.
 
@@ -104,8 +112,9 @@ class Tail:
             place: of the log.
             poll_s: how often to look for writes of other workers.
             changed: called on the following thread after each replacement of a view.
+            view_of: makes the view of a bundle, up to a number that it contains.
         """
-        self._place = place
+        self._place, self._view_of = place, view_of
         self._changed = changed
         # By the identity of the bundle: for a while, a version that was opened again is here twice.
         self._followed: dict[int, Followed] = {}
@@ -135,7 +144,7 @@ class Tail:
         try:
             log = self._place.existing()
             try:
-                return replayed(bundle, log)
+                return replayed(bundle, log, self._view_of)
             finally:
                 if log is not None:
                     log.close()
@@ -210,9 +219,9 @@ class Tail:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
-    def nudge(self) -> None:
-        """Read the log at once."""
-        self._thread.nudge()
+    def nudge(self, *, is_urgent: bool = False) -> None:
+        """Read the log at once; with is_urgent without the rest after a round."""
+        self._thread.nudge(is_urgent=is_urgent)
 
     def start(self) -> None:
         """Start following."""

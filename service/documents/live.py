@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
 from fullrank.live import View
 from service import errors
-from service.documents.follow import BeyondTheEnd, Followed, Tail
+from service.documents.documents import Stored
+from service.documents.follow import BeyondTheEnd, Followed, Tail, ViewOf
 from service.documents.idempotency import KeyReused
 from service.documents.log import Changed, TooManyLive
 from service.documents.logerrors import LogError, LogFull
@@ -39,10 +39,11 @@ class LiveDocuments:
         *,
         poll_s: float = 0.05,
         wait_s: float = 2.0,
+        view_of: ViewOf = View.of,
     ) -> None:
         self._wait_s = wait_s
         self._metrics = metrics
-        self._tail = Tail(place, poll_s=poll_s, changed=self._count)
+        self._tail = Tail(place, poll_s=poll_s, changed=self._count, view_of=view_of)
         self._writer = Writer(place, caps, committed=self._tail.nudge)
         self._written: dict[str, int] = {}
 
@@ -72,9 +73,12 @@ class LiveDocuments:
             reason = "is larger than the number of every acknowledged write"
             raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
 
-    async def fields(self, view: View, id: str) -> dict[str, Any]:
-        """Return the stored fields of a document of a view. Raises KeyError without such a document."""
-        return view.fields(id)
+    async def stored(self, view: View, id: str) -> Stored:
+        """Return a document as a view has it."""
+        try:
+            return Stored(view.fields(id), view.seq)
+        except KeyError:
+            return Stored(None, view.seq)
 
     def views(self, name: str | None = None) -> Sequence[Followed]:
         """Return the views of all loaded versions of a collection, or of all."""

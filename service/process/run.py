@@ -63,7 +63,7 @@ def serve(
                 f"{name}: not a setting; did you mean {near}?" for name, near in misspelled.items()
             )
         )
-    settings = _settings()
+    settings = read_settings()
     if not settings.bundles.is_dir():
         raise FullrankError(
             f"{settings.bundles}: no such folder of bundles; train one, or name another with --bundles"
@@ -83,7 +83,8 @@ def serve(
     run(factory, settings)
 
 
-def _settings() -> Settings:
+def read_settings() -> Settings:
+    """Read the settings of the environment. Raises FullrankError."""
     try:
         return Settings()
     except ValidationError as error:

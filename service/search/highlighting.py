@@ -25,7 +25,7 @@ def check_highlight(columns: Columns, asked: Highlight, path: str) -> None:
         if name not in columns:
             known = listed({*columns.by_name, *columns.refused})
             raise FilterError(here, f"unknown field; known fields: {known}")
-        kinds = columns[name].parts.keys() | columns[name].kinds_elsewhere
+        kinds = columns[name].kinds
         if kinds and "keyword" not in kinds:
             raise FilterError(here, "this field holds no text")
 

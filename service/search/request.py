@@ -75,6 +75,17 @@ class RankRequest:
         return self.only is None and bool(self.facets or self.facet_ranges)
 
     @property
+    def compared(self) -> set[str]:
+        """The fields whose values are compared, so that times count as numbers: those of sort, boosts and ranges."""
+        order = self.ordering
+        names = {name for name, _ in self.facet_ranges}
+        if order is None:
+            return names
+        return names.union(
+            (key.field for key in order.sort), (boost.field for boost in order.boosts)
+        )
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is a short query for the first hits and nothing else; such searches take similar times."""
         has_extras = (

@@ -87,10 +87,16 @@ class Search:
 
     @classmethod
     def of(
-        cls, view: View, request: RankRequest, mode: str, query: Encoded, checked: Checked
+        cls,
+        view: View,
+        request: RankRequest,
+        mode: str,
+        query: Encoded,
+        checked: Checked,
+        floor: Floor | None,
     ) -> Search:
-        """Prepare a checked request."""
-        deleted, floor = checked.deleted, floor_of(view, request)
+        """Prepare a checked request; floor: as ``floor_of`` returns it."""
+        deleted = checked.deleted
         if floor is not None and (request.is_counted or checked.order is not None):
             # Counting values, and any order but that of scores, needs every document with evidence.
             deleted, floor = view.below(query, floor, deleted), None

@@ -164,6 +164,11 @@ class Column:
     kinds_elsewhere: frozenset[Kind] = frozenset()
     has_times_elsewhere: bool = False
 
+    @property
+    def kinds(self) -> frozenset[Kind]:
+        """The kinds that conditions may ask for."""
+        return self.kinds_elsewhere.union(self.parts)
+
     def has_value(self) -> Mask:
         """Return bool (n,): the documents with any value."""
         found = np.zeros(self.documents, np.bool_)

@@ -65,9 +65,7 @@ def scale_of(columns: list[Column]) -> Scale | None:
     Returns:
         The scale, None for a field that has no value on one.
     """
-    kinds: set[Kind] = {
-        kind for column in columns for kind in (*column.parts, *column.kinds_elsewhere)
-    }
+    kinds: set[Kind] = {kind for column in columns for kind in column.kinds}
     if "number" in kinds:
         return "number"
     if "boolean" in kinds:

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from fullrank.bundle import Bundle
 from fullrank.errors import DocumentRefused
+from fullrank.live import View
 from service import errors
 from service.documents import reading
 from service.documents.follow import Followed
@@ -251,16 +252,18 @@ async def _merge(
     seq, max_bytes = 0, services.settings.max_document_bytes
     for _ in range(_MOST_MERGES):
         view = await services.live.view(bundle, seq)
+        found = await services.live.stored(view, id)
         refusal: errors.Problem | None = None
         write = Write(id, b"")
         try:
-            write, fields = reading.merged(id, view.fields(id), patch)
+            if found.fields is None:
+                raise _not_found(view, id)
+            write, fields = reading.merged(id, found.fields, patch)
             check_accepted(views, id, fields)
             if len(write.fields or b"") > max_bytes:
-                refusal = errors.TooLarge(f"The document would be larger than {max_bytes} bytes.")
-        except KeyError:
-            version = view.bundle.version
-            refusal = errors.DocumentNotFound(f"The model {version} has no document {id!r}.")
+                raise errors.TooLarge(f"The document would be larger than {max_bytes} bytes.")
+        except errors.Problem as error:
+            refusal = error
         except InvalidDocument as error:
             refusal = invalid(error)
         except DocumentRefused as error:
@@ -268,10 +271,10 @@ async def _merge(
         if refusal is not None and not seq:
             # The document may have been written before this request, and not be visible here yet.
             seq = await services.live.head(bundle.name)
-            if seq > view.seq:
+            if seq > found.seq:
                 continue
         try:
-            return await write_one(services, views, write, key, body, refusal, b"patch", view.seq)
+            return await write_one(services, views, write, key, body, refusal, b"patch", found.seq)
         except Changed as changed:
             seq = changed.seq
     raise errors.Overloaded("The document changes too often; try again shortly.")
@@ -341,12 +344,9 @@ async def get_document(
 ) -> JsonResponse:
     """Read a document as a model holds it now."""
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
-    try:
-        fields = await services.live.fields(view, id)
-    except KeyError:
-        raise errors.DocumentNotFound(
-            f"The model {view.bundle.version} has no document {id!r}."
-        ) from None
+    fields = (await services.live.stored(view, id)).fields
+    if fields is None:
+        raise _not_found(view, id)
     return JsonResponse(
         {
             "id": id,
@@ -355,6 +355,10 @@ async def get_document(
             "fields": fields,
         }
     )
+
+
+def _not_found(view: View, id: str) -> errors.DocumentNotFound:
+    return errors.DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.")
 
 
 def _require_lines(request: Request) -> None:

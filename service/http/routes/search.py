@@ -304,10 +304,9 @@ async def similar_documents(
     started = time.perf_counter()
     check_limits(services.settings, asked)
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
-    try:
-        fields = await services.live.fields(view, id)
-    except KeyError:
-        raise DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.") from None
+    fields = (await services.live.stored(view, id)).fields
+    if fields is None:
+        raise DocumentNotFound(f"The model {view.bundle.version} has no document {id!r}.")
     text = view.model.query_text(fields)
     request = RankRequest(
         text,

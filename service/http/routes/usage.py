@@ -58,9 +58,8 @@ async def documents_together(
     view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     hits: list[dict[str, Any]] = []
     for found in services.usage.together(id):
-        try:
-            fields = await services.live.fields(view, found.document)
-        except KeyError:
+        fields = (await services.live.stored(view, found.document)).fields
+        if fields is None:
             continue
         if asked.fields is not None:
             fields = {name: value for name, value in fields.items() if name in asked.fields}

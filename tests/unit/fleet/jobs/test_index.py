@@ -161,12 +161,16 @@ def test_facts_of_shards_are_merged() -> None:
     found = Facts.merged(
         [
             Facts(
-                {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"]}, ["x"], False
+                {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"]},
+                ["x"],
+                False,
+                {"size": 3, "x": 2},
             ),
-            Facts({"size": ["keyword"], "text": ["keyword"]}, ["size", "x"], True),
-            Facts({}, [], False),
+            Facts({"size": ["keyword"], "text": ["keyword"]}, ["size", "x"], True, {"size": 2}),
+            Facts({}, [], False, {}),
         ]
     )
+    assert found.values == {"size": 5, "x": 2}
     assert found.columns == {
         "size": ["keyword", "number"],
         "text": {"refused": "long"},

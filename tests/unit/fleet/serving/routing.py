@@ -15,6 +15,7 @@ from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
 from fleet.remote import BundleCache, Folder
 from fleet.serving.app import create_router
+from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
 from fleet.serving.shard import ShardServer
 from fleet.serving.transport import Failure, InProcessShards
@@ -147,11 +148,11 @@ class FailingShards:
         self.asked: list[int] = []
 
     @classmethod
-    def of(cls, address: str, cache: Path) -> FailingShards:
-        """Open all shards of a set."""
+    def of(cls, address: str, cache: Path, log: LogSource | None = None) -> FailingShards:
+        """Open all shards of a set; log: of live documents."""
         servers = {}
         for number in numbers_of(read_set(Folder(address))):
-            servers[number] = ShardServer(number, BundleCache(cache))
+            servers[number] = ShardServer(number, BundleCache(cache), log)
             servers[number].load(address)
         return cls(servers)
 
@@ -165,6 +166,9 @@ class FailingShards:
 
     def close(self) -> None:
         self._own.close()
+        for server in self.servers.values():
+            for version in server.versions:
+                server.release(version)
 
 
 def numbers_of(manifest: SetManifest) -> Sequence[int]:
