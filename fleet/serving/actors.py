@@ -44,13 +44,13 @@ class ActorReplica:
     place: int
     actor: Any = field(compare=False)
 
-    async def load(self, source: Source) -> None:
+    async def load(self, source: Source) -> Sequence[str]:
         """See ReplicaHandle.load."""
-        await answer_of(self.actor.load.remote(source))
+        return await answer_of(self.actor.load.remote(source))
 
-    async def release(self, keep: Sequence[str]) -> None:
+    async def release(self, versions: Sequence[str]) -> None:
         """See ReplicaHandle.release."""
-        await answer_of(self.actor.release.remote(list(keep)))
+        await answer_of(self.actor.release.remote(list(versions)))
 
     async def ping(self) -> str:
         """See ReplicaHandle.ping."""
@@ -78,7 +78,8 @@ async def answer_of(reference: Awaitable[Answer]) -> Answer:
             raise error.cause from None
         raise
     except ray.exceptions.RayError as error:
-        raise ConnectionError(f"{type(error).__name__}: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise ConnectionError(f"{type(error).__name__}: {reason}") from error
 
 
 def result_of(reference: Any) -> Any:
@@ -106,14 +107,15 @@ class ShardActor:
         self._instance = secrets.token_hex(8)
 
     @ray.method(concurrency_group="control")
-    def load(self, source: Source) -> None:
-        """Download, verify and warm a shard; at once if it is loaded."""
+    def load(self, source: Source) -> tuple[str, ...]:
+        """Download, verify and warm a shard, at once if it is loaded; return the versions that are open."""
         self._server.load(source.set_address)
+        return self._server.versions
 
     @ray.method(concurrency_group="control")
-    def release(self, keep: list[str]) -> None:
-        """Drop all versions but these."""
-        for version in set(self._server.versions) - set(keep):
+    def release(self, versions: list[str]) -> None:
+        """Drop versions."""
+        for version in versions:
             self._server.release(version)
 
     @ray.method(concurrency_group="ping")

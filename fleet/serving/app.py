@@ -24,6 +24,9 @@ from service.telemetry.metrics import Metrics
 # Of the deadline of a request: shards that have not answered by then are missing, and an answer without them is in
 # time.
 _SHARE_OF_DEADLINE = 0.8
+# Sets that a router has loaded, and so every replica: the active one, and the one before, which requests and the
+# cursors of pages may name.
+_LOADED = 2
 
 
 Router = TypeVar("Router", bound=Shards)
@@ -60,7 +63,7 @@ def create_router(
             metrics,
             documents,
             lambda models: starting(models, shards),
-            settings.max_loaded,
+            _LOADED,
         )
         return Backend(models, documents, SetEngine(shards, patience, settings.rank_threads))
 

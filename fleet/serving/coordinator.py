@@ -68,11 +68,18 @@ class Source:
 class ReplicaHandle(Protocol):
     """A replica process, as the coordinator drives it."""
 
-    async def load(self, source: Source) -> None:
-        """Download, verify and warm a shard; at once if it has it. Raises BundleError if it cannot serve."""
+    async def load(self, source: Source) -> Sequence[str]:
+        """Download, verify and warm a shard; at once if it has it.
 
-    async def release(self, keep: Sequence[str]) -> None:
-        """Drop all versions but these."""
+        Returns:
+            All versions that the replica has open.
+
+        Raises:
+            BundleError: The version cannot serve.
+        """
+
+    async def release(self, versions: Sequence[str]) -> None:
+        """Drop versions."""
 
     async def ping(self) -> str:
         """Return a text that is another one after the process was started again."""
@@ -91,7 +98,7 @@ class Snapshot:
         generation: Counts activations; 0: nothing was activated.
         version: That serves.
         set_address: Of its folder.
-        replicas: By shard, those that have loaded the version and answer.
+        replicas: By shard, those that have loaded the version and answer; all that have loaded it where none answers.
         log: Fingerprint of the log that shards follow; None: they follow none.
     """
 
@@ -133,9 +140,10 @@ class _Tracked:
         """Load a version. Raises what the replica raises, TimeoutError too."""
         if source.version not in self.loaded:
             instance = self.instance
-            await asyncio.wait_for(self.handle.load(source), _LOAD_S)
+            versions = await asyncio.wait_for(self.handle.load(source), _LOAD_S)
             if instance == self.instance:
-                self.loaded.add(source.version)
+                # A coordinator that was started again learns here what the replica has open.
+                self.loaded |= {source.version} if self.loaded else set(versions)
 
     def load_soon(self, source: Source) -> None:
         """Load a version in the background; an error is logged, and the next round tries again."""
@@ -303,9 +311,7 @@ class Coordinator:
         assert self._manifest is not None
         version, owners = self._manifest.version, self._of(self._manifest)
         found = tuple(
-            tuple(
-                own.handle for own in owners.get(number, ()) if own.is_up and version in own.loaded
-            )
+            _askable(owners.get(number, ()), version)
             for number in range(len(self._manifest.shards))
         )
         if is_forced or found != self._snapshot.replicas:
@@ -339,14 +345,28 @@ class Coordinator:
         oldest = time.monotonic() - _UNUSED_S
         self._last_used = {v: used for v, used in self._last_used.items() if used > oldest}
         keep = {active, *self._last_used}
+        # Versions are named, and taken from what is loaded before anything waits: a swap that begins meanwhile loads
+        # a version that no release drops.
+        releases = []
         for own in self._tracked.values():
-            if own.is_up and own.loaded - keep:
-                own.loaded &= keep
-                await _all([asyncio.wait_for(own.handle.release(sorted(keep)), _PING_S)])
+            unused = own.loaded - keep
+            if own.is_up and unused:
+                own.loaded -= unused
+                releases.append(asyncio.wait_for(own.handle.release(sorted(unused)), _PING_S))
+        await _all(releases)
 
     def _read_state(self) -> ActiveState:
         content = self._root.read(STATE)
         return ActiveState() if content is None else parse_state(content, f"{self._root}/{STATE}")
+
+
+def _askable(owners: Sequence[_Tracked], version: str) -> tuple[ReplicaHandle, ...]:
+    """Return the replicas of a shard that routers may ask for a version.
+
+    If none of them answers pings, all that have the version: they may only be slow, and routers can try.
+    """
+    loaded = [own for own in owners if version in own.loaded]
+    return tuple(own.handle for own in loaded if own.is_up) or tuple(own.handle for own in loaded)
 
 
 async def _all(calls: Iterable[Awaitable[Any]]) -> None:

@@ -39,7 +39,7 @@ class SetModels:
         metrics: Metrics,
         documents: SetDocuments,
         starting: Starting,
-        max_loaded: int = 8,
+        max_loaded: int = 2,
     ) -> None:
         self._cache, self._metrics, self._starting = cache, metrics, starting
         self._documents = documents

@@ -25,20 +25,25 @@ class Fake:
         self.loaded: set[str] = set()
         self.instance = 0
         self.refuses = self.is_dead = self.is_frozen = False
-        self.load_s = 0.0
+        self.load_s = self.release_s = 0.0
+        # One after the other, as in a process.
+        self.control = asyncio.Lock()
 
-    async def load(self, source: Source) -> None:
+    async def load(self, source: Source) -> Sequence[str]:
         await self._act()
-        if source.version in self.loaded:
-            return
-        await asyncio.sleep(self.load_s)
-        if self.refuses:
-            raise BundleError("golden.jsonl: differs")
-        self.loaded.add(source.version)
+        async with self.control:
+            if source.version not in self.loaded:
+                await asyncio.sleep(self.load_s)
+                if self.refuses:
+                    raise BundleError("golden.jsonl: differs")
+                self.loaded.add(source.version)
+            return sorted(self.loaded)
 
-    async def release(self, keep: Sequence[str]) -> None:
+    async def release(self, versions: Sequence[str]) -> None:
         await self._act()
-        self.loaded &= set(keep)
+        async with self.control:
+            await asyncio.sleep(self.release_s)
+            self.loaded -= set(versions)
 
     async def ping(self) -> str:
         await self._act()
@@ -166,6 +171,24 @@ def test_dead_and_frozen_replicas_do_not_stop_a_swap_and_join_later(
     run(root, work, Fleet())
 
 
+def test_routers_may_try_the_replicas_of_a_shard_of_which_none_answers_pings(
+    root: Path, versions: tuple[str, str]
+) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        found = await own.activate(versions[1])
+        fleet(0, 0).is_frozen = True
+        found = await own.follow((), found.epoch, 5)
+        assert [len(replicas) for replicas in found.replicas] == [1, 2]
+        fleet(0, 1).is_frozen = True
+        found = await own.follow((), found.epoch, 5)
+        assert [len(replicas) for replicas in found.replicas] == [2, 2]
+        fleet(0, 1).is_frozen = False
+        found = await own.follow((), found.epoch, 5)
+        assert found.replicas[0] == (fleet(0, 1),)
+
+    run(root, work, Fleet())
+
+
 def test_a_shard_without_a_replica_refuses_the_swap(root: Path, versions: tuple[str, str]) -> None:
     async def work(own: Coordinator, fleet: Fleet) -> None:
         fleet(1, 0).is_dead = fleet(1, 1).is_dead = True
@@ -249,6 +272,47 @@ def test_old_versions_stay_while_a_router_uses_them(
         await until(lambda: fleet.loaded() == [{versions[1]}] * 4 + [set()] * 2)
 
     run(root, work, Fleet())
+
+
+def test_a_swap_while_old_versions_are_dropped_keeps_the_new_one(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "_UNUSED_S", 0.05)
+    monkeypatch.setattr(coordinator, "_PING_S", 0.3)
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[1])
+        await asyncio.sleep(0.1)
+        fleet(0, 0).release_s = 0.2
+        await own.activate(versions[0])
+        await until(lambda: fleet(0, 0).control.locked())
+        # The other replicas have dropped the version, or will, when it comes again.
+        await own.activate(versions[1])
+        for _ in range(50):
+            found = await own.follow((), 0, 0)
+            assert [len(replicas) for replicas in found.replicas] == [2, 2]
+            assert all(versions[1] in fake.loaded for shard in found.replicas for fake in shard)
+            await asyncio.sleep(0.01)
+
+    run(root, work, Fleet())
+
+
+def test_a_new_coordinator_drops_what_the_one_before_has_left(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet()
+
+    async def dies(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        await own.activate(versions[1])
+
+    async def next_one(own: Coordinator, fleet: Fleet) -> None:
+        monkeypatch.setattr(coordinator, "_UNUSED_S", 0.05)
+        await until(lambda: fleet.loaded()[:4] == [{versions[1]}] * 4)
+
+    run(root, dies, fleet)
+    assert fleet.loaded()[0] == set(versions)
+    run(root, next_one, fleet)
 
 
 def test_routers_hear_of_a_change_at_once(root: Path, versions: tuple[str, str]) -> None:
