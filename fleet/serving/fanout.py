@@ -29,11 +29,14 @@ class ReplicatedShards:
     def update(self, replicas: Sequence[Sequence[Replica]]) -> None:
         """Replace the replicas of each shard; those that stay keep their latencies and breakers.
 
-        Shards beyond these keep their replicas, for requests of a version that has more shards.
+        Shards beyond these keep their replicas, for requests of a version that has more shards. So does one without any
+        replica here: those that the coordinator cannot reach may still answer this process.
         """
         self._sets += [ReplicaSet(self._metrics) for _ in range(len(replicas) - len(self._sets))]
         for own, new in zip(self._sets, replicas, strict=False):
-            own.update(new)
+            if new:
+                own.update(new)
+        self._metrics.shard_replicas.set(sum(map(len, replicas)))
 
     async def ask(
         self, payloads: Mapping[int, bytes], deadline_s: float

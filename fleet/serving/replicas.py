@@ -2,11 +2,12 @@
 
 Ray notices a frozen node after more than a minute, so a router decides by itself, with three times:
 
-    p95 of the shard   a second replica is asked as well (a hedge), for at most 5 % of the calls
-    attempt            the first replica has failed: another one is asked in any case
-    deadline           the request gives up
+    p95       of the fastest replica: a second one is asked as well (a hedge), for at most 5 % of the calls
+    late      ten times that: another one is asked in any case, and the replica has failed
+    deadline  the request gives up
 
-Three failures in a row open the breaker of a replica; then nobody waits for it until a trial succeeds.
+The answer of a late replica counts if it is the first. Three failures in a row open the breaker of a replica; then
+nobody waits for it until a trial succeeds.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _HEDGE_SHARE = 0.05
 _HEDGE_BURST = 64.0
 # Latencies kept of a shard, and before there are this many no call is hedged.
 _KEPT, _NEEDED = 256, 20
-# An attempt may take this many times the p95 of the shard, and at least this many seconds.
-_ATTEMPT_P95S, _MIN_ATTEMPT_S = 10.0, 0.25
+# A replica is late after this many times the p95, and at least this many seconds.
+_LATE_P95S, _MIN_LATE_S = 10.0, 0.25
 
 
 class Unavailable(FullrankError):
@@ -44,7 +45,7 @@ class Replica(Protocol):
 
 
 class Latencies:
-    """The 95th percentile of the latest answers of a shard, in seconds."""
+    """The 95th percentile of the latest answers of a replica, in seconds."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=_KEPT)
@@ -62,11 +63,6 @@ class Latencies:
     def p95(self) -> float | None:
         """None until there are enough answers."""
         return self._p95
-
-    @property
-    def attempt_s(self) -> float:
-        """How long one replica may take."""
-        return max(_MIN_ATTEMPT_S, _ATTEMPT_P95S * (self._p95 or 0.0))
 
 
 @dataclass
@@ -91,6 +87,7 @@ class HedgeBudget:
 class _Tracked:
     replica: Replica
     breaker: Breaker
+    latencies: Latencies = field(default_factory=Latencies)
 
 
 @dataclass(eq=False)
@@ -99,12 +96,10 @@ class ReplicaSet:
 
     Attributes:
         metrics: Count its calls.
-        latencies: Of its answers.
         budget: Of its hedges.
     """
 
     metrics: Metrics
-    latencies: Latencies = field(default_factory=Latencies)
     budget: HedgeBudget = field(default_factory=HedgeBudget)
     clock: Callable[[], float] = time.monotonic
     _tracked: list[_Tracked] = field(default_factory=list)
@@ -112,11 +107,13 @@ class ReplicaSet:
     _open_breakers: int = 0
 
     def update(self, replicas: Sequence[Replica]) -> None:
-        """Replace the replicas; those that stay keep their breakers."""
-        breakers = {own.replica: own.breaker for own in self._tracked}
-        self._tracked = [
-            _Tracked(replica, breakers.get(replica) or Breaker(self.clock)) for replica in replicas
-        ]
+        """Replace the replicas; those that stay keep their latencies and breakers."""
+        known = {own.replica: own for own in self._tracked}
+        self._tracked = []
+        for replica in replicas:
+            own = known.get(replica) or _Tracked(replica, Breaker(self.clock))
+            own.replica = replica
+            self._tracked.append(own)
         self._count_breakers()
 
     async def ask(self, payload: bytes, deadline_s: float) -> bytes:
@@ -137,13 +134,12 @@ class ReplicaSet:
         reason = "no replica is known" if not untried else "no replica has answered in time"
         try:
             while untried or running:
-                if not running:
-                    self._start(untried.pop(0), payload, running)
                 left = end - self.clock()
                 if left <= 0:
                     break
-                done = await self._wait(running, untried, payload, left)
-                for task in done:
+                if not running:
+                    self._start(untried.pop(0), payload, left, running)
+                for task in await self._wait(running, untried, payload, left):
                     running.discard(task)
                     error = task.exception()
                     if error is None:
@@ -153,7 +149,8 @@ class ReplicaSet:
                         self.metrics.shard_calls["retry"].inc()
         finally:
             for task in running:
-                self._abandon(task)
+                # An overtaken call ends by itself.
+                task.add_done_callback(_forget)
         raise Unavailable(reason)
 
     def _order(self) -> list[_Tracked]:
@@ -164,6 +161,17 @@ class ReplicaSet:
         # Trying a replica whose breaker is open is still better than giving up.
         return sorted(rotated, key=lambda own: not own.breaker.allows())
 
+    @property
+    def _p95(self) -> float | None:
+        """That of the fastest replica whose breaker is closed, if any is: a slow one must not raise it."""
+        closed = [own for own in self._tracked if not own.breaker.is_open]
+        found = [own.latencies.p95 for own in closed or self._tracked]
+        return min((p95 for p95 in found if p95 is not None), default=None)
+
+    @property
+    def _late_s(self) -> float:
+        return max(_MIN_LATE_S, _LATE_P95S * (self._p95 or 0.0))
+
     async def _wait(
         self,
         running: set[asyncio.Task[bytes]],
@@ -171,48 +179,68 @@ class ReplicaSet:
         payload: bytes,
         left: float,
     ) -> set[asyncio.Task[bytes]]:
-        """Wait until a call ends or the deadline; start a hedge once the running calls are slow."""
-        hedge_s = self.latencies.p95
+        """Wait until a call ends or the deadline; ask another replica as well once the running calls are slow or late.
+
+        Returns:
+            The calls that have ended; none if another replica was asked.
+        """
+        late_s, hedge_s = self._late_s, self._p95
         can_hedge = len(running) == 1 and untried and not untried[0].breaker.is_open
         if can_hedge and hedge_s is not None and hedge_s < left:
             done, _ = await asyncio.wait(running, timeout=hedge_s)
             if done:
                 return done
+            late_s, left = late_s - hedge_s, left - hedge_s
             if self.budget.take():
                 self.metrics.shard_calls["hedge"].inc()
-                self._start(untried.pop(0), payload, running)
-            left -= hedge_s
-        done, _ = await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+                self._start(untried.pop(0), payload, left, running)
+                return set()
+        is_limited = bool(untried) and late_s < left
+        done, _ = await asyncio.wait(
+            running, timeout=late_s if is_limited else left, return_when=asyncio.FIRST_COMPLETED
+        )
+        if is_limited and not done:
+            self.metrics.shard_calls["retry"].inc()
+            self._start(untried.pop(0), payload, left - late_s, running)
         return done
 
-    def _start(self, own: _Tracked, payload: bytes, running: set[asyncio.Task[bytes]]) -> None:
-        running.add(asyncio.ensure_future(self._call(own, payload)))
+    def _start(
+        self, own: _Tracked, payload: bytes, left: float, running: set[asyncio.Task[bytes]]
+    ) -> None:
+        running.add(asyncio.ensure_future(self._call(own, payload, left)))
 
-    async def _call(self, own: _Tracked, payload: bytes) -> bytes:
-        began = self.clock()
+    async def _call(self, own: _Tracked, payload: bytes, left: float) -> bytes:
+        """Call a replica, until the deadline or until it is late, whichever is later."""
+        began, late_s = self.clock(), self._late_s
+        late = asyncio.get_running_loop().call_later(late_s, self._failed, own)
         try:
-            answer = await asyncio.wait_for(own.replica.call(payload), self.latencies.attempt_s)
+            answer = await asyncio.wait_for(own.replica.call(payload), max(left, late_s))
         except asyncio.CancelledError:
             raise
         except Exception:
-            own.breaker.failed()
-            self.metrics.shard_failures.inc()
-            self._count_breakers()
+            if self.clock() - began < late_s:
+                self._failed(own)
             raise
-        own.breaker.succeeded()
-        self._count_breakers()
-        self.latencies.add(self.clock() - began)
+        finally:
+            late.cancel()
+        seconds = self.clock() - began
+        # Late answers count too: if all replicas become slow, none is late any more.
+        own.latencies.add(seconds)
+        if seconds < late_s:
+            own.breaker.succeeded()
+            self._count_breakers()
         return answer
+
+    def _failed(self, own: _Tracked) -> None:
+        own.breaker.failed()
+        self.metrics.shard_failures.inc()
+        self._count_breakers()
 
     def _count_breakers(self) -> None:
         count = sum(own.breaker.is_open for own in self._tracked)
         if count != self._open_breakers:
             self.metrics.shard_breakers_open.inc(count - self._open_breakers)
             self._open_breakers = count
-
-    def _abandon(self, task: asyncio.Task[bytes]) -> None:
-        """Let an overtaken call end by itself: if it times out, its replica has failed."""
-        task.add_done_callback(_forget)
 
 
 def _forget(task: asyncio.Task[bytes]) -> None:

@@ -135,6 +135,9 @@ class Metrics:
         self.shards_missing = counter(
             "shards_missing", "Requests to a shard that no replica answered"
         )
+        self.shard_replicas = each(
+            "shard_replicas", "Replicas of all shards that the router may ask"
+        )
         self.shard_breakers_open = each(
             "shard_breakers_open", "Replicas whose circuit breaker is open"
         )

@@ -101,6 +101,43 @@ def test_a_slow_replica_is_hedged_for_a_twentieth_of_the_calls() -> None:
     assert 0 < counted(replicas, 'shard_calls_total{kind="hedge"}') <= 0.05 * calls
 
 
+def test_a_replica_that_stays_slow_is_left_alone() -> None:
+    good, slow = Fake("a", 0.001), Fake("b", 0.001)
+    replicas = of(good, slow)
+    replicas.budget.left = 0.0
+
+    async def run() -> list[float]:
+        await ask(replicas, 60)
+        slow.seconds, slow.calls = 1.0, 0
+        taken = []
+        for _ in range(100):
+            began = time.monotonic()
+            await replicas.ask(b"!", 2.0)
+            taken.append(time.monotonic() - began)
+        return taken
+
+    taken = asyncio.run(run())
+    # Late after 0.25 s, for the few calls until the breaker opens, and for a trial a second.
+    assert max(taken) < 0.9
+    assert slow.calls <= 10
+
+
+def test_no_call_fails_where_all_replicas_become_slow() -> None:
+    first, second = Fake("a", 0.001), Fake("b", 0.001)
+    replicas = of(first, second)
+
+    async def run() -> None:
+        await ask(replicas, 60)
+        first.seconds = second.seconds = 0.4
+        for _ in range(6):
+            answers = await asyncio.gather(*(replicas.ask(b"!", 2.0) for _ in range(20)))
+            assert set(answers) <= {b"a!", b"b!"}
+        # What is usual by now is not late.
+        assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
+
+    asyncio.run(run())
+
+
 def test_without_an_answer_the_deadline_ends_it() -> None:
     replicas = of(Fake("a", 3600.0), Fake("b", 3600.0))
 
@@ -146,6 +183,15 @@ def test_a_replica_that_leaves_with_an_open_breaker_is_counted_no_more() -> None
     asyncio.run(ask(replicas, 20))
     replicas.update([good])
     assert counted(replicas, 'shard_breakers_open{worker="0"}') == 0
+
+
+def test_replicas_that_the_coordinator_cannot_reach_are_still_asked() -> None:
+    metrics = Metrics()
+    shards = ReplicatedShards(metrics)
+    shards.update([[Fake("a")]])
+    shards.update([[]])
+    assert asyncio.run(shards.ask({0: b"!"}, 1.0)) == {0: b"a!"}
+    assert 'fullrank_shard_replicas{worker="0"} 0.0' in metrics.render().decode()
 
 
 def test_a_shard_without_an_answer_is_counted() -> None:
