@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from fullrank.errors import FullrankError
@@ -59,6 +60,9 @@ def join(address: str) -> Any:
         FullrankError: No cluster answers at the address.
     """
     os.environ.update(_NODE)
+    if address != LOCAL and _has_token():
+        # Ray starts a head with tokens wherever it finds one, and a cluster without tokens accepts them too.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     import ray
 
     handler = signal.getsignal(signal.SIGTERM)
@@ -80,6 +84,14 @@ def join(address: str) -> Any:
         # Ray's handler ends the process at once; the service's own answers the open requests first.
         signal.signal(signal.SIGTERM, handler)
     return ray
+
+
+def _has_token() -> bool:
+    """Return whether this user has a token of Ray: in the environment, or where Ray writes one for a local cluster."""
+    if os.environ.get("RAY_AUTH_TOKEN"):
+        return True
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return (Path(named) if named else Path.home() / ".ray" / "auth_token").is_file()
 
 
 def _check(address: str) -> None:
