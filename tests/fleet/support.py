@@ -6,16 +6,16 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from benchmarks.fleet.collection import cloned
+from benchmarks.fleet.searching import Expected, Searches
 from fleet.cluster import worker_environment
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
@@ -29,7 +29,6 @@ from trainer.indexing.index import index
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHARDS, COUNT, LIMIT = 2, 90, 20
-Answers = Mapping[str, list[tuple[str, float]]]
 
 
 class Sets:
@@ -44,7 +43,7 @@ class Sets:
     def __init__(self, folder: Path) -> None:
         bundle = planted_bundle(folder / "bundles")
         self.root = folder / "sets"
-        self.expected: dict[str, Answers] = {}
+        self.expected: dict[str, Expected] = {}
         for number in range(2):
             (folder / f"corpus-{number}").mkdir()
             corpus = corpus_of(folder / f"corpus-{number}", COUNT, first=50 * number)
@@ -62,6 +61,14 @@ class Sets:
             }
         self.versions = list(self.expected)
 
+    def another(self, number: int) -> str:
+        """Make a further version, which no replica has loaded; those of even numbers are as the first."""
+        source = self.versions[number % 2]
+        version = f"{source}-{number}"
+        cloned(self.root / "planted" / source, version)
+        self.expected[version] = self.expected[source]
+        return version
+
     def forget_active(self) -> None:
         """Let the next coordinator find nothing active."""
         (self.root / "active.json").unlink(missing_ok=True)
@@ -69,21 +76,46 @@ class Sets:
 
 @contextmanager
 def router(
-    address: str, root: Path, folder: Path, **environment: str
+    address: str,
+    root: Path,
+    folder: Path,
+    *,
+    inside: Sequence[str] = (),
+    host: str = "127.0.0.1",
+    **environment: str,
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """Run `fullrank serve --ray` with two replicas of each shard; gives its address and its process."""
+    """Run `fullrank serve --ray` with two replicas of each shard; gives its address and its process.
+
+    Args:
+        address: Of the cluster.
+        root: Folder of the sets.
+        folder: For what the router writes, and the cache.
+        inside: Goes before the command.
+        host: Address to listen at.
+        environment: Settings of the service.
+    """
     port = free_port()
-    command = ["serve", "--bundles", str(root), "--ray", address, "--port", str(port)]
+    command = [
+        "serve",
+        "--bundles",
+        str(root),
+        "--ray",
+        address,
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
     places = ["--state", str(folder / "state"), "--cache", str(folder / "cache")]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fullrank", *command, *places],
+        [*inside, sys.executable, "-m", "fullrank", *command, *places],
         cwd=REPOSITORY,
-        env={**os.environ, **worker_environment(), "FULLRANK_EXPLORE": "0", **environment},
+        env={**os.environ, **worker_environment(), "FULLRANK_DEADLINE_MS": "5000", **environment},
         start_new_session=True,
     )
     try:
-        wait_for(f"http://127.0.0.1:{port}/readyz", process, seconds=120)
-        yield f"http://127.0.0.1:{port}", process
+        wait_for(f"http://{host}:{port}/readyz", process, seconds=120)
+        yield f"http://{host}:{port}", process
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
@@ -103,11 +135,23 @@ def served(address: str, sets: Sets, folder: Path) -> Iterator[str]:
         stop_fleet()
 
 
-def activate(address: str, sets: Sets, version: str) -> subprocess.CompletedProcess[str]:
+def activate(
+    address: str, sets: Sets, version: str, inside: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     """Run `fullrank bundles activate`."""
     bundle = f"{sets.root}/planted/{version}"
     return subprocess.run(
-        [sys.executable, "-m", "fullrank", "bundles", "activate", bundle, "--ray", address],
+        [
+            *inside,
+            sys.executable,
+            "-m",
+            "fullrank",
+            "bundles",
+            "activate",
+            bundle,
+            "--ray",
+            address,
+        ],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
@@ -133,58 +177,6 @@ def wait_until(condition: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-class Load:
-    """Searches in a thread until the block ends, and compares each answer with that of its version.
-
-    Attributes:
-        statuses: How many answers had which status.
-        generations: Version of each generation that has answered.
-        wrong: Answers that are not certified, or not those of their version.
-        seconds: Of each answer.
-    """
-
-    def __init__(self, url: str, sets: Sets) -> None:
-        self._url, self._sets = url, sets
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self.statuses: Counter[int] = Counter()
-        self.generations: dict[int, str] = {}
-        self.wrong: list[Any] = []
-        self.seconds: list[float] = []
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def check(self) -> None:
-        """Assert that every search was answered, and by one version only."""
-        assert self.wrong == []
-        assert set(self.statuses) == {200}
-
-    def _run(self) -> None:
-        with httpx.Client(base_url=self._url, timeout=10) as client:
-            number = 0
-            while not self._stop.wait(0.01):
-                text = WORDS[number % len(WORDS)]
-                number += 1
-                began = time.monotonic()
-                try:
-                    answer = client.post("/v1/search", json={"query": text, "limit": LIMIT})
-                except httpx.TransportError as error:
-                    self.wrong.append(repr(error))
-                    continue
-                self.seconds.append(time.monotonic() - began)
-                self.statuses[answer.status_code] += 1
-                if answer.status_code == 200:
-                    self._compare(text, answer.json())
-
-    def _compare(self, text: str, body: dict[str, Any]) -> None:
-        version, generation = body["model"], body["generation"]
-        hits = [(hit["id"], hit["score"]) for hit in body["hits"]]
-        is_own = self.generations.setdefault(generation, version) == version
-        if not (is_own and body["certified"] and hits == self._sets.expected[version][text]):
-            self.wrong.append(body)
+def searches(url: str, sets: Sets) -> Searches:
+    """Search for all words while the block runs, and compare each answer with that of its version."""
+    return Searches(url, sets.expected, limit=LIMIT, pause_s=0.01)

@@ -17,10 +17,10 @@ import pytest
 from fleet.serving.actors import running_coordinator
 from tests.fleet.support import (
     LIMIT,
-    Load,
     Sets,
     activate,
     router,
+    searches,
     served,
     wait_until,
     wait_until_served,
@@ -61,7 +61,7 @@ def test_a_fleet_answers_as_one_machine_through_swaps_and_deaths(
             body = httpx.post(f"{url}/v1/search", json={"query": text, "limit": LIMIT}).json()
             assert [(hit["id"], hit["score"]) for hit in body["hits"]] == sets.expected[first][text]
             assert body["certified"]
-        with Load(url, sets) as load:
+        with searches(url, sets) as load:
             for version in [second, first] * 3:
                 assert activate(cluster.address, sets, version).returncode == 0
                 wait_until_served(url, version)
@@ -73,7 +73,7 @@ def test_a_fleet_answers_as_one_machine_through_swaps_and_deaths(
                 time.sleep(3)
         load.check()
         assert sorted(load.generations) == list(range(2, 9))
-        assert max(load.seconds) < 2
+        assert max(load.seconds) < 3
 
 
 def test_a_lost_shard_is_an_error_or_a_partial_answer(

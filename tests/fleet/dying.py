@@ -1,0 +1,82 @@
+"""A coordinator that kills its process at a point of a swap that a file names."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from fleet.serving.actors import _ALWAYS, COORDINATOR, ActorReplica, CoordinatorActor, Spawner
+from fleet.serving.coordinator import Coordinator, Source
+from fleet.sets import SetManifest
+
+BEFORE_LOADING = "before loading"
+WHILE_LOADING = "while replicas load"
+BEFORE_COMMIT = "before the commit"
+AFTER_COMMIT = "after the commit"
+POINTS = (BEFORE_LOADING, WHILE_LOADING, BEFORE_COMMIT, AFTER_COMMIT)
+
+
+class _DyingCoordinator(Coordinator):
+    """Dies once at the point that the file names."""
+
+    def __init__(self, file: Path, root: str, spawner: Spawner) -> None:
+        super().__init__(root, spawner.replicas, lambda *place: self._found(spawner(*place)))
+        self._file = file
+        _Watched.coordinator = self
+
+    def die_at(self, point: str) -> None:
+        """End this process if it is to die here; the next one does not."""
+        if self._file.exists() and self._file.read_text() == point:
+            self._file.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _found(self, replica: ActorReplica) -> _Watched:
+        return _Watched(replica.number, replica.place, replica.actor)
+
+    async def _propose(self, manifest: SetManifest, address: str) -> None:
+        self.die_at(BEFORE_LOADING)
+        await super()._propose(manifest, address)
+        self.die_at(BEFORE_COMMIT)
+
+    async def _publish(self, generation: int, manifest: SetManifest, address: str) -> None:
+        self.die_at(AFTER_COMMIT)
+        await super()._publish(generation, manifest, address)
+
+
+class _Watched(ActorReplica):
+    """A replica; the coordinator may die once the first of them has loaded a version."""
+
+    coordinator: _DyingCoordinator
+
+    def __reduce__(self) -> Any:
+        # Routers get the ordinary one.
+        return ActorReplica, (self.number, self.place, self.actor)
+
+    async def load(self, source: Source) -> Sequence[str]:
+        found = await super().load(source)
+        type(self).coordinator.die_at(WHILE_LOADING)
+        return found
+
+
+class DyingCoordinatorActor(CoordinatorActor):
+    """See CoordinatorActor.
+
+    Args:
+        file: Names the point; without the file the coordinator does not die.
+    """
+
+    def __init__(self, file: str, root: str, replicas: int, cache: str | None) -> None:
+        super().__init__(root, replicas, cache)
+        self._coordinator = _DyingCoordinator(Path(file), root, Spawner(replicas, cache))
+
+
+def start(file: Path, root: Path, cache: Path) -> Any:
+    """Start it where a fleet looks for its coordinator."""
+    options = {"name": COORDINATOR, "lifetime": "detached", "max_restarts": _ALWAYS, "num_cpus": 0}
+    found: Any = ray.remote(DyingCoordinatorActor)
+    return found.options(**options).remote(str(file), str(root), 2, str(cache))

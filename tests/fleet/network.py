@@ -1,0 +1,197 @@
+"""Nodes of a Ray cluster in network namespaces of this machine, joined by a bridge that a test can cut or slow down."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from fleet.cluster import worker_environment
+
+BRIDGE, SUBNET, HOST = "frkbr0", "10.231.77", 254
+_PORT = 6379
+# Ray starts no head where it sees other processes of a cluster at that address, as it would on a machine of its own.
+_ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+# Whatever tokens this user has.
+_AUTH = {"RAY_AUTH_MODE": "disabled"}
+
+
+class Network:
+    """Namespaces frk1, frk2, … with the addresses 10.231.77.1, …, and this process at 10.231.77.254."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def make(self) -> None:
+        """Make the namespaces. Raises CalledProcessError."""
+        _ip("link", "add", BRIDGE, "type", "bridge")
+        _ip("address", "add", f"{SUBNET}.{HOST}/24", "dev", BRIDGE)
+        _ip("link", "set", BRIDGE, "up")
+        for number in range(1, self._count + 1):
+            name, port = f"frk{number}", f"frkp{number}"
+            _ip("netns", "add", name)
+            _ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", port, "master", BRIDGE, "up")
+            for command in (
+                ("link", "set", "lo", "up"),
+                ("link", "set", "eth0", "up"),
+                ("address", "add", f"{address_of(number)}/24", "dev", "eth0"),
+                # Ray finds its own address by that of the way to the internet.
+                ("route", "add", "default", "via", f"{SUBNET}.{HOST}"),
+            ):
+                _ip("-n", name, *command)
+
+    def close(self) -> None:
+        """Remove everything."""
+        for number in range(1, self._count + 1):
+            _ip("netns", "delete", f"frk{number}", check=False)
+        _ip("link", "delete", BRIDGE, check=False)
+
+    @contextmanager
+    def cut(self, number: int) -> Iterator[None]:
+        """Let no packet from or to a node pass while the block runs."""
+        _ip("link", "set", f"frkp{number}", "down")
+        try:
+            yield
+        finally:
+            _ip("link", "set", f"frkp{number}", "up")
+
+    @contextmanager
+    def slowed(self, number: int, rate: str) -> Iterator[None]:
+        """Let a node receive and send no more than a rate while the block runs."""
+        limit = ("root", "tbf", "rate", rate, "burst", "1600", "limit", "1000000")
+        ways: tuple[tuple[list[str], str], ...] = (
+            ([], f"frkp{number}"),
+            (["ip", "netns", "exec", f"frk{number}"], "eth0"),
+        )
+        for prefix, device in ways:
+            _run([*prefix, "tc", "qdisc", "add", "dev", device, *limit])
+        try:
+            yield
+        finally:
+            for prefix, device in ways:
+                _run([*prefix, "tc", "qdisc", "delete", "dev", device, "root"])
+
+
+@contextmanager
+def network(count: int) -> Iterator[Network]:
+    """Make the namespaces; skip the test where the machine forbids it."""
+    if shutil.which("ip") is None or shutil.which("tc") is None:
+        pytest.skip("needs ip and tc (Debian: apt-get install iproute2)")
+    found = Network(count)
+    try:
+        try:
+            found.make()
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"this machine allows no network namespaces: {error.stderr.strip()}")
+        yield found
+    finally:
+        found.close()
+
+
+def address_of(number: int) -> str:
+    """Return the address of a node."""
+    return f"{SUBNET}.{number}"
+
+
+def inside(number: int) -> list[str]:
+    """Return what to put before a command that is to run in the namespace of a node."""
+    return ["ip", "netns", "exec", f"frk{number}"]
+
+
+class Nodes:
+    """Nodes of a Ray cluster, one in each namespace; the first is the head and has no replicas.
+
+    Args:
+        redis: HOST:PORT of what survives the head; None: nothing does.
+    """
+
+    def __init__(self, redis: str | None = None) -> None:
+        self.address = f"{address_of(1)}:{_PORT}"
+        # Short, because Ray puts sockets there.
+        self._folder = Path(tempfile.mkdtemp(prefix="frk-", dir="/tmp"))
+        self._redis = {"RAY_REDIS_ADDRESS": redis} if redis else {}
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, number: int) -> None:
+        """Start a node and wait until it has joined."""
+        place = (
+            [
+                "--head",
+                "--port",
+                str(_PORT),
+                "--temp-dir",
+                str(self._folder),
+                "--num-cpus",
+                "0",
+                "--include-dashboard",
+                "false",
+            ]
+            if number == 1
+            else ["--address", self.address, "--num-cpus", "0" if number == 2 else "1"]
+        )
+        log = (self._folder / f"node-{number}.log").open("ab")
+        self._processes[number] = subprocess.Popen(
+            [
+                *inside(number),
+                *(_ALONE if number == 1 else ()),
+                *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *place),
+                *("--node-ip-address", address_of(number), "--object-store-memory", "80000000"),
+            ],
+            env={**os.environ, **worker_environment(), **_AUTH, **self._redis},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        log.close()
+        self._wait(number)
+
+    def kill(self, number: int) -> None:
+        """Kill all processes of a node."""
+        process = self._processes.pop(number)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        _kill_all(number)
+
+    def close(self) -> None:
+        """Kill all nodes."""
+        for number in sorted(self._processes, reverse=True):
+            self.kill(number)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _wait(self, number: int) -> None:
+        deadline = time.monotonic() + 60
+        log = self._folder / f"node-{number}.log"
+        before = log.read_text().count("Ray runtime started")
+        while log.read_text().count("Ray runtime started") == before:
+            assert time.monotonic() < deadline, log.read_text()
+            assert self._processes[number].poll() is None, log.read_text()
+            time.sleep(0.1)
+
+
+def _kill_all(number: int) -> None:
+    """Kill what is left in a namespace, such as the workers of a node whose raylet was killed."""
+    found = subprocess.run(
+        ["ip", "netns", "pids", f"frk{number}"], capture_output=True, text=True, check=False
+    )
+    for pid in map(int, found.stdout.split()):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _ip(*arguments: str, check: bool = True) -> None:
+    _run(["ip", *arguments], check=check)
+
+
+def _run(command: Sequence[str], *, check: bool = True) -> None:
+    subprocess.run(command, check=check, capture_output=True, text=True)
