@@ -6,7 +6,8 @@ Starts a Ray cluster of two nodes on this machine, indexes CORPUS with the model
 sends the same searches (titles of documents, one after another) to `fullrank serve` over the unsharded index and to a
 router over each set. The processor time of the router is that of its process, and its slope over the shards is the cost
 of one more call. A swap is timed from the command to coordinator until it returns; a recovery from the SIGKILL of a
-replica until the coordinator lists it again. Two cores cannot show a speed-up: these are costs, not scaling.
+replica until the coordinator lists it again. The hedge rate is the share of calls of shards with a second replica that
+asked it as well. Two cores cannot show a speed-up: these are costs, not scaling.
 """
 
 from __future__ import annotations
@@ -18,43 +19,26 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 
+from benchmarks.fleet.collection import cloned, sharded, titles
+from benchmarks.fleet.faults import calls
+from benchmarks.fleet.local import Fleet, cluster, fleet
 from benchmarks.harness.report import show
 from benchmarks.performance.servers import Server, serving
-from fleet.cluster import joined, node_environment
-from fleet.jobs.index import index_set
-from fleet.jobs.tasks import InProcess
-from fleet.serving.actors import coordinator_of, result_of, stop_fleet
-from fleet.serving.ray_app import VARIABLE, FleetSettings
-from fullrank import open_bundle
 from fullrank.progress import Reporter
 from trainer.indexing.index import index
 
 _SHARDS = (1, 2, 4, 8)
 _WARM_UP = 50
-_SWAPS = 10
-
-
-@contextmanager
-def cluster() -> Iterator[str]:
-    """Run a Ray cluster of two nodes on this machine; gives its address."""
-    os.environ.update(node_environment())
-    from ray.cluster_utils import Cluster
-
-    found: Any = Cluster()
-    for _ in range(2):
-        found.add_node(num_cpus=1, object_store_memory=80 << 20, include_dashboard=False)
-    try:
-        yield found.address
-    finally:
-        found.shutdown()
+_SWAPS = 6
+# A search of a busy machine is slow, not refused.
+_SETTINGS = {"FULLRANK_DEADLINE_MS": "20000"}
 
 
 def measure(server: Server, texts: Sequence[str]) -> dict[str, float]:
@@ -77,58 +61,49 @@ def measure(server: Server, texts: Sequence[str]) -> dict[str, float]:
 
 
 def measure_fleet(
-    address: str,
-    root: str,
-    versions: Sequence[str],
-    replicas: int,
-    work: Path,
-    texts: Sequence[str],
+    address: str, versions: Sequence[Path], replicas: int, work: Path, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """Measure a router over a set; with a second version also swaps, with a second replica a recovery."""
-    own = FleetSettings(address, root, replicas, str(work / "cache"))
-    (Path(root) / "active.json").unlink(missing_ok=True)
-    state = work / "state"
-    state.mkdir(exist_ok=True)
-    with joined(address) as ray:
-        coordinator = coordinator_of(own.bundles, own.replicas, own.cache)
-        try:
-            result_of(coordinator.activate.remote(versions[0]))
-            environment = {
-                VARIABLE: own.as_json(),
-                "FULLRANK_BUNDLES": str(state),
-                "FULLRANK_CACHE_ENTRIES": "0",
+    """Measure a router over a set; with a second version also swaps, with a second replica a recovery.
+
+    Args:
+        address: Of the cluster.
+        versions: Folders of sets.
+        replicas: Of each shard.
+        work: For the router and the cache.
+        texts: What to search for.
+    """
+    names = [version.name for version in versions]
+    with fleet(address, versions[0].parents[1], replicas, work, names[0], **_SETTINGS) as running:
+        found: dict[str, Any] = measure(running.router, texts)
+        made = calls(running.router.url)
+        found["hedged"] = made["hedge"] / made["first"]
+        if len(names) > 1:
+            found["swap_s"] = {
+                "new versions": statistics.median(_swap_s(running, name) for name in names[1:]),
+                "loaded versions": statistics.median(
+                    _swap_s(running, name) for name in [names[-2], names[-1]] * 4
+                ),
             }
-            module = "benchmarks.fleet.router"
-            with serving(
-                module, environment, "/readyz", sorted(os.sched_getaffinity(0))[:1]
-            ) as server:
-                found: dict[str, Any] = measure(server, texts)
-            if len(versions) > 1:
-                found["swap_s"] = statistics.median(
-                    _swap_s(coordinator, versions[(number + 1) % 2]) for number in range(_SWAPS)
-                )
-            if replicas > 1:
-                found["recovery_s"] = _recovery_s(ray, coordinator)
-        finally:
-            stop_fleet()
+        if replicas > 1:
+            found["recovery_s"] = _recovery_s(running)
     return found
 
 
-def _swap_s(coordinator: Any, version: str) -> float:
+def _swap_s(running: Fleet, version: str) -> float:
     began = time.perf_counter()
-    result_of(coordinator.activate.remote(version))
+    running.activate(version)
     return time.perf_counter() - began
 
 
-def _recovery_s(ray: Any, coordinator: Any) -> float:
+def _recovery_s(running: Fleet) -> float:
     """Kill a replica; return the seconds until the coordinator lists it again."""
-    snapshot = result_of(coordinator.follow.remote([], 0, 0.0))
+    snapshot = running.snapshot()
     whole = [len(replicas) for replicas in snapshot.replicas]
-    os.kill(ray.get(snapshot.replicas[0][0].actor.pid.remote()), signal.SIGKILL)
+    os.kill(running.pid(0, 0), signal.SIGKILL)
     began = time.perf_counter()
     is_lost = False
     while True:
-        snapshot = result_of(coordinator.follow.remote([], snapshot.epoch, 1.0))
+        snapshot = running.snapshot(snapshot.epoch, 1.0)
         now = [len(replicas) for replicas in snapshot.replicas]
         is_lost = is_lost or now != whole
         if is_lost and now == whole:
@@ -153,44 +128,43 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
     work = asked.work or Path(tempfile.mkdtemp(prefix="fullrank-fleet-"))
+    work.mkdir(exist_ok=True)
     quiet = Reporter(quiet=True)
     began = _processor_s()
     whole = index(asked.bundle, asked.corpus, work / "whole", "whole", processes=1, reporter=quiet)
     one_machine_s = _processor_s() - began
-    opened = open_bundle(whole.path, verify=False)
-    rows = np.random.default_rng(1).integers(len(opened.documents), size=4 * asked.queries)
-    titles = [opened.documents.fields(row).get("title") for row in rows.tolist()]
-    texts = [title for title in titles if isinstance(title, str) and title.strip()][: asked.queries]
-    found: dict[str, Any] = {"documents": whole.documents, "queries": len(texts), "fleets": {}}
-    sets: dict[int, list[str]] = {}
+    texts = titles(asked.corpus, asked.queries)
+    found: dict[str, Any] = {
+        "documents": whole.documents,
+        "queries": len(texts),
+        "load_before": os.getloadavg()[0],
+        "fleets": {},
+    }
+    sets: dict[int, Path] = {}
     began = _processor_s()
-    for shards in (*_SHARDS, 1):
-        name = f"set{shards}"
-        written = index_set(
-            str(asked.bundle), str(asked.corpus), str(work / name), name, shards=shards,
-            runner=InProcess(), reporter=quiet,
-        )  # fmt: skip
-        sets.setdefault(shards, []).append(written.version)
-        time.sleep(1)  # a version's time has seconds
+    for shards in _SHARDS:
+        sets[shards] = sharded(asked.bundle, asked.corpus, work / f"sets-{shards}", shards)
     found["index_ms_a_document"] = {
         "one machine": round(1000 * one_machine_s / whole.documents, 4),
-        "shards": round(1000 * (_processor_s() - began) / (len(_SHARDS) + 1) / whole.documents, 4),
+        "shards": round(1000 * (_processor_s() - began) / len(_SHARDS) / whole.documents, 4),
     }
-    plain = {"FULLRANK_BUNDLES": str(work / "whole"), "FULLRANK_CACHE_ENTRIES": "0"}
-    with serving(
-        "service.process.run", plain, "/readyz", sorted(os.sched_getaffinity(0))[:1]
-    ) as server:
-        found["plain"] = measure(server, texts)
+    plain = {"FULLRANK_BUNDLES": str(work / "whole"), "FULLRANK_CACHE_ENTRIES": "0", **_SETTINGS}
+    core = sorted(os.sched_getaffinity(0))[:1]
     with cluster() as address:
+        # The idle processes of the cluster run beside both.
+        with serving("service.process.run", plain, "/readyz", core) as server:
+            found["plain"] = measure(server, texts)
         for shards in _SHARDS:
-            replicas = 2 if shards == 2 else 1
-            root = str(work / f"set{shards}")
+            versions = [sets[shards]]
+            if shards == 1:
+                versions += [cloned(sets[1], f"swap-{number}") for number in range(_SWAPS)]
             found["fleets"][shards] = measure_fleet(
-                address, root, sets[shards], replicas, work, texts
+                address, versions, 2 if shards == 2 else 1, work, texts
             )
     cpu = [found["fleets"][shards]["cpu_ms"] for shards in _SHARDS]
     found["router_ms_a_shard"] = float(np.polyfit(_SHARDS, cpu, 1)[0])
     found["added_p50_ms"] = found["fleets"][1]["p50_ms"] - found["plain"]["p50_ms"]
+    found["load_after"] = os.getloadavg()[0]
     show(found, asked.json)
 
 
