@@ -71,8 +71,8 @@ class DyingCoordinatorActor(CoordinatorActor):
     """
 
     def __init__(self, file: str, root: str, replicas: int, cache: str | None) -> None:
-        super().__init__(root, replicas, cache)
-        self._coordinator = _DyingCoordinator(Path(file), root, Spawner(replicas, cache))
+        super().__init__(root, replicas, cache, None)
+        self._coordinator = _DyingCoordinator(Path(file), root, Spawner(replicas, cache, None))
 
 
 def start(file: Path, root: Path, cache: Path) -> Any:
