@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import anyio
-import numba
 import numpy as np
 import pytest
 
@@ -44,6 +42,8 @@ from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear.parameters import compile_model, encode_corpus, encode_judged, start
 from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.train import Candidate, Trainer, train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 QUIET = Reporter(quiet=True)
 NASTY = [
@@ -89,14 +89,6 @@ class Trained:
         out = self.folder.parent / "again"
         trainer = Trainer(self.collection, QUIET, out, "again", seed=1, threads=1, resume=False)
         return trainer, trainer.search(self.recipe)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: case.label.replace(" ", "-"))

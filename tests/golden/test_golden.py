@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -74,7 +76,10 @@ def planted_model() -> LinearModel:
     )
 
 
-def write_planted(root: Path) -> Path:
+CARD = {"made": "tests/golden"}
+
+
+def write_planted(root: Path, card: Mapping[str, Any] = CARD) -> Path:
     """Write the planted bundle; later releases are compared with the first one written."""
     model = planted_model()
     return write_bundle(
@@ -84,7 +89,7 @@ def write_planted(root: Path) -> Path:
         encoded=model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS]),
         documents=DOCUMENTS,
         golden_queries=QUERIES,
-        card={"made": "tests/golden"},
+        card=card,
         created=CREATED,
     )
 
@@ -106,7 +111,7 @@ def test_the_old_bundle_passes_every_check(old: Bundle) -> None:
     assert old.name == "planted"
     created = CREATED + timedelta(seconds=max(0, old.manifest.format_version - 2))
     assert old.manifest.created == created.isoformat(timespec="microseconds")
-    assert old.card == {"made": "tests/golden"}
+    assert old.card == CARD
 
 
 def test_the_old_bundle_has_its_stored_documents(old: Bundle) -> None:

@@ -8,26 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import write_bundle
 from fullrank.progress import Reporter
-from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, WORDS, planted_model
+from tests.golden.test_golden import WORDS, write_planted
 
 QUIET = Reporter(quiet=True)
 
 
 def planted_bundle(root: Path) -> Path:
     """Write the bundle into a folder of bundles."""
-    model = planted_model()
-    return write_bundle(
-        root,
-        "planted",
-        model=model,
-        encoded=model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS]),
-        documents=DOCUMENTS,
-        golden_queries=QUERIES,
-        card={"recipe": {"name": "planted"}},
-        created=CREATED,
-    )
+    return write_planted(root, {"recipe": {"name": "planted"}})
 
 
 def document(number: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -17,15 +16,16 @@ from fleet.training.learner import Slices
 from fleet.training.rounds import slice_name
 from fullrank.errors import FullrankError, RecipeError, TrainingError
 from fullrank.progress import Reporter
-from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection
-from trainer.features.matrices import Features, build_features
+from tests.planted_corpus import feature_builder, planted_corpus, validation_of
+from trainer.features.corpus import Corpus
+from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear.parameters import Parameters
 from trainer.systems.linear.system import learner_of
 from trainer.training.loop import TrainingRun
-from trainer.training.validation import Validation, validation
+from trainer.training.validation import Validation
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = ["dimension=6", "epochs=3", "patience=3", "valid_queries=0"]
 SOFTMAX = ["batch=32", "candidates=30", "rate=0.1"]
@@ -78,37 +78,19 @@ class Counting(InProcess):
             yield number, task(plan, slice_)
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    folder = write_planted(tmp_path_factory.mktemp("fit"))
-    return count_collection(read_collection(folder), processes=1)
+    return planted_corpus(tmp_path_factory.mktemp("fit"))
 
 
 @pytest.fixture(scope="module")
 def valid(corpus: Corpus) -> Validation:
-    found = validation(corpus, 0)
-    assert found is not None
-    return found
+    return validation_of(corpus)
 
 
 @pytest.fixture(scope="module")
 def features(corpus: Corpus) -> Callable[[Recipe], Features]:
-    made: dict[Any, Features] = {}
-
-    def build(recipe: Recipe) -> Features:
-        if recipe.model not in made:
-            made[recipe.model] = build_features(corpus, recipe.model)
-        return made[recipe.model]
-
-    return build
+    return feature_builder(corpus)
 
 
 def fit(

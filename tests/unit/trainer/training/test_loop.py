@@ -10,16 +10,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
-from tests.planted import write_planted
-from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, Pairs, count_collection
-from trainer.features.matrices import Features, build_features
+from tests.planted_corpus import feature_builder, planted_corpus, validation_of
+from trainer.features.corpus import Corpus, Pairs
+from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear import learner as learner_module
 from trainer.systems.linear import softmax
@@ -28,7 +26,9 @@ from trainer.systems.linear.system import learner_of
 from trainer.training import loop as module
 from trainer.training.checkpoint import load
 from trainer.training.loop import Interrupted, TrainingRun, identity_of
-from trainer.training.validation import Validation, validation
+from trainer.training.validation import Validation
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = ["dimension=6", "epochs=5", "patience=5", "valid_queries=0"]
 RECIPES = {
@@ -39,37 +39,19 @@ RECIPES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
-
-
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    folder = write_planted(tmp_path_factory.mktemp("fit"))
-    return count_collection(read_collection(folder), processes=1)
+    return planted_corpus(tmp_path_factory.mktemp("fit"))
 
 
 @pytest.fixture(scope="module")
 def valid(corpus: Corpus) -> Validation:
-    found = validation(corpus, 0)
-    assert found is not None
-    return found
+    return validation_of(corpus)
 
 
 @pytest.fixture(scope="module")
 def features(corpus: Corpus) -> Callable[[Recipe], Features]:
-    made: dict[Any, Features] = {}
-
-    def build(recipe: Recipe) -> Features:
-        if recipe.model not in made:
-            made[recipe.model] = build_features(corpus, recipe.model)
-        return made[recipe.model]
-
-    return build
+    return feature_builder(corpus)
 
 
 class Watching(Reporter):

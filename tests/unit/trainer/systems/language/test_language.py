@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -25,15 +23,9 @@ from trainer.systems.language.system import count_texts, mixed_scores, with_weig
 from trainer.train import Trainer, train
 from trainer.training.loop import TrainingRun
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TINY = ("model.dimension=6", "epochs=8")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 def trainer_of(folder: Path, splits: tuple[str, ...] = ("train", "valid")) -> Trainer:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numba
 import numpy as np
 import pytest
 
@@ -32,18 +30,12 @@ from trainer.train import Trainer, train
 from trainer.training.context import TrainingContext
 from trainer.training.validation import validation
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 RECIPE = load_recipe("cross-language").override(
     ["dimension=8", "rates=0.1", "trigrams=on", "triples=400", "train.init=0.3"]
 )
 QUIET = Reporter(quiet=True)
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 def write_second(folder: Path, corpus: Path) -> Path:

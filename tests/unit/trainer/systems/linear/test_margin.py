@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +20,10 @@ from trainer.systems.linear import margin
 from trainer.systems.linear.parameters import Parameters
 from trainer.systems.registry import validate
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 FULL = ModelSettings(latent="learned", dimension=5, diagonal="learned", bias=True, fields="each")
 TRAIN = TrainSettings(loss="margin")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

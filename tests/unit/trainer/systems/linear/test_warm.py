@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -27,16 +25,10 @@ from trainer.systems.linear.warm import copy_learned
 from trainer.train import TrainResult, train
 from trainer.training.warm import WarmStart
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 QUIET = Reporter(quiet=True)
 TINY = ("dimension=6", "epochs=3", "batch=32", "candidates=30", "trigrams=on")
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numba
 import numpy as np
 import pytest
@@ -11,6 +9,8 @@ import pytest
 from fullrank.encoding import Rows
 from fullrank.models.pairs import PRIME, window_starts
 from trainer.systems.pairs import kernels
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 WIDTH = 7
 # Empty, one word, a whole row, explicit zeros, and ordinary ones.
@@ -30,14 +30,6 @@ STORES = {
     "smaller than a row": (PRIME, 5),
     "one": (PRIME, 1),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 class Twin:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -24,6 +22,8 @@ from trainer.systems.pairs.system import PairLearner, PairTexts, build_texts
 from trainer.train import Trainer
 from trainer.training.validation import Validation, validation
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TRAIN = TrainSettings(loss="margin", rates=(0.3,), triples=1500)
 STORES = {
     "dense": PairSettings(),
@@ -32,14 +32,6 @@ STORES = {
     "hash": PairSettings(store="hash", slots=2003),
     "hash and identity": PairSettings(store="hash", slots=2003, identity="apart"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
@@ -19,15 +17,9 @@ from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear.scan import scan_queries
 from trainer.systems.transductive.half_transductive import SupervisedLearner
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = ("model.dimension=5", "init=0.4", "fields=each", "trigrams=on")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = numba.get_num_threads()
-    numba.set_num_threads(1)
-    yield
-    numba.set_num_threads(before)
 
 
 def small(name: str, *overrides: str) -> Recipe:
