@@ -6,7 +6,9 @@ linear/         qᵀWd with W = UᵀV + D: tf-idf, BM25, LSI, SSI, fielded model
 pairs.py        qᵀWd with one weight per pair of words
 expansion.py    a linear model whose queries are expanded by blind feedback
 language.py     query likelihood: unigram, topics, word translation
+likelihood.py   its scores where they are no inner product
 translation.py  word translation before a linear model
+corrections.py  known words in the place of unknown words of a query
 mixed.py        a weighted sum of models
 known.py        the words that a model knows, and what an unknown one may mean
 familiar.py     whether a model knows the words of a query well enough

@@ -10,7 +10,7 @@ P_ml is the share of a word in the document, P(q|C) its share in the collection,
 
 The score is log P(Q|D) minus its value for a document that shares nothing with the query, Σ n(q) log(λ₁ P(q|C)). That
 is a constant of the query, so the order is that of P(Q|D), and a query without known words scores 0 everywhere. Words
-outside the vocabulary are ignored. This is no inner product: a `LanguageScorer` computes it.
+outside the vocabulary are ignored. This is no inner product: a `LanguageScorer` (likelihood.py) computes it.
 
 Expanded documents make it one. The score is Σ_q n(q) t_q(D) with t_q(D) = log(1 + (1 − λ₁) P'(q|D) / (λ₁ P(q|C))),
 where P' is the bracket above and t_q does not depend on the query. A document then stores its `expanded` heaviest t_q:
@@ -19,7 +19,7 @@ the words that people are likely to ask for it with. Queries are as cheap as wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,22 +28,20 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Rows
 from fullrank.models.contract import Mask, Parts, field_text
+from fullrank.models.corrections import Corrected, Corrector, split_terms
+from fullrank.models.likelihood import LanguageScorer
 from fullrank.models.reading import DocumentReading
 from fullrank.models.shares import are_in, lexical_shares
-from fullrank.scoring import TermShare, WordScore
-from fullrank.text.features import Vocabulary, count_corpus
+from fullrank.scoring import TermShare
+from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.reading import Reading
 from fullrank.text.stemming import LANGUAGES, stemmer
 
 KIND = "language"
 LATENT = ("none", "topics", "translation")
 
-# Rows of θ per block, which then stays in the processor's cache.
-_BLOCK_ROWS = 1024
-# Words of a query per block.
-_BLOCK_WORDS = 16
 # Documents that are expanded at once; each may have thousands of words before the heaviest are kept.
 _BLOCK_DOCUMENTS = 256
 
@@ -97,6 +95,7 @@ class LanguageModel:
         query: float32 (W, Z), P(w|φ^q_z); all zero for a word that no topic has in queries.
         document: float32 (W, Z), P(w|φ^d_z), likewise.
         translation: float32 (W, W), P(q|w); a row is a word of the query.
+        surface: With `spelling` in a model of stems: the words whose stems it knows, as they are written.
     """
 
     settings: dict[str, Any]
@@ -105,6 +104,7 @@ class LanguageModel:
     query: Float32
     document: Float32
     translation: sp.csr_array[np.float32]
+    surface: Vocabulary | None = None
 
     @property
     def n_dense(self) -> int:
@@ -131,13 +131,31 @@ class LanguageModel:
         language = self.settings.get("stem", "")
         return self.words.rows([*map(stemmer(language), words)] if language else words)
 
+    @cached_property
+    def _corrector(self) -> Corrector | None:
+        discount = self.settings.get("spelling", 0.0)
+        if not discount:
+            return None
+        words = self.surface or self.words
+        share = self.background[self.rows(words.words)].astype(np.float64)
+        least = share[share > 0].min(initial=1.0)
+        rarity = -np.log(np.maximum(share, least)).astype(np.float32)
+        return Corrector([(words, rarity)], discount, [_Known(self)])
+
+    def _corrected(self, words: Sequence[str], counts: Rows) -> Corrected | None:
+        """Correct the unknown words of counted queries; None if there is nothing to correct."""
+        return None if self._corrector is None else self._corrector.correct(words, counts)
+
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: s counts the known words; u = Σ_q n(q) φ^q_q, so that u·v = Σ_q n(q) P_x(q|D) for topics."""
         counts = Reading.of(texts).counts
         return self.encode_query_counts(counts.words, counts.columns[0])
 
     def encode_query_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
-        """Encode queries from their counts."""
+        """Encode queries from their counts; an unknown word counts as known ones that it may stand for."""
+        corrected = self._corrected(words, counts)
+        if corrected is not None:
+            words, counts = corrected.words, corrected.lexical
         found = counts.remap_columns(self.rows(words), len(self.words))
         return Encoded.from_rows(found, found.matmul(self.query) if self.n_dense else None)
 
@@ -190,18 +208,30 @@ class LanguageModel:
     def query_terms(self, text: str) -> list[TermShare]:
         """Split a query: each word with its share of u, its row and its count."""
         counts = count_corpus([[text]])
+        corrected = self._corrected(counts.words, counts.columns[0])
+        if corrected is None:
+            return self._terms(counts)
+        return split_terms(
+            self._terms(Counts(corrected.words, [corrected.lexical])), counts, corrected
+        )
+
+    def _terms(self, counts: Counts) -> list[TermShare]:
+        amounts = np.zeros(len(counts.words), np.float32)
+        amounts[counts.columns[0].indices] = counts.columns[0].values
         rows = self.rows(counts.words).tolist()
         nothing = np.zeros(self.n_dense, np.float32)
         return [
             TermShare(word, self.query[row] * n, row, float(n))
             if row >= 0
             else TermShare(word, nothing, -1, 0.0)
-            for word, row, n in zip(counts.words, rows, counts.columns[0].values, strict=True)
+            for word, row, n in zip(counts.words, rows, amounts, strict=True)
         ]
 
     def matching_words(self, text: str, words: Sequence[str]) -> Mask:
         """Return which words a query asks for; a model of stems compares those."""
-        asked = Reading.of([text]).counts.words
+        counts = Reading.of([text]).counts
+        corrected = self._corrected(counts.words, counts.columns[0])
+        asked = counts.words if corrected is None else corrected.words
         rows = self.rows(words)
         return are_in(words, set(asked)) | ((rows >= 0) & np.isin(rows, self.rows(asked)))
 
@@ -231,7 +261,10 @@ class LanguageModel:
             "translation.indices": self.translation.indices.astype(np.int32),
             "translation.values": self.translation.data,
         }
-        return Parts(self.config, arrays, {"words": self.words.words})
+        strings = {"words": self.words.words}
+        if self.surface is not None:
+            strings["surface"] = self.surface.words
+        return Parts(self.config, arrays, strings)
 
     @classmethod
     def from_parts(cls, parts: Parts) -> LanguageModel:
@@ -256,106 +289,25 @@ class LanguageModel:
         translation = sp.csr_array(tuple(triple), shape=(size, size))
         translation.check_format()
         topics = (arrays["query.topics"], arrays["document.topics"])
-        return cls(settings, words, arrays["background"], *topics, translation)
+        surface = parts.strings.get("surface")
+        return cls(
+            settings, words, arrays["background"], *topics, translation,
+            None if surface is None else Vocabulary(list(surface)),
+        )  # fmt: skip
+
+
+class _Known:
+    """The words that a model knows as they are, or by their stems: they are no typing errors."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+
+    def of(self, word: str) -> Sequence[tuple[int, float]]:
+        [row] = self._model.rows([word]).tolist()
+        return [(row, 1.0)] if row >= 0 else ()
 
 
 def no_translation(words: int) -> sp.csr_array[np.float32]:
     """Return an empty translation table."""
     nothing = np.zeros(0, np.float32)
     return sp.csr_array((nothing, ([], [])), shape=(words, words))
-
-
-class LanguageScorer:
-    """log P(Q|D) for one set of documents, float64. The bits of a score depend on the query and on the document alone.
-
-    lexical  the score with P_x left out: Σ n(q) log(1 + c λ₂ P_ml / P_C),   c = (1 − λ₁) / λ₁
-    dense    the part that P_x adds, never below zero: Σ n(q) log(1 + c [λ₂ P_ml + (1 − λ₂) P_x] / P_C) − lexical
-    """
-
-    def __init__(self, model: LanguageModel, documents: Encoded) -> None:
-        self.model, self.documents = model, documents
-        self._background = model.background.astype(np.float64)
-
-    @cached_property
-    def _rows(self) -> sp.csr_array[np.float64]:
-        """P_ml: document → words, (n, W)."""
-        return self.documents.sparse.csr().astype(np.float64)
-
-    @cached_property
-    def _postings(self) -> sp.csr_array[np.float32]:
-        """P_ml: word → documents, (W, n)."""
-        return sp.csr_array(self.documents.sparse.csr().T.tocsr())
-
-    def ratios(self, words: Int32, rows: Int64) -> Iterator[tuple[Float64, Float64]]:
-        """Yield P_ml / P_C and P_x / P_C of each word in the given documents, float64 (rows,) each."""
-        for start in range(0, len(words), _BLOCK_WORDS):
-            block = words[start : start + _BLOCK_WORDS]
-            background = self._background[block]
-            smoothed = self._latent(block, rows)
-            for word, share, line in zip(block.tolist(), background, smoothed, strict=True):
-                yield self._matched(word)[rows] / share, line / share
-
-    def _matched(self, word: int) -> Float64:
-        """Return P_ml(word | document) of every document, float64 (n,)."""
-        found = np.zeros(len(self.documents))
-        postings = self._postings
-        start, stop = postings.indptr[word], postings.indptr[word + 1]
-        found[postings.indices[start:stop]] = postings.data[start:stop]
-        return found
-
-    def _latent(self, words: Int32, rows: Int64) -> Float64:
-        """Return P_x(word | document), float64 (words, rows)."""
-        kind = self.model.settings["latent"]
-        out = np.zeros((len(words), len(rows)))
-        if kind == "topics":
-            phi = self.model.query[words].astype(np.float64)
-            for start in range(0, len(rows), _BLOCK_ROWS):
-                part = rows[start : start + _BLOCK_ROWS]
-                theta = self.documents.dense[part].astype(np.float64)
-                for line, row in zip(out, phi, strict=True):
-                    # einsum sums each row in the same order for any other rows; BLAS does not guarantee that.
-                    np.einsum("nz,z->n", theta, row, out=line[start : start + len(part)])
-        elif kind == "translation":
-            table = self.model.translation[words].astype(np.float64).toarray()
-            everything = np.array_equal(rows, np.arange(len(self.documents)))
-            matrix = self._rows if everything else self._rows[rows]
-            out[:] = np.asarray(matrix @ table.T).T
-        return out
-
-    def words_score(
-        self, words: Int32, counts: Float32, rows: Int64
-    ) -> Iterator[tuple[Float64, Float64]]:
-        """Yield (dense, lexical) of each word of a query, float64 (rows,) each."""
-        lambda1, lambda2 = self.model.settings["lambda1"], self.model.settings["lambda2"]
-        c = (1 - lambda1) / lambda1
-        for n, (matched, smoothed) in zip(counts.tolist(), self.ratios(words, rows), strict=True):
-            # No log1p: it takes eight times as long for digits that no ranking depends on.
-            lexical = n * np.log(1 + c * lambda2 * matched)
-            both = n * np.log(1 + c * (lambda2 * matched + (1 - lambda2) * smoothed))
-            yield both - lexical, lexical
-
-    def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
-        _, words, counts, _ = query.row(0)
-        dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
-        # Add word by word: numpy sums an axis in another order for one row than for many.
-        for word_dense, word_lexical in self.words_score(words, counts, rows):
-            dense += word_dense
-            lexical += word_lexical
-        return dense, lexical
-
-    def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """Return the contribution of each word to one document's score; they add up to dense and lexical."""
-        _, words, counts, _ = query.row(0)
-        parts = self.words_score(words, counts, np.array([row]))
-        found = dict(zip(words.tolist(), parts, strict=True))
-        scores = []
-        for term in terms:
-            own = [
-                found[feature]
-                for feature in np.atleast_1d(term.feature).tolist()
-                if feature in found
-            ]
-            dense, lexical = (sum(float(part[i][0]) for part in own) for i in range(2))
-            scores.append(WordScore(term.term, dense, lexical))
-        return scores

@@ -13,7 +13,6 @@ dense.py    DenseSide: u or v
 sparse.py   SparseSide: s and t
 towers.py   Tower: layers above a table
 terms.py    split an encoded query by word
-corrections.py   known words in the place of unknown ones
 """
 
 from fullrank.models.linear.dense import DenseSide

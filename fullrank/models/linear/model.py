@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Rows
 from fullrank.models.contract import Mask, Parts, field_text
-from fullrank.models.linear.corrections import Corrected, Corrector, split_terms
+from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.linear.dense import DenseSide
 from fullrank.models.linear.shares import dense_shares
 from fullrank.models.linear.sparse import SparseSide

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Encoded
 from fullrank.models.contract import Parts
-from fullrank.models.linear.corrections import KEPT, MAX_CORRECTED
+from fullrank.models.corrections import KEPT, MAX_CORRECTED
 from fullrank.text.compounds import split_digits
 from fullrank.text.folding import fold, singular, spellings
 from fullrank.text.words import trigrams as trigrams_of

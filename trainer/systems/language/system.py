@@ -11,7 +11,8 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.measures import average_precision
-from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
+from fullrank.models.language import LanguageModel, no_translation
+from fullrank.models.likelihood import LanguageScorer
 from fullrank.text.features import Vocabulary
 from fullrank.text.stemming import stemmer
 from trainer.evaluation.evaluate import Judgement, evenly_spread
@@ -94,7 +95,7 @@ def _learn(
     """Learn the model; return it with the first weights, the encoded corpus, and facts for the card."""
     corpus, settings = context.corpus, recipe.language
     texts = count_texts(corpus, recipe.model, settings)
-    model = _unigram(corpus, texts, settings)
+    model = _unigram(corpus, texts, recipe)
     facts: dict[str, Any] = {}
     if settings.smoothing == "topics":
         model, facts = _topics(model, texts, context.seed, recipe, run)
@@ -113,6 +114,7 @@ class Texts:
         queries, documents: the two texts of each pair; without queries, each document once.
         background: float64 (words,), P(w|C).
         weights: float32, of each pair; None: all alike.
+        surface: the words as they are written, if `words` are stems and typing errors are corrected.
     """
 
     words: Vocabulary
@@ -120,6 +122,7 @@ class Texts:
     documents: Rows
     background: Float64
     weights: Float32 | None = None
+    surface: Vocabulary | None = None
 
 
 def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings) -> Texts:
@@ -149,6 +152,12 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     target[kept] = np.arange(len(kept), dtype=np.int32)
     words = Vocabulary([stems[i] for i in kept.tolist()])
 
+    surface = None
+    if model.spelling and settings.stem != "none":
+        occurring = np.unique(np.concatenate([training_queries.indices, all_documents.indices]))
+        written = occurring[target[stem_of[occurring]] >= 0].tolist()
+        surface = Vocabulary([corpus.counts.words[i] for i in written])
+
     def project(rows: Rows) -> Rows:
         return rows.remap_columns(target[stem_of], len(kept))
 
@@ -162,12 +171,12 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
         everything = project(all_documents)
         nothing = np.zeros(len(all_documents) + 1, np.int64)
         queries_of = Rows(nothing, everything.indices[:0], everything.values[:0], len(kept))
-        return Texts(words, queries_of, everything, background)
+        return Texts(words, queries_of, everything, background, surface=surface)
     pairs = project(corpus.queries.take(queries)), project(corpus.documents.take(documents))
     weights = None
     if corpus.pairs.weights is not None:
         weights = np.concatenate([corpus.pairs.weights[q] for q in corpus.pairs.queries.tolist()])
-    return Texts(words, *pairs, background, weights)
+    return Texts(words, *pairs, background, weights, surface)
 
 
 def _stems(words: Sequence[str], language: str) -> tuple[Sequence[str], Int32]:
@@ -186,8 +195,9 @@ def _shares(rows: Rows) -> Float64:
     return np.asarray(counts / max(1.0, counts.sum()))
 
 
-def _unigram(corpus: Corpus, texts: Texts, settings: LanguageSettings) -> LanguageModel:
+def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
     """Make the unigram model, which the others extend."""
+    settings, spelling = recipe.language, recipe.model.spelling
     none = np.zeros((len(texts.words), 0), np.float32)
     return LanguageModel(
         {
@@ -197,6 +207,7 @@ def _unigram(corpus: Corpus, texts: Texts, settings: LanguageSettings) -> Langua
             "iterations": settings.folding,
             "prior": settings.topic_prior - 1,
             **({} if settings.stem == "none" else {"stem": settings.stem}),
+            **({"spelling": spelling} if spelling else {}),
             "fields": list(corpus.sources),
             "query_fields": list(corpus.sources),
         },
@@ -205,6 +216,7 @@ def _unigram(corpus: Corpus, texts: Texts, settings: LanguageSettings) -> Langua
         none,
         none,
         no_translation(len(texts.words)),
+        texts.surface,
     )
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fullrank.encoding import Encoded, Rows
+from fullrank.models.corrections import KEPT, MAX_CORRECTED
 from fullrank.models.linear import DenseSide, LinearModel
-from fullrank.models.linear.corrections import KEPT, MAX_CORRECTED
 from fullrank.models.registry import load_model
 from fullrank.models.unseen import live_model
 from fullrank.text.features import Vocabulary, trigram_rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,8 @@ import scipy.sparse as sp
 
 from fullrank.encoding import Float32, Rows
 from fullrank.models.contract import Parts
-from fullrank.models.language import LanguageModel, LanguageScorer, fold_in, no_translation
+from fullrank.models.language import LanguageModel, fold_in, no_translation
+from fullrank.models.likelihood import LanguageScorer
 from fullrank.text.features import Vocabulary
 
 WORDS = [f"w{i}" for i in range(40)]
@@ -238,3 +240,55 @@ def test_a_model_of_stems_knows_a_word_by_its_stem() -> None:
     terms = {term.term: (term.feature, term.weight) for term in found.query_terms("listing files")}
     assert terms == {"files": (0, 1.0), "listing": (1, 1.0)}
     assert LanguageModel.from_parts(found.parts()).rows(["lists", "unknown"]).tolist() == [1, -1]
+
+
+def spelled(words: Sequence[str], share: Sequence[float], **settings: Any) -> LanguageModel:
+    nothing = np.zeros((len(words), 0), np.float32)
+    background = np.array(share, np.float32)
+    kept = {"latent": "none", "lambda1": 0.5, "lambda2": 1.0, "iterations": 0, "prior": 0.0}
+    fields = {"fields": ["text"], "query_fields": ["text"]}
+    return LanguageModel(
+        {**kept, **fields, **settings}, Vocabulary(words), background, nothing, nothing,
+        no_translation(len(words)),
+    )  # fmt: skip
+
+
+def counts_of(found: LanguageModel, queries: Sequence[str]) -> np.ndarray:
+    """Return s of queries."""
+    return np.asarray(found.encode_queries(queries).sparse.csr().toarray(), np.float64)
+
+
+def test_an_unknown_word_counts_as_the_words_that_it_may_stand_for() -> None:
+    """appla is one replaced letter from apple and apply, and apple is four times as frequent."""
+    found = spelled(["apple", "apply", "pear"], [0.4, 0.1, 0.5], spelling=0.5)
+    queries = ["aple", "appla pear", "apple", "aple aple apple", "pea", "zzzz"]
+    encoded = counts_of(found, queries)
+    likely = 4**0.75 / (1 + 4**0.75)
+    two = [0.5 * likely, 0.5 - 0.5 * likely, 1]
+    expected = np.array([[0.5, 0, 0], two, [1, 0, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0]])
+    np.testing.assert_allclose(encoded, expected, rtol=1e-5)
+    for query, row in zip(queries, encoded, strict=True):
+        np.testing.assert_allclose(counts_of(found, [query])[0], row, rtol=1e-6)
+        total = np.zeros(3)
+        for term in found.query_terms(query):
+            if term.feature >= 0:
+                total[term.feature] += term.weight
+        np.testing.assert_allclose(total, row, rtol=1e-6)
+    assert [term.term for term in found.query_terms("aple")] == ["aple", "aple → apple"]
+    assert found.matching_words("aple", ["apple", "pear"]).tolist() == [True, False]
+
+
+def test_a_model_of_stems_corrects_to_written_words() -> None:
+    """paramters lacks a letter of parameters, while their stems are two edits apart."""
+    written = Vocabulary(["upgrade", "upgrading", "parameter", "parameters"])
+    found = spelled(["paramet", "upgrad"], [0.5, 0.5], stem="english", spelling=0.5)
+    found = replace(found, surface=written)
+    loaded = LanguageModel.from_parts(found.parts())
+    assert loaded.surface is not None
+    assert list(loaded.surface.words) == list(written.words)
+    queries = ["paramters", "upgrades", "upgradng"]
+    expected = np.array([[0.5, 0], [0, 1], [0, 0.5]])  # upgrades is known by its stem
+    for one in (found, loaded):
+        np.testing.assert_allclose(counts_of(one, queries), expected, rtol=1e-6)
+    plain = replace(found, settings={**found.settings, "spelling": 0.0})
+    assert not counts_of(plain, ["paramters"]).any()

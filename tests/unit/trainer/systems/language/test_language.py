@@ -11,7 +11,8 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.errors import TrainingError
-from fullrank.models.language import LanguageModel, LanguageScorer
+from fullrank.models.language import LanguageModel
+from fullrank.models.likelihood import LanguageScorer
 from fullrank.progress import Reporter
 from fullrank.text.stemming import stemmer
 from tests.planted import write_lines, write_planted, write_qrels
@@ -73,7 +74,7 @@ def test_pairs_weigh_as_their_judgements(tmp_path: Path) -> None:
         else:
             assert texts.weights is not None
             assert len(texts.weights) == len(texts.queries)
-        model = system._unigram(trainer.corpus, texts, recipe.language)
+        model = system._unigram(trainer.corpus, texts, recipe)
         run = TrainingRun(recipe, None, 1, "", Reporter(quiet=True), folder / "checkpoint", False)
         tables.append(system._translation(model, texts, recipe, run)[0].translation.toarray())
     np.testing.assert_allclose(tables[1], tables[0], atol=1e-6)
