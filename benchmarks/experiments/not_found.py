@@ -34,6 +34,7 @@ from benchmarks.harness.lab import collection_folder
 from benchmarks.harness.report import show
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.complete.prefixes import last_word
+from fullrank.live import View, known
 from fullrank.measures import Float64, reciprocal_rank
 from fullrank.models.widening import widen
 from fullrank.retrieval.evidence import COUNTED
@@ -62,8 +63,7 @@ def reciprocal_ranks(
 def found_while_typed(bundle: Bundle, text: str) -> int:
     """Count what a query finds, at most COUNTED, with completions of its last word."""
     query, additions = bundle.encode(text), bundle.prefixes.of(text)
-    begun = last_word(text) if additions else ""
-    floor = bundle.floor_of(text, lambda piece: piece == begun)
+    floor = known.floor_of(View.of(bundle), text, last_word(text) if additions else None)
     if floor is None:
         return len(bundle.documents)
     return bundle.retriever.count(widen(query, additions).encoded, floor, COUNTED)

@@ -180,7 +180,15 @@ class _SetSearch:
         is_light = not (request.explain or request.highlight or request.offset)
         asked = Rank(
             # Shards read neither what the router has read already, nor what they cannot send.
-            replace(request, offset=0, limit=depth, synonyms=(), by_prefix=False, filling=None),
+            replace(
+                request,
+                offset=0,
+                limit=depth,
+                floor=floor_of(self.view, request),
+                synonyms=(),
+                by_prefix=False,
+                filling=None,
+            ),
             self.query.encoded,
             is_light and depth <= _MOST_SHOWN_AT_ONCE,
             floor_of(self.view, request),

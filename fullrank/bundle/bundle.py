@@ -30,6 +30,7 @@ from fullrank.retrieval import Floor, Mask, Ranking, Retriever
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.retrieval.explain import Explanation, explain
 from fullrank.storage.documents import DocumentStore
+from fullrank.text.words import words
 
 # Documents per query that measures see, by TREC's convention.
 _DEPTH = 1000
@@ -221,6 +222,12 @@ class Bundle:
         [ranking] = self.retriever.search(
             query, wanted, offset=first, deleted=deleted, mode=mode, floor=floor
         )
+        if not len(ranking.rows) and min_score is None and self._is_all_weak(text, query, floor):
+            assert floor is not None
+            floor = floor.of_any_word()
+            [ranking] = self.retriever.search(
+                query, wanted, offset=first, deleted=deleted, mode=mode, floor=floor
+            )
         reordered = self.reorder(text, ranking) if is_reordered else None
         places = np.arange(len(ranking.rows))
         if reordered is not None:
@@ -249,6 +256,13 @@ class Bundle:
             found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
             total, is_total = min(found, COUNTED), found <= COUNTED
         return SearchResult(hits, ranking.certified, total, is_total, count)
+
+    def _is_all_weak(self, text: str, query: Encoded, floor: Floor | None) -> bool:
+        """Return whether no document has the evidence that a query asks for, although some have a word of it."""
+        if floor is None or floor.of_any_word() == floor:
+            return False
+        has_known = any(self.known_words.is_known(w) or self.has_unseen(w) for w in words(text))
+        return has_known and self.retriever.count(query, floor, 0) == 0
 
     def reorder(self, text: str, ranking: Ranking) -> Reordered | None:
         """Order the first documents of a ranking by the second stage; None without one.

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live.view import View
 from fullrank.models.widening import Addition
 from fullrank.retrieval import Floor
+from fullrank.text.words import words
 
 
 def did_you_mean(view: View, text: str) -> str | None:
@@ -36,7 +38,20 @@ def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
         text: The query.
         begun: A word of it that known words begin with.
     """
-    return view.bundle.floor_of(text, lambda piece: piece == begun or is_in_live(view, piece))
+    floor = view.bundle.floor_of(text, lambda piece: piece == begun or is_in_live(view, piece))
+    if floor is None or begun is None or is_known(view, begun):
+        return floor
+    return floor.of_share(UNKNOWN)  # its completions have that share of the weight of whole words
+
+
+def is_known(view: View, word: str) -> bool:
+    """Return whether the model or a document has a word."""
+    return view.bundle.known_words.is_known(word) or is_in_live(view, word)
+
+
+def has_known_word(view: View, text: str, begun: str | None = None) -> bool:
+    """Return whether a query has a word that the model or a document has, or the beginning of one."""
+    return begun is not None or any(is_known(view, word) for word in words(text))
 
 
 def is_in_live(view: View, word: str) -> bool:

@@ -29,6 +29,8 @@ COUNTED = 10_000
 """Answers count exactly up to here."""
 # Of a part of a score, and of its threshold in float32.
 _ROUNDINGS = 12
+# A part of a score; documents that share nothing with a query have 0.
+_ANY = 1e-6
 _STORED = ("dense", "lexical", "unseen")
 # Absent in bundles of earlier releases.
 _OF_QUERIES = ("share", "odds", "unfamiliar")
@@ -74,6 +76,16 @@ class Floor:
     def of_live(self, is_live: bool = True) -> Floor:
         """Return the floor of live documents, or this one for others."""
         return replace(self, lexical=min(self.lexical, self.unseen)) if is_live else self
+
+    def of_share(self, share: float) -> Floor:
+        """Return the floor where words of the query count a share of their weight."""
+        return replace(self, lexical=share * self.lexical, unseen=share * self.unseen)
+
+    def of_any_word(self) -> Floor:
+        """Return the floor of documents that have any word of a familiar query, however little it weighs."""
+        return replace(
+            self, lexical=min(self.lexical, _ANY) if math.isfinite(self.lexical) else self.lexical
+        )
 
     def of_query(self, is_familiar: bool) -> Floor:
         """Return the floor for a query."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
+from fullrank.encoding import Encoded
 from fullrank.live import View
 from service.search.caching.cache import EmbeddingCache, Key
 from service.search.engine import Engine
 from service.search.request import Ranked, RankRequest
+from service.search.searching import can_match_any_word
 from service.telemetry.metrics import Metrics
 from service.telemetry.stages import Stages
 
@@ -49,6 +52,8 @@ class Ranker:
             cached = await self._cache.get(key)
             stages.done("cache")
         encoded, ranked = await self._engine.rank(view, request, cached, stages)
+        if not ranked.hits and can_match_any_word(view, request):
+            ranked = await self._by_any_word(view, request, ranked, encoded, stages)
         if request.only is None:  # else a part of another search
             self._metrics.search(stages, ranked.mode, ranked.certified)
             if self._searched is not None:
@@ -58,6 +63,18 @@ class Ranker:
         if key is not None and cached is None:
             self._cache.put(key, encoded, stages.seconds["encode"])
         return ranked
+
+    async def _by_any_word(
+        self, view: View, request: RankRequest, ranked: Ranked, encoded: Encoded, stages: Stages
+    ) -> Ranked:
+        """Rank again with less evidence if no document has enough, whatever filters and pages leave out."""
+        found = ranked
+        if request.offset or request.is_restricted:
+            _, found = await self._engine.rank(view, request.unrestricted, encoded, stages)
+        if found.hits:
+            return ranked
+        weaker = replace(request, by_any_word=True)
+        return (await self._engine.rank(view, weaker, encoded, stages))[1]
 
     async def close(self) -> None:
         """Wait for running searches, cancel waiting ones, close the cache."""

@@ -9,6 +9,7 @@ from typing import Any
 from fullrank.filters.ranges import Range
 from fullrank.highlight import Highlight
 from fullrank.ordering.order import Ordering
+from fullrank.retrieval import Floor
 from fullrank.rules.synonyms import Replaced
 from service.ads.filling import Filled, PageFilling
 from service.search.paging import After
@@ -40,6 +41,8 @@ class RankRequest:
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     pinned       ids with fixed places: not ranked, but counted in facets
+    floor        the evidence that a document needs, chosen before; None: that of the query
+    by_any_word  a document that has any word of the query has evidence
     is_partial   answer without documents that cannot be searched now; else they fail the request
     """
 
@@ -67,6 +70,8 @@ class RankRequest:
     ordering: Ordering | None = None
     highlight: Highlight | None = None
     prefix: str = ""
+    floor: Floor | None = None
+    by_any_word: bool = False
     is_partial: bool = False
 
     @property
@@ -84,6 +89,22 @@ class RankRequest:
         return names.union(
             (key.field for key in order.sort), (boost.field for boost in order.boosts)
         )
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether documents with evidence may be left out."""
+        given = (self.filter, self.after)
+        return any(one is not None for one in given) or bool(
+            self.restrictions or self.exclude or self.pinned
+        )
+
+    @property
+    def unrestricted(self) -> RankRequest:
+        """The request for one of all documents with evidence."""
+        return RankRequest(
+            self.text, 1, fields=(), mode=self.mode, by_prefix=self.by_prefix,
+            synonyms=self.synonyms, is_partial=self.is_partial,
+        )  # fmt: skip
 
     @property
     def is_plain(self) -> bool:

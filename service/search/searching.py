@@ -158,9 +158,31 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
     """Return the evidence that a document needs; None: every document is found."""
     if request.only is not None:
         return None
+    if request.floor is not None:
+        return request.floor
     if request.min_score is not None:
         return Floor(score=request.min_score)
-    if request.synonyms:  # a rule names what the query means
-        return view.bundle.floor
+    floor = view.bundle.floor
+    if not request.synonyms:  # else a rule names what the query means
+        floor = known.floor_of(view, request.text, _begun(view, request))
+    return floor.of_any_word() if floor is not None and request.by_any_word else floor
+
+
+def can_match_any_word(view: View, request: RankRequest) -> bool:
+    """Return whether words of a query that weigh too little may be evidence where no document has more.
+
+    Only of a query for a list of hits, and with a known word: what resembles known words is no word of a document.
+    """
+    if request.is_document or request.filling is not None or request.by_any_word:
+        return False
+    floor = floor_of(view, request)
+    if floor is None or floor.score is not None or floor.of_any_word() == floor:
+        return False
+    begun = _begun(view, request)
+    return bool(request.synonyms) or known.has_known_word(view, request.text, begun)
+
+
+def _begun(view: View, request: RankRequest) -> str | None:
+    """Return the last word of a query if known words begin with it."""
     is_begun = request.by_prefix and known.begun_by(view, request.text)
-    return known.floor_of(view, request.text, last_word(request.text) if is_begun else None)
+    return last_word(request.text) if is_begun else None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from fullrank.bundle import find_bundle, open_bundle
@@ -130,3 +131,53 @@ async def test_the_last_word_matches_by_prefix_below_whole_words(tmp_path: Path)
             assert response.json()["hits"] == []
         refused = await client.post("/v1/search", json={"query": "direc", "prefix": "first"})
         assert refused.json()["errors"][0]["field"] == "body.prefix"
+
+
+async def test_a_begun_word_needs_its_share_of_the_evidence(tmp_path: Path) -> None:
+    """A floor that whole words reach and their completions, which weigh 0.4 of them, do not."""
+    make_bundle(tmp_path, "m", floor=Floor(lexical=0.8))
+    async with running(tmp_path) as client:
+        whole = await search(client, "directory", prefix="none")
+        begun = await search(client, "direc")
+        assert [hit["id"] for hit in whole["hits"]] == ["ls"]
+        # Directories, of linux/cp, begin with it too.
+        scores = {hit["id"]: hit["score"] for hit in begun["hits"]}
+        assert {*scores} == {"ls", "linux/cp"}
+        assert 0 < min(scores.values()) < 0.8 < whole["hits"][0]["score"]
+        assert begun["total"] == 2
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+async def test_words_that_weigh_too_little_are_evidence_where_there_is_no_other(
+    tmp_path: Path, mode: str
+) -> None:
+    make_bundle(tmp_path, "m", floor=Floor(lexical=100.0, share=0.5, odds=10.0))
+    bundle = open_bundle(find_bundle(tmp_path, "m"))
+    ids = bundle.documents.ids
+    async with running(tmp_path) as client:
+        for query in ("files", "copy files", "files zzzqqqxxy"):
+            encoded = bundle.encode(query).sparse.csr().toarray()[0]
+            shared = bundle.encoded.sparse.csr().toarray() @ encoded
+            expected = {ids[i] for i in np.flatnonzero(shared > 0).tolist()}
+            found = await search(client, query, mode=mode)
+            assert {hit["id"] for hit in found["hits"]} == expected
+            page = await search(client, query, mode=mode, limit=2, offset=2, facets=["section"])
+            assert page["hits"] == found["hits"][2:4]
+            assert page["total"] == len(expected)
+            assert {hit.id for hit in bundle.search(query, 100, mode=mode)} == expected
+        for query in ("zzzqqqxxy", "fles"):  # no word is known
+            assert (await search(client, query, mode=mode))["hits"] == []
+            assert not len(bundle.search(query))
+
+
+async def test_a_filter_does_not_make_weak_words_evidence(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m", floor=Floor(lexical=0.6))
+    bundle = open_bundle(find_bundle(tmp_path, "m"))
+    async with running(tmp_path) as client:
+        found = await search(client, "rename files")
+        assert [hit["id"] for hit in found["hits"]] == ["linux/mv"]
+        without = {"not": {"section": 1}}
+        assert (await search(client, "files", filter=without, min_score=0.0))["total"] > 1
+        assert (await search(client, "rename files", filter=without))["hits"] == []
+        assert (await search(client, "rename files", offset=1))["hits"] == []
+        assert not len(bundle.search("rename files", filter=without))

@@ -1,6 +1,6 @@
 """What random words do not reach, but real queries do: the standard of a familiar query (fullrank.models.familiar).
 
-    odds     the 99th percentile of random words of `SHORTEST` letters: nearly all random words that are near a known
+    odds     the 99.8th percentile of random words of `SHORTEST` letters: nearly all random words that are near a known
              one by chance stay below it, in every script
     share    midway between 1 and the 99th percentile of random words of several pieces, at least a half
 
@@ -21,8 +21,8 @@ from fullrank.text.spelling import MIN_LETTERS
 from fullrank.text.words import tokens, words
 
 SHORTEST = MIN_LETTERS
-_WORDS = 2_000
-_ODDS, _SHARE = 0.99, 0.99
+_WORDS = 4_000
+_ODDS, _SHARE = 0.998, 0.99
 _LEAST_SHARE = 0.5
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from fullrank import open_bundle
+from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live import Operation, View
 from fullrank.live.known import floor_of
 from fullrank.models.contract import Model
@@ -74,7 +75,8 @@ def test_words_of_live_and_of_compacted_documents_are_familiar(tmp_path: Path) -
     nothing = Floor(dense=9.0)
     assert floor_of(view, "copy") == bundle.floor_of("copy") == floor
     assert floor_of(view, "zyzzyva") == bundle.floor_of("zyzzyva") == nothing
-    assert floor_of(view, "zyzz", "zyzz") == floor  # known words begin with it
+    assert floor_of(view, "zyzz", "zyzz") == floor.of_share(UNKNOWN)  # known words begin with it
+    assert floor_of(view, "copy", "copy") == floor
     written = view.apply([Operation(1, "new", {"title": "zyzzyva", "text": "beetle"})])
     assert floor_of(written, "zyzzyva") == floor
     assert floor_of(written, "qqqq") == nothing
