@@ -23,6 +23,8 @@ _PORT = 6379
 _ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 # Whatever tokens this user has.
 _AUTH = {"RAY_AUTH_MODE": "disabled"}
+# Seconds. On a busy machine a head takes longer to start than Ray waits for it, and than other nodes do.
+_PATIENCE = {"RAY_raylet_start_wait_time_s": "120", "RAY_gcs_rpc_server_reconnect_timeout_s": "180"}
 
 
 class Network:
@@ -147,7 +149,7 @@ class Nodes:
                 *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *place),
                 *("--node-ip-address", address_of(number), "--object-store-memory", "80000000"),
             ],
-            env={**os.environ, **worker_environment(), **_AUTH, **self._redis},
+            env={**os.environ, **worker_environment(), **_AUTH, **_PATIENCE, **self._redis},
             stdout=log,
             stderr=log,
             start_new_session=True,
@@ -170,7 +172,7 @@ class Nodes:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wait(self, number: int) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 150
         log = self._folder / f"node-{number}.log"
         before = log.read_text().count("Ray runtime started")
         while log.read_text().count("Ray runtime started") == before:

@@ -135,7 +135,7 @@ def test_searches_go_on_while_the_head_is_dead_and_swaps_afterwards(running: Run
         time.sleep(CUT_S)
         assert running.swap(second).returncode != 0
         running.nodes.start(1)
-        wait_until(lambda: running.swap(second).returncode == 0)
+        wait_until(lambda: running.swap(second).returncode == 0, 120)
         wait_until_served(running.url, second)
         wait_until(lambda: second in load.generations.values())
     load.check()
