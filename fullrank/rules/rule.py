@@ -85,6 +85,11 @@ class Rule:
     begins: float | None = None
     ends: float | None = None
 
+    @property
+    def is_restricting(self) -> bool:
+        """Whether the rule leaves documents out."""
+        return self.filter is not None or bool(self.hide)
+
     def is_active(self, now: float) -> bool:
         """Return whether the rule applies at a time, in seconds since 1970."""
         return (self.begins is None or self.begins <= now) and (

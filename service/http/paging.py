@@ -9,10 +9,18 @@ from fullrank.bundle import Bundle
 from fullrank.live import View
 from service.errors import CursorExpired, Invalid
 from service.http.deps import Services
-from service.http.schemas import SearchRequest
+from service.http.schemas import Asked, SearchRequest
 from service.models.serving import Serving
 from service.search.cursors import FIRST, Cursor, fingerprint
 from service.search.paging import After
+
+# The fields that may differ between the pages of a list, because they change neither its documents nor their order.
+# Those that page_of_cursor refuses are among them.
+_FREE = {
+    *Asked.model_fields,
+    *("cursor", "limit", "offset", "min_seq", "mode", "sort", "group_by", "diversity"),
+    *("fields", "facets", "facet_limit", "facet_ranges", "highlight", "explain"),
+}
 
 
 class CursorPage(NamedTuple):
@@ -61,7 +69,8 @@ def page_of_cursor(
     field = f"{prefix}cursor"
     cursor = services.cursors.read(asked.cursor, field)
     if cursor.search != _search(asked):
-        reason = "belongs to a search with another query, filter, boost or min_score"
+        others = ", ".join(sorted(SearchRequest.model_fields.keys() - _FREE))
+        reason = f"belongs to another search; these must be the same on all pages: {others}"
         raise Invalid(errors=[{"field": field, "reason": reason}])
     if cursor.version not in serving.models:
         raise CursorExpired
@@ -94,4 +103,4 @@ async def view_of_page(
 
 
 def _search(asked: SearchRequest) -> str:
-    return fingerprint(asked.model_dump(include={"query", "filter", "boost", "min_score", "model"}))
+    return fingerprint(asked.model_dump(exclude=_FREE))

@@ -34,6 +34,25 @@ class Ruled:
     pinned: tuple[int, ...] = ()
 
 
+def applying(rules: Sequence[Rule], *, has_cursor: bool) -> Sequence[Rule]:
+    """Return the rules that have an effect on a search: with a cursor those that hide or filter documents.
+
+    A pin stands at a place, and pages of cursors have none. Synonyms that change between two pages would change scores,
+    so documents would come twice or never.
+    """
+    return [rule for rule in rules if rule.is_restricting] if has_cursor else rules
+
+
+def restricted(request: RankRequest, rules: Sequence[Rule]) -> RankRequest:
+    """Return a request for the documents that no rule hides and all filters of rules match."""
+    hidden = dict.fromkeys(id for rule in rules for id in rule.hide)
+    return replace(
+        request,
+        restrictions=[Restriction(r.id, r.filter) for r in rules if r.filter is not None],
+        exclude=[*request.exclude, *hidden],
+    )
+
+
 async def rank_by_rules(
     rules: Sequence[Rule], view: View, request: RankRequest, ranker: Ranker, rank: Rank
 ) -> Ruled:
@@ -42,7 +61,8 @@ async def rank_by_rules(
     The pinned documents are scored separately and left out of the ranking, so no experiment moves one.
 
     Args:
-        rules: The rules that apply, by id; the first one that pins a document decides.
+        rules: The rules that apply, by id; the first one that pins a document decides. With a cursor, pins and synonyms
+            are ignored.
         view: Of the active model.
         request: The search, without rules.
         ranker: Scores the pinned documents.
@@ -53,12 +73,11 @@ async def rank_by_rules(
     """
     if not rules:
         return Ruled(*await rank(request))
-    request = replace(
-        request,
-        restrictions=[Restriction(r.id, r.filter) for r in rules if r.filter is not None],
-        synonyms=replaced(request.text, (group for rule in rules for group in rule.synonyms)),
-        exclude=list(dict.fromkeys(id for rule in rules for id in rule.hide)),
-    )
+    request = restricted(request, rules)
+    if request.after is not None:
+        return Ruled(*await rank(request))
+    synonyms = (group for rule in rules for group in rule.synonyms)
+    request = replace(request, synonyms=replaced(request.text, synonyms))
     pins = await _pins(rules, view, request, ranker)
     page = Page(request.offset, request.limit, spread(place for place, _ in pins))
     needed = replace(

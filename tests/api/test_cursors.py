@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
 from service.documents import live
-from service.http.schemas import SearchReply
+from service.http.schemas import SearchReply, SearchRequest
 from tests.api.conftest import Root
 from tests.api.support import activate, registry, running
 
@@ -125,6 +126,72 @@ async def test_what_does_not_go_with_a_cursor_is_named(client: httpx.AsyncClient
         response = await refused(client, **{"cursor": cursor, **more})
         assert response.status_code == 422
         assert [error["field"] for error in response.json()["errors"]] == [field]
+
+
+# Another value of each field than that of BODY.
+CHANGES: dict[str, Any] = {
+    "query": "copy file", "limit": 3, "fields": ["title"], "filter": {"section": 1}, "facets": ["section"],
+    "facet_limit": 3, "facet_ranges": {"section": [{"from": 1}]}, "highlight": {"fields": ["text"]},
+    "explain": True, "prefix": "none", "min_score": -50.0, "mode": "exact", "rules": False, "partial": True,
+    "model": "bm25", "boost": [{"field": "section", "log": True}], "client_id": "c", "session_id": "s",
+    "user_id": "u", "application": "a", "record": False, "sort": [{"field": "section"}],
+    "group_by": {"field": "section"}, "diversity": 0.5, "offset": 1,
+}  # fmt: skip
+
+
+async def test_a_page_is_the_next_one_of_its_list_or_is_refused(client: httpx.AsyncClient) -> None:
+    """Every field of a search either leaves the list as it is or cannot change between two pages."""
+    assert CHANGES.keys() | {"cursor", "min_seq"} == SearchRequest.model_fields.keys()
+    first = await search(client, cursor="*")
+    expected = [
+        hit["id"] for hit in (await search(client, cursor=first["cursor"], limit=3))["hits"]
+    ]
+    kept = set()
+    for name, value in CHANGES.items():
+        response = await refused(client, cursor=first["cursor"], **{name: value})
+        if response.status_code == 422:
+            continue
+        found = [hit["id"] for hit in response.json()["hits"]]
+        assert found == expected[: len(found)], name
+        kept.add(name)
+    assert CHANGES.keys() - kept == {
+        "query", "filter", "prefix", "min_score", "rules", "partial", "model", "boost",
+        "sort", "group_by", "diversity", "offset",
+    }  # fmt: skip
+
+
+async def test_a_rule_hides_and_filters_documents_of_cursors_too(root: Root) -> None:
+    async with running(root.path, documents_poll_ms=5) as client:
+        whole = [hit["id"] for hit in (await search(client, limit=100))["hits"]]
+        first = await search(client, cursor="*")
+        rules: dict[str, Any] = {
+            "hide": {"hide": [whole[3]], "pin": [{"id": whole[-1], "position": 1}]},
+            "only": {"filter": {"section": {"exists": True}}},
+            "words": {"synonyms": [["copy", "list"]]},
+        }
+        for id, rule in rules.items():
+            assert (await client.put(f"/v1/rules/{id}", json=rule)).status_code == 200
+        applied = client._transport.app.state.services.rules  # type: ignore[attr-defined]
+        async with asyncio.timeout(10):
+            while applied.ids("learned") != rules.keys():
+                await asyncio.sleep(0.005)
+        plain = await search(client, limit=100, filter={"section": {"exists": True}}, rules=False)
+        left = [hit["id"] for hit in plain["hits"] if hit["id"] != whole[3]]
+        assert 0 < len(left) < len(whole) - 1  # the filter leaves documents out
+        seen, cursor = [], "*"
+        while cursor is not None:
+            page = await search(client, cursor=cursor)
+            assert (page["total"], page["rules"]) == (len(left), ["hide", "only"])
+            seen, cursor = seen + [hit["id"] for hit in page["hits"]], page["cursor"]
+        assert seen == left
+        # Rules that begin between two pages leave documents of later pages out, and no other one.
+        seen, cursor = [hit["id"] for hit in first["hits"]], first["cursor"]
+        while cursor is not None:
+            page = await search(client, cursor=cursor)
+            seen, cursor = seen + [hit["id"] for hit in page["hits"]], page["cursor"]
+        assert seen == [id for place, id in enumerate(whole) if place < 2 or id in left]
+        free = await search(client, cursor="*", rules=False, limit=100)
+        assert [hit["id"] for hit in free["hits"]] == whole
 
 
 async def test_cursors_end_where_offsets_do(root: Root) -> None:

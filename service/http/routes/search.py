@@ -38,7 +38,7 @@ from service.http.schemas import (
     SimilarQuery,
 )
 from service.models.serving import ALIAS, RequestModel
-from service.rules.search import rank_by_rules
+from service.rules.search import applying, rank_by_rules
 from service.search.request import Ranked, RankRequest
 
 router = APIRouter(prefix="/v1", tags=["search"], route_class=RankingRoute)
@@ -170,8 +170,7 @@ async def _search(
         is_partial=asked.partial,
     )
     rules = services.rules.matching(view.bundle.name, asked.query) if asked.rules else ()
-    if after is not None:  # a pin stands at a place, and pages of cursors have none
-        rules = ()
+    rules = applying(rules, has_cursor=after is not None)
 
     async def rank(request: RankRequest) -> tuple[Ranked, Tried]:
         is_tried = asked.record and asked.model in (None, ALIAS) and request.ordering is None
