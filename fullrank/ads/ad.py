@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from fullrank.ads.pacing import withheld
 from fullrank.errors import AdError
 
 # The field of a document that holds its ad.
@@ -202,7 +203,21 @@ def _budget(value: object, price: float, start: float, end: float) -> Budget:
     is_bounded = math.isfinite(start) and math.isfinite(end)
     if pacing == "even" and not is_bounded and "daily" not in limits:
         raise AdError(f"{path}.pacing", "even needs start and end, or a daily budget")
+    if pacing == "even":
+        _check_pacing(price, limits, start, end)
     return Budget(limits["amount"], limits.get("daily"), pacing == "even")
+
+
+def _check_pacing(price: float, limits: Mapping[str, float], start: float, end: float) -> None:
+    name = withheld(price, limits["amount"], limits.get("daily", math.inf), start, end)
+    if name == "pacing":
+        reason = "even frees the price from amount and daily at no moment at once: the ad could never be shown"
+        raise AdError(f"{FIELD}.budget.pacing", reason)
+    if name is not None:
+        reason = (
+            "paced evenly frees less than the price at every moment: the ad could never be shown"
+        )
+        raise AdError(f"{FIELD}.budget.{name}", reason)
 
 
 def _cap(value: object) -> Cap:

@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.ads.ad import Ad
+from fullrank.ads.pacing import DAY_S
 
 Float64 = npt.NDArray[np.float64]
-
-DAY_S = 86_400
 
 
 class Budgets:

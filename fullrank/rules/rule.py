@@ -103,7 +103,7 @@ def read_rule(id: str, given: Mapping[str, Any], now: float | None = None) -> Ru
     Args:
         id: Its name.
         given: JSON as the comment of this module describes it. Null means absent.
-        now: In seconds since 1970, to refuse a rule that has ended; None accepts it.
+        now: In seconds since 1970, to refuse a rule that has ended or a part without effect; None accepts both.
 
     Raises:
         RuleError: The rule can never apply, or has no effect.
@@ -133,7 +133,31 @@ def read_rule(id: str, given: Mapping[str, Any], now: float | None = None) -> Ru
     for place, pin in enumerate(given.get("pin") or ()):
         if pin["id"] in hidden:
             raise RuleError(f"pin.{place}.id", "is hidden by the same rule")
+    if now is not None:
+        _check_synonyms(rule)
     return rule
+
+
+def _check_synonyms(rule: Rule) -> None:
+    """Raise RuleError for synonyms of words that the one query of a rule does not have."""
+    if rule.condition is None or rule.condition.kind != "is":
+        return
+    query = rule.condition.words
+    for number, group in enumerate(rule.synonyms):
+        if not any(places(query, folded_words(text)) for text in group):
+            reason = "has no text that query.is contains, so it can never apply"
+            raise RuleError(f"synonyms.{number}", reason)
+
+
+def places(words: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
+    """Return where some words stand in a row among others.
+
+    Example:
+        >>> places(("a", "b", "a", "b"), ("a", "b"))
+        [0, 2]
+    """
+    size = len(wanted)
+    return [i for i in range(len(words) - size + 1) if words[i : i + size] == wanted]
 
 
 def _condition(given: Mapping[str, Any] | None) -> Condition | None:

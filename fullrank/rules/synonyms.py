@@ -17,6 +17,7 @@ import numpy as np
 
 from fullrank.models.contract import Model
 from fullrank.models.widening import Addition
+from fullrank.rules.rule import places
 from fullrank.text.folding import fold, folded_words
 from fullrank.text.words import words
 
@@ -55,7 +56,7 @@ def replaced(query: str, groups: Iterable[Sequence[str]]) -> list[Replaced]:
     for group in groups:
         members = [(text, folded_words(text)) for text in group]
         for text, wanted in members:
-            for start in _places(folded, wanted):
+            for start in places(folded, wanted):
                 stop = start + len(wanted)
                 first, last = owner[start], owner[stop - 1]
                 # Words of the same token that were not replaced: "smart" of "smart-tv".
@@ -70,11 +71,6 @@ def replaced(query: str, groups: Iterable[Sequence[str]]) -> list[Replaced]:
                     if len(found) == MAX_REPLACED:
                         return list(found.values())
     return list(found.values())
-
-
-def _places(folded: tuple[str, ...], wanted: tuple[str, ...]) -> list[int]:
-    size = len(wanted)
-    return [i for i in range(len(folded) - size + 1) if folded[i : i + size] == wanted]
 
 
 def features_of(model: Model, texts: Sequence[Replaced]) -> list[Addition]:

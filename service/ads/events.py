@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from fullrank.ads import Ad
-from fullrank.ads.budget import DAY_S, most_spent
+from fullrank.ads.budget import most_spent
+from fullrank.ads.pacing import DAY_S
 from fullrank.errors import FullrankError
 from fullrank.events.people import Pseudonyms, read_key
 from fullrank.events.places import DAYS

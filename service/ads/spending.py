@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from fullrank.ads import AdTable
-from fullrank.ads.budget import DAY_S, Budgets
+from fullrank.ads.budget import Budgets
+from fullrank.ads.pacing import DAY_S
 from fullrank.ads.table import Mask
 from fullrank.live.part import Part
 from service.ads.counts import TOLERANCE, Counts, CountsError, Spent

@@ -150,12 +150,12 @@ def _write(id: str, fields: dict[str, Any]) -> Write:
             raise InvalidDocument(name, "names that begin with _ are reserved")
         if name in TEXT_FIELDS and not (value is None or isinstance(value, str)):
             raise InvalidDocument(name, "is not text")
-    if isinstance(fields.get(FIELD), dict):
+    if fields.get(FIELD) is not None:
         _check_ad(fields[FIELD])
     return Write(id, orjson.dumps(fields))
 
 
-def _check_ad(value: dict[str, Any]) -> None:
+def _check_ad(value: Any) -> None:
     try:
         ad = parse_ad(value)
     except AdError as error:

@@ -49,10 +49,16 @@ def ids(reply: dict[str, Any]) -> list[list[str]]:
         (ad("a.example", budget={"amount": 0}), "ad.budget.amount", LOW),
         (ad("a.example", end="2020-01-01T00:00:00Z"), "ad.end", "has passed: the ad could never be shown"),
         ({"price": 1}, "ad.adomain", "is missing: name a domain of the advertiser"),
+        ("x", "ad", "is not an object"),
+        ([], "ad", "is not an object"),
+        (5, "ad", "is not an object"),
+        (True, "ad", "is not an object"),
+        (ad("a.example", budget={"amount": 100, "daily": 1, "pacing": "even"}), "ad.budget.daily",
+         "paced evenly frees less than the price at every moment: the ad could never be shown"),
     ],
 )  # fmt: skip
 async def test_a_bad_ad_is_refused_when_it_is_written(
-    client: httpx.AsyncClient, given: dict[str, Any], field: str, reason: str
+    client: httpx.AsyncClient, given: Any, field: str, reason: str
 ) -> None:
     response = await put(client, "x", ad=given)
     assert response.status_code == 422
@@ -61,6 +67,12 @@ async def test_a_bad_ad_is_refused_when_it_is_written(
     headers = {"Content-Type": "application/x-ndjson"}
     bulk = await client.post("/v1/documents:bulk", content=line, headers=headers)
     assert bulk.json()["error"] == f"{field}: {reason}"
+
+
+async def test_a_document_without_an_ad_may_name_the_field(client: httpx.AsyncClient) -> None:
+    assert (await put(client, "x", ad=None)).status_code == 200
+    refused = await client.patch("/v1/documents/x", json={"ad": "x"})
+    assert refused.json()["errors"] == [{"field": "body.ad", "reason": "is not an object"}]
 
 
 async def test_written_ads_obey_the_rules_of_a_page(client: httpx.AsyncClient) -> None:

@@ -170,6 +170,16 @@ async def test_rules_outlive_the_process_and_reach_other_workers(root: Root) -> 
         ({"hide": ["a"], "until": "2020-01-01T00:00:00Z"}, "body.until", "never"),
         ({"filter": {"colour": "red"}}, "body.filter.colour", "section"),
         ({"filter": {"section": "one"}}, "body.filter.section", "numbers"),
+        ({"filter": {}}, "body.filter", "no effect"),
+        ({"filter": {"and": [{}, {"not": {"or": []}}]}}, "body.filter", "no effect"),
+        ({"filter": {"or": []}, "hide": ["a"]}, "body.filter", "matches no document"),
+        ({"filter": {"section": {"in": []}}}, "body.filter", "matches no document"),
+        ({"filter": {"section": {"gt": 3, "lt": 3}}}, "body.filter", "matches no document"),
+        (
+            {"query": {"is": "coffee"}, "synonyms": [["tv", "television"]]},
+            "body.synonyms.0",
+            "can never apply",
+        ),
     ],
 )
 async def test_a_rule_is_refused_with_path_and_reason(
@@ -179,6 +189,12 @@ async def test_a_rule_is_refused_with_path_and_reason(
     errors = {error["field"]: error["reason"] for error in problem["errors"]}
     assert reason in errors[field]
     check(await client.get("/v1/rules/r"), 404, "rule-not-found")
+
+
+async def test_a_filter_of_every_document_is_accepted_with_another_effect(
+    client: httpx.AsyncClient,
+) -> None:
+    await put(client, "r", {"filter": {}, "hide": ["ls"]})
 
 
 async def test_only_so_many_rules_are_kept(

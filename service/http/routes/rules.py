@@ -9,9 +9,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from fullrank.errors import FilterError
+from fullrank.filters.constant import constant
 from fullrank.filters.query import matching, parse_filter
 from fullrank.live import View
-from fullrank.rules.rule import RuleError, read_rule
+from fullrank.rules.rule import Rule, RuleError, read_rule
 from service.errors import Invalid, RuleNotFound
 from service.http.deps import ServicesDep, ServingDep
 from service.http.guard import GuardedRoute, needs
@@ -68,7 +70,7 @@ async def put_rule(
         raise Invalid(errors=[{"field": path, "reason": error.reason}]) from None
     if read.filter is not None:
         views = [followed.view for followed in services.live.views(bundle.name)]
-        await asyncio.to_thread(_check_filter, read.filter, views)
+        await asyncio.to_thread(_check_filter, read, read.filter, views)
     await services.rules.put(bundle.name, id, rule)
     return JsonResponse({"id": id, "collection": bundle.name, **_complete(rule)})
 
@@ -116,9 +118,14 @@ def _complete(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {**RuleBody.model_construct().model_dump(by_alias=True), **rule}
 
 
-def _check_filter(condition: Mapping[str, Any], views: list[View]) -> None:
-    """Raise FilterError unless every loaded version of the collection has the fields."""
+def _check_filter(rule: Rule, condition: Mapping[str, Any], views: list[View]) -> None:
+    """Raise FilterError unless the filter has an effect and every loaded version of the collection has its fields."""
     parsed = parse_filter(condition, "body.filter")
+    decided = constant(parsed)
+    if decided is False:
+        raise FilterError("body.filter", "matches no document, so searches would find nothing")
+    if decided and not (rule.pins or rule.hide or rule.synonyms):
+        raise FilterError("body.filter", "matches every document, so the rule has no effect")
     for view in views:
         for columns in view.columns:
             matching(parsed, columns)

@@ -41,6 +41,11 @@ def test_a_rule_is_read() -> None:
         ({"pin": [{"id": "a", "position": 1}], "hide": ["a"]}, "pin.0.id"),
         ({"synonyms": [["tv", "television"], ["tv", "--"]]}, "synonyms.1.1"),
         ({"synonyms": [["café", "CAFE"]]}, "synonyms.0.1"),
+        ({"query": {"is": "coffee"}, "synonyms": [["tv", "television"]]}, "synonyms.0"),
+        (
+            {"query": {"is": "smart tv"}, "synonyms": [["TV", "screen"], ["tv smart", "x"]]},
+            "synonyms.1",
+        ),
         ({"hide": ["a"], "from": "2026-11-23T12:00:00"}, "from"),
         ({"hide": ["a"], "from": "tomorrow"}, "from"),
         ({"hide": ["a"], "until": "0001-01-01T00:00:00+14:00"}, "until"),
@@ -61,3 +66,15 @@ def test_a_rule_that_cannot_apply_is_refused(given: dict[str, Any], path: str) -
 def test_a_stored_rule_may_have_ended() -> None:
     given = {"hide": ["a"], "until": "2026-11-23T12:00:00Z"}
     assert not read_rule("r", given).is_active(NOW)
+
+
+@pytest.mark.parametrize(
+    "query", [{"is": "Smart TV"}, {"contains": "coffee"}, {"prefix": "coffee"}, None]
+)
+def test_synonyms_that_a_query_may_have_are_read(query: dict[str, Any] | None) -> None:
+    read_rule("r", {"query": query, "synonyms": [["tv", "television"]]}, NOW)
+
+
+def test_a_stored_rule_may_have_synonyms_without_effect() -> None:
+    given = {"query": {"is": "coffee"}, "hide": ["a"], "synonyms": [["tv", "television"]]}
+    assert read_rule("r", given).hide == ("a",)
