@@ -187,7 +187,7 @@ def _budget(value: object, price: float, start: float, end: float) -> Budget:
     found = _object(value, {"amount", "daily", "pacing"}, path)
     if "amount" not in found:
         raise AdError(f"{path}.amount", "is missing")
-    limits = {
+    limits: dict[str, float] = {
         name: _number(found[name], f"{path}.{name}")
         for name in ("amount", "daily")
         if name in found

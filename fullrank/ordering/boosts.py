@@ -108,7 +108,10 @@ def _values(
             values = np.log1p(np.maximum(x, 0.0))
         else:
             origin, length, factor = decay
-            values = factor ** (np.abs(x - origin) / length)
+            with np.errstate(
+                over="ignore"
+            ):  # a distance beyond float64 is infinite, and its boost 0
+                values = factor ** (np.abs(x - origin) / length)
         found.append(largest(part, values, column.documents))
     return found
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.ads.counts import RESULTS
-from service.http.strict import Reply
+from service.http.strict import QueryString, Reply
 
 MAX_EVENTS = 1_000
 
@@ -73,10 +73,8 @@ class ErasedReply(Reply):
     erased: Literal[True]
 
 
-class AnalyticsQuery(BaseModel):
-    """The query string of analytics. Not strict, because its number is text."""
-
-    model_config = ConfigDict(extra="forbid")
+class AnalyticsQuery(QueryString):
+    """The query string of analytics."""
 
     days: Annotated[int, Field(ge=1, le=90)] = 7
 

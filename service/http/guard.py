@@ -27,6 +27,7 @@ from service.auth.access import CLIENT
 from service.auth.keys import SCOPES
 from service.http.body import StrictRequest, parse, read_body, require_json
 from service.http.deps import SLOT, serving_of
+from service.http.query import check_query, is_query
 
 if TYPE_CHECKING:
     from service.http.deps import Services
@@ -65,9 +66,14 @@ class GuardedRoute(APIRoute):
         answer = self.answerer()
         scope_needed = needed_scope(self)
         has_body = self.body_field is not None
+        has_query = bool(self.dependant.query_params)
+        kinds = [param.field_info.annotation for param in self.dependant.query_params]
+        repeatable = {name for kind in kinds if is_query(kind) for name in kind.repeatable()}
 
         async def guarded(request: Request) -> Response:
             permit(request.app.state.services, request.scope, scope_needed)
+            if has_query:
+                check_query(request.scope["query_string"], repeatable)
             if not has_body:
                 return await answer(request)
             require_json(request.scope["headers"])

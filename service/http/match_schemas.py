@@ -8,9 +8,11 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fullrank.ads.ad import DEFAULT_CURRENCY, DEFAULT_TAXONOMY, domains
 from fullrank.ads.rules import REASONS
+from service.ads.pages import address
 from service.http.schemas import (
     MAX_FIELDS,
     Asked,
+    AskerText,
     FilterJson,
     Hit,
     Id,
@@ -18,7 +20,7 @@ from service.http.schemas import (
     ModelName,
     RankingReply,
 )
-from service.http.strict import FieldName, Reply, Request, Text, encodable
+from service.http.strict import FieldName, Reply, Request, Text, encodable, refusal
 
 MAX_PLACEMENTS = 16
 MAX_PER_PLACEMENT = 64
@@ -39,7 +41,8 @@ _Codes = Annotated[list[_Code], AfterValidator(_encodable), Field(max_length=MAX
 class Page(Request):
     """The page that shows the placements.
 
-    Give at least one of title, text and keywords, or the url of a page whose text is known. Nothing is fetched.
+    Give at least one of title, text and keywords, or the url of a page whose text is known. Blank text is no text.
+    Nothing is fetched.
     """
 
     url: Text = Field(default="", max_length=4096)
@@ -47,12 +50,31 @@ class Page(Request):
     text: Text = ""
     keywords: list[Annotated[Text, Field(max_length=256)]] = Field([], max_length=256)
 
+    @property
+    def has_text(self) -> bool:
+        """Whether there is more than white space to read."""
+        return any(not part.isspace() for part in (self.title, self.text, *self.keywords) if part)
+
+    @model_validator(mode="after")
+    def _check(self) -> Page:
+        if self.url and not address(self.url).strip():
+            raise refusal("names no page: it is blank without its fragment", "url")
+        if not self.url and not self.has_text:
+            raise refusal("is empty: give a title, a text, keywords, or the url of a known page")
+        return self
+
 
 class KnownPage(Page):
     """A page whose text is kept, so that its URL alone names it."""
 
     url: Text = Field(min_length=1, max_length=4096)
     text: Text = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check_text(self) -> KnownPage:
+        if self.text.isspace():
+            raise refusal("is blank", "text")
+        return self
 
 
 class PageReply(Reply):
@@ -72,7 +94,7 @@ class Placement(Request):
 
 
 class User(Request):
-    id: Id
+    id: Annotated[AskerText, Field(min_length=1)]
 
 
 class MatchRequest(Request, Asked):
@@ -133,17 +155,15 @@ class MatchRequest(Request, Asked):
     def _check(self) -> MatchRequest:
         for one, other in (("bcat", "acat"), ("wseat", "bseat")):
             if getattr(self, one) is not None and getattr(self, other) is not None:
-                raise ValueError(f"{one} and {other} exclude each other: send one of them")
+                raise refusal(f"cannot be given with {one}: give one of them", other)
         if self.rank == "value" and self.cur is None:
             self.cur = DEFAULT_CURRENCY
         for number, placement in enumerate(self.placements):
             if self.cur is not None and placement.bidfloorcur not in (None, self.cur):
-                raise ValueError(
-                    f"placements.{number}.bidfloorcur is {placement.bidfloorcur}, but cur is {self.cur}: no ad can "
-                    "have both currencies"
-                )
+                reason = f"is not cur, {self.cur}: no ad has both currencies"
+                raise refusal(reason, "placements", number, "bidfloorcur")
         if self.user is not None and self.user_id not in (None, self.user.id):
-            raise ValueError("user.id and user_id differ: send one of them")
+            raise refusal("is not user_id: give one of them", "user", "id")
         if self.user is not None:
             self.user_id = self.user.id
         return self

@@ -71,7 +71,7 @@ async def page_of(body: MatchRequest, pages: Pages) -> Page:
     if not page.url:
         return page
     try:
-        if page.title or page.text or page.keywords:
+        if page.has_text:
             if body.record:
                 pages.note(page.url, page.title, page.text, page.keywords)
             return page

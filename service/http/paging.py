@@ -69,8 +69,8 @@ def page_of_cursor(
     field = f"{prefix}cursor"
     cursor = services.cursors.read(asked.cursor, field)
     if cursor.search != _search(asked):
-        others = ", ".join(sorted(SearchRequest.model_fields.keys() - _FREE))
-        reason = f"belongs to another search; these must be the same on all pages: {others}"
+        same = ", ".join(sorted(SearchRequest.model_fields.keys() - _FREE))
+        reason = f"belongs to another search; these must be the same on all pages: {same}"
         raise Invalid(errors=[{"field": field, "reason": reason}])
     if cursor.version not in serving.models:
         raise CursorExpired

@@ -20,13 +20,13 @@ from service.errors import (
     TooLarge,
 )
 from service.http.responses import JsonResponse
+from service.http.strict import MAX_ERRORS
 
 MEDIA_TYPE = "application/problem+json"
 REQUEST_ID = "fullrank.request_id"
 """Key of the request id in the ASGI scope."""
 
 _TYPE = "urn:fullrank:problem:"
-_MAX_FIELDS = 20
 # Starlette and FastAPI raise these statuses themselves.
 _BY_STATUS: dict[int, type[Problem]] = {
     kind.status: kind
@@ -88,7 +88,7 @@ def _translated(error: Exception) -> Problem | None:
         return Invalid(
             errors=[
                 {"field": ".".join(map(str, item["loc"])), "reason": str(item["msg"])}
-                for item in error.errors()[:_MAX_FIELDS]
+                for item in error.errors()[:MAX_ERRORS]
             ]
         )
     if isinstance(error, FilterError):

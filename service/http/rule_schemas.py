@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Path
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ModelWrapValidatorHandler,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import ConfigDict, Field
 
 from fullrank.rules import rule as rules
 from service.http.schemas import FilterJson, Id, WriteQuery
@@ -34,33 +26,7 @@ _Time = Annotated[
 MAX_PAGE = 1_000
 
 
-class _Listing(Request):
-    """A request whose errors on unknown fields list the known ones."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _list_fields(cls, value: Any, handler: ModelWrapValidatorHandler[_Listing]) -> _Listing:
-        try:
-            return handler(value)
-        except ValidationError as error:
-            raise ValidationError.from_exception_data(
-                cls.__name__, [_detail(cls, item) for item in error.errors(include_url=False)]
-            ) from None
-
-
-def _detail(model: type[BaseModel], item: Any) -> InitErrorDetails:
-    """Repeat an error; that of an unknown field of this model lists the fields that there are."""
-    reason, kind = item["msg"], item["type"]
-    if kind == "extra_forbidden" and len(item["loc"]) == 1:
-        names = ", ".join(field.alias or name for name, field in model.model_fields.items())
-        reason, kind = f"is no field; there are {names}", "unknown_field"
-    escaped = reason.replace("{", "{{").replace("}", "}}")
-    return InitErrorDetails(
-        type=PydanticCustomError(kind, escaped), loc=item["loc"], input=item["input"]
-    )
-
-
-class QueryCondition(_Listing):
+class QueryCondition(Request):
     """The queries that a rule is for: exactly one of the three, compared without letter case and accents."""
 
     is_: _RuleText | None = Field(default=None, alias="is", description="the whole query")
@@ -68,14 +34,14 @@ class QueryCondition(_Listing):
     prefix: _RuleText | None = Field(default=None, description="what the query begins with")
 
 
-class RulePin(_Listing):
+class RulePin(Request):
     id: Id
     position: Annotated[int, Field(ge=1, le=rules.MAX_POSITION)] = Field(
         description="1 is the first"
     )
 
 
-class RuleBody(_Listing):
+class RuleBody(Request):
     """A rule; at least one of filter, pin, hide and synonyms."""
 
     model_config = ConfigDict(serialize_by_alias=True)
@@ -101,7 +67,7 @@ class RuleBody(_Listing):
 
 
 class RulesQuery(WriteQuery):
-    """The query string of a list of rules. Not strict, because its number is text."""
+    """The query string of a list of rules."""
 
     after: Annotated[str, Field(max_length=100)] = Field(
         default="", description="return rules with greater ids"

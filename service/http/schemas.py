@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Path
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from service.documents.reading import MAX_ID_CHARS
 from service.http.search_schemas import (
@@ -19,7 +19,7 @@ from service.http.search_schemas import (
     RangeRequest,
     SnippetReply,
 )
-from service.http.strict import FieldName, Reply, Request, Text
+from service.http.strict import FieldName, QueryString, Reply, Request, Text
 
 MAX_FIELDS = 64
 MAX_FACETS = 16
@@ -147,10 +147,8 @@ class SearchRequest(Request, Asked, OrderRequest):
     min_seq: MinSeq = 0
 
 
-class SearchQuery(Asked):
-    """The query string of a search by GET. Not strict, because its numbers are text."""
-
-    model_config = ConfigDict(extra="forbid")
+class SearchQuery(QueryString, Asked):
+    """The query string of a search by GET."""
 
     q: Text = Field(min_length=1, description="the query", examples=["copy a file"])
     limit: Count = 10
@@ -174,10 +172,8 @@ class BatchRequest(Request):
     searches: list[SearchRequest] = Field(min_length=1)
 
 
-class SimilarQuery(Asked):
-    """The query string of /similar. Not strict, because its numbers are text."""
-
-    model_config = ConfigDict(extra="forbid")
+class SimilarQuery(QueryString, Asked):
+    """The query string of /similar."""
 
     limit: Count = 10
     offset: int = Field(default=0, ge=0)
@@ -190,16 +186,14 @@ class SimilarQuery(Asked):
     min_seq: MinSeq = 0
 
 
-class WriteQuery(BaseModel):
+class WriteQuery(QueryString):
     """The query string of writes. The model names the collection."""
-
-    model_config = ConfigDict(extra="forbid")
 
     model: ModelName = "default"
 
 
 class DocumentQuery(WriteQuery):
-    """The query string of reading a document. Not strict, because its number is text."""
+    """The query string of reading a document."""
 
     min_seq: MinSeq = 0
 

@@ -12,7 +12,7 @@ from fullrank.ordering.boosts import MAX_BOOSTS, Boost, Decay
 from fullrank.ordering.groups import GroupBy
 from fullrank.ordering.order import Ordering
 from fullrank.ordering.sorting import MAX_KEYS, SortKey
-from service.http.strict import FieldName, Reply, Request, Text
+from service.http.strict import FieldName, Reply, Request, Text, TextOrNumber, refusal
 
 MAX_HIGHLIGHTED = 8
 MAX_SNIPPET_WORDS = 200
@@ -35,7 +35,8 @@ class HighlightRequest(Request):
     @model_validator(mode="after")
     def _has_both_tags(self) -> HighlightRequest:
         if (self.pre is None) != (self.post is None):
-            raise ValueError("has one of pre and post; give both or none")
+            missing = "pre" if self.pre is None else "post"
+            raise refusal("is missing: give both pre and post, or none", missing)
         return self
 
     @property
@@ -46,11 +47,11 @@ class HighlightRequest(Request):
 
 
 class DecayRequest(Request):
-    origin: Text | float = Field(
+    origin: TextOrNumber = Field(
         description='a number; of a field of times "now", or a time with an offset from UTC',
         examples=["now", "2026-11-23T12:00:00+01:00", 100],
     )
-    scale: Text | float = Field(
+    scale: TextOrNumber = Field(
         description="a number above 0; of a field of times a duration: 90s, 15m, 12h, 30d or 2w",
         examples=["30d", 20],
     )
@@ -69,8 +70,10 @@ class BoostRequest(Request):
 
     @model_validator(mode="after")
     def _has_one_form(self) -> BoostRequest:
-        if self.log == (self.decay is not None):
-            raise ValueError("needs either decay or log")
+        if self.log and self.decay is not None:
+            raise refusal("cannot be given with decay: give one of them", "log")
+        if not self.log and self.decay is None:
+            raise refusal("is missing: give decay, or log", "decay")
         return self
 
     @property
@@ -131,7 +134,7 @@ class OrderRequest(BaseModel):
 
 
 Bound = Annotated[
-    Text | float | None,
+    TextOrNumber | None,
     Field(description="a number; of a field of times ISO 8601 with an offset from UTC"),
 ]
 

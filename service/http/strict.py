@@ -1,10 +1,29 @@
-"""Bases of requests and replies. Strict: no coercion, no unknown field, no NaN, no surrogates."""
+"""Bases of requests and replies. Strict: no coercion, no unknown field, no NaN, no surrogates.
+
+Each error of a request has the path of the field at fault and a plain reason.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+MAX_ERRORS = 20
+"""Most errors that one answer lists."""
+_WHOLE = re.compile(r"-?(0|[1-9][0-9]*)")
 
 
 def encodable(text: str) -> str:
@@ -20,13 +39,102 @@ Text = Annotated[str, AfterValidator(encodable)]
 FieldName = Annotated[Text, Field(min_length=1, max_length=100)]
 
 
-class Request(BaseModel):
+def _one_error(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+    # Pydantic has an error for each member of a union, under a path that ends with the member's name.
+    try:
+        return handler(value)
+    except ValidationError:
+        raise PydanticCustomError("text_or_number", "must be text or a number") from None
+
+
+TextOrNumber = Annotated[Text | float, WrapValidator(_one_error)]
+
+
+def refusal(reason: str, *path: str | int) -> ValidationError:
+    """Return the error of a field, for validators of a whole request, which are not limited to their own path.
+
+    Args:
+        reason: What is wrong.
+        path: Of the field in the request.
+    """
+    return ValidationError.from_exception_data("request", [_error("refused", reason, path, None)])
+
+
+class Checked(BaseModel):
+    """A model whose errors are plain; that of an unknown field lists the fields that there are."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _explain(cls, value: Any, handler: ModelWrapValidatorHandler[Checked]) -> Checked:
+        try:
+            return handler(value)
+        except ValidationError as error:
+            found = error.errors(include_url=False)[:MAX_ERRORS]
+            raise ValidationError.from_exception_data(
+                cls.__name__, [_explained(cls, item) for item in found]
+            ) from None
+
+
+class Request(Checked):
     """Base of requests."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class QueryString(Checked):
+    """Base of query strings. Not strict, because their numbers are text."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_whole_numbers(cls, value: Any) -> Any:
+        # Pydantic also takes "1.0", "+1" and "1_0".
+        errors = [
+            _error("int_parsing", "must be a whole number", (name,), given)
+            for name, given in value.items()
+            if name in cls.model_fields
+            and cls.model_fields[name].annotation is int
+            and isinstance(given, str)
+            and not _WHOLE.fullmatch(given)
+        ]
+        if errors:
+            raise ValidationError.from_exception_data(cls.__name__, errors)
+        return value
+
+    @classmethod
+    def repeatable(cls) -> set[str]:
+        """Return the names of the parameters that may be given several times."""
+        kinds = {
+            name: (field.annotation, *get_args(field.annotation))
+            for name, field in cls.model_fields.items()
+        }
+        return {name for name, those in kinds.items() if any(get_origin(k) is list for k in those)}
 
 
 class Reply(BaseModel):
     """Base of replies."""
 
     model_config = ConfigDict(extra="forbid")
+
+
+def _explained(model: type[BaseModel], item: Any) -> InitErrorDetails:
+    """Repeat an error of a model in plain words."""
+    reason, kind, context = item["msg"], item["type"], item.get("ctx", {})
+    if kind == "extra_forbidden" and len(item["loc"]) == 1:
+        names = ", ".join(field.alias or name for name, field in model.model_fields.items())
+        reason, kind = f"unknown field; there are {names}", "unknown_field"
+    elif kind == "value_error" and context:
+        reason = str(context["error"])  # without "Value error, "
+    elif "max_length" in context and isinstance(item["input"], str):
+        # Of text that has a check of its own, pydantic counts "items after validation".
+        reason = f"must have at most {context['max_length']} characters"
+    elif "min_length" in context and isinstance(item["input"], str):
+        least = context["min_length"]
+        reason = f"must have at least {least} character{'s' if least > 1 else ''}"
+    return _error(kind, reason, item["loc"], item["input"])
+
+
+def _error(kind: str, reason: str, path: tuple[str | int, ...], given: Any) -> InitErrorDetails:
+    escaped = reason.replace("{", "{{").replace("}", "}}")
+    return InitErrorDetails(type=PydanticCustomError(kind, escaped), loc=path, input=given)

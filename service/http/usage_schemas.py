@@ -4,30 +4,26 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from fullrank.together.lift import MAX_KEPT
 from service.http.schemas import MAX_FIELDS, MinSeq, ModelName
-from service.http.strict import FieldName, Reply
+from service.http.strict import FieldName, QueryString, Reply
 
 MAX_COMPLETIONS = 50
 MAX_PREFIX_CHARS = 256
 
 
-class CompleteQuery(BaseModel):
-    """The query string of /complete. Not strict, because its number is text."""
-
-    model_config = ConfigDict(extra="forbid")
+class CompleteQuery(QueryString):
+    """The query string of /complete."""
 
     prefix: Annotated[str, Field(min_length=1, max_length=MAX_PREFIX_CHARS, examples=["cop"])]
     limit: Annotated[int, Field(ge=1, le=MAX_COMPLETIONS)] = 8
     model: ModelName = "default"
 
 
-class TogetherQuery(BaseModel):
-    """The query string of /together. Not strict, because its number is text."""
-
-    model_config = ConfigDict(extra="forbid")
+class TogetherQuery(QueryString):
+    """The query string of /together."""
 
     limit: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 10
     fields: list[FieldName] | None = Field(default=None, max_length=MAX_FIELDS)

@@ -80,7 +80,12 @@ def before_call(context: Any, case: Any, kwargs: Any) -> None:
             del body[name]
         # No text is kept for it.
         body.get("page", {}).pop("url", None)
-    query = case.query or {}
+    for page in (body.get("page"), body if case.path == "/v1/pages" else None):
+        if isinstance(page, dict):  # text that is blank is no text
+            page["text"] = "copy files"
+    if case.path == "/v1/pages":
+        body["url"] = "https://news.example/a"
+    query = case.query = plain(case.query or {})
     if "filter" in query:
         query["filter"] = json.dumps(FITTING)
     if "facets" in query:

@@ -132,7 +132,7 @@ async def test_value_is_price_times_the_probability_of_a_click(
         ({"cur": "eur"}, "pattern"),
         (
             {"rank": "value", "placements": [{"id": "a"}, {"id": "b", "bidfloorcur": "USD"}]},
-            "placements.1.bidfloorcur is USD, but cur is EUR",
+            "is not cur, EUR: no ad has both currencies",
         ),
     ],
 )

@@ -178,7 +178,8 @@ async def test_a_rule_hides_and_filters_documents_of_cursors_too(root: Root) -> 
         plain = await search(client, limit=100, filter={"section": {"exists": True}}, rules=False)
         left = [hit["id"] for hit in plain["hits"] if hit["id"] != whole[3]]
         assert 0 < len(left) < len(whole) - 1  # the filter leaves documents out
-        seen, cursor = [], "*"
+        seen = list[str]()
+        cursor: str | None = "*"
         while cursor is not None:
             page = await search(client, cursor=cursor)
             assert (page["total"], page["rules"]) == (len(left), ["hide", "only"])

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from service.http.schemas import ProblemDocument
+from service.http.schemas import ProblemDocument, SearchQuery, SearchRequest
 from tests.api.conftest import Root
 from tests.api.support import AUTH, running
 
@@ -100,6 +100,106 @@ async def test_the_error_names_the_invalid_field(
 ) -> None:
     problem = check(await client.post(path, json=body), 422, "invalid")
     assert any(error["field"].startswith(field) for error in problem["errors"])
+
+
+DECAY = {"field": "section", "decay": {"origin": 1, "scale": 1}}
+TWO = "cannot be given with {}: give one of them"
+NEITHER = "must be text or a number"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field", "reason"),
+    [
+        ("/v1/search", {**QUERY, "sort": [{"field": "x", "by": 1}]}, "sort.0.by",
+         "unknown field; there are field, order"),
+        ("/v1/search", {**QUERY, "facet_ranges": {"x": [{"above": 1}]}}, "facet_ranges.x.0.above",
+         "unknown field; there are from, to"),
+        ("/v1/search:batch", {"searches": [{**QUERY, "group_by": {"field": "x", "of": 1}}]}, "searches.0.group_by.of",
+         "unknown field; there are field, limit"),
+        ("/v1/search", {**QUERY, "facet_ranges": {"price": [{"from": True}]}}, "facet_ranges.price.0.from", NEITHER),
+        ("/v1/search", {**QUERY, "facet_ranges": {"price": [{"to": []}]}}, "facet_ranges.price.0.to", NEITHER),
+        ("/v1/search", {**QUERY, "boost": [{"field": "x", "decay": {"origin": True, "scale": 1}}]},
+         "boost.0.decay.origin", NEITHER),
+        ("/v1/search", {**QUERY, "boost": [{"field": "x", "decay": {"origin": 1, "scale": {}}}]},
+         "boost.0.decay.scale", NEITHER),
+        ("/v1/search", {**QUERY, "boost": [{**DECAY, "log": True}]}, "boost.0.log", TWO.format("decay")),
+        ("/v1/search", {**QUERY, "boost": [{"field": "x"}]}, "boost.0.decay", "is missing: give decay, or log"),
+        ("/v1/search", {**QUERY, "highlight": {"fields": ["text"], "pre": "<b>"}}, "highlight.post",
+         "is missing: give both pre and post, or none"),
+        ("/v1/match", {**PAGE, "placements": [{"id": "a", "cout": 1}]}, "placements.0.cout",
+         "unknown field; there are id, count, bidfloor, bidfloorcur, min_score"),
+        ("/v1/match", {**PAGE, "bcat": ["1"], "acat": ["2"]}, "acat", TWO.format("bcat")),
+        ("/v1/match", {**PAGE, "wseat": ["1"], "bseat": ["2"]}, "bseat", TWO.format("wseat")),
+        ("/v1/match", {**PAGE, "cur": "USD", "placements": [{"id": "a"}, {"id": "b", "bidfloorcur": "EUR"}]},
+         "placements.1.bidfloorcur", "is not cur, USD: no ad has both currencies"),
+        ("/v1/match", {**PAGE, "user": {"id": "u1"}, "user_id": "u2"}, "user.id", "is not user_id: give one of them"),
+        ("/v1/match", {**PAGE, "user": {"id": "u" * 101}}, "user.id", "must have at most 100 characters"),
+        ("/v1/match", {**PAGE, "user": {"id": ""}}, "user.id", "must have at least 1 character"),
+        ("/v1/match", {**PAGE, "badv": ["a.example", "a b"]}, "badv", "item 1 is not a domain, such as shop.example"),
+        ("/v1/match", {**PAGE, "page": {}}, "page",
+         "is empty: give a title, a text, keywords, or the url of a known page"),
+        ("/v1/match", {**PAGE, "page": {"title": " ", "keywords": ["\n"]}}, "page",
+         "is empty: give a title, a text, keywords, or the url of a known page"),
+        ("/v1/match", {**PAGE, "page": {"url": "#top", "text": "x"}}, "page.url",
+         "names no page: it is blank without its fragment"),
+    ],
+)  # fmt: skip
+async def test_an_error_has_the_path_of_the_field_and_a_plain_reason(
+    client: httpx.AsyncClient, path: str, body: Any, field: str, reason: str
+) -> None:
+    problem = check(await client.post(path, json=body), 422, "invalid")
+    assert problem["errors"] == [{"field": f"body.{field}", "reason": reason}]
+
+
+async def test_an_unknown_field_of_a_search_lists_all_fields(client: httpx.AsyncClient) -> None:
+    for path, method in (("/v1/search", "POST"), ("/v1/search?q=x&unknown=1", "GET")):
+        body = {**QUERY, "unknown": 1} if method == "POST" else None
+        [error] = check(await client.request(method, path, json=body), 422, "invalid")["errors"]
+        model = SearchRequest if method == "POST" else SearchQuery
+        assert error["reason"] == f"unknown field; there are {', '.join(model.model_fields)}"
+
+
+LINK = "/v1/search?q=copy"
+SIMILAR = "/v1/documents/ls/similar?limit=1"
+
+
+@pytest.mark.parametrize(
+    ("path", "field", "reason"),
+    [
+        (f"{LINK}&limit=1&limit=2", "limit", "is given twice"),
+        (f"{LINK}&q=tea", "q", "is given twice"),
+        (f"{LINK}&limit=1&l%69mit=1", "limit", "is given twice"),
+        (f"{LINK}&limit=1.0", "limit", "must be a whole number"),
+        (f"{LINK}&limit=%2B1", "limit", "must be a whole number"),
+        (f"{LINK}&limit=1_0", "limit", "must be a whole number"),
+        (f"{LINK}&offset=", "offset", "must be a whole number"),
+        (f"{LINK}&limit=true", "limit", "must be a whole number"),
+        ("/v1/search?q=caf%ff", "q", "is not UTF-8"),
+        (f"{LINK}&fields=caf%ff", "fields", "is not UTF-8"),
+        (f"{SIMILAR}&limit=2", "limit", "is given twice"),
+        (f"{SIMILAR}&min_seq=0.0", "min_seq", "must be a whole number"),
+        (f"{SIMILAR}&model=%ff", "model", "is not UTF-8"),
+        ("/v1/complete?prefix=c&prefix=d", "prefix", "is given twice"),
+        ("/v1/complete?prefix=c%ff", "prefix", "is not UTF-8"),
+        ("/v1/complete?prefix=c&limit=1.0", "limit", "must be a whole number"),
+        ("/v1/documents/ls/together?limit=1&limit=1", "limit", "is given twice"),
+        ("/v1/documents/ls?min_seq=0&min_seq=0", "min_seq", "is given twice"),
+        ("/v1/rules?limit=1.0", "limit", "must be a whole number"),
+        ("/v1/rules?after=%ff", "after", "is not UTF-8"),
+        ("/v1/analytics?days=1&days=2", "days", "is given twice"),
+    ],
+)
+async def test_a_query_string_is_as_strict_as_a_body(
+    client: httpx.AsyncClient, path: str, field: str, reason: str
+) -> None:
+    problem = check(await client.get(path, headers=AUTH), 422, "invalid")
+    assert problem["errors"] == [{"field": f"query.{field}", "reason": reason}]
+
+
+async def test_lists_in_a_query_string_are_repeated_parameters(client: httpx.AsyncClient) -> None:
+    reply = await client.get(f"{LINK}&fields=title&fields=text&&facets=section&offset=-0")
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["hits"][0]["fields"].keys() == {"title", "text"}
 
 
 @pytest.mark.parametrize(

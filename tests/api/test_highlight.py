@@ -84,8 +84,8 @@ async def test_live_documents_are_highlighted(root: Root) -> None:
         ({"fields": ["text", "section"]}, "highlight.fields.1", "holds no text"),
         ({"fields": []}, "body.highlight.fields", "at least 1"),
         ({"fields": ["text"], "words": 0}, "body.highlight.words", "greater than or equal to 1"),
-        ({"fields": ["text"], "pre": "<b>"}, "body.highlight", "give both or none"),
-        ({"fields": ["text"], "tags": True}, "body.highlight.tags", "not permitted"),
+        ({"fields": ["text"], "pre": "<b>"}, "body.highlight.post", "give both pre and post"),
+        ({"fields": ["text"], "tags": True}, "body.highlight.tags", "fields, words, pre, post"),
     ],
 )
 async def test_what_cannot_be_highlighted_is_named(

@@ -75,7 +75,7 @@ async def test_groups_and_diversity_leave_total_as_it_is(client: httpx.AsyncClie
         ({"sort": [{"field": "section", "order": "up"}]}, "body.sort.0.order", "'asc' or 'desc'"),
         ({"sort": [{"field": "section"}], "diversity": 0.1}, "diversity", "give one"),
         ({"boost": [{"field": "title", "log": True}]}, "boost.0.field", "as in: section"),
-        ({"boost": [{"field": "section"}]}, "body.boost.0", "either decay or log"),
+        ({"boost": [{"field": "section"}]}, "body.boost.0.decay", "give decay, or log"),
         ({"boost": [{"field": "section", "log": True}] * 9}, "body.boost", "at most 8"),
         ({"boost": [{"field": "section", "log": True, "weight": 1e9}]}, "body.boost.0.weight", ""),
         ({"group_by": {"field": "nowhere"}}, "group_by.field", "known fields: section"),

@@ -68,6 +68,24 @@ async def test_an_earlier_match_brings_the_text(client: httpx.AsyncClient, root:
 async def test_a_page_needs_a_url_a_text_and_the_scope(root: Root) -> None:
     async with running(root.path, anonymous="search", max_page_chars=50) as client:
         assert (await put(client, url=URL, **TEXT)).status_code == 401
-        for page in (TEXT, {"url": URL}, {"url": "", **TEXT}, {"url": URL, "text": "x" * 51}):
+        for page in (
+            TEXT,
+            {"url": URL},
+            {"url": "", **TEXT},
+            {"url": "#frag", **TEXT},
+            {"url": " #frag", **TEXT},
+            {"url": URL, "text": " \n"},
+            {"url": URL, "text": "x" * 51},
+        ):
             response = await client.put("/v1/pages", json=page, headers=AUTH)
             assert response.status_code == 422, page
+
+
+async def test_blank_text_is_no_text(client: httpx.AsyncClient) -> None:
+    expected = await scores(client, TEXT)
+    blank = {"url": URL, "title": "", "text": " ", "keywords": ["\t"]}
+    assert (await match(client, blank)).json()["type"] == "urn:fullrank:problem:page-unknown"
+    assert (await match(client, {"url": URL, **TEXT})).status_code == 200
+    assert await scores(client, blank) == expected
+    assert (await match(client, blank)).status_code == 200
+    assert await scores(client, {"url": URL}) == expected

@@ -145,6 +145,11 @@ def test_boosted_scores_equal_the_brute_force(
         assert hit.score - hit.boost == pytest.approx(plain[hit.id], abs=1e-5)
 
 
+def test_a_distance_beyond_float64_is_boosted_by_nothing(view: View) -> None:
+    far = Boost("stars", 1.0, Decay(1e308, 1e-300))
+    assert {hit.boost for hit in search(view, Ordering(boosts=[far]), 200).hits} == {0.0}
+
+
 def test_reading_stops_where_no_boost_can_help(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     depths = []
     original = Part.search
