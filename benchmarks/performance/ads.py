@@ -102,8 +102,8 @@ def write_corpus(bundle: Bundle, count: int, path: Path, rng: random.Random | No
             file.write(json.dumps(line) + "\n")
 
 
-def asking(app: FastAPI) -> Ask:
-    """Return a function that sends a match to an app and returns the body of its answer."""
+def asking(app: FastAPI, path: str = "/v1/match", media_type: bytes = b"application/json") -> Ask:
+    """Return a function that posts a body to an app, a match for example, and returns the body of its answer."""
 
     async def ask(body: bytes) -> bytes:
         sent: list[Any] = []
@@ -114,10 +114,10 @@ def asking(app: FastAPI) -> Ask:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        headers = [(b"host", b"localhost"), (b"content-type", media_type)]
         headers.append((b"content-length", b"%d" % len(body)))
         scope = {
-            "type": "http", "method": "POST", "path": "/v1/match", "raw_path": b"/v1/match",
+            "type": "http", "method": "POST", "path": path, "raw_path": path.encode(),
             "query_string": b"", "root_path": "", "headers": headers, "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 8000), "scheme": "http", "http_version": "1.1",
         }  # fmt: skip
