@@ -123,6 +123,8 @@ class Tail:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._log: Log | None = None
         self._merger = Merger(self.nudge)
+        self.has_lost = False
+        """Whether the log has lost operations that were read; nothing is followed any more then."""
         # Rest twice as long as the work took: requests get most of the time, and a stream of writes larger steps,
         # which take less time a document.
         self._thread = Repeater(
@@ -269,9 +271,12 @@ class Tail:
         if self._log is None:
             self._wake_waiters(asked)  # their numbers were never assigned
             return
+        # Before the snapshot, because a bundle that is prepared meanwhile may be further than it.
+        seen = max((followed.seq for followed in list(self._followed.values())), default=0)
         # One snapshot: an operation that is replaced between two steps would otherwise be in neither.
         with self._log.snapshot():
             head = self._log.head()
+            self._check_none_lost(seen, head)
             # A number beyond the head was never assigned, because clients learn it only after the commit.
             self._wake_waiters([waiter for waiter in asked if waiter.seq > head])
             behind = True
@@ -283,6 +288,17 @@ class Tail:
                         behind = True
         # Check the place last, so that acknowledged operations become visible even if it was removed.
         self._log.check_in_place()
+
+    def _check_none_lost(self, seen: int, head: int) -> None:
+        """Raise LogError once the log has lost operations that were read: a standby without them has taken over.
+
+        Their numbers will be given to other operations, which views that have read further would skip.
+        """
+        self.has_lost |= seen > head
+        if self.has_lost:
+            raise LogError(
+                f"{self._place.name}: has lost operations that it had; restart the service"
+            )
 
     def _step(self, log: Log, followed: Followed, head: int) -> bool:
         """Apply some operations towards head; return whether there may be more."""

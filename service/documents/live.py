@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fullrank.bundle import Bundle
 from fullrank.errors import BundleError
@@ -91,7 +92,10 @@ class LiveDocuments:
             Changed: the document was written after ``submission.unchanged_since``.
         """
         await self._catch_up(submission.collection)
-        kept = await self._submit(submission)
+        if self._tail.has_lost:
+            raise errors.LogUnavailable
+        seen = max((followed.seq for followed in self._tail.views()), default=0)
+        kept = await self._submit(replace(submission, seen=seen))
         if not kept.again:
             self._written[submission.collection] = kept.seq
             deleted = sum(write.fields is None for write in submission.writes)

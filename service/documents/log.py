@@ -151,6 +151,9 @@ class Log(ABC):
                 return Kept(*found, again=True)
         if not submission.writes:
             return Kept(b"", self._head())
+        if self._head() < submission.seen:
+            # Its numbers would be given again, to operations that views which have read further would skip.
+            return LogError("the log has lost operations that it had; restart the service")
         if submission.unchanged_since is not None:
             changed = self._written_after(submission, submission.unchanged_since)
             if changed is not None:

@@ -29,6 +29,7 @@ class Submission:
     render       returns the answer, given the number of the first write; the others follow without a gap
     key, digest  if the log has an answer under this key for the same digest, that answer is returned again
     unchanged_since  store nothing if the document of the only write was written after this operation
+    seen         this worker has read the log up to this number; a log that ends before has lost operations
     after        the loaded bundle contains all operations up to this number; later ones count against the caps
     """
 
@@ -39,6 +40,7 @@ class Submission:
     digest: bytes = b""
     after: int = 0
     unchanged_since: int | None = None
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,3 +120,24 @@ async def test_writers_of_several_workers_lose_no_change(tmp_path: Path, address
     assert reply.json()["fields"] == fields
     with psycopg.connect(address) as connection:
         assert connection.execute("SELECT count(*) FROM fullrank.operations").fetchone() == (1,)
+
+
+async def test_a_log_that_has_lost_operations_takes_no_writes_until_a_restart(
+    tmp_path: Path, address: str
+) -> None:
+    """A standby without the last commits has taken over: their numbers would be given to other writes."""
+    make_bundle(tmp_path, "docs")
+    async with running(tmp_path, documents_url=address) as client:
+        for id in ("a", "b", "new"):
+            await client.put(f"/v1/documents/{id}", json={"title": "zebra"})
+        assert await found(client, "zebra", min_seq=3) == {"a", "b", "new"}
+        with psycopg.connect(address, autocommit=True) as connection:
+            connection.execute("DELETE FROM fullrank.operations WHERE seq > 1")
+            connection.execute("UPDATE fullrank.log SET head = 1")
+        for _ in range(3):
+            refused = await client.put("/v1/documents/c", json={"title": "zebra"})
+            assert refused.json()["type"].endswith(":log-unavailable")
+            assert await found(client, "zebra") == {"a", "b", "new"}
+    async with running(tmp_path, documents_url=address) as client:
+        written = await client.put("/v1/documents/b", json={"title": "zebra"})
+        assert await found(client, "zebra", min_seq=written.json()["seq"]) == {"a", "b"}

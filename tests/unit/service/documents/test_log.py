@@ -16,6 +16,7 @@ import pytest
 from service.documents import idempotency
 from service.documents.idempotency import KeyReused
 from service.documents.log import Changed, Log, Outcome, TooManyLive
+from service.documents.logerrors import LogError
 from service.documents.logplace import LogPlace
 from service.documents.submission import Caps, Kept, Submission, Write
 from tests.databases import NewDatabase
@@ -247,6 +248,15 @@ def test_a_document_that_was_written_meanwhile_is_not_overwritten(log: Log) -> N
     assert changed.seq == 3
     [fine, new] = log.commit([put("a", unchanged_since=3), put("c", unchanged_since=0)], CAPS)
     assert (kept(fine).seq, kept(new).seq) == (4, 5)
+
+
+def test_a_log_that_ends_before_what_was_read_of_it_stores_nothing(log: Log) -> None:
+    log.commit([put("a", "b")], CAPS)
+    [refused, fine] = log.commit([put("c", seen=3), put("d", seen=2)], CAPS)
+    assert isinstance(refused, LogError)
+    assert "has lost operations" in str(refused)
+    assert kept(fine).seq == 3
+    assert everything(log) == [(1, "a"), (2, "b"), (3, "d")]
 
 
 def test_numbers_that_a_restored_log_lacks_are_never_used(log: Log) -> None:
