@@ -45,7 +45,9 @@ def shown(
         for hit in found
     ]
     if request.highlight is not None:
-        snippets = highlighted(view, request.text, query.encoded, found, request.highlight)
+        # Synonyms and completions of the last word are words of the query, too.
+        text = " ".join([request.text, *(term.term for term in query.terms)])
+        snippets = highlighted(view, text, query.encoded, found, request.highlight)
         for hit, snippet in zip(hits, snippets, strict=True):
             hit["highlight"] = snippet
     return hits

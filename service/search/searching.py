@@ -11,7 +11,7 @@ from fullrank.encoding import Encoded
 from fullrank.live import View, known
 from fullrank.live.hits import Hits
 from fullrank.models.widening import Widened, widen
-from fullrank.ordering.order import Order
+from fullrank.ordering.order import Order, Ordering
 from fullrank.retrieval import Floor
 from fullrank.rules.synonyms import features_of
 from service.ads.filling import Filled
@@ -49,8 +49,12 @@ def check(view: View, request: RankRequest, bitmaps: Bitmaps) -> Checked:
     if request.highlight is not None:
         check_highlight(view.columns[0], request.highlight, f"{request.prefix}highlight")
     order = None
-    if request.ordering is not None and request.only is None:
-        order = Order(view, request.ordering, request.prefix)
+    asked = request.ordering
+    if asked is not None and request.only is not None:
+        # Their places are fixed; boosts are still part of their scores.
+        asked = Ordering(boosts=asked.boosts, now=asked.now) if asked.boosts else None
+    if asked is not None:
+        order = Order(view, asked, request.prefix)
     deleted = view.deleted(matching, [*request.exclude, *request.pinned])
     return Checked(order, deleted, matching is not None or bool(request.exclude))
 

@@ -102,3 +102,18 @@ async def test_an_error_in_a_batch_names_its_search(client: httpx.AsyncClient) -
     bad = {"query": "copy", "highlight": {"fields": ["nowhere"]}}
     response = await client.post("/v1/search:batch", json={"searches": [{"query": "copy"}, bad]})
     assert response.json()["errors"][0]["field"] == "searches.1.highlight.fields.0"
+
+
+async def test_completions_and_synonyms_are_words_of_the_query(root: Root) -> None:
+    """Nothing is learned by BM25, so it marks nothing by meaning."""
+    rule = {"query": {"is": "duplicate files"}, "synonyms": [["duplicate", "copy"]]}
+    async with running(root.path) as client:
+        put = await client.put("/v1/rules/s", json=rule, params={"model": "bm25"})
+        assert put.status_code == 200
+        asked = [("list direc", "ls", "directory"), ("duplicate files", "linux/cp", "Copy")]
+        for query, id, word in asked:
+            hits = await search(client, query=query, model="bm25", highlight={"fields": ["text"]})
+            [marked] = [hit["highlight"]["text"] for hit in hits if hit["id"] == id]
+            kinds = {marked["snippet"][a:b]: kind for a, b, kind in marked["spans"]}
+            assert kinds[word] == "word"
+            assert {*kinds.values()} == {"word"}

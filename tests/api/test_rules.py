@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -270,3 +271,16 @@ async def test_a_pinned_document_belongs_to_neither_side_of_an_experiment(root: 
         assert len(served.teams) == len(served.ids) == 7
         assert (served.ids[1], served.teams[1]) == ("ls", "-")
         assert set(served.teams) == {"a", "b", "-"}
+
+
+async def test_boosts_are_part_of_the_scores_of_pinned_documents(root: Root) -> None:
+    async with running(root.path) as client:
+        await put(client, "p", {"pin": [{"id": "linux/ssh", "position": 1}]})
+        boost = [{"field": "section", "log": True, "weight": 3.0}]
+        body = {"query": "copy files", "explain": True}
+        plain = (await client.post("/v1/search", json=body)).json()["hits"][0]
+        boosted = (await client.post("/v1/search", json={**body, "boost": boost})).json()["hits"][0]
+    assert plain["id"] == boosted["id"] == "linux/ssh"
+    expected = 3.0 * math.log(2)
+    assert boosted["explanation"]["boost"] == pytest.approx(expected)
+    assert boosted["score"] == pytest.approx(plain["score"] + expected)
