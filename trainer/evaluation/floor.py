@@ -31,6 +31,8 @@ from trainer.evaluation.familiar import Standard, calibrate_standard
 
 # Queries of each kind, and documents that are looked at.
 _QUERIES, _DOCUMENTS = 200, 50_000
+# Made-up queries: the largest u·v of a few says little about that of many.
+_MADE_UP = 600
 _BLOCK = 16
 # Of a made-up query at most.
 _WORDS = 3
@@ -121,7 +123,7 @@ def calibrate_floor(
         return CalibratedFloor(floor, weak, None, None, None, None)
 
     made_up = _made_up(texts, rng)
-    unknown = looked.parts(made_up, unknown=True)
+    unknown = looked.parts(made_up[:_QUERIES], unknown=True)
     noise = max((float(dense.max()) for dense, _ in unknown), default=0.0)
     tails, best, judged, needed = [], math.inf, math.inf, math.inf
     for place, (dense, own) in enumerate(looked.parts(texts)):
@@ -171,7 +173,7 @@ def _made_up(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
     if not letters:
         return []
     found = []
-    for _ in range(_QUERIES):
+    for _ in range(_MADE_UP):
         sizes = lengths[rng.integers(len(lengths))][: rng.integers(1, _WORDS + 1)]
         found.append(" ".join("".join(rng.choice(letters, size)) for size in sizes))
     return found
