@@ -19,6 +19,8 @@ from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.train import train
 
+pytestmark = pytest.mark.slow  # .ci/run runs it
+
 TINY = [
     "dimension=8",
     "epochs=4",
