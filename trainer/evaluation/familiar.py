@@ -21,7 +21,7 @@ from fullrank.text.spelling import MIN_LETTERS
 from fullrank.text.words import tokens, words
 
 SHORTEST = MIN_LETTERS
-_WORDS = 4_000
+_WORDS = 2_000
 _ODDS, _SHARE = 0.998, 0.99
 _LEAST_SHARE = 0.5
 

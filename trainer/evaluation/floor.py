@@ -32,7 +32,7 @@ from trainer.evaluation.familiar import Standard, calibrate_standard
 # Queries of each kind, and documents that are looked at.
 _QUERIES, _DOCUMENTS = 200, 50_000
 # Made-up queries: the largest u·v of a few says little about that of many.
-_MADE_UP = 600
+_MADE_UP = 400
 _BLOCK = 16
 # Of a made-up query at most.
 _WORDS = 3
@@ -45,8 +45,8 @@ _SHARE, _WEAK = 0.8, 0.02
 _CHANCE = 0.001
 # Above zero, which every document has for a query without any known feature.
 _LEAST = 1e-6
-# Of two hundred made-up queries, and of many more that nobody has looked at.
-_MARGIN = 1.5
+# Of these made-up queries, and of many more that nobody has looked at.
+_MARGIN = 2.0
 _UNSEEN = "qzxwvqzxwv"
 
 
