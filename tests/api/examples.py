@@ -1,0 +1,191 @@
+"""The examples of docs/api.md: requests, and the replies that the page shows for them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "api.md"
+REST = "…"
+"""In place of the other keys of an object, or items of a list."""
+_JSON = json.JSONDecoder()
+_SPOKEN = re.compile(r"(GET|POST|PUT|DELETE|PATCH) (/v1/\S+)\s*(.*)", re.DOTALL)
+_PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+_INLINE = re.compile(r"`(GET) (/v1/[^\s`…]+\?[^\s`…]+)`")
+_REPLY = re.compile(r"→\s*(\d{3})?")
+# Values that depend on the run, or on documents that the page does not show.
+_VARYING = {
+    *("query_id", "model", "generation", "version", "previous", "request_id", "took_ms", "seq", "started"),
+    *("id", "title", "score", "total", "text", "cursor", "workers", "collection", "active", "candidate", "kind"),
+    *("dense", "lexical", "bias", "word", "value", "count", "distinct", "snippet", "spans"),
+}  # fmt: skip
+
+
+@dataclass
+class Example:
+    """A request of the page.
+
+    Attributes:
+        reply: What is shown for it; None: nothing.
+        fragment: A part of the reply that is shown, by the name of its field.
+        status: Of the reply.
+    """
+
+    method: str
+    path: str
+    body: Any = None
+    params: dict[str, str] = field(default_factory=dict)
+    reply: Any = None
+    fragment: dict[str, Any] = field(default_factory=dict)
+    status: int = 200
+
+
+def python_blocks() -> list[str]:
+    """Return the Python code of the page."""
+    return _PYTHON.findall(PAGE.read_text("utf-8"))
+
+
+def examples() -> list[Example]:
+    """Return all requests of the page, in order. Raises ValueError for a block of an unknown form."""
+    found: list[Example] = []
+    is_about_filters, block = False, list[str]()
+    text = _PYTHON.sub("", PAGE.read_text("utf-8"))
+    for line in [*text.splitlines(), ""]:
+        if line.startswith("    "):
+            block.append(line[4:])
+            continue
+        if block:
+            _add("\n".join(block), found)
+            block = []
+        found += [Example(method, path) for method, path in _INLINE.findall(line)]
+        if line.startswith("## "):
+            is_about_filters = line == "## Filters"
+        if is_about_filters:
+            found += map(_filtered, _objects_in_code(line))
+    return found
+
+
+def differences(shown: Any, real: Any, place: str = "reply") -> Iterator[str]:
+    """Yield where a real reply differs from the shown one: in keys, kinds, and values that do not vary."""
+    if isinstance(shown, dict) and isinstance(real, dict):
+        for name in shown.keys() - real.keys() - {REST}:
+            yield f"{place}.{name} is not in the reply"
+        if REST not in shown:
+            for name in real.keys() - shown.keys():
+                yield f"{place}.{name} is not on the page"
+        for name in shown.keys() & real.keys():
+            yield from differences(shown[name], real[name], f"{place}.{name}")
+    elif isinstance(shown, list) and isinstance(real, list):
+        items = [item for item in shown if item != REST]
+        if bool(items) != bool(real) and REST not in shown:
+            yield f"{place} has {len(real)} items, not {len(items)}"
+        # Of a list that is shown whole, further items are like the last one.
+        most = len(items) if REST in shown else len(real)
+        for number, item in enumerate(real[:most] if items else []):
+            yield from differences(items[min(number, len(items) - 1)], item, f"{place}.{number}")
+    elif _kind(shown) != _kind(real) or (shown != real and not _is_varying(place)):
+        yield f"{place} is {real!r}, not {shown!r}"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(type(value))
+    return "number" if isinstance(value, int | float) else str(type(value))
+
+
+def _is_varying(place: str) -> bool:
+    name = place.rpartition(".")[2]
+    return name in _VARYING or name.isdigit()
+
+
+def _add(text: str, found: list[Example]) -> None:
+    if text.startswith("curl"):
+        found += map(_of_curl, re.split(r"\n(?=curl)", text.replace("\\\n", " ")))
+    elif text.startswith('{"_id"'):
+        lines = [_JSON.raw_decode(line) for line in text.splitlines()]
+        verdicts = [line[end:] for line, (_, end) in zip(text.splitlines(), lines, strict=True)]
+        found[-1].body = "".join(json.dumps(value) + "\n" for value, _ in lines)
+        found[-1].reply = [json.loads(line.replace("→", "")) for line in verdicts]
+    elif spoken := _SPOKEN.match(text):
+        method, path, rest = spoken.groups()
+        if "application/x-ndjson" in rest:
+            found.append(Example(method, path))
+        else:
+            found.append(_answered(Example(method, path), rest))
+    elif text.startswith('"'):
+        [fragment] = _read("{" + text + "}")
+        asking = (one for one in reversed(found) if fragment.keys() & {*(one.body or ())})
+        next(asking, found[-1]).fragment = fragment
+    elif "→" in text:
+        for line in text.splitlines():
+            found.append(_answered(Example("POST", "/v1/search"), line))
+    else:
+        for one in _read(text):
+            if "placements" in one and "page" in one:
+                found.append(Example("POST", "/v1/match", one))
+            elif "query" in one:
+                found.append(Example("POST", "/v1/search", one))
+            elif found[-1].reply is None:
+                found[-1].reply = one
+                found[-1].status = one.get("status", 200)
+            else:
+                raise ValueError(f"neither a request nor the reply of one: {text}")
+
+
+def _answered(example: Example, text: str) -> Example:
+    """Read the body of an example, and what stands after an arrow."""
+    arrow = _REPLY.search(text)
+    asked = _read(text[: arrow.start()] if arrow else text)
+    example.body = asked[0] if asked else None
+    if arrow:
+        example.status = int(arrow[1] or 200)
+        [example.reply] = _read(text[arrow.end() :])
+    return example
+
+
+def _filtered(condition: Any) -> Example:
+    return Example("POST", "/v1/search", {"query": "mail client", "filter": condition})
+
+
+def _objects_in_code(line: str) -> Iterator[Any]:
+    """Yield the JSON objects that stand as code in a line, without those that name parts by letters."""
+    for code in re.findall(r"`(\{[^`]*\})`", line):
+        if not re.search(r"\bf\b", code):
+            yield json.loads(code)
+
+
+def _read(text: str) -> list[Any]:
+    """Return the JSON values that a text is made of. Raises ValueError for any other text."""
+    text = re.sub(r"([\[,]\s*)…(?=\s*\])", rf'\1"{REST}"', text)
+    text = re.sub(r"([{,]\s*)…(?=\s*\})", rf'\1"{REST}": null', text).strip()
+    found, place = [], 0
+    while place < len(text):
+        value, place = _JSON.raw_decode(text, place)
+        found.append(value)
+        place += len(text[place:]) - len(text[place:].lstrip())
+    return found
+
+
+def _of_curl(command: str) -> Example:
+    words = shlex.split(command.replace("$KEY", "key"))[1:]
+    found = Example("GET", "")
+    while words:
+        word = words.pop(0)
+        if word == "-X":
+            found.method = words.pop(0)
+        elif word == "-H":
+            words.pop(0)
+        elif word == "-d":
+            found.body = json.loads(words.pop(0))
+            found.method = "POST" if found.method == "GET" else found.method
+        elif word == "--data-urlencode":
+            name, _, value = words.pop(0).partition("=")
+            found.params[name] = value
+        elif not word.startswith("-"):
+            found.path = word.removeprefix("localhost:8000")
+    return found
