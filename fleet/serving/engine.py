@@ -184,7 +184,6 @@ class _SetSearch:
                 request,
                 offset=0,
                 limit=depth,
-                floor=floor_of(self.view, request),
                 synonyms=(),
                 by_prefix=False,
                 filling=None,

@@ -9,7 +9,6 @@ from typing import Any
 from fullrank.filters.ranges import Range
 from fullrank.highlight import Highlight
 from fullrank.ordering.order import Ordering
-from fullrank.retrieval import Floor
 from fullrank.rules.synonyms import Replaced
 from service.ads.filling import Filled, PageFilling
 from service.search.paging import After
@@ -41,7 +40,6 @@ class RankRequest:
     synonyms     texts whose lexical features the query gains (fullrank.rules.synonyms)
     only         rank these documents alone; unknown ids are ignored
     pinned       ids with fixed places: not ranked, but counted in facets
-    floor        the evidence that a document needs, chosen before; None: that of the query
     by_any_word  a document that has any word of the query has evidence
     is_partial   answer without documents that cannot be searched now; else they fail the request
     """
@@ -70,7 +68,6 @@ class RankRequest:
     ordering: Ordering | None = None
     highlight: Highlight | None = None
     prefix: str = ""
-    floor: Floor | None = None
     by_any_word: bool = False
     is_partial: bool = False
 

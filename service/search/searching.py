@@ -162,8 +162,6 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
     """Return the evidence that a document needs; None: every document is found."""
     if request.only is not None:
         return None
-    if request.floor is not None:
-        return request.floor
     if request.min_score is not None:
         return Floor(score=request.min_score)
     floor = view.bundle.floor
