@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,10 @@ class Bundle:
     def _familiar(self) -> Familiar:
         return Familiar(self.model, self.known_words)
 
+    def is_known(self, word: str) -> bool:
+        """Return whether the model knows a word, or a document of a compacted bundle has it."""
+        return self.known_words.is_known(word) or self.has_unseen(word)
+
     def has_unseen(self, word: str) -> bool:
         """Return whether a document of a compacted bundle has a word that training did not see."""
         if not isinstance(self.model, OpenModel):
@@ -219,15 +223,13 @@ class Bundle:
         is_reordered = self.second_stage is not None and offset < DEPTH
         wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
         floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
-        [ranking] = self.retriever.search(
-            query, wanted, offset=first, deleted=deleted, mode=mode, floor=floor
+        search = partial(
+            self.retriever.search, query, wanted, offset=first, deleted=deleted, mode=mode
         )
-        if not len(ranking.rows) and min_score is None and self._is_all_weak(text, query, floor):
-            assert floor is not None
+        [ranking] = search(floor=floor)
+        if not len(ranking.rows) and floor is not None and self._is_all_weak(text, query, floor):
             floor = floor.of_any_word()
-            [ranking] = self.retriever.search(
-                query, wanted, offset=first, deleted=deleted, mode=mode, floor=floor
-            )
+            [ranking] = search(floor=floor)
         reordered = self.reorder(text, ranking) if is_reordered else None
         places = np.arange(len(ranking.rows))
         if reordered is not None:
@@ -257,12 +259,11 @@ class Bundle:
             total, is_total = min(found, COUNTED), found <= COUNTED
         return SearchResult(hits, ranking.certified, total, is_total, count)
 
-    def _is_all_weak(self, text: str, query: Encoded, floor: Floor | None) -> bool:
-        """Return whether no document has the evidence that a query asks for, although some have a word of it."""
-        if floor is None or floor.of_any_word() == floor:
+    def _is_all_weak(self, text: str, query: Encoded, floor: Floor) -> bool:
+        """Return whether no document has the evidence that a query asks for, although one of its words is known."""
+        if not floor.can_be_any_word or not any(map(self.is_known, words(text))):
             return False
-        has_known = any(self.known_words.is_known(w) or self.has_unseen(w) for w in words(text))
-        return has_known and self.retriever.count(query, floor, 0) == 0
+        return self.retriever.count(query, floor, 0) == 0
 
     def reorder(self, text: str, ranking: Ranking) -> Reordered | None:
         """Order the first documents of a ranking by the second stage; None without one.

@@ -105,7 +105,7 @@ class Manifest:
         index: Facts about the files of index/; None: the bundle has no index.
         columns: Facts about the files of columns/; None: the bundle has no columns.
         rerank: Facts about the files of rerank/; None: the bundle has no second stage.
-        words: Facts about the files of words/, of which there are none; None: training saw all words of the documents.
+        words: An empty object if the bundle has words/, the words that training did not see; None: it has not.
         log_position: Which live documents the bundle contains; None: no live documents.
         floor: What a document must reach to be found; None: every document is found.
     """

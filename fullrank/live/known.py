@@ -46,7 +46,7 @@ def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
 
 def is_known(view: View, word: str) -> bool:
     """Return whether the model or a document has a word."""
-    return view.bundle.known_words.is_known(word) or is_in_live(view, word)
+    return view.bundle.is_known(word) or is_in_live(view, word)
 
 
 def has_known_word(view: View, text: str, begun: str | None = None) -> bool:

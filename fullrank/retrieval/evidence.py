@@ -87,6 +87,11 @@ class Floor:
             self, lexical=min(self.lexical, _ANY) if math.isfinite(self.lexical) else self.lexical
         )
 
+    @property
+    def can_be_any_word(self) -> bool:
+        """Whether ``of_any_word`` asks for less."""
+        return self.score is None and _ANY < self.lexical < math.inf
+
     def of_query(self, is_familiar: bool) -> Floor:
         """Return the floor for a query."""
         if is_familiar:

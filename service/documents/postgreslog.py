@@ -25,7 +25,8 @@ from service.documents.submission import Logged, Write
 
 SCHEMA = 1
 
-# Seconds: a server that cannot be reached, and the connection to one that is gone, are given up after so long.
+# Give up after seconds if the server cannot be reached or is gone; the defaults of the system take minutes. In seconds,
+# tcp_user_timeout in milliseconds.
 _CONNECTION: dict[str, Any] = {
     "connect_timeout": 5,
     "tcp_user_timeout": 5_000,

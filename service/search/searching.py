@@ -175,10 +175,10 @@ def can_match_any_word(view: View, request: RankRequest) -> bool:
 
     Only of a query for a list of hits, and with a known word: what resembles known words is no word of a document.
     """
-    if request.is_document or request.filling is not None or request.by_any_word:
+    if request.is_document or request.filling is not None:
         return False
     floor = floor_of(view, request)
-    if floor is None or floor.score is not None or floor.of_any_word() == floor:
+    if floor is None or not floor.can_be_any_word:
         return False
     begun = _begun(view, request)
     return bool(request.synonyms) or known.has_known_word(view, request.text, begun)
