@@ -13,20 +13,17 @@ compared, id by id and score by score, with the undisturbed one. A phase lasts -
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from benchmarks.fleet.collection import sharded, titles
-from benchmarks.fleet.local import Fleet, cluster, fleet
+from benchmarks.fleet.local import Fleet, cluster, fleet, parser, work_folder
 from benchmarks.fleet.searching import Expected, Searches, answers
 from benchmarks.harness.report import show
 
@@ -110,19 +107,12 @@ def calls(url: str) -> dict[str, float]:
 
 def main() -> None:
     """Index, break, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--clients", type=int, default=2)
-    parser.add_argument("--texts", type=int, default=50)
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    work = asked.work or Path(tempfile.mkdtemp(prefix="fullrank-faults-"))
-    work.mkdir(exist_ok=True)
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=15)
+    options.add_argument("--clients", type=int, default=2)
+    options.add_argument("--texts", type=int, default=50)
+    asked = options.parse_args()
+    work = work_folder(asked)
     source = sharded(asked.bundle, asked.corpus, work / "sets", _SHARDS)
     texts = titles(asked.corpus, asked.texts)
     root = source.parents[1]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,27 @@ from fleet.serving.coordinator import Snapshot
 from fleet.serving.ray_app import VARIABLE, FleetSettings
 
 _MODULE = "benchmarks.fleet.router"
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the options that every benchmark of a fleet has."""
+    found = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    found.add_argument("bundle", type=Path)
+    found.add_argument("corpus", type=Path)
+    found.add_argument("--work", type=Path)
+    found.add_argument("--json", action="store_true")
+    return found
+
+
+def work_folder(asked: argparse.Namespace) -> Path:
+    """Return the folder --work, made if it is missing; by default a new temporary one."""
+    if asked.work is None:
+        return Path(tempfile.mkdtemp(prefix="fullrank-fleet-"))
+    folder: Path = asked.work
+    folder.mkdir(exist_ok=True)
+    return folder
 
 
 @dataclass(frozen=True, slots=True)

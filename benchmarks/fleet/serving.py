@@ -12,12 +12,10 @@ asked it as well. Two cores cannot show a speed-up: these are costs, not scaling
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import signal
 import statistics
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +26,7 @@ import numpy as np
 
 from benchmarks.fleet.collection import cloned, sharded, titles
 from benchmarks.fleet.faults import calls
-from benchmarks.fleet.local import Fleet, cluster, fleet
+from benchmarks.fleet.local import Fleet, cluster, fleet, parser, work_folder
 from benchmarks.harness.report import show
 from benchmarks.performance.servers import Server, serving
 from fullrank.progress import Reporter
@@ -118,17 +116,10 @@ def _processor_s() -> float:
 
 def main() -> None:
     """Index, serve, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--queries", type=int, default=400)
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    work = asked.work or Path(tempfile.mkdtemp(prefix="fullrank-fleet-"))
-    work.mkdir(exist_ok=True)
+    options = parser(__doc__)
+    options.add_argument("--queries", type=int, default=400)
+    asked = options.parse_args()
+    work = work_folder(asked)
     quiet = Reporter(quiet=True)
     began = _processor_s()
     whole = index(asked.bundle, asked.corpus, work / "whole", "whole", processes=1, reporter=quiet)

@@ -9,10 +9,8 @@ answer is compared, id by id and score by score, with the undisturbed one of the
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
-import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -22,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.fleet.collection import cloned, halved, sharded, titles
-from benchmarks.fleet.local import Fleet, cluster, fleet
+from benchmarks.fleet.local import Fleet, cluster, fleet, parser, work_folder
 from benchmarks.fleet.searching import Expected, Searches, answers
 from benchmarks.harness.report import show
 
@@ -100,20 +98,13 @@ def _resident(running: Fleet) -> dict[str, int]:
 
 def main() -> None:
     """Index, swap, print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--swaps", type=int, default=1000)
-    parser.add_argument("--shards", type=int, default=2)
-    parser.add_argument("--clients", type=int, default=1)
-    parser.add_argument("--texts", type=int, default=50)
-    parser.add_argument("--work", type=Path)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    work = asked.work or Path(tempfile.mkdtemp(prefix="fullrank-swaps-"))
-    work.mkdir(exist_ok=True)
+    options = parser(__doc__)
+    options.add_argument("--swaps", type=int, default=1000)
+    options.add_argument("--shards", type=int, default=2)
+    options.add_argument("--clients", type=int, default=1)
+    options.add_argument("--texts", type=int, default=50)
+    asked = options.parse_args()
+    work = work_folder(asked)
     corpora = (asked.corpus, halved(asked.corpus, work / "half"))
     whole, half = (
         sharded(asked.bundle, corpus, work / f"set-{number}", asked.shards)

@@ -25,7 +25,7 @@ class ShardServer:
     Args:
         number: Of the shard.
         cache: Where bundles of object storage are downloaded to.
-        log: Of live documents; None: there are none.
+        log: Where live documents are written; None: the fleet takes none.
         filter_cache_mb: Results of filters.
         exact_budget_ms: Longest mean time of an exact search, as of ``SearchModePolicy``.
 
