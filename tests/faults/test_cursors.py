@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import httpx
 
 from fullrank.storage.documents import Document
 from tests.api.support import AUTH, make_bundle
+from tests.background import Background
 from tests.faults.real import service, started
 
 DOCUMENTS = 120
@@ -30,7 +30,7 @@ def ask(url: str, method: str, path: str, body: Any = None) -> dict[str, Any]:
     return found
 
 
-class Writing:
+class Writing(Background):
     """Writes, rewrites and deletes documents until it is stopped.
 
     Attributes:
@@ -38,16 +38,8 @@ class Writing:
     """
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url, self.begun = url, list[str]()
-        self._stop, self._thread = threading.Event(), threading.Thread(target=self._run)
-
-    def __enter__(self) -> Writing:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def _run(self) -> None:
         draw = random.Random(5)

@@ -7,8 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from fleet.jobs.tasks import InProcess, OnRay
 from fleet.remote import Folder
 from fleet.sets import read_set
 from fullrank.errors import CollectionError
+from tests.fleet.deaths import node_dies_at
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 SHARDS = 6
@@ -64,20 +63,8 @@ def test_errors_of_tasks_arrive_as_they_were_raised(ray: Any, bundle: Path, tmp_
 def test_a_node_that_dies_changes_nothing(
     cluster: Any, ray: Any, bundle: Path, corpus: Path, expected: str, tmp_path: Path
 ) -> None:
-    node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
-
-    def kill() -> None:
-        deadline = time.monotonic() + 60
-        while not list(tmp_path.rglob("manifest.json")) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        cluster.remove_node(node, allow_graceful=False)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
+    with node_dies_at(cluster, tmp_path, "**/manifest.json"):
         assert run(bundle, corpus, tmp_path, OnRay(ray)) == expected
-    finally:
-        killer.join()
     assert len(list(tmp_path.rglob("manifest.json"))) == SHARDS
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,6 +13,7 @@ import httpx
 import pytest
 
 from fleet.serving.actors import running_coordinator, stop_fleet
+from tests.background import Background
 from tests.databases import NewDatabase
 from tests.fleet.support import Sets, activate, router, wait_until, wait_until_served
 
@@ -25,7 +25,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Sets:
     return Sets(tmp_path_factory.mktemp("fleet"))
 
 
-class Writer:
+class Writer(Background):
     """Writes documents and searches in a thread until the block ends.
 
     Attributes:
@@ -36,21 +36,12 @@ class Writer:
     """
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self._url = url
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self.acknowledged: dict[str, str | None] = {}
         self.seq = 0
         self.statuses: Counter[Any] = Counter()
         self.failed: list[str] = []
-
-    def __enter__(self) -> Writer:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def _run(self) -> None:
         with httpx.Client(base_url=self._url, timeout=10) as client:

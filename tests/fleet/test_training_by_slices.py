@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from fleet.remote import Folder
 from fleet.training.learner import Slices
 from fullrank.bundle import open_bundle
 from fullrank.progress import Reporter
+from tests.fleet.deaths import node_dies_at
 from tests.planted import write_planted
 from trainer.train import train
 
@@ -71,25 +71,9 @@ def trained(collection: Path, out: Path, runner: Runner, rounds: int = 1) -> str
 def test_a_node_that_dies_does_not_change_the_model(cluster: Any, ray: Any, tmp_path: Path) -> None:
     collection = write_planted(tmp_path / "collection")
     expected = trained(collection, tmp_path / "expected", InProcess())
-    node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
-    killed = []
-
-    def kill() -> None:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            if list(tmp_path.glob("cluster/.slices/epochs/*/*/slice-*.npz")):
-                cluster.remove_node(node, allow_graceful=False)
-                killed.append(True)
-                return
-            time.sleep(0.01)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    try:
-        assert trained(collection, tmp_path / "cluster", OnRay(ray)) == expected
-    finally:
-        killer.join()
-    assert killed
+    out = tmp_path / "cluster"
+    with node_dies_at(cluster, out, ".slices/epochs/*/*/slice-*.npz"):
+        assert trained(collection, out, OnRay(ray)) == expected
 
 
 def test_a_driver_that_dies_goes_on_with_the_same_bits(

@@ -19,9 +19,7 @@ from fleet.counting.counting import DistributedCounting
 from fleet.jobs.tasks import InProcess
 from fleet.remote import Folder, RemoteError
 from fleet.training.learner import Slices
-from fullrank.bundle import open_bundle
 from fullrank.errors import CollectionError
-from fullrank.progress import Reporter
 from tests.planted import write_planted, write_planted_links
 from tests.random_cases import cases
 from tests.unit.fleet.counting.random_collections import (
@@ -34,8 +32,8 @@ from tests.unit.fleet.counting.random_collections import (
     in_pieces,
     write_collection,
 )
+from tests.unit.fleet.trained import trained
 from trainer.collection import read_collection
-from trainer.train import train
 
 TINY = ["dimension=8", "epochs=2", "patience=2", "batch=32", "candidates=30", "rate=0.1"]
 BLEND = ["blend.recipes=bm25;fielded members=1 dimension=8 epochs=2 batch=32 train.rate=0.1"]
@@ -74,17 +72,8 @@ def test_a_line_may_be_longer_than_many_pieces(tmp_path: Path) -> None:
 def bundle_id(collection: Path, out: Path, recipe: str, overrides: list[str], pieces: int) -> str:
     """Train on counts of pieces, with 0 on those of one process; return the bundle id."""
     counting = in_pieces(read_collection(collection), out / "count", pieces) if pieces else None
-    result = train(
-        collection,
-        out,
-        "planted",
-        recipe=recipe,
-        overrides=overrides,
-        threads=1,
-        distribution=Slices(Folder(str(out / "slices")), InProcess(), 1, counting=counting),
-        reporter=Reporter(quiet=True),
-    )
-    return open_bundle(result.path).manifest.bundle_id
+    slices = Slices(Folder(str(out / "slices")), InProcess(), 1, counting=counting)
+    return trained(collection, out, recipe, overrides, slices).bundle_id
 
 
 @pytest.mark.parametrize(
@@ -166,8 +155,7 @@ def test_an_id_that_comes_twice_is_refused(tmp_path: Path) -> None:
 def bundle_id_of_pieces(collection: Path, out: Path) -> str:
     counting = DistributedCounting(Folder(str(out / "count")), InProcess(), piece_bytes=500)
     slices = Slices(Folder(str(out / "slices")), InProcess(), 1, counting=counting)
-    result = train(collection, out, "p", recipe="fielded", threads=1, distribution=slices)
-    return open_bundle(result.path).manifest.bundle_id
+    return trained(collection, out, "fielded", [], slices).bundle_id
 
 
 def test_objects_may_lie_in_object_storage(tmp_path: Path) -> None:

@@ -1,0 +1,36 @@
+"""Nodes of a cluster that die while a job runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_DEADLINE_S = 120.0
+
+
+@contextmanager
+def node_dies_at(cluster: Any, folder: Path, pattern: str) -> Iterator[None]:
+    """Add a node, and kill it once a file that matches a pattern lies in a folder; fail if none ever does."""
+    node = cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+    is_seen = []
+
+    def kill() -> None:
+        deadline = time.monotonic() + _DEADLINE_S
+        while time.monotonic() < deadline:
+            if list(folder.glob(pattern)):
+                is_seen.append(True)
+                break
+            time.sleep(0.01)
+        cluster.remove_node(node, allow_graceful=False)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        yield
+    finally:
+        killer.join()
+    assert is_seen, f"no {pattern} in {folder}"
