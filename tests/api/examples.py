@@ -105,7 +105,7 @@ def _is_varying(place: str) -> bool:
 
 def _add(text: str, found: list[Example]) -> None:
     if text.startswith("curl"):
-        found += map(_of_curl, re.split(r"\n(?=curl)", text.replace("\\\n", " ")))
+        found += map(of_curl, re.split(r"\n(?=curl)", text.replace("\\\n", " ")))
     elif text.startswith('{"_id"'):
         lines = [_JSON.raw_decode(line) for line in text.splitlines()]
         verdicts = [line[end:] for line, (_, end) in zip(text.splitlines(), lines, strict=True)]
@@ -118,14 +118,14 @@ def _add(text: str, found: list[Example]) -> None:
         else:
             found.append(_answered(Example(method, path), rest))
     elif text.startswith('"'):
-        [fragment] = _read("{" + text + "}")
+        [fragment] = read_json("{" + text + "}")
         asking = (one for one in reversed(found) if fragment.keys() & {*(one.body or ())})
         next(asking, found[-1]).fragment = fragment
     elif "→" in text:
         for line in text.splitlines():
             found.append(_answered(Example("POST", "/v1/search"), line))
     else:
-        for one in _read(text):
+        for one in read_json(text):
             if "placements" in one and "page" in one:
                 found.append(Example("POST", "/v1/match", one))
             elif "query" in one:
@@ -140,11 +140,11 @@ def _add(text: str, found: list[Example]) -> None:
 def _answered(example: Example, text: str) -> Example:
     """Read the body of an example, and what stands after an arrow."""
     arrow = _REPLY.search(text)
-    asked = _read(text[: arrow.start()] if arrow else text)
+    asked = read_json(text[: arrow.start()] if arrow else text)
     example.body = asked[0] if asked else None
     if arrow:
         example.status = int(arrow[1] or 200)
-        [example.reply] = _read(text[arrow.end() :])
+        [example.reply] = read_json(text[arrow.end() :])
     return example
 
 
@@ -159,7 +159,7 @@ def _objects_in_code(line: str) -> Iterator[Any]:
             yield json.loads(code)
 
 
-def _read(text: str) -> list[Any]:
+def read_json(text: str) -> list[Any]:
     """Return the JSON values that a text is made of. Raises ValueError for any other text."""
     text = re.sub(r"([\[,]\s*)…(?=\s*\])", rf'\1"{REST}"', text)
     text = re.sub(r"([{,]\s*)…(?=\s*\})", rf'\1"{REST}": null', text).strip()
@@ -171,7 +171,7 @@ def _read(text: str) -> list[Any]:
     return found
 
 
-def _of_curl(command: str) -> Example:
+def of_curl(command: str) -> Example:
     words = shlex.split(command.replace("$KEY", "key"))[1:]
     found = Example("GET", "")
     while words:
