@@ -21,10 +21,15 @@ def activate(bundle: str, *, address: str) -> Snapshot:
     """
     version = bundle.rstrip("/").rpartition("/")[2]
     with joined(address):
-        try:
-            found: Snapshot = result_of(running_coordinator().activate.remote(version))
-        except ConnectionError as error:
-            raise FullrankError(
-                "the coordinator died during the swap, which is done or has changed nothing; run the command again"
-            ) from error
+        return swapped(version)
+
+
+def swapped(version: str) -> Snapshot:
+    """Serve a version from the fleet of the joined cluster. Raises FullrankError."""
+    try:
+        found: Snapshot = result_of(running_coordinator().activate.remote(version))
+    except ConnectionError as error:
+        raise FullrankError(
+            "the coordinator died during the swap, which is done or has changed nothing; run the command again"
+        ) from error
     return found

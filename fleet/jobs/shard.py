@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fleet.jobs.commit import empty_entry, entry_of, upload
 from fleet.jobs.facts import Facts
 from fleet.remote import BundleCache, Folder
 from fleet.remote.cache import default_cache
 from fleet.sets import Shard, shard_folder
 from fullrank.bundle import open_bundle
-from fullrank.bundle.manifest import MANIFEST, Manifest, parse_manifest
+from fullrank.bundle.manifest import MANIFEST
 from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
 from trainer.indexing.index import index
@@ -60,21 +60,12 @@ def build_shard(
         RemoteError: An object cannot be read or written.
     """
     if not lines:
-        return Shard(partitions.start, partitions.stop, None, None, 0, 0), Facts({}, (), False, {})
+        return empty_entry(partitions), Facts({}, (), False, {})
     target = Folder(plan.target) / shard_folder(number)
     committed, facts = target.read(MANIFEST), _facts_folder(plan).read(_facts_name(number))
     if committed is None or facts is None:
         committed, facts = _build(plan, number, lines, target)
-    manifest = parse_manifest(committed.decode())
-    entry = Shard(
-        partitions.start,
-        partitions.stop,
-        manifest.bundle_id,
-        hashlib.sha256(committed).hexdigest(),
-        _documents(manifest),
-        manifest.total_bytes,
-    )
-    return entry, Facts.parse(facts)
+    return entry_of(partitions, committed), Facts.parse(facts)
 
 
 def _facts_folder(plan: ShardPlan) -> Folder:
@@ -112,18 +103,4 @@ def _build(
         # Before the manifest, so that a shard which is committed has them.
         facts = Facts.of(open_bundle(built.path, verify=False)).dump()
         _facts_folder(plan).write(_facts_name(number), facts)
-        return _upload(built.path, target), facts
-
-
-def _upload(bundle: Path, target: Folder) -> bytes:
-    content = (bundle / MANIFEST).read_bytes()
-    for name in parse_manifest(content.decode()).files:
-        target.upload(bundle / name, name)
-    target.write(MANIFEST, content)
-    return content
-
-
-def _documents(manifest: Manifest) -> int:
-    shape = manifest.files["documents/bias.npy"].shape
-    assert shape is not None
-    return shape[0]
+        return upload(built.path, target), facts

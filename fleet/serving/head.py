@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ from fleet.remote import BundleCache, Folder
 from fleet.serving.columns import columns_of_set
 from fleet.sets import SetManifest, shard_folder
 from fleet.sets.manifest import model_id
+from fleet.sets.words import SetWords
 from fullrank.ads import AdTable
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, DocumentRefused
@@ -31,10 +32,12 @@ class Head(Bundle):
     Attributes:
         set: The manifest of the set.
         takes_writes: Whether there is a log of live documents.
+        words: Of compacted documents that training did not see.
     """
 
     set: SetManifest = field(kw_only=True)
     takes_writes: bool = field(kw_only=True)
+    words: SetWords = field(kw_only=True)
 
     @property
     def bundle_id(self) -> str:
@@ -54,6 +57,14 @@ class Head(Bundle):
         """As of ``Bundle``; None without a log, which shards share."""
         return live_model(self.model) if self.takes_writes else None
 
+    @property
+    def new_words(self) -> Sequence[str]:
+        return self.words.new
+
+    @cached_property
+    def unseen_features(self) -> frozenset[int]:
+        return frozenset(self.words.features)
+
     def distinct_values(self, name: str) -> int:
         return self.set.values.get(name, 0)
 
@@ -67,8 +78,14 @@ class Head(Bundle):
         return [number for number, shard in enumerate(self.set.shards) if shard.documents]
 
     @staticmethod
-    def of(shard: Bundle, manifest: SetManifest, *, takes_writes: bool = False) -> Head:
-        """Return the head of a set, given the open bundle of any of its shards."""
+    def of(
+        shard: Bundle,
+        manifest: SetManifest,
+        *,
+        takes_writes: bool = False,
+        words: SetWords | None = None,
+    ) -> Head:
+        """Return the head of a set, given the open bundle of any of its shards, and the words of all."""
         encoded = shard.encoded.slice(0, 0)
         named = replace(
             shard.manifest,
@@ -76,6 +93,7 @@ class Head(Bundle):
             version=manifest.version,
             created=manifest.created,
             card=manifest.card,
+            log_position=manifest.log_position,
         )
         return Head(
             shard.path,
@@ -87,6 +105,7 @@ class Head(Bundle):
             {},
             set=manifest,
             takes_writes=takes_writes,
+            words=words or SetWords(),
         )
 
 

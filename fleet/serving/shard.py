@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from logging import getLogger
 
 from fleet.remote import BundleCache, Folder
@@ -132,6 +133,9 @@ class ShardServer:
         bundle = open_bundle(self._cache.fetch(source, entry.manifest_sha256))
         if bundle.second_stage is not None:
             raise BundleError(f"{source}: has a second stage, which a fleet does not apply")
+        # A shard without writes is the same bundle in several sets, so only set.json has its position.
+        position = replace(bundle.manifest, log_position=manifest.log_position)
+        bundle = replace(bundle, manifest=position)
         # open_bundle has read the pages when it replayed the golden queries. This builds the tables in memory.
         bundle.retriever.warm()
         return bundle

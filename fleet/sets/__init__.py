@@ -2,12 +2,14 @@
 
 <root>/<name>/<version>/shard-00007/manifest.json …   an ordinary bundle
 <root>/<name>/<version>/set.json                       which shard has which documents
+<root>/<name>/<version>/words.json                     of a compacted set
 
 manifest.py   SetManifest: the fields of set.json
-folder.py     read_set, write_set, find_set, newest_set
+folder.py     read_set, write_set, find_set, newest_set, sets_of
+words.py      SetWords: words that training did not see
 """
 
-from fleet.sets.folder import find_set, newest_set, read_set, write_set
+from fleet.sets.folder import find_set, newest_set, read_set, sets_of, write_set
 from fleet.sets.manifest import SetManifest, Shard, shard_folder
 
 __all__ = [
@@ -16,6 +18,7 @@ __all__ = [
     "find_set",
     "newest_set",
     "read_set",
+    "sets_of",
     "shard_folder",
     "write_set",
 ]

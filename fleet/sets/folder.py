@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fleet.remote import Folder
 from fleet.sets.manifest import SET, SetManifest, parse_set
 from fullrank.bundle.manifest import is_name
@@ -70,6 +72,20 @@ def newest_set(root: Folder) -> Folder:
         raise BundleNotFound(f"{root}: no sharded bundle; write one with: fullrank index --ray")
     _, name, version = max(found)
     return root / name / version
+
+
+def sets_of(folder: Folder) -> list[SetManifest]:
+    """Read all complete sharded bundles of a name; folder: <root>/<name>.
+
+    Raises:
+        BundleError: One is damaged.
+        RemoteError: The folder cannot be read.
+    """
+    found = []
+    for version in folder.folders():
+        with suppress(BundleNotFound):
+            found.append(read_set(folder / version))
+    return found
 
 
 def _complete(folder: Folder) -> list[tuple[str, str]]:

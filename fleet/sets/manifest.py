@@ -12,7 +12,14 @@ from itertools import pairwise
 from typing import Any
 
 from fleet.partitions import PARTITIONS, partition_of, shard_of
-from fullrank.bundle.manifest import Manifest, canonical_json, checksum_of, mismatch
+from fullrank.bundle.manifest import (
+    LogPosition,
+    Manifest,
+    canonical_json,
+    checksum_of,
+    mismatch,
+    parse_position,
+)
 from fullrank.errors import BundleError
 from fullrank.storage.strict_json import JsonError, parse_object
 
@@ -71,6 +78,8 @@ class SetManifest:
         has_ads: Whether a document has an ad.
         values: The sum over all shards of how many different values each stored field has.
         card: Free JSON: the card of the training, the corpus.
+        log_position: Which live documents every shard contains; None: no live documents.
+        words_sha256: Of words.json; None: the set has none, because it was not compacted.
     """
 
     name: str
@@ -83,6 +92,8 @@ class SetManifest:
     has_ads: bool
     values: Mapping[str, int]
     card: Mapping[str, Any]
+    log_position: LogPosition | None = None
+    words_sha256: str | None = None
 
     @property
     def set_id(self) -> str:
@@ -135,6 +146,10 @@ class SetManifest:
             "values": self.values,
             "card": self.card,
         }
+        if self.log_position is not None:
+            value["log_position"] = asdict(self.log_position)
+        if self.words_sha256 is not None:
+            value["words_sha256"] = self.words_sha256
         value["checksum"] = checksum_of(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
@@ -167,6 +182,8 @@ def parse_set(text: str | bytes) -> SetManifest:
         "card": dict,
         "checksum": str,
     }
+    known |= {name: dict for name in ("log_position",) if name in value}
+    known |= {name: str for name in ("words_sha256",) if name in value}
     reason = mismatch(value, known)
     if reason is not None:
         raise _refused(reason)
@@ -186,6 +203,8 @@ def parse_set(text: str | bytes) -> SetManifest:
         value["has_ads"],
         value["values"],
         value["card"],
+        _position(value["log_position"]) if "log_position" in value else None,
+        value.get("words_sha256"),
     )
     if value["set_id"] != found.set_id:
         raise _refused("set_id does not follow from the shards")
@@ -212,6 +231,13 @@ def _shards(values: Sequence[Any]) -> tuple[Shard, ...]:
     if not any(shard.documents for shard in shards):
         raise _refused("shards: no documents")
     return tuple(shards)
+
+
+def _position(value: Mapping[str, Any]) -> LogPosition:
+    try:
+        return parse_position(value)
+    except ValueError as error:
+        raise _refused(f"log_position: {error}") from error
 
 
 def _is_hash(value: Any) -> bool:

@@ -127,10 +127,10 @@ class Bundle:
         """Return whether a document of a compacted bundle has a word that training did not see."""
         if not isinstance(self.model, OpenModel):
             return False
-        return not self._unseen_features.isdisjoint(self.model.unseen_features(word))
+        return not self.unseen_features.isdisjoint(self.model.unseen_features(word))
 
     @cached_property
-    def _unseen_features(self) -> frozenset[int]:
+    def unseen_features(self) -> frozenset[int]:
         """The features of unseen words that some document has."""
         found = np.unique(self.encoded.sparse.indices)
         first = self.model.model.n_sparse if isinstance(self.model, OpenModel) else len(found)

@@ -283,12 +283,20 @@ def mismatch(value: Mapping[str, Any], known: Mapping[str, type]) -> str | None:
     return None
 
 
-def _position(value: dict[str, Any]) -> LogPosition:
+def parse_position(value: Mapping[str, Any]) -> LogPosition:
+    """Read the field log_position of a manifest. Raises ValueError."""
     if value.keys() != {"log", "seq"}:
-        raise _refused("log_position: expected log and seq")
+        raise ValueError("expected log and seq")
     if not isinstance(value["log"], str) or not _is_size(value["seq"]):
-        raise _refused("log_position: log is not text, or seq is not a number")
+        raise ValueError("log is not text, or seq is not a number")
     return LogPosition(value["log"], value["seq"])
+
+
+def _position(value: dict[str, Any]) -> LogPosition:
+    try:
+        return parse_position(value)
+    except ValueError as error:
+        raise _refused(f"log_position: {error}") from error
 
 
 def _floor(value: dict[str, Any]) -> Floor:

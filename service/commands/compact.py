@@ -7,14 +7,24 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlePath, Json, absolute, resolve
-from fullrank.cli.commands import needs
+from fullrank.cli.arguments import Json, absolute, resolve
+from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
+from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
+
+# Of every sharded bundle.
+_SET = "set.json"
 
 
 def compact(
-    bundle: BundlePath,
+    bundle: Annotated[
+        str,
+        typer.Argument(
+            metavar="BUNDLE",
+            help="A version's folder, or BUNDLES/NAME; of a sharded bundle also an address, such as s3://bundles/NAME.",
+        ),
+    ],
     documents: Annotated[
         Path | None,
         typer.Option(
@@ -31,6 +41,15 @@ def compact(
         float,
         typer.Option("--timeout", metavar="SECONDS", help="Longest wait for the workers.", min=0.1),
     ] = 120,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            help="Compact a sharded bundle on this Ray cluster, and serve it from its fleet: auto, HOST:PORT or local. "
+            "Without it this process compacts, and serves nothing.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a bundle's live documents into a new version of it, and serve that version.
@@ -38,6 +57,13 @@ def compact(
     A name means the version that is served, else the newest. Operations that every version on disk contains are removed
     from the log.
     """
+    if ray is not None or _is_sharded(bundle):
+        if documents is not None:
+            raise FullrankError(
+                "--documents: the live documents of a sharded bundle are in the log of FULLRANK_DOCUMENTS_URL"
+            )
+        _compact_set(bundle, ray, activate, json)
+        return
     with needs("service"):
         from service.documents.compact import compact as write
         from service.documents.compact import trim
@@ -45,10 +71,10 @@ def compact(
         from service.models.swap import Swap, serving_version
         from service.settings import Settings
 
-    path = resolve(bundle)
+    path = resolve(Path(bundle))
     root, name = path.parent.parent, path.parent.name
     serving = serving_version(root)
-    if absolute(bundle) != path and serving is not None and (root / name / serving).is_dir():
+    if absolute(Path(bundle)) != path and serving is not None and (root / name / serving).is_dir():
         path = root / name / serving
     log = LogPlace.of_file(documents) if documents else place_of(Settings(), root)
     with Reporter() as report, report.callback() as progress:
@@ -67,3 +93,23 @@ def compact(
     typer.echo(f"{made.path}: {made.documents} documents (was {made.before})")
     if swapped is not None:
         typer.echo(f"generation {swapped.generation} serves {swapped.version}")
+
+
+def _is_sharded(bundle: str) -> bool:
+    """Return whether an address is that of a sharded bundle, or of a name with one."""
+    if "://" in bundle:
+        return True
+    path = Path(bundle)
+    return (path / _SET).is_file() or any(path.glob(f"*/{_SET}"))
+
+
+def _compact_set(bundle: str, ray: str | None, activate: bool, json: bool) -> None:
+    made = load("bundles.compact", FLEET)(bundle, address=ray, activate=activate)
+    if json:
+        print_json(made)
+        return
+    typer.echo(f"{made['path']}: {made['documents']} documents (was {made['before']})")
+    if made["generation"] is not None:
+        typer.echo(f"generation {made['generation']} serves {made['version']} from the fleet")
+    else:
+        typer.echo("no fleet serves it yet: fullrank bundles activate --ray", err=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from service.documents.follow import contained, replayed
 from service.documents.logplace import LogPlace
 
 # Operations younger than this stay in the log, for workers that are slow to follow.
-_SETTLED_S = 60.0
+SETTLED_S = 60.0
 _TUNING, _QUERY_WORDS, _SEED = 400, 8, 1
 
 
@@ -80,13 +81,41 @@ def compact(bundle: Path, place: LogPlace, progress: Progress = silent) -> Compa
         raise BundleError(
             f"{parent.version}: every document is deleted, so the new version would be empty"
         )
-    golden_queries = [a.query for a in golden.parse((bundle / GOLDEN).read_text(encoding="utf-8"))]
-    path = stream_bundle(
-        bundle.absolute().parent.parent,
+    path = write_compacted(view, position, bundle.absolute().parent.parent, progress=progress)
+    return Compacted(path, parent.version, len(view), len(parent.documents), position.seq)
+
+
+def write_compacted(
+    view: View,
+    position: LogPosition,
+    root: Path,
+    *,
+    created: datetime | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Write the documents of a view as a new version of its bundle.
+
+    Args:
+        view: of the bundle; it has at least one document.
+        position: of the log, up to which the view contains all operations.
+        root: folder of bundles that gets the version.
+        created: UTC time of the version; default: now.
+        progress: called with the progress of each step.
+
+    Returns:
+        the folder of the version.
+
+    Raises:
+        BundleError: it cannot be written.
+    """
+    parent = view.bundle
+    stored = (parent.path / GOLDEN).read_text(encoding="utf-8")
+    return stream_bundle(
+        root,
         parent.name,
         model=view.encoder,
         batches=view.batches(),
-        golden_queries=golden_queries,
+        golden_queries=[answer.query for answer in golden.parse(stored)],
         card={
             "parent": parent.version,
             "parent_bundle_id": parent.bundle_id,
@@ -98,6 +127,7 @@ def compact(bundle: Path, place: LogPlace, progress: Progress = silent) -> Compa
             "trained": parent.card.get("trained", parent.card),
         },
         sample_queries=_sample(view),
+        created=created,
         log_position=position,
         second_stage=parent.second_stage,
         facts=view.facts(),
@@ -105,7 +135,6 @@ def compact(bundle: Path, place: LogPlace, progress: Progress = silent) -> Compa
         new_words=words_of(view.parts),
         progress=progress,
     )
-    return Compacted(path, parent.version, len(view), len(parent.documents), position.seq)
 
 
 def _sample(view: View) -> Sequence[str]:
@@ -120,7 +149,7 @@ def _sample(view: View) -> Sequence[str]:
     return [query for query in queries if query]
 
 
-def trim(root: Path, name: str, place: LogPlace, settled_s: float = _SETTLED_S) -> int:
+def trim(root: Path, name: str, place: LogPlace, settled_s: float = SETTLED_S) -> int:
     """Remove from the log the operations that every version of a name on disk contains; return how many."""
     log = place.existing()
     if log is None:

@@ -10,12 +10,12 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import orjson
 
 from fullrank.bundle import Bundle
-from fullrank.bundle.manifest import Manifest
+from fullrank.bundle.manifest import LogPosition
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.live import Operation, View
 from service.documents.log import Log
@@ -68,15 +68,7 @@ def replayed(bundle: Bundle, log: Log | None, view_of: ViewOf = View.of) -> Foll
     """
     if log is None:
         return Followed(view_of(bundle, 0), 0, 0)
-    seq = since = contained(bundle.manifest, log)
-    if seq > log.head():
-        log.skip(bundle.name, seq)
-    removed = log.removed(bundle.name)
-    if seq < removed:
-        raise BundleError(
-            f"{bundle.version}: contains the live documents up to operation {seq}, but the log no longer has those"
-            f" up to {removed}: another bundle of this name contains them"
-        )
+    seq = since = start_of(bundle.manifest, log)
     view = view_of(bundle, seq)
     try:
         while True:
@@ -89,7 +81,36 @@ def replayed(bundle: Bundle, log: Log | None, view_of: ViewOf = View.of) -> Foll
         raise BundleError(f"the log has live documents for {bundle.name}: {error}") from error
 
 
-def contained(manifest: Manifest, log: Log) -> int:
+class Positioned(Protocol):
+    """The manifest of a bundle, sharded or not."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def log_position(self) -> LogPosition | None: ...
+
+
+def start_of(manifest: Positioned, log: Log) -> int:
+    """Return the number after which a bundle lacks operations of this log.
+
+    Raises:
+        BundleError: the log no longer has operations that the bundle lacks.
+    """
+    seq = contained(manifest, log)
+    if seq > log.head():
+        log.skip(manifest.name, seq)
+    removed = log.removed(manifest.name)
+    if seq < removed:
+        raise BundleError(
+            f"{manifest.version}: contains the live documents up to operation {seq}, but the log no longer has those"
+            f" up to {removed}: another bundle of this name contains them"
+        )
+    return seq
+
+
+def contained(manifest: Positioned, log: Log) -> int:
     """Return the number up to which a bundle contains this log; 0 if its position is in another log."""
     position = manifest.log_position
     return position.seq if position is not None and position.log == log.id else 0

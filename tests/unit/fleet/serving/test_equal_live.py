@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,9 +14,16 @@ from typing import Any
 import httpx
 import pytest
 
+from fleet.jobs.compact import compact_set, trim_log
+from fleet.jobs.tasks import InProcess
+from fleet.remote import Folder
 from fleet.serving.log import LogSource
+from fullrank.bundle import find_bundle
 from service.documents import merging
+from service.documents.compact import compact, trim
+from service.documents.logplace import LogPlace
 from tests.databases import NewDatabase
+from tests.unit.fleet.jobs.planted import QUIET
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole, document
 from tests.unit.fleet.serving.test_equal import CUTS, all_equal, answer_of, request
 
@@ -63,6 +71,29 @@ class Places:
                 router = self._whole.router(address, shards, documents_url=log.address, **common)
                 found.append(await stack.enter_async_context(router))
             yield found
+
+    def compact(self) -> None:
+        """Compact the bundle and every set; the next clients serve what that makes."""
+        bundle = find_bundle(self._whole.root / "bundles", "planted")
+        compact(bundle, LogPlace.of_file(self._file))
+        self._logs = {
+            compact_set(address, log.place(), runner=InProcess(), reporter=QUIET).address: log
+            for address, log in self._logs.items()
+        }
+
+    def forget_earlier(self) -> list[int]:
+        """Delete all other versions; return how many operations are removed from each log then."""
+        bundles = self._whole.root / "bundles"
+        versions = [find_bundle(bundles, "planted"), *map(Path, self._logs)]
+        for newest in versions:
+            for version in newest.parent.iterdir():
+                if version != newest:
+                    shutil.rmtree(version)
+        removed = [trim(bundles, "planted", LogPlace.of_file(self._file), -1)]
+        for address, log in self._logs.items():
+            root = Folder(str(Path(address).parents[1]))
+            removed.append(trim_log(root, "planted", log.place(), -1))
+        return removed
 
 
 @pytest.fixture
