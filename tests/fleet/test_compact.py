@@ -1,0 +1,122 @@
+"""A fleet is compacted while documents are written, and the command is killed meanwhile: no write is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fleet.jobs.compact import trim_log
+from fleet.remote import Folder
+from fleet.serving.actors import stop_fleet
+from fleet.serving.log import LogSource
+from tests.databases import NewDatabase
+from tests.fleet.support import (
+    REPOSITORY,
+    Sets,
+    activate,
+    router,
+    wait_until,
+    wait_until_served,
+)
+from tests.fleet.writing import Writer, check_all_there
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Sets:
+    return Sets(tmp_path_factory.mktemp("fleet"))
+
+
+def compaction(address: str, sets: Sets, database: str, *options: str) -> subprocess.Popen[str]:
+    """Start `fullrank bundles compact` of the version that serves."""
+    command = ["bundles", "compact", str(sets.root / "planted"), "--ray", address, "--json"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fullrank", *command, *options],
+        cwd=REPOSITORY,
+        env={**os.environ, "FULLRANK_DOCUMENTS_URL": database},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def compacted(address: str, sets: Sets, database: str, *options: str) -> dict[str, Any]:
+    process = compaction(address, sets, database, *options)
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    found: dict[str, Any] = json.loads(output)
+    return found
+
+
+def test_a_fleet_is_compacted_under_writes_and_searches(
+    cluster: Any, ray: Any, sets: Sets, tmp_path: Path, new_database: NewDatabase
+) -> None:
+    database = new_database()
+    environment = {"FULLRANK_DOCUMENTS_URL": database, "FULLRANK_MIN_SEQ_WAIT_MS": "20000"}
+    first, folder = sets.versions[0], sets.root / "planted"
+    sets.forget_active()
+    try:
+        with router(cluster.address, sets.root, tmp_path, **environment) as (url, _):
+            activate(cluster.address, sets, first)
+            wait_until_served(url, first)
+            with Writer(url) as writer:
+                wait_until(lambda: writer.seq > 100)
+                killed = compaction(cluster.address, sets, database)
+                wait_until(lambda: list(folder.glob(".compact-*/job.json")))
+                killed.kill()
+                killed.communicate()
+                [job] = folder.glob(".compact-*/job.json")
+                position = json.loads(job.read_text())
+                assert not (folder / position["version"] / "set.json").exists()
+                made = compacted(cluster.address, sets, database)
+                wait_until_served(url, made["version"])
+                time.sleep(1)
+                again = compacted(cluster.address, sets, database)
+                wait_until_served(url, again["version"])
+                time.sleep(1)
+            assert writer.failed == []
+            assert set(writer.statuses) == {200}
+            assert (made["seq"], made["version"]) == (position["seq"], position["version"])
+            assert (made["parent"], again["parent"]) == (first, made["version"])
+            assert made["seq"] < again["seq"] < writer.seq
+            assert again["generation"] == made["generation"] + 1
+            assert (made["removed"], again["removed"]) == (0, 0)
+            check_all_there(url, writer)
+            # Of other versions there is nothing left, and the log has only what came after the newest.
+            for version in folder.iterdir():
+                if version.name != again["version"]:
+                    shutil.rmtree(version)
+            place = LogSource(database).place()
+            assert trim_log(Folder(str(sets.root)), "planted", place, -1) > 0
+            for place_of in range(2):
+                actor = ray.get_actor(f"shard-00000-{place_of}")
+                os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+
+            def is_back() -> bool:
+                reply = httpx.post(f"{url}/v1/search", json={"query": "zebra"}, timeout=10)
+                return reply.is_success and bool(reply.json()["certified"])
+
+            wait_until(is_back)
+            check_all_there(url, writer)
+        # A new router too has only the compacted set and the rest of the log.
+        with router(cluster.address, sets.root, tmp_path, **environment) as (url, _):
+            check_all_there(url, writer)
+            last = compacted(cluster.address, sets, database, "--no-activate")
+            assert last["generation"] is None
+            check_all_there(url, writer)
+            assert activate(cluster.address, sets, last["version"]).returncode == 0
+            wait_until_served(url, last["version"])
+            check_all_there(url, writer)
+    finally:
+        stop_fleet()
