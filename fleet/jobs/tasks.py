@@ -9,6 +9,9 @@ from fullrank.errors import FullrankError
 
 Result = TypeVar("Result")
 
+# Of a core. Replicas that serve on a node have hundredths of its cores, so a task that asked for a whole one would wait
+# forever on a node with one core.
+_CORES = 0.9
 # Runs of a task whose process or node dies. Errors of the task itself are not repeated.
 _RETRIES = 3
 
@@ -46,7 +49,7 @@ class InProcess:
 
 
 class OnRay:
-    """Runs tasks on a cluster, each on one core, wherever one is free.
+    """Runs tasks on a cluster, one for each core, wherever one is free.
 
     Args:
         ray: The module, joined to a cluster (``fleet.cluster.joined``).
@@ -59,7 +62,7 @@ class OnRay:
         self, task: Callable[..., Result], calls: Sequence[tuple[Any, ...]]
     ) -> Iterator[tuple[int, Result]]:
         """See Runner.run."""
-        remote = self._ray.remote(task).options(num_cpus=1, max_retries=_RETRIES)
+        remote = self._ray.remote(task).options(num_cpus=_CORES, max_retries=_RETRIES)
         number_of = {remote.remote(*arguments): number for number, arguments in enumerate(calls)}
         waiting = list(number_of)
         try:
