@@ -6,7 +6,7 @@ from typing import Any
 
 from fleet.cluster import joined
 from fleet.commands.activate import swapped
-from fleet.jobs.compact import CompactedSet, compact_set, trim_log
+from fleet.jobs.compact import CompactedSet, active_of, compact_set, trim_log
 from fleet.jobs.tasks import InProcess, OnRay
 from fleet.remote import Folder, absolute
 from fleet.serving.actors import result_of, running_coordinator
@@ -16,7 +16,6 @@ from fleet.sets import find_set
 from fleet.sets.manifest import SET
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
-from service.models.state import STATE, parse_state
 from service.process.run import read_settings
 
 
@@ -66,8 +65,7 @@ def _found(address: str) -> Folder:
     if folder.has(SET):
         return folder
     root, _, name = folder.address.rpartition("/")
-    content = Folder(root).read(STATE)
-    active = None if content is None else parse_state(content, f"{root}/{STATE}").version
+    active = active_of(Folder(root))
     if active is not None and (folder / active).has(SET):
         return folder / active
     return find_set(Folder(root), name)

@@ -5,7 +5,7 @@
 3. write set.json, which has the position; without it nobody serves the version
 
 What is finished stays, so a job whose driver, tasks or nodes died goes on with the same position when the same command
-is run again. Writes go on meanwhile: whoever opens the version replays those after the position.
+is run again. Writes go on meanwhile: shards and routers that open the version replay those after the position.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fleet.jobs.operations import OperationFiles, write_operations
 from fleet.jobs.tasks import Runner
 from fleet.remote import Folder
 from fleet.sets import SetManifest, Shard, read_set, sets_of, write_set
+from fleet.sets.manifest import SET
 from fleet.sets.words import SetWords, write_words
 from fullrank.bundle.manifest import LogPosition, version_of
 from fullrank.errors import BundleError
@@ -31,6 +32,7 @@ from service.documents.compact import SETTLED_S, NothingToCompact
 from service.documents.follow import contained, start_of
 from service.documents.log import Log
 from service.documents.logplace import LogPlace
+from service.models.state import STATE, parse_state
 
 _JOB = "job.json"
 
@@ -124,6 +126,8 @@ def compact_set(
 def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLED_S) -> int:
     """Remove from the log the operations that every version of a name in a folder contains; return how many.
 
+    Nothing is removed if the active version is not in the folder any more: replicas may still serve it from memory.
+
     Args:
         root: Folder of sharded bundles.
         name: Of the sharded bundles, and of their collection.
@@ -131,10 +135,16 @@ def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLE
         settled_s: Operations younger than this stay.
 
     Raises:
+        StateDamaged: active.json cannot be read; nothing was removed.
         BundleError: A version cannot be read, so it may lack any operation; nothing was removed.
         LogError: The log cannot be read or written.
         RemoteError: The folder cannot be read.
     """
+    active = active_of(root)
+    if active is not None and all(
+        (root / own / active).read(SET) is None for own in root.folders()
+    ):
+        return 0
     log = place.existing()
     if log is None:
         return 0
@@ -143,6 +153,17 @@ def trim_log(root: Folder, name: str, place: LogPlace, settled_s: float = SETTLE
         return log.remove(name, least, settled_s) if least else 0
     finally:
         log.close()
+
+
+def active_of(root: Folder) -> str | None:
+    """Return the version that a fleet serves from a folder of sharded bundles; None if none was activated.
+
+    Raises:
+        StateDamaged: active.json cannot be read.
+        RemoteError: The folder cannot be read.
+    """
+    content = root.read(STATE)
+    return None if content is None else parse_state(content, f"{root}/{STATE}").version
 
 
 @dataclass(frozen=True, slots=True)

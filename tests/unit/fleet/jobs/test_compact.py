@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from fleet.jobs import operations
+from fleet.jobs import compact_shard, operations
 from fleet.jobs.compact import CompactedSet, compact_set, trim_log
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess, Result
@@ -27,6 +27,7 @@ from fullrank.errors import BundleError
 from service.documents.compact import NothingToCompact, compact
 from service.documents.logplace import LogPlace
 from service.documents.submission import Caps, Submission, Write
+from service.models.state import ActiveState, dump_state
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 from trainer.indexing.index import index
 
@@ -176,6 +177,29 @@ def test_a_shard_without_writes_is_the_same_bundle_in_the_next_set(three: Place)
     assert sum(map(len, (shard.documents for shard in shards.values()))) == COUNT + 2
 
 
+def test_sets_of_object_storage_are_compacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact_shard, "default_cache", lambda: tmp_path / "cache")
+    place = Place(tmp_path, 3)
+    place.write(some_writes(1))
+    root = f"memory://{tmp_path.name}-sets"
+    address = index_set(
+        str(next((tmp_path / "bundles" / "planted").iterdir())), str(tmp_path), root,
+        shards=3, runner=InProcess(), reporter=QUIET,
+    ).address  # fmt: skip
+    expected = place.compact(place.address)
+    made = place.compact(address)
+    remote, local = read_set(Folder(made.address)), read_set(Folder(expected.address))
+    assert remote.set_id == local.set_id
+    assert read_words(Folder(made.address), remote) == read_words(Folder(expected.address), local)
+    place.write({"another": {"title": "yak"}})
+    again = [
+        read_set(Folder(place.compact(one).address)) for one in (made.address, expected.address)
+    ]
+    assert again[0].set_id == again[1].set_id != remote.set_id
+
+
 def test_a_shard_whose_documents_are_all_deleted_has_none(three: Place) -> None:
     manifest, shards = opened(three.address)
     three.write(dict.fromkeys(shards[1].documents.ids))
@@ -285,6 +309,10 @@ def test_the_log_keeps_what_any_version_lacks(three: Place) -> None:
     with pytest.raises(BundleError, match="planted"):
         trim()
     shutil.rmtree(first.address)
+    state = Path(str(three.root), "active.json")
+    state.write_text(dump_state(ActiveState(2, first.version, "0" * 64)))
+    assert trim() == 0, "replicas may have it in memory"
+    state.write_text(dump_state(ActiveState(3, second.version, "0" * 64, previous=first.version)))
     assert trim() == 3
     # The oldest version would lose them, and is refused.
     aside.rename(three.address)
