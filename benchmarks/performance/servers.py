@@ -18,8 +18,6 @@ import httpx
 ROOT = Path(__file__).resolve().parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_S = 300
-# Part of the command line of a worker, if there are several.
-_WORKER = b"service.process.worker"
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -128,25 +126,19 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 def _workers(parent: int, number: int) -> tuple[int, ...]:
     """Return the serving processes: the children, or the only process."""
-    if number == 1 and not workers_of(parent):
+    if number == 1 and not children(parent):
         return (parent,)
     end = time.monotonic() + _START_S
-    while len(found := workers_of(parent)) < number and time.monotonic() < end:
+    while len(found := children(parent)) < number and time.monotonic() < end:
         time.sleep(0.1)
     if len(found) != number:
         sys.exit(f"{len(found)} workers where {number} were asked for")
     return tuple(found)
 
 
-def workers_of(parent: int) -> list[int]:
-    """Return the process ids of the workers that a server has started."""
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(c) for c in children if _takes_requests(Path(f"/proc/{c}/cmdline").read_bytes())]
-
-
-def _takes_requests(command: bytes) -> bool:
-    """Whether a command line is that of a worker."""
-    return _WORKER in command
+def children(parent: int) -> list[int]:
+    """Return the process ids of the workers that a server has started, if there are several."""
+    return [*map(int, Path(f"/proc/{parent}/task/{parent}/children").read_text().split())]
 
 
 def _cpu_s(process: int) -> float:

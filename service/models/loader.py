@@ -10,6 +10,7 @@ from pathlib import Path
 from fullrank.bundle import Bundle, BundleInfo, list_bundles, open_bundle, read_manifest
 from fullrank.bundle.manifest import MANIFEST, is_name
 from fullrank.errors import BundleError, BundleNotFound
+from service.heap import trim_heap
 from service.models.state import FileFingerprint, fingerprint
 
 
@@ -100,6 +101,7 @@ class Loader:
         except MemoryError as error:
             raise BundleError(f"{path}: not enough memory to load it") from error
         self._opened[version] = before
+        trim_heap()
         return bundle
 
     def is_unchanged(self, bundle: Bundle) -> bool:

@@ -128,10 +128,14 @@ def run(factory: str, settings: Settings) -> None:
 def _supervise(factory: str, listening: socket.socket, settings: Settings) -> int:
     """Serve with several worker processes; return the exit code."""
     from service.process.configured import FINISH_S
+    from service.process.forked import import_to_share
     from service.process.supervisor import Supervisor
     from service.process.worker import start
     from service.telemetry.sharing import FOLDER, leave, metrics_folder
 
+    # Before the folder of metrics is named: prometheus-client, which is imported here, would keep metrics in files of
+    # this process.
+    import_to_share(factory.partition(":")[0])
     with metrics_folder(settings.metrics_folder) as folder:
         os.environ[FOLDER] = str(folder)
         return Supervisor(

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from logging import getLogger
 from types import FrameType
+from typing import Protocol
 
 from fullrank.workers import describe_exit
 
@@ -32,7 +33,19 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _log = getLogger(__name__)
 
-Start = Callable[[int, int], "subprocess.Popen[bytes]"]
+
+class Process(Protocol):
+    """What the supervisor needs of a process: methods of subprocess.Popen."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+Start = Callable[[int, int], Process]
 """Starts a worker, given the descriptor of its end of the socket pair, which it inherits, and its number."""
 
 
@@ -41,7 +54,7 @@ class _Worker:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.socket: socket.socket | None = None
         self.has_started = False
         self.last_beat = 0.0

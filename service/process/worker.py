@@ -1,17 +1,15 @@
-"""One worker process of several, as the supervisor starts it.
-
-python -m service.process.worker FACTORY LISTENING SUPERVISOR NUMBER    LISTENING and SUPERVISOR: inherited descriptors
-"""
+"""One worker process of several, as the supervisor forks it."""
 
 from __future__ import annotations
 
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from contextlib import suppress
+from functools import partial
+
+from service.process.forked import Forked
 
 # uvicorn ticks ten times a second; a byte goes to the supervisor at every tenth.
 _TICKS_PER_BEAT = 10
@@ -22,26 +20,18 @@ QUEUE_LENGTH = 2048
 ACCEPTED_AT_ONCE = 1
 
 
-def start(
-    factory: str, listening: socket.socket, supervisor: int, number: int
-) -> subprocess.Popen[bytes]:
-    """Start a worker process; called by the supervisor."""
-    descriptors = [listening.fileno(), supervisor]
-    arguments = [factory, *map(str, descriptors), str(number)]
-    return subprocess.Popen(
-        [sys.executable, "-m", "service.process.worker", *arguments],
-        stdin=subprocess.DEVNULL,
-        pass_fds=descriptors,
-    )
+def start(factory: str, listening: socket.socket, supervisor: int, number: int) -> Forked:
+    """Fork a worker process; called by the supervisor."""
+    work = partial(_serve, factory, listening.fileno(), supervisor, number)
+    return Forked(work, kept=(listening.fileno(), supervisor))
 
 
-def main() -> None:
+def _serve(factory: str, listening: int, supervisor: int, number: int) -> None:
     """Serve until a signal, or until the supervisor is dead."""
-    factory, listening, supervisor, number = sys.argv[1], *map(int, sys.argv[2:5])
     pair = socket.socket(fileno=supervisor)
     # Ctrl-C reaches the supervisor too, which then ends its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Before the slow imports, so that a supervisor that dies meanwhile does not leave this process behind.
+    # First, so that a supervisor that dies while the app starts does not leave this process behind.
     threading.Thread(target=_end_with_supervisor, args=(pair,), daemon=True).start()
     from service.process.configured import Server, configured
     from service.settings import Settings
@@ -73,7 +63,3 @@ def _end_with_supervisor(pair: socket.socket) -> None:
         while pair.recv(64):
             pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    main()

@@ -17,6 +17,7 @@ from fullrank.complete.completions import Completion, Completions
 from fullrank.events.log import EventLog
 from fullrank.live import View
 from fullrank.together import Together
+from service.heap import trim_heap
 from service.repeating import Repeater
 from service.usage.candidates import CandidateReader
 from service.usage.digest import Digest, queries_for, read_digest
@@ -105,6 +106,7 @@ class Usage:
             if built is None or built.state != state:
                 completions = self._reader.completions(view, self._digest)
                 built = _Built(bundle.name, state, completions)
+                trim_heap()
             found[bundle.bundle_id] = built
             self._completions = {**self._completions, **found}
         self._completions = found

@@ -33,15 +33,35 @@ def client(url: str) -> Iterator[httpx.Client]:
         yield client
 
 
-def workers() -> list[int]:
-    """List the workers of the only server that this process runs."""
-    return [
-        worker
-        for server in children(os.getpid())
-        if b"service.process.run" in Path(f"/proc/{server}/cmdline").read_bytes()
-        for worker in children(server)
-        if b"service.process.worker" in Path(f"/proc/{worker}/cmdline").read_bytes()
+def supervisor() -> int:
+    """Return the process id of the only server that this process runs."""
+    [found] = [
+        child
+        for child in children(os.getpid())
+        if b"service.process.run" in Path(f"/proc/{child}/cmdline").read_bytes()
     ]
+    return found
+
+
+def workers() -> list[int]:
+    """List the workers of the server."""
+    return children(supervisor())
+
+
+def test_the_supervisor_has_no_thread_but_its_own_when_it_forks(url: str) -> None:
+    """A fork copies the locks of other threads, and never their owners."""
+    assert len([*Path(f"/proc/{supervisor()}/task").iterdir()]) == 1
+
+
+def private_mb(process: int) -> float:
+    """Return the memory that a process shares with no other, without files, MB."""
+    lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Private_Dirty")) / 1024
+
+
+def test_workers_share_the_memory_of_their_code(url: str) -> None:
+    """Importing the service alone takes 120 MB; a small bundle takes next to nothing."""
+    assert all(private_mb(worker) < 90 for worker in workers())
 
 
 def test_every_worker_follows_an_activation(client: httpx.Client, two_models: Root) -> None:

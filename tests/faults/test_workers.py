@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from service.models.state import read_state
-from service.process.supervisor import NOT_STARTED, Start, Supervisor
+from service.process.supervisor import NOT_STARTED, Process, Start, Supervisor
 from tests.api.support import AUTH, at, free_port, make_bundle
 from tests.faults.load import Connection, Load, Reply, children, client_ports
 from tests.faults.real import kill, service, start, started
@@ -132,7 +132,7 @@ def supervised(
     count = 0
     start = worker_that(code)
 
-    def counted(descriptor: int, number: int) -> subprocess.Popen[bytes]:
+    def counted(descriptor: int, number: int) -> Process:
         nonlocal count
         count += 1
         return start(descriptor, number)
