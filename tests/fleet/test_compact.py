@@ -1,4 +1,4 @@
-"""A fleet is compacted while documents are written, and the command is killed meanwhile: no write is lost."""
+"""Compaction on a real cluster: a node, and the command under writes, are killed; no write is lost."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ import httpx
 import pytest
 
 from fleet.jobs.compact import trim_log
+from fleet.jobs.tasks import OnRay
 from fleet.remote import Folder
 from fleet.serving.actors import stop_fleet
 from fleet.serving.log import LogSource
+from fleet.sets import read_set
 from tests.databases import NewDatabase
+from tests.fleet.deaths import node_dies_at
 from tests.fleet.support import (
     REPOSITORY,
     Sets,
@@ -29,6 +32,7 @@ from tests.fleet.support import (
     wait_until_served,
 )
 from tests.fleet.writing import Writer, check_all_there
+from tests.unit.fleet.jobs.test_compact import Place, some_writes
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +61,16 @@ def compacted(address: str, sets: Sets, database: str, *options: str) -> dict[st
     assert process.returncode == 0, errors
     found: dict[str, Any] = json.loads(output)
     return found
+
+
+def test_a_node_that_dies_changes_nothing(cluster: Any, ray: Any, tmp_path: Path) -> None:
+    place = Place(tmp_path, 6)
+    place.write(some_writes(1))
+    expected = read_set(Folder(place.compact().address))
+    with node_dies_at(cluster, Path(str(place.root), "planted"), ".compact-*/about/*.json"):
+        found = read_set(Folder(place.compact(runner=OnRay(ray)).address))
+    assert (found.set_id, found.words_sha256) == (expected.set_id, expected.words_sha256)
+    assert found.log_position == expected.log_position
 
 
 def test_a_fleet_is_compacted_under_writes_and_searches(
