@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
@@ -96,6 +96,14 @@ async def running(root: Path, **changes: Any) -> AsyncIterator[httpx.AsyncClient
     """An app over a folder of bundles."""
     async with client_of(create_app(settings_for(root, **changes))) as client:
         yield client
+
+
+async def rules_applied(client: httpx.AsyncClient, collection: str, ids: Collection[str]) -> None:
+    """Wait until the searches of a client's app follow exactly these rules of a collection."""
+    rules = client._transport.app.state.services.rules  # type: ignore[attr-defined]
+    async with asyncio.timeout(10):
+        while rules.ids(collection) != set(ids):
+            await asyncio.sleep(0.005)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import httpx
@@ -11,7 +10,7 @@ import pytest
 from service.documents import live
 from service.http.schemas import SearchReply, SearchRequest
 from tests.api.conftest import Root
-from tests.api.support import activate, registry, running
+from tests.api.support import activate, registry, rules_applied, running
 
 pytestmark = pytest.mark.anyio
 
@@ -171,10 +170,7 @@ async def test_a_rule_hides_and_filters_documents_of_cursors_too(root: Root) -> 
         }
         for id, rule in rules.items():
             assert (await client.put(f"/v1/rules/{id}", json=rule)).status_code == 200
-        applied = client._transport.app.state.services.rules  # type: ignore[attr-defined]
-        async with asyncio.timeout(10):
-            while applied.ids("learned") != rules.keys():
-                await asyncio.sleep(0.005)
+        await rules_applied(client, "learned", rules)
         plain = await search(client, limit=100, filter={"section": {"exists": True}}, rules=False)
         left = [hit["id"] for hit in plain["hits"] if hit["id"] != whole[3]]
         assert 0 < len(left) < len(whole) - 1  # the filter leaves documents out

@@ -12,7 +12,7 @@ from fullrank.bundle import find_bundle, open_bundle
 from fullrank.highlight import Highlight, highlights
 from service.http.schemas import SearchReply
 from tests.api.conftest import Root
-from tests.api.support import CORPUS, running
+from tests.api.support import CORPUS, rules_applied, running
 
 pytestmark = pytest.mark.anyio
 
@@ -110,6 +110,7 @@ async def test_completions_and_synonyms_are_words_of_the_query(root: Root) -> No
     async with running(root.path) as client:
         put = await client.put("/v1/rules/s", json=rule, params={"model": "bm25"})
         assert put.status_code == 200
+        await rules_applied(client, "bm25", ["s"])
         asked = [("list direc", "ls", "directory"), ("duplicate files", "linux/cp", "Copy")]
         for query, id, word in asked:
             hits = await search(client, query=query, model="bm25", highlight={"fields": ["text"]})
