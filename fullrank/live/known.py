@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live.view import View
 from fullrank.models.widening import Addition
@@ -63,6 +61,5 @@ def is_in_live(view: View, word: str) -> bool:
         return False
     unseen = model.unseen_features(word)
     return any(
-        part.features is not None and bool(np.isin(unseen, part.features).any())
-        for part in view.added
+        part.features is not None and any(map(part.has_feature, unseen)) for part in view.added
     )

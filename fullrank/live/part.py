@@ -36,13 +36,13 @@ class Part:
         retriever: Searches the documents.
         fields: Columns of the stored fields, or the bundle that has them.
         features: int32, ascending: the model's feature of each sparse column, so that a small segment is not as wide as
-            the model. None if the columns are the model's.
+            the model. None if the columns are the model's. Each is one of a document, perhaps of a removed one.
         removed: bool (n,), True for documents replaced or deleted later; None if there are no such documents.
         facts: About the documents, for the second stage; None: the bundle has no second stage.
         ids: Rows by id.
         ads: The ads of the documents; None: no document has an ad.
-        new_words: Words of the documents that the model was not trained on, ascending; a removed document may have
-            been the last one with a word.
+        new_words: Words of the documents that the model was not trained on, ascending; some may be those of removed
+            documents alone, which ``has_feature`` tells.
     """
 
     key: str
@@ -109,6 +109,28 @@ class Part:
         removed = np.zeros(len(self), np.bool_) if self.removed is None else self.removed.copy()
         removed[list(rows)] = True
         return replace(self, removed=removed)
+
+    def has_feature(self, feature: int) -> bool:
+        """Return whether a document that is not removed has a sparse feature of the model."""
+        column = feature
+        if self.features is not None:
+            column = int(np.searchsorted(self.features, feature))
+            if column == len(self.features) or self.features[column] != feature:
+                return False
+        return bool(self._present[column])
+
+    @cached_property
+    def _present(self) -> Mask:
+        """bool (width,), True for sparse columns of documents that are not removed."""
+        sparse = self.retriever.documents.sparse
+        if self.removed is None and self.features is not None:
+            return np.ones(sparse.width, np.bool_)
+        found = np.zeros(sparse.width, np.bool_)
+        indices: Int32 = sparse.indices
+        if self.removed is not None:
+            indices = indices[np.repeat(~self.removed, np.diff(sparse.indptr))]
+        found[indices] = True
+        return found
 
     def search(
         self,

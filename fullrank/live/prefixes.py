@@ -19,6 +19,7 @@ from fullrank.complete.prefixes import (
 )
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
+from fullrank.models.unseen import OpenModel
 from fullrank.models.widening import Addition
 
 _CACHED = 1 << 8
@@ -39,22 +40,35 @@ class NewPrefixes:
         self, model: Model, is_known: Callable[[str], bool], parts: Sequence[Part]
     ) -> None:
         self._model, self._is_known = model, is_known
-        self._tables = [part.new_words for part in parts if part.new_words]
+        self._base, *added = parts
+        self._parts = [part for part in (self._base, *added) if part.new_words]
         self._of_word = lru_cache(_CACHED)(self._find)
 
     def of(self, query: str) -> Sequence[Addition]:
         """Return the features that completions of its last word add to a query."""
-        word = last_word(query) if self._tables else ""
+        word = last_word(query) if self._parts else ""
         return self._of_word(word) if len(word) >= LEAST_LETTERS else ()
 
     def completions(self, word: str) -> list[str]:
         """Return the shortest new words that begin with a word and are longer, the shortest first."""
-        found: set[str] = set()
-        for words in self._tables:
-            places = places_beginning(words, word)
-            found.update(words[place] for place in islice(places, _MOST_READ))
-        return sorted(found, key=lambda other: (len(other), other))[:MOST]
+        found: dict[str, list[Part]] = {}
+        for part in self._parts:
+            places = places_beginning(part.new_words, word)
+            for place in islice(places, _MOST_READ):
+                found.setdefault(part.new_words[place], []).append(part)
+        shortest = sorted(found, key=lambda other: (len(other), other))
+        left = (other for other in shortest if self._is_in_any(other, found[other]))
+        return list(islice(left, MOST))
+
+    def _is_in_any(self, word: str, parts: Sequence[Part]) -> bool:
+        """Return whether a document of some parts has a new word of theirs; those of the bundle always have it."""
+        model = self._model
+        if self._base in parts or not isinstance(model, OpenModel):
+            return bool(parts)
+        feature = model.feature_of(word)
+        return any(part.has_feature(feature) for part in parts)
 
     def _find(self, word: str) -> tuple[Addition, ...]:
-        is_known = self._is_known(word) or any(has(words, word) for words in self._tables)
+        having = [part for part in self._parts if has(part.new_words, word)]
+        is_known = self._is_known(word) or self._is_in_any(word, having)
         return additions(self._model, self.completions(word), is_known=is_known)

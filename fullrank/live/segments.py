@@ -142,8 +142,12 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
         features, targets = _join([part.features for part in segments])
         documents = [part.retriever.documents for part in segments]
         encoded = gather(documents, selected, len(features), targets)
+        encoded, features = _without_unused(encoded, features)
     part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, base, features)
     new_words = words_of(segments)
+    if isinstance(model, OpenModel) and any(own.n_removed for own in segments):
+        left = (word for word in new_words if part.has_feature(model.feature_of(word)))
+        new_words = StringTable.of(left)
     part = replace(part, ads=gather_ads(segments, selected), new_words=new_words)
     if columns is not None:
         return part
@@ -169,6 +173,17 @@ def _join(features: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Return the distinct features of several segments, and the new number of each of theirs."""
     joined = np.unique(np.concatenate(features))
     return joined, [np.searchsorted(joined, own).astype(np.int32) for own in features]
+
+
+def _without_unused(encoded: Encoded, features: Any) -> tuple[Encoded, Any]:
+    """Drop the columns that only removed documents had, and their features."""
+    sparse, is_used = encoded.sparse, np.zeros(len(features), np.bool_)
+    is_used[sparse.indices] = True
+    if is_used.all():
+        return encoded, features
+    place = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+    left = replace(sparse, indices=place[sparse.indices], width=int(np.count_nonzero(is_used)))
+    return replace(encoded, sparse=left), features[is_used]
 
 
 def live_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:

@@ -68,6 +68,10 @@ class OpenModel:
         features = self.encode_queries([word]).sparse.indices
         return [feature for feature in features.tolist() if feature >= self.model.n_sparse]
 
+    def feature_of(self, word: str) -> int:
+        """Return the feature of an unknown word itself, without those of its other forms."""
+        return self.model.n_sparse + self.row(word)
+
     def unseen_words(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the words of documents that the model does not know, ascending."""
         counts = DocumentReading.of(documents).counts(self.rule.columns)

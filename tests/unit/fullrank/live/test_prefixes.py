@@ -6,7 +6,7 @@ import pytest
 
 from fullrank.complete.prefixes import KNOWN, MOST, UNKNOWN
 from fullrank.live import Operation, View
-from fullrank.live.known import begun_by
+from fullrank.live.known import begun_by, is_in_live
 from fullrank.live.segments import words_of
 from tests.bundles import CORPUS, linear_model
 from tests.live import bundle_of
@@ -67,3 +67,19 @@ def test_a_view_without_added_documents_has_no_new_words() -> None:
     assert begun_by(view_of({}), "kube") == ()
     written = view_of({"a": "copy files"})
     assert (list(words_of(written.parts)), words_added(written, "cop")) == ([], [])
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_words_of_documents_that_are_gone_are_unknown_again(is_merged: bool) -> None:
+    """The view has the completions, known words and evidence of one that never had those documents."""
+    left = {"a": WRITTEN["a"], "d": WRITTEN["d"]}
+    view = view_of(WRITTEN).apply([Operation(10 + n, id, None) for n, id in enumerate("bc")])
+    if is_merged:
+        view = view.adopt(view.merge(view.added))
+    expected = view_of(left)
+    assert words_added(expected, "ku") == ["kubectl", "kubernetes"]
+    for query in ("ku", "kube", "kubel", "dir", "copy kubelet", "kubeadm", "kubernetes", "diré"):
+        assert words_added(view, query) == words_added(expected, query)
+        assert is_in_live(view, query) == is_in_live(expected, query)
+        added, other = begun_by(view, query), begun_by(expected, query)
+        assert [a.weights.tolist() for a in added] == [a.weights.tolist() for a in other]
