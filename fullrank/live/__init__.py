@@ -7,6 +7,7 @@
 Operation   operation.py   one write: a document by its id, or its deletion
 Hits        hits.py        an answer
 View        view.py        immutable: one bundle and its live documents up to one position of the log
+Earlier     earlier.py     a view as of an earlier operation
 Entry       entry.py        which documents a bundle can take
 Part        part.py        documents that are searched together: the bundle's, or those of one segment
 segments    segments.py    immutable segments of added documents: encoded, chosen for a merge, merged
@@ -34,6 +35,10 @@ For the keeper of the log:
     view.settled()          with all due merges done, for a view that does not serve yet
     view.bundle             the same for all views of a bundle
 
+For pages of one list that are read at different times:
+
+    view_before(view, earlier)  the view as of an earlier operation, given what later writes have replaced
+
 For compaction:
 
     view.encoder            the model of the new bundle: of kind "open", with sparse width F + R
@@ -42,8 +47,9 @@ For compaction:
                             has the same OpenModel, so compacting it again keeps the width
 """
 
+from fullrank.live.earlier import Earlier, view_before
 from fullrank.live.operation import Operation
 from fullrank.live.segments import Merged
 from fullrank.live.view import View
 
-__all__ = ["Merged", "Operation", "View"]
+__all__ = ["Earlier", "Merged", "Operation", "View", "view_before"]

@@ -110,6 +110,14 @@ class Part:
         removed[list(rows)] = True
         return replace(self, removed=removed)
 
+    def restore(self, rows: Sequence[int]) -> Part:
+        """Return this part with some removed documents back."""
+        if self.removed is None or not rows:
+            return self
+        removed = self.removed.copy()
+        removed[list(rows)] = False
+        return replace(self, removed=removed if removed.any() else None)
+
     def has_feature(self, feature: int) -> bool:
         """Return whether a document that is not removed has a sparse feature of the model."""
         column = feature
