@@ -73,13 +73,16 @@ class OpenShard:
         self._in_set: tuple[View, NewFields, View] | None = None
 
     def reply(self, ask: Ask) -> Answer | Behind:
-        """Answer a question. Raises FilterError."""
+        """Answer a question. Raises FilterError, HistoryLost."""
         followed = self._followed
         if followed.seq < ask.min_seq:
             if self._tail is not None:
                 self._tail.nudge(is_urgent=True)
             return Behind(followed.seq)
-        return Answer(ask.set_id, self._content(followed.view, ask.question), followed.seq)
+        view = followed.view
+        if ask.at is not None and self._tail is not None:
+            view, _ = self._tail.as_of(view.bundle, ask.at)
+        return Answer(ask.set_id, self._content(view, ask.question), followed.seq)
 
     def close(self) -> None:
         """Stop following the log."""

@@ -9,10 +9,21 @@ from logging import getLogger
 from typing import Any
 
 from fleet.serving.transport import Failure, Shards
-from fleet.serving.wire import Answer, Ask, Behind, NotLoaded, Question, Refused, pack, unpack_reply
+from fleet.serving.wire import (
+    Answer,
+    Ask,
+    Behind,
+    Expired,
+    NotLoaded,
+    Question,
+    Refused,
+    pack,
+    unpack_reply,
+)
 from fleet.sets import SetManifest
 from fullrank.errors import FilterError
-from service.errors import DocumentsMissing, NotYetVisible
+from service.documents.live import TOO_MUCH_WRITTEN
+from service.errors import CursorExpired, DocumentsMissing, NotYetVisible
 
 # Pause before a shard that is behind is asked again.
 _BEHIND_S = 0.01
@@ -41,6 +52,7 @@ class Asking:
         patience: How long to wait for them, from now on.
         partial: Go on without shards that are missing; otherwise the request fails.
         min_seq: Operation of the log that answers must contain.
+        at: Operation as of which they are; None: the last one.
     """
 
     def __init__(
@@ -51,9 +63,10 @@ class Asking:
         *,
         partial: bool = False,
         min_seq: int = 0,
+        at: int | None = None,
     ) -> None:
         self._shards, self._manifest, self._partial = shards, manifest, partial
-        self._min_seq = min_seq
+        self._min_seq, self._at = min_seq, at
         now = asyncio.get_running_loop().time()
         self._end, self._visible_end = now + patience.deadline_s, now + patience.visible_s
         self.missing: dict[int, str] = {}
@@ -90,6 +103,7 @@ class Asking:
             DocumentsMissing: A shard has not answered.
             NotYetVisible: A shard has not read the log so far in time.
             FilterError: A shard refuses the question.
+            CursorExpired: A shard no longer knows what documents were at the operation.
         """
         payloads, contents = self._packed(questions), dict[int, Any]()
         while payloads:
@@ -128,7 +142,8 @@ class Asking:
         for number, question in questions.items():
             key = id(question), max(self._min_seq, self.seqs.get(number, 0))
             if key not in packed:
-                packed[key] = pack(Ask(manifest.version, manifest.set_id, question, key[1]))
+                ask = Ask(manifest.version, manifest.set_id, question, key[1], self._at)
+                packed[key] = pack(ask)
             payloads[number] = packed[key]
         return payloads
 
@@ -140,7 +155,7 @@ class Asking:
 
 
 def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | Failure:
-    """Return an answer of the set, or why there is none. Raises FilterError."""
+    """Return an answer of the set, or why there is none. Raises FilterError, CursorExpired."""
     if isinstance(outcome, Failure):
         return outcome
     match unpack_reply(outcome):
@@ -154,6 +169,8 @@ def _content(outcome: bytes | Failure, set_id: str) -> Answer | Behind | Failure
             return Failure(f"has {', '.join(versions) or 'no version'} open")
         case Refused(path, reason):
             raise FilterError(path, reason)
+        case Expired():
+            raise CursorExpired(TOO_MUCH_WRITTEN)
 
 
 def _described(missing: Mapping[int, str]) -> str:

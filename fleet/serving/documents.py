@@ -18,6 +18,7 @@ from fullrank.live import View
 from service.documents.documents import Stored
 from service.documents.follow import Followed
 from service.documents.live import LiveDocuments
+from service.documents.past import AsOf
 from service.documents.submission import Kept, Submission
 from service.errors import DocumentNotAccepted, Invalid
 
@@ -75,6 +76,15 @@ class SetDocuments:
         assert isinstance(view, HeadView)
         return view.waiting_for(min_seq)
 
+    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf:
+        """Return the view of a head as of an operation, as of which shards will answer too."""
+        if self._live is None:
+            return AsOf(await self.view(bundle, min_seq))
+        view, deleted = await self._live.as_of(bundle, seq, min_seq)
+        assert isinstance(view, HeadView)
+        at = view.seq if seq is None else seq
+        return AsOf(view.waiting_for(max(at, min_seq), at), deleted)
+
     async def stored(self, view: View, id: str) -> Stored:
         """Return the stored fields of a document, as its shard has them.
 
@@ -107,10 +117,6 @@ class SetDocuments:
     async def head(self, collection: str) -> int:
         """Return the number of the last acknowledged write."""
         return await self._log_of(collection).head(collection)
-
-    async def written_after(self, collection: str, seq: int) -> Sequence[str]:
-        """Return the ids of the documents that were written or deleted after an operation."""
-        return () if self._live is None else await self._live.written_after(collection, seq)
 
     def _log_of(self, collection: str) -> LiveDocuments:
         if self._live is None:

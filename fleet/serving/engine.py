@@ -75,10 +75,13 @@ class SetEngine:
             raise NotSupported("A fleet fills no placements where documents have ads.")
         if request.filling is not None and request.filling.valuation is not None:
             raise NotSupported("A fleet ranks nothing by value.")
-        # Pages by cursors leave out what was written after the first one, which must therefore have what was before.
-        min_seq = view.min_seq if request.after is None else view.seq
         asking = Asking(
-            self._shards, head.set, self._patience, partial=request.is_partial, min_seq=min_seq
+            self._shards,
+            head.set,
+            self._patience,
+            partial=request.is_partial,
+            min_seq=view.min_seq,
+            at=view.at,
         )
         stages.done("wait")
         if request.is_plain:

@@ -115,9 +115,11 @@ class HeadView(View):
 
     Attributes:
         min_seq: Operation of the log that shards must have read to answer.
+        at: Operation as of which they answer; None: the last one that they have read.
     """
 
     min_seq: int = 0
+    at: int | None = None
 
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
         """As of ``View``; without a log every document is refused."""
@@ -127,9 +129,10 @@ class HeadView(View):
             raise DocumentRefused(refusal(head.name))
         super().check(id, fields, is_storable=is_storable)
 
-    def waiting_for(self, seq: int) -> HeadView:
-        """Return this view; shards answer for it once they have read the log up to a number."""
-        return self if seq == self.min_seq else replace(self, min_seq=seq)
+    def waiting_for(self, seq: int, at: int | None = None) -> HeadView:
+        """Return this view; shards answer for it once they have read the log up to a number, as of another one."""
+        is_same = (seq, at) == (self.min_seq, self.at)
+        return self if is_same else replace(self, min_seq=seq, at=at)
 
     @property
     def has_ads(self) -> bool:

@@ -9,11 +9,12 @@ from logging import getLogger
 from fleet.remote import BundleCache, Folder
 from fleet.serving.answering import OpenShard
 from fleet.serving.log import LogSource
-from fleet.serving.wire import Ask, NotLoaded, Refused, Reply, pack, unpack_ask
+from fleet.serving.wire import Ask, Expired, NotLoaded, Refused, Reply, pack, unpack_ask
 from fleet.sets import SetManifest, read_set, shard_folder
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, FilterError
 from service.documents.follow import Tail
+from service.documents.past import HistoryLost
 from service.search.caching.bitmaps import Bitmaps
 from service.search.mode_policy import SearchModePolicy
 
@@ -114,6 +115,8 @@ class ShardServer:
             return shard.reply(ask)
         except FilterError as error:
             return Refused(error.path, error.reason)
+        except HistoryLost:
+            return Expired()
 
     def _tail(self, bundle: Bundle, manifest: SetManifest) -> Tail | None:
         """Bring the bundle up to date with the log, and follow it. Raises BundleError."""

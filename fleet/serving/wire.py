@@ -2,7 +2,7 @@
 
 Unpickling runs what the sender wants, so shards and routers must share a private network with nobody else.
 
-    Ask(version, set_id, question, min_seq)  →  Answer(set_id, content, seq), NotLoaded, Behind or Refused
+    Ask(version, set_id, question, min_seq, at)  →  Answer(set_id, content, seq), NotLoaded, Behind, Refused or Expired
 
     Rank       the first documents of the shard's own ranking    Found
     Show       hits as an answer shows them                      list of Shown, None for a document that was deleted
@@ -173,12 +173,14 @@ class Ask:
         set_id: Of the same set, which tells two sets of one version apart.
         question: The question.
         min_seq: Operation of the log that the answer must contain.
+        at: Answer as of this operation, which is not after min_seq; None: as of the last one.
     """
 
     version: str
     set_id: str
     question: Question
     min_seq: int = 0
+    at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +232,12 @@ class Refused:
     reason: str
 
 
-Reply = Answer | NotLoaded | Behind | Refused
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The log no longer knows what documents were at the operation that was asked for."""
+
+
+Reply = Answer | NotLoaded | Behind | Refused | Expired
 
 
 def pack(message: Ask | Reply) -> bytes:

@@ -22,6 +22,7 @@ from service.documents.log import Log
 from service.documents.logerrors import LogError
 from service.documents.logplace import LogPlace
 from service.documents.merging import Merger
+from service.documents.past import AsOf, PastViews
 from service.documents.submission import Logged
 from service.repeating import Repeater
 
@@ -144,6 +145,7 @@ class Tail:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._log: Log | None = None
         self._merger = Merger(self.nudge)
+        self._past = PastViews()
         self.has_lost = False
         """Whether the log has lost operations that were read; nothing is followed any more then."""
         # Rest twice as long as the work took: requests get most of the time, and a stream of writes larger steps,
@@ -181,6 +183,7 @@ class Tail:
         with self._lock:
             self._followed.pop(id(bundle), None)
             self._merger.forget(id(bundle))
+        self._past.forget(bundle)
 
     def views(self, name: str | None = None) -> list[Followed]:
         """Return the followed bundles of one collection, or of all."""
@@ -197,13 +200,26 @@ class Tail:
         finally:
             log.close()
 
-    def written_after(self, collection: str, seq: int, most: int) -> list[str] | None:
-        """Return what ``Log.written_after`` does. Raises LogError."""
+    def as_of(self, bundle: Bundle, seq: int | None) -> AsOf:
+        """Return what a bundle served at an operation that its view contains.
+
+        Args:
+            bundle: The bundle.
+            seq: The operation; None: the last one up to which nothing is missing.
+
+        Raises:
+            BundleError: The bundle cannot be brought up to date.
+            HistoryLost: The log no longer knows what documents were at the operation.
+            LogError: The log cannot be read.
+        """
+        followed = self._followed.get(id(bundle)) or self._replayed(bundle)
+        seq = followed.seq if seq is None else seq
+        if followed.view.seq <= seq:
+            return AsOf(followed.view)
         log = self._place.existing()
-        if log is None:
-            return []
+        assert log is not None  # the view has operations of it
         try:
-            return log.written_after(collection, seq, most)
+            return self._past.as_of(log, followed.view, followed.since, seq)
         finally:
             log.close()
 
@@ -346,6 +362,7 @@ class Tail:
                 return
             self._followed[id(bundle)] = new
             self._merger.offer(new.view)
+        self._past.forget_old()
         self._changed()
         self._wake_waiters()
 

@@ -16,6 +16,7 @@ from service.documents.idempotency import KeyReused
 from service.documents.log import Changed, TooManyLive
 from service.documents.logerrors import LogError, LogFull
 from service.documents.logplace import LogPlace
+from service.documents.past import AsOf, HistoryLost
 from service.documents.submission import Caps, Kept, Submission
 from service.documents.writer import Writer
 from service.groups import Full
@@ -23,8 +24,7 @@ from service.telemetry.metrics import Metrics
 
 # Writes wait while a view is this many operations behind, so that acknowledged writes are visible soon.
 _MAX_BEHIND = 1024
-# Most documents that are written while somebody pages by cursors.
-_MAX_WRITTEN = 10_000
+TOO_MUCH_WRITTEN = 'Too much was written since the first page; begin again with "*".'
 # The longest such wait.
 _CATCH_UP_S = 5.0
 
@@ -74,6 +74,29 @@ class LiveDocuments:
             reason = "is larger than the number of every acknowledged write"
             raise errors.Invalid(errors=[{"field": "min_seq", "reason": reason}]) from None
 
+    async def as_of(self, bundle: Bundle, seq: int | None, min_seq: int = 0) -> AsOf:
+        """Return what a bundle served at an operation.
+
+        Args:
+            bundle: The bundle.
+            seq: The operation; None: the last one.
+            min_seq: As of ``view``.
+
+        Raises:
+            CursorExpired: The log no longer knows what documents were at the operation.
+        """
+        view = await self.view(bundle, max(min_seq, seq or 0))
+        if view.seq == seq:
+            return AsOf(view)
+        try:
+            return await asyncio.to_thread(self._tail.as_of, bundle, seq)
+        except HistoryLost:
+            raise errors.CursorExpired(TOO_MUCH_WRITTEN) from None
+        except BundleError as error:
+            raise errors.NotReady(f"{error}.") from None
+        except LogError:
+            raise errors.LogUnavailable from None
+
     async def stored(self, view: View, id: str) -> Stored:
         """Return a document as a view has it."""
         try:
@@ -110,22 +133,6 @@ class LiveDocuments:
             return await asyncio.to_thread(self._tail.head)
         except LogError:
             raise errors.LogUnavailable from None
-
-    async def written_after(self, collection: str, seq: int) -> Sequence[str]:
-        """Return the ids of the documents that were written or deleted after an operation.
-
-        Raises:
-            CursorExpired: the log no longer has all of these ids, or has too many.
-        """
-        try:
-            found = await asyncio.to_thread(self._tail.written_after, collection, seq, _MAX_WRITTEN)
-        except LogError:
-            raise errors.LogUnavailable from None
-        if found is None:
-            raise errors.CursorExpired(
-                'Too much was written since the first page; begin again with "*".'
-            )
-        return found
 
     async def _submit(self, submission: Submission) -> Kept:
         try:

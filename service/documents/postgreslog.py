@@ -18,10 +18,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from fullrank.partitions import partition_of
-from service.documents import idempotency
+from service.documents import history, idempotency
 from service.documents.log import Log, Rows, bytes_of
 from service.documents.logerrors import LogError, LogFull
-from service.documents.submission import Logged, Write
+from service.documents.submission import Write
 
 SCHEMA = 1
 
@@ -65,6 +65,18 @@ CREATE TABLE removed (collection TEXT PRIMARY KEY, seq BIGINT NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL, schema INTEGER NOT NULL, head BIGINT NOT NULL) WITH (fillfactor = 10);
 {idempotency.table("BYTEA", "DOUBLE PRECISION")};
 """
+_TRIGGER = (
+    """
+CREATE FUNCTION keep_replaced() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO fullrank.replaced VALUES (
+        NEW.seq, OLD.collection, OLD.seq, OLD.id, OLD.fields, OLD.bytes, NEW.created, OLD.partition
+    );
+    RETURN NULL;
+END $$
+""",
+    "CREATE TRIGGER keep_replaced AFTER UPDATE ON operations FOR EACH ROW "
+    "EXECUTE FUNCTION keep_replaced()",
+)
 
 
 class PostgresLog(Log):
@@ -72,7 +84,7 @@ class PostgresLog(Log):
 
     Args:
         address: postgresql://…, as libpq reads it.
-        partitions: ``after`` reads the operations of these partitions; None: of all.
+        partitions: Operations of these partitions are read; None: of all.
     """
 
     def __init__(self, address: str, partitions: range | None = None) -> None:
@@ -83,6 +95,7 @@ class PostgresLog(Log):
         try:
             with self._errors():
                 self.id = self._prepare()
+                self._add_history()
         except BaseException:
             self.close()
             raise
@@ -167,16 +180,26 @@ class PostgresLog(Log):
             )
         self._raise_head(first + len(rows) - 1)
 
-    def _after(self, collection: str, seq: int, limit: int) -> list[Logged]:
+    def _own(self) -> tuple[str, tuple[int, ...]]:
         own = self._partitions
-        if own is None:
-            return super()._after(collection, seq, limit)
-        rows = self._execute(
-            "SELECT seq, id, fields FROM operations WHERE collection = ? AND seq > ? "
-            "AND partition BETWEEN ? AND ? ORDER BY seq LIMIT ?",
-            (collection, seq, own.start, own.stop - 1, limit),
+        return (
+            ("", ())
+            if own is None
+            else (" AND partition BETWEEN ? AND ?", (own.start, own.stop - 1))
         )
-        return [Logged(*row) for row in rows]
+
+    def _has_history(self) -> bool:
+        found = self._execute(
+            "SELECT 1 FROM pg_tables WHERE schemaname = 'fullrank' AND tablename = 'replaced'"
+        )
+        return found.fetchone() is not None
+
+    def _make_history(self) -> None:
+        made = history.tables(
+            "BIGINT", "BYTEA", "DOUBLE PRECISION", more=", partition SMALLINT NOT NULL"
+        )
+        for statement in (*made, *_TRIGGER):
+            self._execute(statement)
 
     # -- opening ------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from service.documents import idempotency
+from service.documents import history, idempotency
 from service.documents.log import Log, Rows, bytes_of
 from service.documents.logerrors import LogError, sqlite_errors
 from service.documents.submission import Write
@@ -37,6 +37,13 @@ CREATE INDEX operations_in_order ON operations (collection, seq, bytes);
 CREATE TABLE removed (collection TEXT PRIMARY KEY, seq INTEGER NOT NULL);
 CREATE TABLE log (id TEXT NOT NULL);
 {idempotency.table("BLOB", "REAL")}
+"""
+# Before, because the insert removes what it replaces.
+_TRIGGER = """
+CREATE TRIGGER keep_replaced BEFORE INSERT ON operations BEGIN
+    INSERT INTO replaced SELECT NEW.seq, collection, seq, id, fields, bytes, NEW.created FROM operations
+    WHERE collection = NEW.collection AND id = NEW.id;
+END
 """
 
 
@@ -124,7 +131,16 @@ class SqliteLog(Log):
             version = self._version()
         if version != SCHEMA:
             raise LogError(f"{self.path}: has schema {version}; this release reads schema {SCHEMA}")
+        self._add_history()
         return str(self._execute("SELECT id FROM log").fetchone()[0])
+
+    def _has_history(self) -> bool:
+        found = self._execute("SELECT 1 FROM sqlite_master WHERE name = 'keep_replaced'")
+        return found.fetchone() is not None
+
+    def _make_history(self) -> None:
+        for statement in (*history.tables("INTEGER", "BLOB", "REAL"), _TRIGGER):
+            self._execute(statement)
 
     def _version(self) -> int:
         return int(self._execute("PRAGMA user_version").fetchone()[0])

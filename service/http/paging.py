@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from fullrank.bundle import Bundle
 from fullrank.live import View
 from service.errors import CursorExpired, Invalid
 from service.http.deps import Services
@@ -86,20 +84,6 @@ def cursor_of(
         view.bundle.version, _search(asked), page.now, seq, after.score, after.id, after.place
     )
     return services.cursors.text(cursor)
-
-
-async def view_of_page(
-    services: Services, bundle: Bundle, page: CursorPage, min_seq: int
-) -> tuple[View, Sequence[str]]:
-    """Return the documents of a page, and the ids of those that were written after the first page.
-
-    Raises:
-        CursorExpired: the log no longer has all of these ids, or has too many.
-    """
-    view = await services.live.view(bundle, max(min_seq, page.seq or 0))
-    if page.seq is None or view.seq == page.seq:
-        return view, ()
-    return view, await services.live.written_after(bundle.name, page.seq)
 
 
 def _search(asked: SearchRequest) -> str:

@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from service.documents import live
+from service.documents import past
+from service.documents.compact import compact
+from service.documents.logplace import LogPlace
 from service.http.schemas import SearchReply, SearchRequest
 from tests.api.conftest import Root
 from tests.api.support import activate, registry, rules_applied, running
@@ -68,33 +70,74 @@ async def test_pages_go_on_under_writes_and_swaps(root: Root) -> None:
     assert seen == whole[:-1]
 
 
-async def test_written_documents_come_neither_twice_nor_later(
+async def test_replaced_documents_come_once_as_the_first_page_had_them(
     root: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    asked: dict[str, Any] = {
+        "facets": ["section"], "explain": True, "highlight": {"fields": ["text"]},
+        "filter": {"not": {"section": 99}},
+    }  # fmt: skip
     async with running(root.path) as client:
-        whole = [hit["id"] for hit in (await search(client, limit=100))["hits"]]
-        page = await search(client, cursor="*")
-        seen = [hit["id"] for hit in page["hits"]]
-        worst = {"title": "nothing", "text": "else"}
-        best = {"title": "copy files", "text": "copy copy files"}
-        await client.put(f"/v1/documents/{seen[0]}", json=worst)  # would come again
-        written = await client.put(f"/v1/documents/{whole[-1]}", json=best)  # would be missed
+        for i in range(3):
+            fields = {"title": "copy files", "text": f"copy zebra {i}", "section": 7}
+            await client.put(f"/v1/documents/live{i}", json=fields)
+        whole = await search(client, **asked, limit=100, min_seq=3)
+        ids = [hit["id"] for hit in whole["hits"]]
+        page = await search(client, **asked, cursor="*", min_seq=3)
+        hits = page["hits"]
+        worst = {"title": "nothing", "text": "else", "section": 99}
+        best = {"title": "copy files", "text": "copy copy zebra", "section": 99}
+        await client.put(f"/v1/documents/{ids[0]}", json=worst)  # would come again
+        await client.put(f"/v1/documents/{ids[-1]}", json=best)  # would be missed
+        await client.patch("/v1/documents/live1", json={"text": "zebra zebra", "section": 99})
+        await client.put("/v1/documents/live2", json=worst)
+        await client.put("/v1/documents/new", json=best)
+        gone = ids[-2]
+        await client.delete(f"/v1/documents/{gone}")
+        written = await client.put(f"/v1/documents/{gone}", json=best)
         cursor, seq = page["cursor"], written.json()["seq"]
-        expired = await refused(client, cursor=cursor, min_seq=seq)
-        assert expired.status_code == 200
-        monkeypatch.setattr(live, "_MAX_WRITTEN", 1)
-        expired = await refused(client, cursor=cursor, min_seq=seq)
+        monkeypatch.setattr(past, "MOST_WRITTEN", 5)
+        expired = await refused(client, **asked, cursor=cursor, min_seq=seq)
         assert expired.status_code == 410
         assert "Too much was written" in expired.json()["detail"]
         monkeypatch.undo()
         while cursor is not None:
-            page = await search(client, cursor=cursor, min_seq=seq)
-            assert page["total"] == len(whole) - 2
-            seen += [hit["id"] for hit in page["hits"]]
-            cursor = page["cursor"]
-        assert seen == whole[:-1]
-        again = [hit["id"] for hit in (await search(client, limit=100))["hits"]]
-        assert sorted(again) == sorted(whole)
+            page = await search(client, **asked, cursor=cursor, min_seq=seq)
+            assert page["total"] == len(ids) - 1
+            hits, cursor = hits + page["hits"], page["cursor"]
+        assert hits == [hit for hit in whole["hits"] if hit["id"] != gone]
+        again = await search(client, **asked, limit=100)
+        assert {hit["id"] for hit in again["hits"]} < set(ids)
+        free = await search(client, limit=100)
+        assert sorted(hit["id"] for hit in free["hits"]) == sorted([*ids, "new"])
+
+
+async def test_a_list_goes_on_in_another_process_and_after_a_compaction(root: Root) -> None:
+    """The process of the first page has ended, and its bundle is compacted before the second page."""
+    seqs = []
+    async with running(root.path) as client:
+        for i in range(4):
+            written = await client.put(f"/v1/documents/l{i}", json={"text": f"copy yak {i}"})
+            seqs.append(written.json()["seq"])
+        whole = (await search(client, query="copy yak", limit=100, min_seq=seqs[-1]))["hits"]
+        first = await search(client, query="copy yak", cursor="*")
+        for i in range(3):
+            written = await client.put(f"/v1/documents/l{i}", json={"text": "files"})
+    place = LogPlace.of_file(root.path / "documents.sqlite")
+    version = compact(root.path / "learned" / root.learned, place).path.name
+    async with running(root.path) as client:
+        for active in (root.learned, version):
+            assert (await activate(client, active)).status_code == 200
+        for i in range(4):
+            written = await client.put(f"/v1/documents/l{i}", json={"text": "remote"})
+        hits, cursor = first["hits"], first["cursor"]
+        while cursor is not None:
+            page = await search(
+                client, query="copy yak", cursor=cursor, min_seq=written.json()["seq"]
+            )
+            assert page["model"] == root.learned
+            hits, cursor = hits + page["hits"], page["cursor"]
+    assert hits == whole
 
 
 async def test_a_cursor_of_an_unloaded_version_has_expired(

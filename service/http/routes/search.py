@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ from service.http.guard import RankingRoute, needs
 from service.http.limits import check_limits
 from service.http.match_schemas import MatchReply, MatchRequest, Page
 from service.http.matching import filling_of, page_of, placements_of
-from service.http.paging import cursor_of, page_of_cursor, view_of_page
+from service.http.paging import cursor_of, page_of_cursor
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
 from service.http.schemas import (
@@ -137,21 +137,21 @@ async def _search(
 ) -> dict[str, Any]:
     started, now = time.perf_counter(), time.time()
     page, after = None, None
-    written: Sequence[str] = ()
+    deleted: Collection[str] = ()
     if asked.cursor is None:
         view = await services.live.view(serving.resolve(asked.model), asked.min_seq)
     else:
         page = page_of_cursor(asked, services, serving.serving, now, prefix)
         after, now = page.after, page.now
         bundle = serving.resolve(page.model)
-        view, written = await view_of_page(services, bundle, page, asked.min_seq)
+        view, deleted = await services.live.as_of(bundle, page.seq, asked.min_seq)
     request = RankRequest(
         asked.query,
         asked.limit,
         asked.offset if after is None else after.place,
         asked.fields,
         asked.explain,
-        exclude=written,
+        exclude=deleted,
         filter=asked.filter,
         filter_path=f"{prefix}filter",
         mode=asked.mode if after is None else "exact",

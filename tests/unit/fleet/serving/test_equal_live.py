@@ -25,7 +25,7 @@ from service.documents.logplace import LogPlace
 from tests.databases import NewDatabase
 from tests.unit.fleet.jobs.planted import QUIET
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole, document
-from tests.unit.fleet.serving.test_equal import CUTS, all_equal, answer_of, request
+from tests.unit.fleet.serving.test_equal import CUTS, all_equal, answer_of, query, request
 
 pytestmark = pytest.mark.anyio
 COUNT = 160
@@ -186,6 +186,61 @@ async def test_writes_change_answers_equally(places: Places, whole: Whole, seed:
             await all_equal(clients, "POST", "/v1/search", json=search(rng, seq))
         for id in ids:
             await all_equal(clients, "GET", f"/v1/documents/{id}")
+
+
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 20))]
+)
+async def test_pages_under_writes_are_those_of_the_first_page(
+    places: Places, whole: Whole, seed: int
+) -> None:
+    """Equal to each other, and to the list before the writes without deleted documents."""
+    rng = random.Random(seed)
+    ids = [*rng.sample(whole.ids, 25), *(f"new/{number}" for number in range(15))]
+    pages = compared = 0
+    async with places.clients() as clients:
+        for _ in range(4):
+            for _ in range(5):
+                method, url, arguments = write(rng, ids)
+                await written(clients, method, url, **arguments)
+            _, seq = await written(clients, "DELETE", "/v1/documents/nowhere")
+            asked: dict[str, Any] = {"query": query(rng), "explain": True, "min_seq": seq}
+            asked["query"] += " " + rng.choice([*NEW_WORDS, "zebr", "quo"])
+            if rng.random() < 0.4:
+                asked |= {"filter": {"stars": {"gte": 2}}, "facets": ["brand", "color"]}
+            expected: list[dict[str, Any]] = []
+            for offset in (0, 100):
+                page = {**asked, "limit": 100, "offset": offset, "mode": "exact"}
+                status, found = await all_equal(clients, "POST", "/v1/search", json=page)
+                assert status == 200
+                expected += found["hits"]
+            asked["limit"] = rng.choice([5, 23])
+            cursors: list[str | None] = ["*"] * len(clients)
+            hits: list[dict[str, Any]] = []
+            while cursors[0] is not None:
+                replies = [
+                    await client.post("/v1/search", json=asked | {"cursor": cursor})
+                    for client, cursor in zip(clients, cursors, strict=True)
+                ]
+                found, *others = [answer_of(reply)[1] for reply in replies]
+                assert all(other == found for other in others), asked
+                hits += found["hits"]
+                cursors = [reply.json()["cursor"] for reply in replies]
+                pages += 1
+                for _ in range(2):
+                    method, url, arguments = write(rng, ids)
+                    if method != "DELETE" and "content" not in arguments:
+                        _, seq = await written(clients, method, url, **arguments)
+                left = [hit["id"] for hit in expected[len(hits) :]]
+                if left and rng.random() < 0.2:
+                    gone = rng.choice(left)
+                    _, seq = await written(clients, "DELETE", f"/v1/documents/{gone}")
+                    expected = [hit for hit in expected if hit["id"] != gone]
+                asked["min_seq"] = max(asked["min_seq"], seq)
+            assert hits == expected
+            compared += len(hits)
+    assert pages > 8
+    assert compared > 20
 
 
 async def written(

@@ -12,9 +12,12 @@ import pytest
 
 from fleet.partitions import PARTITIONS, partition_of
 from fleet.remote import Folder
+from fleet.serving.head import HeadView
 from fleet.serving.log import LogSource, check_same
 from fleet.sets import SetManifest, read_set
 from fullrank.errors import FullrankError
+from fullrank.live import View
+from service.documents.past import AsOf, HistoryLost, PastViews
 from tests.databases import NewDatabase, unreachable
 from tests.unit.fleet.serving.routing import FailingShards, Whole
 
@@ -221,21 +224,54 @@ async def head(client: httpx.AsyncClient) -> int:
     return seq
 
 
-async def test_pages_by_cursors_leave_out_what_was_written_since(
-    client: httpx.AsyncClient, whole: Whole
+async def test_pages_by_cursors_are_those_of_the_first_page(
+    clients: list[httpx.AsyncClient], whole: Whole
 ) -> None:
+    """Over two routers, while documents are added, replaced and deleted."""
     for number in range(10):
-        await client.put(f"/v1/documents/z{number}", json={"title": "zebra"})
+        await clients[0].put(f"/v1/documents/z{number}", json={"title": f"zebra {number}"})
     body = {"query": "zebra copy", "limit": 4, "min_seq": 10}
+    every = (await clients[0].post("/v1/search", json={**body, "limit": 100})).json()["hits"]
+    assert len(every) == len(whole.ids) + 10
     cursor: str | None = "*"
-    pages: list[list[str]] = []
+    hits: list[Any] = []
+    pages = 0
     while cursor is not None:
-        reply = (await client.post("/v1/search", json={**body, "cursor": cursor})).json()
-        pages.append([hit["id"] for hit in reply["hits"]])
-        cursor = reply["cursor"]
-        await client.put(f"/v1/documents/new{len(pages)}", json={"title": "zebra"})
-    found = [id for page in pages for id in page]
-    assert sorted(found) == sorted([*whole.ids, *(f"z{number}" for number in range(10))])
+        asked = {**body, "cursor": cursor}
+        reply = (await clients[pages % 2].post("/v1/search", json=asked)).json()
+        hits, cursor, pages = hits + reply["hits"], reply["cursor"], pages + 1
+        for id in (f"new{pages}", whole.ids[pages], f"z{pages}", "z9"):
+            written = await clients[0].put(f"/v1/documents/{id}", json={"title": "yak"})
+        if pages == 1:
+            written = await clients[0].delete("/v1/documents/z0")
+        body["min_seq"] = written.json()["seq"]
+    seen = {hit["id"] for hit in hits}
+    assert hits == [hit for hit in every if hit["id"] != "z0" or "z0" in seen]
+    assert pages > 3
+
+
+async def test_pages_are_refused_when_a_shard_knows_too_little(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        written = await client.put(f"/v1/documents/z{number}", json={"title": "zebra"})
+    body = {"query": "zebra", "limit": 1, "min_seq": written.json()["seq"]}
+    cursor = (await client.post("/v1/search", json={**body, "cursor": "*"})).json()["cursor"]
+    written = await client.put("/v1/documents/z0", json={"title": "yak"})
+    body |= {"cursor": cursor, "min_seq": written.json()["seq"]}
+    own = PastViews.as_of
+
+    def lost(self: PastViews, log: Any, now: View, *rest: int) -> AsOf:
+        if not isinstance(now, HeadView):
+            raise HistoryLost
+        return own(self, log, now, *rest)
+
+    monkeypatch.setattr(PastViews, "as_of", lost)
+    reply = await client.post("/v1/search", json=body)
+    assert reply.status_code == 410
+    assert reply.json()["type"].endswith(":cursor-expired")
+    monkeypatch.undo()
+    assert (await client.post("/v1/search", json=body)).status_code == 200
 
 
 async def test_a_document_with_an_ad_stops_the_filling_of_pages(client: httpx.AsyncClient) -> None:
