@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.filters.facets import facet_over
-from fullrank.live import Earlier, View, part, segments
+from fullrank.live import Earlier, View, part, segments, view_before
 from fullrank.live.known import begun_by, is_in_live
 from fullrank.models.widening import widen
 from fullrank.storage.documents import Document
@@ -194,11 +194,10 @@ def test_few_past_views_are_remembered_and_not_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built: list[int] = []
-    own = past.view_before
 
     def counted(view: View, earlier: Earlier) -> View:
         built.append(earlier.seq)
-        return own(view, earlier)
+        return view_before(view, earlier)
 
     monkeypatch.setattr(past, "view_before", counted)
     with closing(LogPlace.of_file(tmp_path / "log.sqlite").open()) as log:
