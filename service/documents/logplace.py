@@ -78,10 +78,12 @@ class LogPlace:
 
     def existing(self) -> Log | None:
         """Open the log; return None if there never was one. Raises LogError if it was removed or replaced."""
+        # Read before looking: if another thread makes the log meanwhile, it was not removed.
+        was_there = self._id is not None
         log = self._find()
         if log is not None:
             return self._checked(log)
-        if self._id is not None:
+        if was_there:
             raise LogError(f"{self.name}: the log was removed; restart the service")
         return None
 

@@ -115,6 +115,24 @@ def test_a_write_that_no_file_at_the_path_contains_is_not_acknowledged(
             log.commit([put("b")], CAPS)
 
 
+def test_a_log_that_is_made_while_a_thread_looks_for_it_was_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "documents.sqlite"
+
+    others = [1]
+
+    def find() -> SqliteLog | None:
+        found = SqliteLog.existing(path)
+        if others:
+            others.pop()
+            place.open().close()  # another thread, right after this one has looked
+        return found
+
+    place = LogPlace(str(path), lambda: SqliteLog(path), find)
+    assert place.existing() is None
+    with closing(place.open()) as log:
+        assert log.head() == 0
+
+
 def test_a_worker_does_not_start_a_new_log_in_the_place_of_a_lost_one(tmp_path: Path) -> None:
     path = tmp_path / "documents.sqlite"
     file = LogPlace.of_file(path)
