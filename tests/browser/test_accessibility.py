@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.support import ask, titles, violations
 
@@ -198,3 +198,14 @@ def test_a_phone_shows_one_of_two_models_at_a_time(phone: Page) -> None:
     expect(columns).to_have_count(1)
     expect(columns).to_be_visible()
     expect(sides.first).to_be_hidden()
+
+
+def test_the_last_hits_stay_readable_until_the_next_arrive(page: Page) -> None:
+    ask(page, "copy files")
+    waiting: list[Route] = []
+    page.route("**/v1/search", lambda route: waiting.append(route))
+    page.get_by_role("combobox", name="Search").fill("list files")
+    expect(page.locator("#results.stale")).to_have_count(1)
+    page.wait_for_timeout(300)  # longer than any transition
+    assert violations(page) == []
+    waiting[0].abort()
