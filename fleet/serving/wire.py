@@ -198,8 +198,8 @@ class Answer:
     seq: int = 0
 
 
-# Bytes; the names of a few versions.
-_MAX_NOT_LOADED = 4096
+# Bytes at the beginning of a pickle that contain the name of the class.
+_HEAD = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,5 +258,8 @@ def unpack_reply(payload: bytes) -> Reply:
 
 
 def is_not_loaded(payload: bytes) -> bool:
-    """Return whether an answer says that the shard does not have the version; such an answer is short."""
-    return len(payload) < _MAX_NOT_LOADED and isinstance(unpack_reply(payload), NotLoaded)
+    """Return whether an answer says that the shard does not have the version."""
+    # Pickles begin with the name of the class; other answers are unpickled only once.
+    return NotLoaded.__name__.encode() in payload[:_HEAD] and isinstance(
+        unpack_reply(payload), NotLoaded
+    )

@@ -95,7 +95,7 @@ class SetManifest:
     log_position: LogPosition | None = None
     words_sha256: str | None = None
 
-    @property
+    @cached_property
     def set_id(self) -> str:
         """The sha256 (hex) of the partition map and the bundle ids of the shards, so of the content."""
         content = [[shard.first, shard.end, shard.bundle_id] for shard in self.shards]

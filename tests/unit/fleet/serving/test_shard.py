@@ -22,6 +22,7 @@ from fleet.serving.wire import (
     Question,
     Read,
     Reply,
+    is_not_loaded,
     pack,
     unpack_reply,
 )
@@ -62,7 +63,9 @@ def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> N
     manifest = read_set(Folder(address))
     version = server.load(address, manifest.set_id)
     for other in (Ask("other", manifest.set_id, Read("a")), Ask(version, "0" * 64, Read("a"))):
-        assert unpack_reply(server.answer(pack(other))) == NotLoaded((version,))
+        answer = server.answer(pack(other))
+        assert unpack_reply(answer) == NotLoaded((version,))
+        assert is_not_loaded(answer)
     server.release(version)
     server.release(version)
     assert ask(server, address, Read("a")) == NotLoaded(())
