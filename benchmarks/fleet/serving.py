@@ -3,11 +3,12 @@
     python -m benchmarks.fleet.serving BUNDLE CORPUS [--queries 400] [--work DIR] [--json]
 
 Starts a Ray cluster of two nodes on this machine, indexes CORPUS with the model of BUNDLE in 1, 2, 4 and 8 shards, and
-sends the same searches (titles of documents, one after another) to `fullrank serve` over the unsharded index and to a
-router over each set. The processor time of the router is that of its process, and its slope over the shards is the cost
-of one more call. A swap is timed from the command to coordinator until it returns; a recovery from the SIGKILL of a
-replica until the coordinator lists it again. The hedge rate is the share of calls of shards with a second replica that
-asked it as well. Two cores cannot show a speed-up: these are costs, not scaling.
+sends the same searches (titles of documents, one after another; then by eight clients at once, "busy") to `fullrank
+serve` over the unsharded index and to a router over each set. The processor time of the router is that of its process,
+and its slope over the shards is the cost of one more shard. A swap is timed from the command to coordinator until it
+returns; a recovery from the SIGKILL of a replica until the coordinator lists it again. The hedge rate is the share of
+calls of shards with a second replica that asked it as well. Two cores cannot show a speed-up: these are costs, not
+scaling.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import signal
 import statistics
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +37,38 @@ from trainer.indexing.index import index
 
 _SHARDS = (1, 2, 4, 8)
 _WARM_UP = 50
+# Of the busy router.
+_CLIENTS = 8
 _SWAPS = 6
 # A search of a busy machine is slow, not refused.
 _SETTINGS = {"FULLRANK_DEADLINE_MS": "20000"}
 
 
-def measure(server: Server, texts: Sequence[str]) -> dict[str, float]:
-    """Search each text in turn; return times, and the processor time of the serving process."""
+def measure(server: Server, texts: Sequence[str], clients: int = 1) -> dict[str, float]:
+    """Search each text in turn with each client; return times, and the processor time of the serving process."""
+    with ThreadPoolExecutor(clients) as pool:
+        _search(server.url, texts[:_WARM_UP])
+        began, cpu_s = time.perf_counter(), server.cpu_s()
+        runs = pool.map(partial(_search, server.url), [texts] * clients)
+        seconds = [took for run in runs for took in run]
+        return {
+            "p50_ms": 1000 * statistics.median(seconds),
+            "p99_ms": 1000 * float(np.quantile(seconds, 0.99)),
+            "per_second": len(seconds) / (time.perf_counter() - began),
+            "cpu_ms": 1000 * (server.cpu_s() - cpu_s) / len(seconds),
+        }
+
+
+def _search(url: str, texts: Sequence[str]) -> list[float]:
+    """Search each text in turn; return the seconds."""
     seconds = []
-    with httpx.Client(base_url=server.url) as client:
-        for number, text in enumerate([*texts[:_WARM_UP], *texts]):
-            if number == _WARM_UP:
-                cpu_s = server.cpu_s()
+    with httpx.Client(base_url=url, timeout=30) as client:
+        for text in texts:
             began = time.perf_counter()
             answer = client.post("/v1/search", json={"query": text, "mode": "exact"})
-            if number >= _WARM_UP:
-                seconds.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
             answer.raise_for_status()
-    return {
-        "p50_ms": 1000 * statistics.median(seconds),
-        "p99_ms": 1000 * float(np.quantile(seconds, 0.99)),
-        "cpu_ms": 1000 * (server.cpu_s() - cpu_s) / len(texts),
-    }
+    return seconds
 
 
 def measure_fleet(
@@ -75,6 +88,7 @@ def measure_fleet(
         found: dict[str, Any] = measure(running.router, texts)
         made = calls(running.router.url)
         found["hedged"] = made["hedge"] / made["first"]
+        found["busy"] = measure(running.router, texts, _CLIENTS)
         if len(names) > 1:
             found["swap_s"] = {
                 "new versions": statistics.median(_swap_s(running, name) for name in names[1:]),
@@ -106,6 +120,10 @@ def _recovery_s(running: Fleet) -> float:
         is_lost = is_lost or now != whole
         if is_lost and now == whole:
             return time.perf_counter() - began
+
+
+def _slope(cpu_ms: Sequence[float]) -> float:
+    return float(np.polyfit(_SHARDS, cpu_ms, 1)[0])
 
 
 def _processor_s() -> float:
@@ -145,6 +163,7 @@ def main() -> None:
         # The idle processes of the cluster run beside both.
         with serving("service.process.run", plain, "/readyz", core) as server:
             found["plain"] = measure(server, texts)
+            found["plain"]["busy"] = measure(server, texts, _CLIENTS)
         for shards in _SHARDS:
             versions = [sets[shards]]
             if shards == 1:
@@ -152,8 +171,9 @@ def main() -> None:
             found["fleets"][shards] = measure_fleet(
                 address, versions, 2 if shards == 2 else 1, work, texts
             )
-    cpu = [found["fleets"][shards]["cpu_ms"] for shards in _SHARDS]
-    found["router_ms_a_shard"] = float(np.polyfit(_SHARDS, cpu, 1)[0])
+    fleets = [found["fleets"][shards] for shards in _SHARDS]
+    found["router_ms_a_shard"] = _slope([own["cpu_ms"] for own in fleets])
+    found["busy_router_ms_a_shard"] = _slope([own["busy"]["cpu_ms"] for own in fleets])
     found["added_p50_ms"] = found["fleets"][1]["p50_ms"] - found["plain"]["p50_ms"]
     found["load_after"] = os.getloadavg()[0]
     show(found, asked.json)

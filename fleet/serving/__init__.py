@@ -6,6 +6,12 @@ columns.py     the fields of a set, so that every shard checks a request as the 
 log.py         the log of live documents, which routers write and shards follow
 wire.py        what router and shards send each other
 transport.py   the protocol by which a router asks shards; in this process, for tests
+fanout.py      ask several shards at once, each through its replicas
+replicas.py    ask one of several replicas of a shard, and another one if the first is slow or fails
+breaker.py     when a replica that has failed is asked again
+actors.py      replicas and the coordinator as Ray actors
+coordinator.py the only writer of active.json: which version serves, and which replicas answer
+following.py   a router follows the coordinator
 head.py        what a router has of a set: its model and its fields
 asking.py      ask the shards for one request, and account for those that do not answer
 merge.py       the answers of shards as one
