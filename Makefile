@@ -17,8 +17,13 @@ CODE := $(wildcard fullrank trainer service fleet tests benchmarks examples)
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
 	$(filter-out %/clicks %/features %/promotion %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
+# These tests kill processes, fill disks, lose nodes, and compare a fleet with one machine after each write.
+# They are few and take a third of the time of all tests.
+LONG_TESTS := tests/faults tests/fleet tests/unit/fleet/counting \
+	tests/unit/fleet/serving/test_equal_live.py tests/unit/fleet/serving/test_equal_compacted.py
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo serve test test-fast test-slow test-portable test-browser test-wheel coverage check format bench pins release clean
+.PHONY: help install demo serve test test-fast test-long test-slow test-portable test-browser test-wheel coverage check format bench pins release clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,13 +53,16 @@ serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 	$(BIN)/fullrank serve --bundles $(BUNDLES) $(PORT_OPTION)
 
 test: $(VENV)/.dev-installed ## every test that takes seconds, on both cores
-	$(PYTEST) -m "not slow and not browser" --ignore tests/browser
+	$(PYTEST) -m "not slow and not browser" --ignore tests/browser $(addprefix --ignore ,$(LONG_TESTS))
+
+test-long: $(VENV)/.dev-installed ## faults and fleets: what kills processes or compares whole fleets
+	$(PYTEST) -m "not slow" $(LONG_TESTS)
 
 test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you edit
 	$(PYTEST) -q -m "not slow and not browser and not data and not sweep" \
 		$(filter-out %/__pycache__,$(FAST_TESTS))
 
-coverage: $(VENV)/.dev-installed ## `make test` with the lines that no test runs
+coverage: $(VENV)/.dev-installed ## `make test` and `make test-long` with the lines that no test runs
 	$(PYTEST) -q -m "not slow and not browser" --ignore tests/browser --cov --cov-report=term
 
 test-slow: $(VENV)/.dev-installed ## the tests that take minutes, and ten times as many random cases
@@ -95,8 +103,9 @@ bench-%: $(VENV)/.dev-installed
 
 # One resolution for Python 3.11.0 to 3.14: markers say which pin applies where, hashes say what a
 # pin is, and no address of an index is written.
-PIN := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --python-version 3.11 \
-	--only-binary :all: --generate-hashes --no-header
+# pip before 23.3 overlooks the pin `coverage` where a package asks for `coverage[toml]`, so pins name extras.
+PIN := $(BIN)/uv pip compile --quiet --universal --fork-strategy fewest --no-strip-extras \
+	--python-version 3.11 --only-binary :all: --generate-hashes --no-header
 
 pins: $(VENV)/.dev-installed ## pin requirements/ anew from pyproject.toml; commit the result
 	$(BIN)/pip install --quiet --disable-pip-version-check uv

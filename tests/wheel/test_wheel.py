@@ -38,7 +38,9 @@ class Installed:
         subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
         constraints = folder / "constraints.txt"
         pinned = pins(ROOT / "requirements" / "dev.txt", environment_of(platform.python_version()))
-        constraints.write_text("".join(f"{name}=={pinned[name]}\n" for name in pinned), "utf-8")
+        constraints.write_text(
+            "".join(f"{name}=={pin.version}\n" for name, pin in pinned.items()), "utf-8"
+        )
         what = f"{wheel}[{extra}]" if extra else str(wheel)
         pip: list[str | Path] = [
             self.python,
