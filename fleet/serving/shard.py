@@ -15,10 +15,14 @@ from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, FilterError
 from service.documents.follow import Tail
 from service.documents.past import HistoryLost
+from service.heap import trim_heap
 from service.search.caching.bitmaps import Bitmaps
 from service.search.mode_policy import SearchModePolicy
 
 _log = getLogger(__name__)
+
+# Copies of released versions that stay on the disk, so that going back to one downloads nothing.
+_KEPT_COPIES = 2
 
 
 class ShardServer:
@@ -54,6 +58,8 @@ class ShardServer:
         self._bitmaps = Bitmaps(filter_cache_mb << 20)
         self._policy = SearchModePolicy(exact_budget_ms / 1000)
         self._open: dict[str, OpenShard] = {}
+        # Hashes of manifests, the latest last.
+        self._released: list[str] = []
         self._loading = threading.Lock()
 
     @property
@@ -89,15 +95,20 @@ class ShardServer:
                 _log.info("shard %d opened %s", self.number, manifest.version)
                 if loaded is not None:
                     loaded.close()
+                trim_heap()
             return manifest.version
 
     def release(self, version: str) -> None:
-        """Forget a version; answers under way are finished."""
+        """Forget a version; answers under way are finished. Copies of earlier ones are deleted from the disk."""
         with self._loading:
             released = self._open.get(version)
+            if released is None:
+                return
             self._open = {own: shard for own, shard in self._open.items() if own != version}
-        if released is not None:
             released.close()
+            self._released.append(self._copy_of(released.manifest))
+            self._discard()
+            trim_heap()
 
     def answer(self, payload: bytes) -> bytes:
         """Answer a packed Ask with a packed Reply (wire.py).
@@ -127,6 +138,19 @@ class ShardServer:
         tail.prepare(bundle)
         tail.start()
         return tail
+
+    def _copy_of(self, manifest: SetManifest) -> str:
+        sha256 = manifest.shards[self.number].manifest_sha256
+        assert sha256 is not None  # only a shard without documents has no bundle
+        return sha256
+
+    def _discard(self) -> None:
+        """Delete the copies of all but the latest released versions. Versions may share one, so not if one is open."""
+        used = {self._copy_of(shard.manifest) for shard in self._open.values()}
+        latest = [sha for sha in dict.fromkeys(reversed(self._released)) if sha not in used]
+        for sha256 in latest[_KEPT_COPIES:]:
+            self._cache.discard(sha256)
+        self._released = latest[_KEPT_COPIES - 1 :: -1]
 
     def _bundle(self, folder: Folder, manifest: SetManifest) -> Bundle:
         if self.number >= len(manifest.shards) or not manifest.shards[self.number].documents:

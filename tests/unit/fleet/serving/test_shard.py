@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +29,7 @@ from fleet.serving.wire import (
     pack,
     unpack_reply,
 )
-from fleet.sets import read_set
+from fleet.sets import read_set, shard_folder
 from fullrank.errors import BundleError
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 
@@ -69,6 +72,44 @@ def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> N
     server.release(version)
     server.release(version)
     assert ask(server, address, Read("a")) == NotLoaded(())
+
+
+def test_a_shard_keeps_the_copies_of_the_last_two_released_versions(
+    address: str, tmp_path: Path
+) -> None:
+    server = ShardServer(1, BundleCache(tmp_path / "cache"))
+    manifest = read_set(Folder(address))
+    sets = [address]
+    for number in range(4):  # versions that differ in each shard
+        sets.append(str(tmp_path / "sets" / f"again-{number}"))
+        shutil.copytree(address, sets[-1])
+        shard = Path(sets[-1], shard_folder(1), "manifest.json")
+        shard.write_bytes(shard.read_bytes() + b"\n" * (number + 1))
+        sha256 = hashlib.sha256(shard.read_bytes()).hexdigest()
+        own = replace(manifest.shards[1], manifest_sha256=sha256)
+        renamed = replace(
+            manifest,
+            version=f"again-{number}",
+            shards=(manifest.shards[0], own, manifest.shards[2]),
+        )
+        Path(sets[-1], "set.json").write_text(renamed.dump())
+    # Has the copies of the first version.
+    shared = str(tmp_path / "sets" / "shared")
+    shutil.copytree(address, shared)
+    Path(shared, "set.json").write_text(replace(manifest, version="shared").dump())
+
+    copies = []
+    for each in [shared, *sets]:
+        version = server.load(each)
+        if each != shared:
+            copies.append(read_set(Folder(each)).shards[1].manifest_sha256)
+            server.release(version)
+    server.release(version)
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {copies[0], *copies[-2:]}
+    server.release("shared")
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {copies[-1], copies[0]}
+    assert server.versions == ()
+    assert server.load(sets[2]) == "again-1"
 
 
 def test_a_shard_refuses_another_set(address: str, tmp_path: Path) -> None:
