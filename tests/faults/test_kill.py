@@ -22,9 +22,11 @@ def test_a_server_killed_during_a_swap_serves_the_committed_version_again(tmp_pa
     draw = random.Random(1)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    acknowledged = 0
+    # The generation that serves before the first swap.
+    acknowledged = first = 1
     process = start(tmp_path, port, FULLRANK_LOG_LEVEL="error")
     try:
+        assert httpx.post(f"{url}/v1/search", json={"query": "copy"}).json()["generation"] == first
         for _ in range(3):
             killer = threading.Timer(draw.uniform(0.05, 0.5), process.kill)
             killer.start()
@@ -42,7 +44,7 @@ def test_a_server_killed_during_a_swap_serves_the_committed_version_again(tmp_pa
             state = read_state(tmp_path)
             process = start(tmp_path, port, FULLRANK_LOG_LEVEL="error")
             if state is None:  # killed before the first swap
-                assert acknowledged == 0
+                assert acknowledged == first
                 continue
             # The last swap may have been committed although its answer was lost.
             assert state.generation in (acknowledged, acknowledged + 1)
