@@ -59,7 +59,7 @@ test-long: $(VENV)/.dev-installed ## faults and fleets: what kills processes or 
 	$(PYTEST) -m "not slow" $(LONG_TESTS)
 
 test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you edit
-	$(PYTEST) -q -m "not slow and not browser and not data and not sweep" \
+	$(PYTEST) -q -m "not slow and not browser and not data and not sweep and not server" \
 		$(filter-out %/__pycache__,$(FAST_TESTS))
 
 coverage: $(VENV)/.dev-installed ## `make test` and `make test-long` with the lines that no test runs

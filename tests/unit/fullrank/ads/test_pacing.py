@@ -47,6 +47,7 @@ def is_ever_paid(
     return False
 
 
+@pytest.mark.sweep
 def test_an_evenly_paced_ad_is_refused_if_its_price_is_never_freed() -> None:
     rng, refused, path = random.Random(15), 0, ""
     for _ in range(3000):

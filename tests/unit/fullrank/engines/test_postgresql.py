@@ -20,6 +20,8 @@ from fullrank.progress import Reporter
 from tests.unit.fullrank.engines.killed import export_killed
 from tests.unit.fullrank.engines.truth import QUERIES, assert_is_top
 
+pytestmark = pytest.mark.server
+
 Connection = psycopg.Connection[Any]
 
 

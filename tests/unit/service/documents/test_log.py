@@ -39,7 +39,7 @@ def kept(outcome: Outcome) -> Kept:
     return outcome
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.server)])
 def new_place(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], LogPlace]:
     """Returns the place of a log that was never written, another one with each call."""
     if request.param == "postgresql":

@@ -149,6 +149,7 @@ def random_writes(seed: int, count: int) -> list[tuple[str, Any]]:
     ]
 
 
+@pytest.mark.server
 @pytest.mark.parametrize("seed", range(3))
 def test_the_past_of_a_view_in_postgresql(new_database: NewDatabase, seed: int) -> None:
     with closing(LogPlace.of_database(new_database()).open()) as log:

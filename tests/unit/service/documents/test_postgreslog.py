@@ -18,6 +18,8 @@ from service.documents.submission import Submission, Write
 from tests.databases import NewDatabase
 from tests.unit.service.documents.test_log import CAPS, everything, kept, put
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def address(new_database: NewDatabase) -> str:

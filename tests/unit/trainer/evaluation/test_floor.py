@@ -19,6 +19,7 @@ from trainer.evaluation.floor import calibrate_floor
 from trainer.train import train
 
 
+@pytest.mark.sweep
 def test_a_trained_bundle_finds_real_words_and_no_made_up_ones(tmp_path: Path) -> None:
     write_planted(tmp_path / "planted")
     for recipe in ("bm25", "fielded"):
@@ -42,6 +43,7 @@ def test_a_trained_bundle_finds_real_words_and_no_made_up_ones(tmp_path: Path) -
             assert bundle.search(text).total == len(bundle.search(text)) == 0
 
 
+@pytest.mark.sweep
 def test_random_words_do_not_reach_the_standard_and_real_queries_do(tmp_path: Path) -> None:
     write_planted(tmp_path / "planted")
     result = train(tmp_path / "planted", tmp_path / "bundles", "m", recipe="fielded")
@@ -71,6 +73,7 @@ def test_old_floors_keep_their_form() -> None:
         Floor.from_json({**stored, "share": 0.5})
 
 
+@pytest.mark.sweep
 def test_floors_follow_their_rule(tmp_path: Path) -> None:
     """By matrices of all queries and documents."""
     write_planted(tmp_path / "planted")
