@@ -140,6 +140,17 @@ def parse_ad(value: Mapping[str, Any]) -> Ad:
     )
 
 
+def ad_of(fields: Mapping[str, Any]) -> Ad | None:
+    """Return the ad of a document, given its fields; None if it has none, or a malformed one."""
+    value = fields.get(FIELD)
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        return parse_ad(value)
+    except AdError:
+        return None
+
+
 def has_ended(ad: Ad, now: float) -> bool:
     """Check whether an ad can never be shown again; now: seconds since 1970."""
     return ad.end <= now

@@ -6,8 +6,8 @@ field of the request or of the ad.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 
@@ -70,6 +70,14 @@ class AdRules:
     taxonomy: Taxonomy | None = None
     cur: str | None = None
 
+    @property
+    def expanded(self) -> AdRules:
+        """The same rules without a taxonomy: with the categories below bcat and acat instead."""
+        if self.taxonomy is None:
+            return self
+        bcat, acat = (None if ids is None else self._below(ids) for ids in (self.bcat, self.acat))
+        return replace(self, bcat=bcat, acat=acat, taxonomy=None)
+
     def forbids(self, table: AdTable) -> Mask:
         """Return the ads that must not be shown on the page at any time, bool (m,), besides ``AdTable.unavailable``."""
         found = np.zeros(len(table), np.bool_)
@@ -112,10 +120,13 @@ class AdRules:
             yield "battr", partial(table.attributes.mark, self.battr)
 
     def _categories(self, ids: frozenset[str]) -> set[object]:
-        found: set[str] | frozenset[str] = ids
-        if self.taxonomy is not None and self.taxonomy.number == self.cattax:
-            found = self.taxonomy.below(ids)
-        return {(self.cattax, id) for id in found}
+        return {(self.cattax, id) for id in self._below(ids)}
+
+    def _below(self, ids: frozenset[str]) -> frozenset[str]:
+        """Return categories, with those below them if the taxonomy has them."""
+        if self.taxonomy is None or self.taxonomy.number != self.cattax:
+            return ids
+        return frozenset(self.taxonomy.below(ids))
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +170,12 @@ def _first(table: AdTable, rules: Iterable[tuple[str, Rule]]) -> Reasons:
         found[after & ~before] = REASONS.index(name)
         before = after
     return found
+
+
+def sum_reasons(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    """Add up counts of ads that are left out, by reason, as ``count_reasons`` returns them."""
+    sums = ((name, sum(one.get(name, 0) for one in counts)) for name in REASONS)
+    return {name: count for name, count in sums if count}
 
 
 def count_reasons(found: Sequence[Reasons]) -> dict[str, int]:

@@ -181,6 +181,16 @@ class Bundle:
                 return None
         return AdTable.of_store(self.documents)
 
+    @property
+    def has_ads(self) -> bool:
+        """Whether a document may have an ad."""
+        return self.ads is not None
+
+    @property
+    def has_capped_ads(self) -> bool:
+        """Whether an ad may have a cap."""
+        return self.ads is not None and self.ads.has_caps
+
     def search(
         self,
         text: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from logging import getLogger
@@ -32,7 +32,7 @@ from service.ads.counts import (
 from service.ads.leases import SLICE, Ask, Leases
 from service.ads.shared_caps import SharedCaps
 from service.ads.spending import Spending
-from service.ads.tokens import InvalidToken, Placed, Signer, served
+from service.ads.tokens import InvalidToken, Placed, Served, Signer, served
 from service.errors import EventsUnavailable, Overloaded
 from service.groups import Full, GroupCommit, Stopping
 from service.telemetry.metrics import Metrics
@@ -43,7 +43,7 @@ _MOST = 64
 _DENIED_S = 5.0
 _KINDS = (IMPRESSION, CLICK)
 Result = TypeVar("Result")
-FindAd = Callable[[str, str], Ad | None]
+FindAd = Callable[[str, str], Awaitable[Ad | None]]
 _log = getLogger(__name__)
 
 
@@ -154,21 +154,26 @@ class AdEvents:
 
         Raises:
             EventsUnavailable, Overloaded: Nothing was counted.
+            Problem: Any that reading the documents of the ads raises; nothing was counted.
         """
         found: list[str | None] = []
-        reports: list[Report] = []
+        valid: list[tuple[Event, Served]] = []
         places: list[int] = []
         now = time.time()
         for event in events:
-            kind = event.action.lower()
-            if event.token is None or kind not in _KINDS:
+            if event.token is None or event.action.lower() not in _KINDS:
                 found.append(None)
                 continue
-            report = self._report(event, kind, event.token, address, now)
-            found.append("bot" if report is not None and is_bot else "invalid")
-            if report is not None and not is_bot:
+            served = self._served(event, event.token)
+            found.append("bot" if served is not None and is_bot else "invalid")
+            if served is not None and not is_bot:
                 places.append(len(found) - 1)
-                reports.append(report)
+                valid.append((event, served))
+        ads = await self._ads([served for _, served in valid])
+        reports = [
+            self._report(event, served, ads[served.collection, served.ad], address, now)
+            for event, served in valid
+        ]
         results = await self._count(reports)
         if self._caps is not None:
             both = zip(reports, results, strict=True)
@@ -176,7 +181,10 @@ class AdEvents:
             await self._caps.add(seen, now)
         unpaid = [i for i, result in enumerate(results) if result == NO_LEASE]
         if unpaid:
-            again = [await self._lease(reports[i]) for i in unpaid]
+            again = [
+                await self._lease(one, ads[one.served.collection, one.served.ad])
+                for one in map(reports.__getitem__, unpaid)
+            ]
             for i, result in zip(unpaid, await self._count(again), strict=True):
                 results[i] = result
                 if result == "over_budget":
@@ -205,20 +213,29 @@ class AdEvents:
         self._pool.shutdown()
         self._reader.close()
 
-    def _report(
-        self, event: Event, kind: str, token: str, address: str, now: float
-    ) -> Report | None:
-        """Return the report that an event makes; None if its token is invalid or of another document."""
-        signer, people = self._opened()
+    def _served(self, event: Event, token: str) -> Served | None:
+        """Return what the token of an event says; None if it is invalid or of another document."""
+        signer, _ = self._opened()
         try:
             served = signer.read(token)
         except InvalidToken:
             return None
-        if event.object_id not in (None, served.ad):
-            return None
+        return None if event.object_id not in (None, served.ad) else served
+
+    async def _ads(self, served: Sequence[Served]) -> dict[tuple[str, str], Ad | None]:
+        """Return the ads that were served, as they are now, by collection and id."""
+        keys = list(dict.fromkeys((one.collection, one.ad) for one in served))
+        found = await asyncio.gather(*(self._find(*key) for key in keys))
+        return dict(zip(keys, found, strict=True))
+
+    def _report(
+        self, event: Event, served: Served, ad: Ad | None, address: str, now: float
+    ) -> Report:
+        """Return the report that an event makes."""
+        _, people = self._opened()
+        kind = event.action.lower()
         # Who asked for the page counts before what the event says, which a client can change at will.
         client = served.person or people.of(event.person or address)
-        ad = self._find(served.collection, served.ad)
         if ad is None:
             return Report(kind, served, client, now)
         cap_s = 0 if ad.cap is None else ad.cap.seconds
@@ -227,10 +244,9 @@ class AdEvents:
             kind, served, client, now, *most_spent(ad, now), cap_s, is_leased, not is_leased
         )
 
-    async def _lease(self, report: Report) -> Report:
+    async def _lease(self, report: Report, ad: Ad | None) -> Report:
         """Lease what a click lacks; return the report for a last try."""
         served, leases = report.served, self._leases
-        ad = self._find(served.collection, served.ad)
         final = report._replace(is_final=True)
         if leases is None or ad is None or ad.budget is None:
             return final

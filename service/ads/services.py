@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fullrank.ads import Ad, Taxonomy
+from fullrank.ads.ad import ad_of
 from fullrank.errors import AdError
 from fullrank.events.places import places
 from service.ads.counts import FILE as COUNTS
@@ -44,13 +45,11 @@ class AdServices:
             settings.bundles, settings.documents, settings.events_folder, settings.events_key
         )
 
-        def find(collection: str, id: str) -> Ad | None:
+        async def find(collection: str, id: str) -> Ad | None:
             for followed in live.views(collection):
-                try:
-                    part, row = followed.view.find(id)
-                except KeyError:
-                    continue
-                return None if part.ads is None else part.ads.ad(row)
+                fields = (await live.stored(followed.view, id)).fields
+                if fields is not None:
+                    return ad_of(fields)
             return None
 
         leases = caps = None

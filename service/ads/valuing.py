@@ -6,10 +6,11 @@ have a larger value: its price is at most that of the dearest ad, its probabilit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from fullrank.ads import Ad
 from fullrank.ads.calibration import Calibration
 from fullrank.live.hits import LiveHit
 from fullrank.rerank.stage import DEPTH
@@ -19,9 +20,10 @@ FIRST, FACTOR, MOST = DEPTH, 4, 10_000
 
 
 class Valued(NamedTuple):
-    """A document and its value; without an ad all three are 0."""
+    """A document, its ad, and its value; without an ad all numbers are 0."""
 
     hit: LiveHit
+    ad: Ad | None
     price: float
     probability: float
     value: float
@@ -37,9 +39,9 @@ class Valuation:
 
     calibration: Calibration
 
-    def ranked(self, hits: Sequence[LiveHit], placement: str) -> list[Valued]:
-        """Return hits by descending value, ties by score, then id."""
-        found = [self._valued(hit, placement) for hit in hits]
+    def ranked(self, hits: Iterable[tuple[LiveHit, Ad | None]], placement: str) -> list[Valued]:
+        """Return hits, given with their ads, by descending value, ties by score, then id."""
+        found = [self._valued(hit, ad, placement) for hit, ad in hits]
         found.sort(key=lambda one: (-one.value, -one.hit.score, one.hit.id))
         return found
 
@@ -47,9 +49,8 @@ class Valuation:
         """Return the largest value of an ad with at most this price and this score."""
         return price * self.calibration.most(score, placement)
 
-    def _valued(self, hit: LiveHit, placement: str) -> Valued:
-        ad = None if hit.part.ads is None else hit.part.ads.ad(hit.row)
+    def _valued(self, hit: LiveHit, ad: Ad | None, placement: str) -> Valued:
         if ad is None:
-            return Valued(hit, 0.0, 0.0, 0.0)
+            return Valued(hit, None, 0.0, 0.0, 0.0)
         probability = self.calibration.probability(hit.score, placement)
-        return Valued(hit, ad.price, probability, ad.price * probability)
+        return Valued(hit, ad, ad.price, probability, ad.price * probability)

@@ -12,9 +12,11 @@ from fullrank.ads.ad import DEFAULT_CURRENCY
 from fullrank.bundle import Bundle
 from fullrank.live import View
 from service.ads.calibrations import MIN_CLICKS
+from service.ads.eligible import has_caps
 from service.ads.events import AdEvents
-from service.ads.filling import PageFilling, Slot
+from service.ads.filling import PageFilling
 from service.ads.pages import Pages, PagesError
+from service.ads.placing import Slot
 from service.ads.services import AdServices
 from service.ads.tokens import Placed
 from service.ads.valuing import Valuation
@@ -28,9 +30,7 @@ _log = getLogger(__name__)
 async def filling_of(body: MatchRequest, view: View, ads: AdServices) -> PageFilling:
     """Return what a request asks for. Raises EventsUnavailable, TooFewClicks."""
     seen: dict[str, int] = {}
-    if ads.events is not None and any(
-        part.ads is not None and part.ads.has_caps for part in view.parts
-    ):
+    if ads.events is not None and has_caps(view):
         who = body.user_id or body.client_id or body.session_id
         seen = await ads.events.seen(view.bundle.name, who)
     rules = AdRules(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from fullrank.complete.prefixes import last_word
 from fullrank.encoding import Encoded
@@ -117,12 +116,17 @@ class Search:
         if request.after is not None:
             found, following = page_after(self._first, request.after, request.limit)
             return found, None, following
-        page = partial(self._page, is_counted=request.filling is None)
         if request.filling is None:
-            return page(request.limit, self.deleted), None, None
+            return self._page(request.limit, self.deleted, is_counted=True), None, None
         is_reordered = self._text is not None
-        filled = request.filling.fill(self.view, page, self.deleted, is_reordered=is_reordered)
+        filled = request.filling.fill(
+            self.view, self.uncounted, self.deleted, is_reordered=is_reordered
+        )
         return filled.hits, filled, None
+
+    def uncounted(self, limit: int, deleted: Sequence[Mask | None]) -> Hits:
+        """Return the first hits that are not deleted; their total is the least that is known."""
+        return self._page(limit, deleted, is_counted=False)
 
     @property
     def _text(self) -> str | None:

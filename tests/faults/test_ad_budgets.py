@@ -40,9 +40,13 @@ class Machine:
         own.mkdir()
         self.path, self.number, self.clicks = own / FILE, number, 0
         self.results = Counter[str | None]()
+
+        async def find(collection: str, id: str) -> Ad:
+            return ad
+
         leases = Leases(url, 2.0, quiet_s=QUIET_S, look_s=0.05)
         key = folder / "events.key"
-        self.events = AdEvents(self.path, key, Metrics(), lambda *_: ad, leases)
+        self.events = AdEvents(self.path, key, Metrics(), find, leases)
         self.events.start()
 
     async def click(self) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fullrank.ads import parse_ad
+from fullrank.ads import Ad, parse_ad
 from fullrank.events.records import parse_event
 from service.ads.counts import FILE
 from service.ads.events import AdEvents
@@ -31,12 +31,17 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+async def find(collection: str, id: str) -> Ad:
+    """Return the ad of every document."""
+    return AD
+
+
 def machine(folder: Path, url: str, name: str) -> AdEvents:
     """One machine with its file of counts; all have the key of the log."""
     (folder / name).mkdir(exist_ok=True)
     leases = Leases(url, 2.0, quiet_s=0.1, look_s=0.02)
     caps = SharedCaps(url, 2.0, look_s=0.02)
-    events = AdEvents(folder / name / FILE, folder / "key", Metrics(), lambda *_: AD, leases, caps)
+    events = AdEvents(folder / name / FILE, folder / "key", Metrics(), find, leases, caps)
     events.start()
     return events
 

@@ -258,7 +258,7 @@ async def search_batch(
 @router.post(
     "/match",
     response_model=MatchReply,
-    responses={**_RESPONSES, **problems(409, 501)},
+    responses={**_RESPONSES, **problems(409)},
     openapi_extra=needs("search"),
 )
 async def match(body: MatchRequest, serving: ServingDep, services: ServicesDep) -> JsonResponse:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fullrank.ads import AdRules, AdTable, PriceFloor, Taxonomy, parse_ad
-from fullrank.ads.rules import REASONS, count_reasons
+from fullrank.ads.rules import REASONS, count_reasons, sum_reasons
 from fullrank.errors import AdError
 from fullrank.storage.documents import Document, DocumentStore
 from tests.unit.fullrank.ads.oracle import (
@@ -136,3 +136,21 @@ def test_stored_documents_give_the_same_table() -> None:
         np.testing.assert_array_equal(table.price, [3, 0, 0])
     assert AdTable.of_documents([{"title": "x"}]) is None
     assert AdTable.of_store(DocumentStore.of(documents[:2])) is None
+
+
+def test_expanded_rules_forbid_the_same_ads_without_a_taxonomy() -> None:
+    rng = random.Random(12)
+    table = AdTable.of(range(60), [parse_ad(random_ad(rng)) for _ in range(60)])
+    assert table is not None
+    for _ in range(200):
+        rules, _ = rules_of(random_page(rng), with_tree=rng.random() < 0.8)
+        assert rules.expanded.taxonomy is None
+        np.testing.assert_array_equal(rules.expanded.reasons(table, NOW), rules.reasons(table, NOW))
+
+
+def test_counts_of_shards_add_up_to_that_of_all() -> None:
+    rng = random.Random(13)
+    reasons = [rng.choices(range(len(REASONS)), k=rng.randint(0, 30)) for _ in range(4)]
+    arrays = [np.array(own, np.uint8) for own in reasons]
+    found = sum_reasons([count_reasons([own]) for own in arrays])
+    assert list(found.items()) == list(count_reasons(arrays).items())

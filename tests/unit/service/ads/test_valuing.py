@@ -15,8 +15,9 @@ from fullrank.ads import AdRules, PriceFloor
 from fullrank.ads.calibration import Calibration, fit
 from fullrank.live import View
 from fullrank.storage.documents import Document
-from service.ads import filling as filling_module
-from service.ads.filling import Filled, PageFilling, Slot
+from service.ads import placing
+from service.ads.filling import Filled, PageFilling
+from service.ads.placing import Slot
 from service.ads.valuing import Valuation
 from tests.bundles import linear_model
 from tests.live import bundle_of
@@ -77,8 +78,8 @@ def slowly_valued(
 def test_pages_are_those_of_the_walk(
     monkeypatch: pytest.MonkeyPatch, curve: Calibration, first: int, factor: int
 ) -> None:
-    monkeypatch.setattr(filling_module, "FIRST", first)
-    monkeypatch.setattr(filling_module, "FACTOR", factor)
+    monkeypatch.setattr(placing, "FIRST", first)
+    monkeypatch.setattr(placing, "FACTOR", factor)
     rng = random.Random(11)
     view, stored = random_view(rng)
     for _ in range(40):
@@ -117,7 +118,7 @@ def test_a_ranking_that_is_not_read_to_its_end_is_not_certified(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in (("FIRST", 2), ("MOST", 2)):
-        monkeypatch.setattr(filling_module, name, value)
+        monkeypatch.setattr(placing, name, value)
     view, _ = random_view(random.Random(1))
     slots = [Slot(3, id="p0")]
     found = fill(view, PageFilling(slots, AdRules(), NOW, valuation=Valuation(FALLING)), "copy")
