@@ -11,13 +11,18 @@ import numpy as np
 import orjson
 
 from fleet.serving.columns import NewFields, view_in_set
+from fleet.serving.ledgers import LedgerCopies
 from fleet.serving.wire import (
     Answer,
     Ask,
     Behind,
+    CountAds,
     Describe,
     Described,
     Found,
+    LedgerBehind,
+    LeftOut,
+    Page,
     Question,
     Rank,
     Read,
@@ -26,6 +31,7 @@ from fleet.serving.wire import (
     Shown,
 )
 from fleet.sets import SetManifest
+from fullrank.ads import Ad
 from fullrank.bundle import Bundle
 from fullrank.errors import FilterError
 from fullrank.filters.facets import FacetCounts, counted
@@ -35,6 +41,10 @@ from fullrank.live.gather import Selection
 from fullrank.live.hits import Hits, LiveHit
 from fullrank.live.segments import gather_in_model_features
 from fullrank.models.widening import Widened
+from service.ads.eligible import Eligible
+from service.ads.filling import candidates
+from service.ads.ledger import Ledger
+from service.ads.masks import RuleMasks
 from service.documents.follow import Followed, Tail
 from service.search.caching.bitmaps import Bitmaps
 from service.search.counting import columns_to_count
@@ -53,6 +63,7 @@ class OpenShard:
     Args:
         bundle: The bundle.
         manifest: Of the set.
+        number: Of the shard.
         tail: Follows the log for this bundle; None: there is no log.
         bitmaps: Results of filters.
         policy: Chooses the mode of a search.
@@ -62,6 +73,7 @@ class OpenShard:
         self,
         bundle: Bundle,
         manifest: SetManifest,
+        number: int,
         bitmaps: Bitmaps,
         policy: SearchModePolicy,
         tail: Tail | None = None,
@@ -69,6 +81,8 @@ class OpenShard:
         self.manifest = manifest
         self._bitmaps, self._policy, self._tail = bitmaps, policy, tail
         self._bundle = Followed(View.of(bundle), 0, 0)
+        self._ledgers = LedgerCopies(lambda id: manifest.owner(id) == number)
+        self._masks = RuleMasks()
         # Replaced, never changed: two threads may answer at once.
         self._in_set: tuple[View, NewFields, View] | None = None
 
@@ -98,6 +112,8 @@ class OpenShard:
         match question:
             case Rank():
                 return self._rank(self._view_in_set(view, question.fields), question)
+            case CountAds():
+                return self._count_ads(self._view_in_set(view, question.fields), question)
             case Show():
                 return _show(view, question)
             case Describe():
@@ -115,14 +131,25 @@ class OpenShard:
             self._in_set = found = view, fields, view_in_set(view, self.manifest, fields)
         return found[2]
 
-    def _rank(self, view: View, asked: Rank) -> Found:
+    def _rank(self, view: View, asked: Rank) -> Found | LedgerBehind:
         request = asked.request
+        ledger = self._ledger(asked.page)
+        if isinstance(ledger, LedgerBehind):
+            return ledger
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
         search = Search.of(view, request, mode, asked.query, checked, asked.floor)
         facets, ranges = _counts(search) if request.is_counted else ((), {})
         began = time.perf_counter()
-        found, is_all = _first(search)
+        ads: Sequence[Ad | None] = ()
+        dearest = 0.0
+        if asked.page is not None and asked.wanted is not None:
+            conditions = asked.page.conditions
+            eligible = Eligible(view, search.deleted, conditions, ledger, self._masks)
+            found, ads, dearest = candidates(eligible, search.uncounted, asked.wanted)
+            is_all = len(found.hits) < asked.wanted.limit
+        else:
+            found, is_all = _first(search)
         if mode == "exact" and request.only is None and search.order is None:
             self._policy.observe_exact(view.bundle, time.perf_counter() - began)
         hits, order = found.hits, search.order
@@ -139,7 +166,27 @@ class OpenShard:
             facets,
             ranges,
             _shown(view, request, Widened(asked.query, []), hits) if asked.is_shown else None,
+            ads,
+            dearest,
         )
+
+    def _count_ads(self, view: View, asked: CountAds) -> LeftOut | LedgerBehind:
+        ledger = self._ledger(asked.page)
+        if isinstance(ledger, LedgerBehind):
+            return ledger
+        deleted = check(view, asked.request, self._bitmaps).deleted
+        eligible = Eligible(view, deleted, asked.page.conditions, ledger, self._masks)
+        return LeftOut(
+            eligible.left_out(asked.placed, asked.full),
+            [eligible.left_out_of(floor) for floor in asked.floors],
+        )
+
+    def _ledger(self, page: Page | None) -> Ledger | LedgerBehind | None:
+        """Return what ads have spent at the router of a page; None: budgets are not looked at."""
+        if page is None or page.spent is None:
+            return None
+        found = self._ledgers.updated(page.spent)
+        return LedgerBehind(found) if isinstance(found, int) else found
 
 
 def _show(view: View, asked: Show) -> list[Shown | None]:

@@ -3,6 +3,7 @@
 1. check the request against the fields of the set, encode and widen the query: once, in the router
 2. ask every shard for the first documents of its own ranking, and merge them
 3. where more than scores decides the order, ask for what does: groups further down, encodings for diversity
+   where the placements of a page are filled, ask for more candidates until they are (pages.py)
 4. ask the shards that have the hits to show them, unless the answers of step 2 have them already
 """
 
@@ -19,16 +20,16 @@ import numpy as np
 from fleet.serving.asking import Asking, Patience
 from fleet.serving.columns import NewFields
 from fleet.serving.head import Head, HeadView
-from fleet.serving.merge import Merged, Place
+from fleet.serving.merge import Hit, Merged, Place, scored
+from fleet.serving.pages import SetPage
 from fleet.serving.transport import Shards
-from fleet.serving.wire import Describe, Described, Question, Rank, Show, Shown
+from fleet.serving.wire import Describe, Described, Page, Question, Rank, Show
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
-from fullrank.live.hits import Hits, LiveHit
 from fullrank.models.widening import Widened
 from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
-from service.ads.filling import Filled, PageFilling
-from service.errors import NotSupported
+from service.ads.filling import PageFilling
+from service.ads.placing import Wanted
 from service.search.caching.bitmaps import Bitmaps
 from service.search.counting import counts_of
 from service.search.paging import After
@@ -66,15 +67,10 @@ class SetEngine:
 
         Raises:
             DocumentsMissing: A shard does not answer, and the request asks for all documents.
-            NotSupported: A page is to be filled, and the documents have ads or are ranked by value.
         """
         head = view.bundle
         assert isinstance(head, Head)
         assert isinstance(view, HeadView)
-        if request.filling is not None and view.has_ads:
-            raise NotSupported("A fleet fills no placements where documents have ads.")
-        if request.filling is not None and request.filling.valuation is not None:
-            raise NotSupported("A fleet ranks nothing by value.")
         asking = Asking(
             self._shards,
             head.set,
@@ -134,6 +130,8 @@ class _SetSearch:
     async def run(self, stages: Stages) -> Ranked:
         """Rank, and show the hits."""
         request, ordering = self.request, self.request.ordering
+        if request.filling is not None:
+            return await self._filled(request.filling, stages)
         by_score = ordering is None or request.only is not None
         if by_score or ordering is None or not (ordering.group_by or ordering.diversity):
             merged = await self._merged(self._wanted)
@@ -143,29 +141,27 @@ class _SetSearch:
             merged, places = await self._grouped(depth)
             if ordering.diversity:
                 places = await self._diverse(merged, places, ordering.diversity)
-        filled = following = None
-        if request.filling is not None:
-            filled, page = self._filled(request.filling, merged, places)
-        elif request.after is not None:
+        following = None
+        if request.after is not None:
             page = places[: request.limit]
             following = _following(request.after, merged, page)
         else:
             page = places[request.offset : request.offset + request.limit]
         stages.done("rank")
-        hits = await self._hits(merged, page)
+        hits = await self._shown([merged.hit(place) for place in page])
         stages.done("fields")
         is_capped = floor_of(self.view, request) is not None and not request.is_counted and by_score
         total, is_total = merged.total(page, request, is_capped)
         covered = self.asking.covered
         return Ranked(
-            hits,
+            [hit for hit in hits if hit is not None],
             merged.is_certified and covered == 1,
             total,
             is_total and covered == 1,
             merged.facets(request) if request.is_counted else {},
             merged.mode,
             0,
-            filled,
+            None,
             following,
             merged.ranges(request) if request.is_counted else {},
             covered,
@@ -179,9 +175,13 @@ class _SetSearch:
 
     async def _merged(self, depth: int) -> Merged:
         """Return the first hits of every shard, merged."""
+        return Merged.of(await self.asking.all(self._rank(depth)))
+
+    def _rank(self, depth: int, page: Page | None = None, wanted: Wanted | None = None) -> Rank:
+        """Return the question for the first hits of a shard, and of those that a page lacks."""
         request = self.request
         is_light = not (request.explain or request.highlight or request.offset)
-        asked = Rank(
+        return Rank(
             # Shards read neither what the router has read already, nor what they cannot send.
             replace(
                 request,
@@ -195,8 +195,9 @@ class _SetSearch:
             is_light and depth <= _MOST_SHOWN_AT_ONCE,
             floor_of(self.view, request),
             NewFields.of(self.view, request),
+            page,
+            wanted,
         )
-        return Merged.of(await self.asking.all(asked))
 
     async def _grouped(self, depth: int) -> tuple[Merged, list[Place]]:
         """Return the first hits that their groups leave in."""
@@ -218,9 +219,10 @@ class _SetSearch:
         if not first:
             return places
         width = self.query.encoded.sparse.width
-        asked: dict[int, Question] = {
-            number: Describe(own.ids, width) for number, own in merged.by_shard(first).items()
-        }
+        ids: dict[int, list[str]] = {}
+        for place in first:
+            ids.setdefault(place.shard, []).append(place.id)
+        asked: dict[int, Question] = {number: Describe(own, width) for number, own in ids.items()}
         answers: dict[int, Described] = await self.asking.each(asked)
         places_of = {(place.shard, place.id): place for place in first}
         order = [places_of[number, id] for number, own in answers.items() for id in own.ids]
@@ -235,47 +237,50 @@ class _SetSearch:
         chosen = diverse_order(scores, similarities(encoded), diversity)
         return [first[place] for place in chosen.tolist()] + places[DEPTH:]
 
-    def _filled(
-        self, filling: PageFilling, merged: Merged, places: Sequence[Place]
-    ) -> tuple[Filled, list[Place]]:
-        """Fill placements in their order with the best documents that are left; none of them has an ad."""
-        page: list[Place] = []
-        counts = []
-        for slot in filling.slots:
-            best = places[len(page) : len(page) + slot.count]
-            least = slot.min_score
-            own = [p for p in best if least is None or merged.scores(p)[0] >= least]
-            page += own
-            counts.append(len(own))
-        base = self.view.base
-        hits = []
-        for place in page:
-            score, dense, lexical, bias, boost = merged.scores(place)
-            hits.append(LiveHit(base, -1, place.id, score, dense, lexical, bias, boost))
-        total, is_total = merged.total(page, self.request, is_capped=True)
-        found = Hits(hits, merged.is_certified, total, is_total)
-        return Filled(found, [None] * len(page), counts, {}, [{} for _ in filling.slots]), page
+    async def _filled(self, filling: PageFilling, stages: Stages) -> Ranked:
+        """Fill the placements of a page, and show their hits."""
+        page = SetPage(self.view, self.request, filling, self.asking)
+        filled, found = await page.fill(
+            lambda asked, wanted: self._rank(wanted.limit, asked, wanted)
+        )
+        stages.done("rank")
+        hits = await self._shown(found)
+        stages.done("fields")
+        covered = self.asking.covered
+        # A hit that is gone must not leave its place, and the price of its ad, to the next one.
+        filled = filled.keeping([place for place, hit in enumerate(hits) if hit is not None])
+        return Ranked(
+            [hit for hit in hits if hit is not None],
+            filled.hits.certified and covered == 1,
+            filled.hits.total,
+            filled.hits.is_total and covered == 1,
+            {},
+            page.mode,
+            0,
+            filled,
+            covered=covered,
+        )
 
-    async def _hits(self, merged: Merged, page: Sequence[Place]) -> list[dict[str, Any]]:
-        """Return hits ready for JSON, without those of shards that are missing by now."""
-        shown: dict[Place, Shown] = {}
-        for place in page:
-            own = merged.shown(place)
-            if own is not None:
-                shown[place] = own
-        left = [place for place in page if place not in shown]
+    async def _shown(self, hits: Sequence[Hit]) -> list[dict[str, Any] | None]:
+        """Return hits ready for JSON; None for one whose shard is missing by now, or that was deleted meanwhile."""
+        rows: dict[int, list[int]] = {}
+        for row, hit in enumerate(hits):
+            if hit.shown is None:
+                rows.setdefault(hit.shard, []).append(row)
         request = replace(self.request, synonyms=(), filling=None)
         asked: dict[int, Question] = {
-            number: Show(request, self.query.encoded, self.query.terms, own)
-            for number, own in merged.by_shard(left).items()
+            number: Show(
+                request, self.query.encoded, self.query.terms, scored([hits[row] for row in own])
+            )
+            for number, own in rows.items()
         }
+        shown = [hit.shown for hit in hits]
         for number, answers in (await self.asking.each(asked)).items():
-            own_places = [place for place in left if place.shard == number]
-            pairs = zip(own_places, answers, strict=True)
-            # Without documents that were deleted meanwhile.
-            shown |= {place: one for place, one in pairs if one is not None}
+            for row, answer in zip(rows[number], answers, strict=True):
+                shown[row] = answer
         return [
-            shown[place].hit(place.id, merged.scores(place)[0]) for place in page if place in shown
+            None if own is None else own.hit(hit.id, hit.scores[0])
+            for hit, own in zip(hits, shown, strict=True)
         ]
 
 

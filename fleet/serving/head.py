@@ -73,6 +73,15 @@ class Head(Bundle):
         return None
 
     @property
+    def has_ads(self) -> bool:
+        return self.set.has_ads
+
+    @property
+    def has_capped_ads(self) -> bool:
+        """Whether there are ads; set.json does not say which of them have caps."""
+        return self.set.has_ads
+
+    @property
     def shards(self) -> list[int]:
         """The numbers of the shards that have documents."""
         return [number for number, shard in enumerate(self.set.shards) if shard.documents]
@@ -133,13 +142,6 @@ class HeadView(View):
         """Return this view; shards answer for it once they have read the log up to a number, as of another one."""
         is_same = (seq, at) == (self.min_seq, self.at)
         return self if is_same else replace(self, min_seq=seq, at=at)
-
-    @property
-    def has_ads(self) -> bool:
-        """Whether a document of the set, or a live one, has an ad."""
-        head = self.bundle
-        assert isinstance(head, Head)
-        return head.set.has_ads or any(part.ads is not None for part in self.added)
 
 
 def refusal(collection: str) -> str:

@@ -6,11 +6,14 @@ bit for bit, and the first k of the whole are among the first k of each shard.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fleet.serving.wire import Found, Scored, Shown
+from fullrank.ads import Ad
 from fullrank.filters.facets import merged
 from fullrank.ordering.groups import Group, within
 from fullrank.retrieval.evidence import COUNTED
@@ -32,6 +35,22 @@ class Place(NamedTuple):
     id: str
     shard: int
     row: int
+
+
+class Hit(NamedTuple):
+    """A hit of the whole.
+
+    Attributes:
+        shard: Number of its shard.
+        id: Its id.
+        scores: Score, dense, lexical, bias and boost.
+        shown: As an answer shows it, if its shard was asked for that.
+    """
+
+    shard: int
+    id: str
+    scores: Sequence[float]
+    shown: Shown | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +105,15 @@ class Merged:
         found: list[float] = self.found[place.shard].hits.scores[place.row].tolist()
         return found
 
-    def shown(self, place: Place) -> Shown | None:
-        """Return a hit as an answer shows it, if its shard was asked for that."""
+    def hit(self, place: Place) -> Hit:
+        """Return a hit."""
         shown = self.found[place.shard].shown
-        return None if shown is None else shown[place.row]
+        own = None if shown is None else shown[place.row]
+        return Hit(place.shard, place.id, self.scores(place), own)
 
-    def by_shard(self, places: Iterable[Place]) -> dict[int, Scored]:
-        """Return hits for the shards that have them, in the same order."""
-        rows: dict[int, list[int]] = {}
-        for place in places:
-            rows.setdefault(place.shard, []).append(place.row)
-        return {
-            number: Scored(
-                [self.found[number].hits.ids[row] for row in own],
-                self.found[number].hits.scores[own],
-            )
-            for number, own in rows.items()
-        }
+    def ad(self, place: Place) -> Ad | None:
+        """Return the ad of a hit for a page."""
+        return self.found[place.shard].ads[place.row]
 
     def total(
         self, page: Sequence[Place], request: RankRequest, is_capped: bool
@@ -114,7 +125,7 @@ class Merged:
             request: What was asked for.
             is_capped: Documents that reach a floor were counted, up to ``COUNTED``.
         """
-        if is_capped and (self.mode == "fast" or request.filling is not None):
+        if is_capped and self.mode == "fast":
             # A search that looks at some documents knows those only.
             is_total = len(page) < request.limit and (bool(page) or not request.offset)
             return request.offset + len(page), is_total
@@ -157,3 +168,9 @@ def _places(number: int, answer: Found) -> list[Place]:
         Place(key, id, number, row)
         for row, (key, id) in enumerate(zip(keys, answer.hits.ids, strict=True))
     ]
+
+
+def scored(hits: Sequence[Hit]) -> Scored:
+    """Return hits of one shard for a question to it."""
+    scores = np.array([hit.scores for hit in hits], np.float64).reshape(-1, 5)
+    return Scored([hit.id for hit in hits], scores)

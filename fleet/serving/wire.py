@@ -4,7 +4,8 @@ Unpickling runs what the sender wants, so shards and routers must share a privat
 
     Ask(version, set_id, question, min_seq, at)  →  Answer(set_id, content, seq), NotLoaded, Behind, Refused or Expired
 
-    Rank       the first documents of the shard's own ranking    Found
+    Rank       the first documents of the shard's own ranking    Found, or LedgerBehind
+    CountAds   how many ads a page leaves out                    LeftOut, or LedgerBehind
     Show       hits as an answer shows them                      list of Shown, None for a document that was deleted
     Describe   the encodings of documents                        Described
     Read       the stored fields of a document                   JSON object; None without such a document
@@ -20,12 +21,29 @@ from typing import Any, NamedTuple
 import orjson
 
 from fleet.serving.columns import NONE_NEW, NewFields
+from fullrank.ads import Ad, PriceFloor
 from fullrank.encoding import Encoded, Float64
 from fullrank.filters.facets import FacetCounts
 from fullrank.ordering.groups import Group
 from fullrank.retrieval import Floor
 from fullrank.scoring import TermShare
+from service.ads.eligible import Conditions
+from service.ads.ledger import Excerpt
+from service.ads.placing import Wanted
 from service.search.request import RankRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page whose placements a router fills.
+
+    Attributes:
+        conditions: Which ads it may show; its rules have no taxonomy.
+        spent: What ads have spent at this router; None: budgets are not looked at.
+    """
+
+    conditions: Conditions
+    spent: Excerpt | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +56,8 @@ class Rank:
         is_shown: Whether to return the hits as an answer shows them too.
         floor: What a document must reach to be found; None: every document is found.
         fields: What live documents have added to the fields of the set.
+        page: To be filled; None: the hits are one list.
+        wanted: The documents that the page lacks.
     """
 
     request: RankRequest
@@ -45,6 +65,8 @@ class Rank:
     is_shown: bool
     floor: Floor | None = None
     fields: NewFields = NONE_NEW
+    page: Page | None = None
+    wanted: Wanted | None = None
 
 
 class Scored(NamedTuple):
@@ -96,6 +118,8 @@ class Found:
         facets: All values of each field, in the order of the request; several counts of a field are added.
         ranges: The count of each range, by field.
         shown: The hits, if they were asked for.
+        ads: The ad of each hit, for a page; None: the document has no ad.
+        dearest: As of ``service.ads.placing.Candidates``.
     """
 
     hits: Scored
@@ -109,6 +133,47 @@ class Found:
     facets: Sequence[Sequence[FacetCounts]]
     ranges: Mapping[str, Sequence[int]]
     shown: Sequence[Shown] | None
+    ads: Sequence[Ad | None] = ()
+    dearest: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerBehind:
+    """The shard lacks changes of what ads have spent.
+
+    Attributes:
+        last: The last change that it has.
+    """
+
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountAds:
+    """Asks how many ads a filled page leaves out.
+
+    Attributes:
+        request: What was asked for.
+        page: The page.
+        placed: Ids of the documents that are on it.
+        full: Domains of the advertisers without a free place.
+        floors: Of the placements.
+        fields: As of ``Rank``.
+    """
+
+    request: RankRequest
+    page: Page
+    placed: Sequence[str]
+    full: frozenset[str]
+    floors: Sequence[PriceFloor | None]
+    fields: NewFields = NONE_NEW
+
+
+class LeftOut(NamedTuple):
+    """Numbers of ads that are left out, by reason: by the page, and by each placement."""
+
+    page: Mapping[str, int]
+    placements: Sequence[Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +226,7 @@ class Read:
     id: str
 
 
-Question = Rank | Show | Describe | Read
+Question = Rank | CountAds | Show | Describe | Read
 
 
 @dataclass(frozen=True, slots=True)

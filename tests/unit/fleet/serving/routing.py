@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -83,12 +83,18 @@ class Whole:
         root: A folder for all of it.
         count: Number of documents.
         floor: What a document must reach to be found; None: every document is found.
-        further: Fields of every document.
+        further: Returns more fields of a document, given its number.
     """
 
-    def __init__(self, root: Path, count: int, floor: Floor | None = FLOOR, **further: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        count: int,
+        floor: Floor | None = FLOOR,
+        further: Callable[[int], Mapping[str, Any]] = lambda _: {},
+    ) -> None:
         self.root = root
-        lines = [{**document(number), **further} for number in range(count)]
+        lines = [{**document(number), **further(number)} for number in range(count)]
         (root / "corpus.jsonl").write_text("\n".join(map(json.dumps, lines)))
         documents = [
             Document(line["_id"], {k: v for k, v in line.items() if k != "_id"}) for line in lines
@@ -116,15 +122,15 @@ class Whole:
 
     @asynccontextmanager
     async def router(
-        self, address: str, shards: FailingShards, **settings: Any
+        self, address: str, shards: FailingShards, *, name: str = "router", **settings: Any
     ) -> AsyncIterator[httpx.AsyncClient]:
-        """A router over the shards of a set."""
+        """A router over the shards of a set; name: of its own folder in that of the set."""
 
         async def starting(models: SetModels, _: object) -> None:
             head = await models.add(address)
             models.switch(head.version, 1)
 
-        folder = Path(address) / "router"
+        folder = Path(address) / name
         folder.mkdir(exist_ok=True)
         own = settings_for(folder, **settings)
         app = create_router(own, lambda _: shards, BundleCache(self.root / "cache"), starting)
@@ -163,6 +169,10 @@ class FailingShards:
         working = {n: payload for n, payload in payloads.items() if n not in self.failing}
         found = dict(await self._own.ask(working, deadline_s))
         return found | {n: Failure("frozen") for n in payloads if n in self.failing}
+
+    def replace(self, other: FailingShards) -> None:
+        """Answer with the shards of another one from now on."""
+        self._own = other._own
 
     def close(self) -> None:
         self._own.close()

@@ -59,9 +59,13 @@ class Places:
         self._logs = {whole.cut(count): LogSource(new_database(), POLL_S) for count in CUTS}
 
     @asynccontextmanager
-    async def clients(self) -> AsyncIterator[list[httpx.AsyncClient]]:
+    async def clients(self, **settings: Any) -> AsyncIterator[list[httpx.AsyncClient]]:
         """The unsharded service, then the routers, over what the logs have."""
-        common: dict[str, Any] = {"documents_poll_ms": int(POLL_S * 1e3), "min_seq_wait_ms": 60_000}
+        common: dict[str, Any] = {
+            "documents_poll_ms": int(POLL_S * 1e3),
+            "min_seq_wait_ms": 60_000,
+            **settings,
+        }
         async with AsyncExitStack() as stack:
             service = self._whole.service(documents=self._file, **common)
             found = [await stack.enter_async_context(service)]

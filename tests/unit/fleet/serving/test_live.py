@@ -274,16 +274,6 @@ async def test_pages_are_refused_when_a_shard_knows_too_little(
     assert (await client.post("/v1/search", json=body)).status_code == 200
 
 
-async def test_a_document_with_an_ad_stops_the_filling_of_pages(client: httpx.AsyncClient) -> None:
-    body = {"page": {"text": "zebra"}, "placements": [{"id": "top"}], "min_seq": 0}
-    assert (await client.post("/v1/match", json=body)).status_code == 200
-    fields = {"title": "zebra", "ad": {"adomain": ["shop.example"], "cid": "c", "price": 1.0}}
-    reply = await client.put("/v1/documents/ad", json=fields)
-    assert reply.status_code == 200, reply.text
-    found = await client.post("/v1/match", json={**body, "min_seq": reply.json()["seq"]})
-    assert found.status_code == 501
-
-
 @pytest.mark.parametrize(
     ("router", "of_shards", "message"),
     [

@@ -213,26 +213,6 @@ async def test_what_a_router_does_not_do_is_refused(
         assert found.json()["type"] == "urn:fullrank:problem:not-supported"
 
 
-async def test_placements_of_ads_are_refused(
-    client: httpx.AsyncClient, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    body = {
-        "page": {"title": "copy", "text": "copy files"},
-        "placements": [{"id": "top", "count": 2}],
-    }
-    assert (await client.post("/v1/match", json=body)).status_code == 200
-    root = tmp_path_factory.mktemp("ads")
-    with_ads = Whole(root, 20, floor=None, ad={"adomain": ["a.com"], "price": 1.0})
-    address = with_ads.cut(2)
-    shards = FailingShards.of(address, root / "cache")
-    async with with_ads.router(address, shards) as own:
-        found = await own.post("/v1/match", json=body)
-        assert found.status_code == 501
-        assert found.json()["detail"] == "A fleet fills no placements where documents have ads."
-        assert (await own.post("/v1/search", json=SEARCH)).status_code == 200
-    shards.close()
-
-
 async def test_a_router_lists_its_sets(client: httpx.AsyncClient, manifest: SetManifest) -> None:
     found = (await client.get("/v1/models")).json()
     [model] = found["models"]
