@@ -15,6 +15,9 @@ outside the vocabulary are ignored. This is no inner product: a `LanguageScorer`
 Expanded documents make it one. The score is Σ_q n(q) t_q(D) with t_q(D) = log(1 + (1 − λ₁) P'(q|D) / (λ₁ P(q|C))),
 where P' is the bracket above and t_q does not depend on the query. A document then stores its `expanded` heaviest t_q:
 the words that people are likely to ask for it with. Queries are as cheap as with BM25.
+
+In a damped model a word that a document has n times counts 1 + ln n times, also in the pairs that P(q|w) is learned
+from. A manual page that repeats its command in every example is then not about that command alone.
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ from fullrank.models.fold_in import fold_in
 from fullrank.models.reading import DocumentReading
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare, WordScore
-from fullrank.text.features import Counts, Vocabulary, count_corpus
+from fullrank.text.features import Counts, Vocabulary, count_corpus, damped
 from fullrank.text.reading import Reading
 from fullrank.text.stemming import LANGUAGES, stemmer
 
@@ -57,9 +60,9 @@ class LanguageModel:
     Attributes:
         settings: JSON. `latent` says what P_x is: "none", "topics" or "translation"; `lambda1` is λ₁, above 0 and at
             most 1; `lambda2` is λ₂, from 0 to 1; `expanded` is the number of t_q that a document stores, 0 or absent
-            if a scorer computes them; `iterations` of EM and `prior`, α − 1, fold a document in; `fields`
-            are the source fields of a document, `query_fields` those of a document used as a query;
-            `stem` is the language whose stems the words are, absent for words as they are.
+            if a scorer computes them; `damped` documents count a word 1 + ln n times; `iterations` of EM and `prior`,
+            α − 1, fold a document in; `fields` are the source fields of a document, `query_fields` those of a document
+            used as a query; `stem` is the language whose stems the words are, absent for words as they are.
         words: One vocabulary for queries and documents.
         background: float32 (W,), P(w|C).
         query: float32 (W, Z), P(w|φ^q_z); all zero for a word that no topic has in queries.
@@ -136,6 +139,8 @@ class LanguageModel:
 
     def encode_document_counts(self, words: Sequence[str], counts: Rows) -> Encoded:
         """Encode documents from their counts, all fields together."""
+        if self.settings.get("damped", False):
+            counts = counts.with_values(damped(counts.values))
         found = counts.remap_columns(self.rows(words), len(self.words))
         length = np.repeat(counts.sums(), np.diff(found.indptr))
         if self.expanded:

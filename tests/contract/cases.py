@@ -106,6 +106,7 @@ CASES = [
     Case("clicked links", "fielded", ("dimension=8", *_SOFTMAX, "clicked=on"), links=True),
     Case("members", "fielded", ("dimension=8", *_FIELDED, "members=2")),
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "model.cosine=5")),
+    Case("damped counts", "word-translation", ("damped=true", "lambda1=0.3", "lambda2=0.5")),
     Case("expanded documents", "word-translation", ("expanded=400", "lambda1=0.3", "lambda2=0.5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("spelling", "fielded", ("dimension=8", *_FIELDED, "trigrams=on", "spelling=0.7")),

@@ -215,6 +215,8 @@ class LanguageSettings:
     lambda2: tuple[float, ...] = setting((0.5,), high=1)
     # most validation queries to pick them; 0: all
     mix_queries: int = setting(200, high=_SIZE)
+    # a word that a document has n times counts 1 + ln n times
+    damped: bool = setting(False)
     # the language whose stems are the words (Snowball); "auto": English or "none", whichever is better on validation
     stem: str = setting("none", choices=("none", "auto", *LANGUAGES))
     # words that each document stores as what people are likely to ask for it with, so that the score is an

@@ -51,10 +51,15 @@ class Twin:
             theta = expected / expected.sum()
         return theta
 
+    def count(self, n: int) -> float:
+        """Return how often a word counts that a document has n times."""
+        return 1 + float(np.log(n)) if self.config.get("damped") else n
+
     def probabilities(self, document: Counter[str]) -> tuple[Float64, Float64]:
         """P_ml and P_x of every word of the vocabulary."""
-        own, size = np.zeros(len(self.row)), max(1, sum(document.values()))
-        for word, n in document.items():
+        counts = {word: self.count(n) for word, n in document.items()}
+        own, size = np.zeros(len(self.row)), max(1, sum(counts.values()))
+        for word, n in counts.items():
             if word in self.row:
                 own[self.row[word]] = n / size
         if self.config["latent"] == "topics":

@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.measures import average_precision
 from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
-from fullrank.text.features import Vocabulary
+from fullrank.text.features import Vocabulary, damped
 from fullrank.text.stemming import stemmer
 from trainer.evaluation.evaluate import Judgement, evenly_spread
 from trainer.features.corpus import Corpus, document_frequency
@@ -141,6 +141,8 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     if settings.smoothing != "none" and settings.learn_from == "pairs":
         corpus.pairs.require()
     training_queries, all_documents = corpus.queries.take(corpus.pairs.queries), corpus.documents
+    if settings.damped:
+        all_documents = all_documents.with_values(damped(all_documents.values))
     stems, stem_of = _stems(corpus.counts.words, settings.stem)
     df = sum(
         document_frequency(rows.remap_columns(stem_of, len(stems)))
@@ -171,7 +173,7 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
         nothing = np.zeros(len(all_documents) + 1, np.int64)
         queries_of = Rows(nothing, everything.indices[:0], everything.values[:0], len(kept))
         return Texts(words, queries_of, everything, background, surface=surface)
-    pairs = project(corpus.queries.take(queries)), project(corpus.documents.take(documents))
+    pairs = project(corpus.queries.take(queries)), project(all_documents.take(documents))
     weights = None
     if corpus.pairs.weights is not None:
         weights = np.concatenate([corpus.pairs.weights[q] for q in corpus.pairs.queries.tolist()])
@@ -205,6 +207,7 @@ def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
             "lambda2": settings.lambda2[0],
             "iterations": settings.folding,
             "prior": settings.topic_prior - 1,
+            **({"damped": True} if settings.damped else {}),
             **({} if settings.stem == "none" else {"stem": settings.stem}),
             **({"spelling": spelling} if spelling else {}),
             "fields": list(corpus.sources),

@@ -91,6 +91,18 @@ def test_stems_are_counted_as_one_word(tmp_path: Path) -> None:
     assert found.background.sum() == pytest.approx(1)
 
 
+def test_damped_documents_count_repeated_words_by_their_logarithm(tmp_path: Path) -> None:
+    corpus = trainer_of(tmp_path).corpus
+    repeated = corpus.documents.with_values(corpus.documents.values * 3)
+    corpus.totals.documents = repeated
+    recipe = load_recipe("word-translation").override(["language.damped=true"])
+    found = count_texts(corpus, recipe.model, recipe.language)
+    plain = count_texts(corpus, recipe.model, replace(recipe.language, damped=False))
+    wanted = 1 + np.log(plain.documents.values)
+    np.testing.assert_allclose(found.documents.values, wanted, rtol=1e-6)
+    np.testing.assert_array_equal(found.queries.values, plain.queries.values)
+
+
 def test_the_better_of_stems_and_words_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     things = [f"thing{letter}{other}" for letter in "abcde" for other in "fghij"]
