@@ -17,7 +17,9 @@ where P' is the bracket above and t_q does not depend on the query. A document t
 the words that people are likely to ask for it with. Queries are as cheap as with BM25.
 
 In a damped model a word that a document has n times counts 1 + ln n times, also in the pairs that P(q|w) is learned
-from. A manual page that repeats its command in every example is then not about that command alone.
+from. A manual page that repeats its command in every example is then not about that command alone. With p below 1
+(`length`), P_ml is n(w, D) / (|D|^p L^(1 − p)), L the mean length of a document: one of twice the length loses less
+than half of each share.
 """
 
 from __future__ import annotations
@@ -60,9 +62,10 @@ class LanguageModel:
     Attributes:
         settings: JSON. `latent` says what P_x is: "none", "topics" or "translation"; `lambda1` is λ₁, above 0 and at
             most 1; `lambda2` is λ₂, from 0 to 1; `expanded` is the number of t_q that a document stores, 0 or absent
-            if a scorer computes them; `damped` documents count a word 1 + ln n times; `iterations` of EM and `prior`,
-            α − 1, fold a document in; `fields` are the source fields of a document, `query_fields` those of a document
-            used as a query; `stem` is the language whose stems the words are, absent for words as they are.
+            if a scorer computes them; `damped` documents count a word 1 + ln n times; `length` is p and `mean_length`
+            is L, both absent where p = 1; `iterations` of EM and `prior`, α − 1, fold a document in; `fields` are the
+            source fields of a document, `query_fields` those of a document used as a query; `stem` is the language
+            whose stems the words are, absent for words as they are.
         words: One vocabulary for queries and documents.
         background: float32 (W,), P(w|C).
         query: float32 (W, Z), P(w|φ^q_z); all zero for a word that no topic has in queries.
@@ -142,7 +145,7 @@ class LanguageModel:
         if self.settings.get("damped", False):
             counts = counts.with_values(damped(counts.values))
         found = counts.remap_columns(self.rows(words), len(self.words))
-        length = np.repeat(counts.sums(), np.diff(found.indptr))
+        length = found.spread(self._lengths(counts))
         if self.expanded:
             shares = found.with_values(found.values / length)
             return Encoded.from_rows(self.expand(shares), np.zeros((len(counts), 0), np.float32))
@@ -153,6 +156,13 @@ class LanguageModel:
             prior=self.settings["prior"],
         )
         return Encoded.from_rows(found.with_values(found.values / length), theta)
+
+    def _lengths(self, counts: Rows) -> Float32:
+        """Return what the counts of each document are divided by, float32 (B,)."""
+        lengths, p = counts.sums(), self.settings.get("length", 1.0)
+        if p == 1:
+            return lengths
+        return np.asarray(lengths**p * self.settings["mean_length"] ** (1 - p), np.float32)
 
     def expand(self, shares: Rows) -> Rows:
         """Compute the heaviest t_q of each document, float32 (B, W).
@@ -258,6 +268,8 @@ class LanguageModel:
             raise ValueError("expanded documents have no topics")
         if settings.get("stem", "english") not in LANGUAGES:
             raise ValueError(f"stem is {settings['stem']!r}, which has no stemmer")
+        if not 0 <= settings.get("length", 1) <= 1 or not settings.get("mean_length", 1) > 0:
+            raise ValueError("length must be between 0 and 1, and mean_length above 0")
         if not 0 < settings["lambda1"] <= 1 or not 0 <= settings["lambda2"] <= 1:
             raise ValueError("lambda1 and lambda2 must be between 0 and 1")
         triple = [arrays[f"translation.{name}"] for name in ("values", "indices", "indptr")]

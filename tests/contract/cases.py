@@ -107,6 +107,9 @@ CASES = [
     Case("members", "fielded", ("dimension=8", *_FIELDED, "members=2")),
     Case("cosine", "fielded", ("dimension=8", *_FIELDED, "model.cosine=5")),
     Case("damped counts", "word-translation", ("damped=true", "lambda1=0.3", "lambda2=0.5")),
+    Case(
+        "shares of long documents", "word-translation", ("length=0.5", "lambda1=0.3", "lambda2=0.5")
+    ),
     Case("expanded documents", "word-translation", ("expanded=400", "lambda1=0.3", "lambda2=0.5")),
     Case("fielded buckets", "fielded", ("dimension=8", *_FIELDED, "buckets=5", "words=60")),
     Case("spelling", "fielded", ("dimension=8", *_FIELDED, "trigrams=on", "spelling=0.7")),

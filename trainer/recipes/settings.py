@@ -217,6 +217,8 @@ class LanguageSettings:
     mix_queries: int = setting(200, high=_SIZE)
     # a word that a document has n times counts 1 + ln n times
     damped: bool = setting(False)
+    # p: shares of a document's words are counts over |D|^p L^(1 - p), L the mean length; 1: over the length
+    length: float = setting(1.0, high=1)
     # the language whose stems are the words (Snowball); "auto": English or "none", whichever is better on validation
     stem: str = setting("none", choices=("none", "auto", *LANGUAGES))
     # words that each document stores as what people are likely to ask for it with, so that the score is an

@@ -58,7 +58,8 @@ class Twin:
     def probabilities(self, document: Counter[str]) -> tuple[Float64, Float64]:
         """P_ml and P_x of every word of the vocabulary."""
         counts = {word: self.count(n) for word, n in document.items()}
-        own, size = np.zeros(len(self.row)), max(1, sum(counts.values()))
+        p, mean = self.config.get("length", 1), self.config.get("mean_length", 1)
+        own, size = np.zeros(len(self.row)), max(1, sum(counts.values())) ** p * mean ** (1 - p)
         for word, n in counts.items():
             if word in self.row:
                 own[self.row[word]] = n / size

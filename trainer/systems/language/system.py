@@ -112,6 +112,7 @@ class Texts:
         words: the vocabulary.
         queries, documents: the two texts of each pair; without queries, each document once.
         background: float64 (words,), P(w|C).
+        mean_length: L, of the documents of the collection that have words.
         weights: float32, of each pair; None: all alike.
         surface: the words as they are written, if `words` are stems and typing errors are corrected.
     """
@@ -120,6 +121,7 @@ class Texts:
     queries: Rows
     documents: Rows
     background: Float64
+    mean_length: float
     weights: Float32 | None = None
     surface: Vocabulary | None = None
 
@@ -168,16 +170,18 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
         if (share := _shares(rows)).any()
     ]
     background = np.mean(shares, axis=0) if shares else np.zeros(len(kept))
+    lengths = all_documents.sums()
+    mean_length = float(lengths[lengths > 0].mean()) if lengths.any() else 1.0
     if settings.learn_from == "documents":
         everything = project(all_documents)
         nothing = np.zeros(len(all_documents) + 1, np.int64)
         queries_of = Rows(nothing, everything.indices[:0], everything.values[:0], len(kept))
-        return Texts(words, queries_of, everything, background, surface=surface)
+        return Texts(words, queries_of, everything, background, mean_length, surface=surface)
     pairs = project(corpus.queries.take(queries)), project(all_documents.take(documents))
     weights = None
     if corpus.pairs.weights is not None:
         weights = np.concatenate([corpus.pairs.weights[q] for q in corpus.pairs.queries.tolist()])
-    return Texts(words, *pairs, background, weights, surface)
+    return Texts(words, *pairs, background, mean_length, weights, surface)
 
 
 def _stems(words: Sequence[str], language: str) -> tuple[Sequence[str], Int32]:
@@ -208,6 +212,7 @@ def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
             "iterations": settings.folding,
             "prior": settings.topic_prior - 1,
             **({"damped": True} if settings.damped else {}),
+            **_length(texts, settings),
             **({} if settings.stem == "none" else {"stem": settings.stem}),
             **({"spelling": spelling} if spelling else {}),
             "fields": list(corpus.sources),
@@ -220,6 +225,13 @@ def _unigram(corpus: Corpus, texts: Texts, recipe: Recipe) -> LanguageModel:
         no_translation(len(texts.words)),
         texts.surface,
     )
+
+
+def _length(texts: Texts, settings: LanguageSettings) -> dict[str, float]:
+    """Return the model's settings of the length of documents; none where shares are over the length itself."""
+    if settings.length == 1:
+        return {}
+    return {"length": settings.length, "mean_length": round(texts.mean_length, 6)}
 
 
 def _topics(

@@ -103,6 +103,18 @@ def test_damped_documents_count_repeated_words_by_their_logarithm(tmp_path: Path
     np.testing.assert_array_equal(found.queries.values, plain.queries.values)
 
 
+def test_shares_are_over_a_power_of_the_length(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path)
+    documents = trainer.corpus.documents
+    lengths = np.asarray(documents.csr().sum(axis=1), np.float64)
+    for p in (0.0, 0.75, 1.0):
+        recipe = load_recipe("word-translation").override([f"language.length={p}"])
+        encoded = trainer.fit(recipe, 0, 0.0).fitted.documents
+        divided = lengths**p * lengths.mean() ** (1 - p)
+        wanted = documents.values / np.repeat(divided, np.diff(documents.indptr))
+        assert np.sort(encoded.sparse.values) == pytest.approx(np.sort(wanted), rel=1e-5)
+
+
 def test_the_better_of_stems_and_words_is_kept(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     things = [f"thing{letter}{other}" for letter in "abcde" for other in "fghij"]
