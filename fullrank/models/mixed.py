@@ -2,7 +2,7 @@
 
     u = [w_1 u_1; w_2 u_2; …]        v = [v_1; v_2; …]        s and t likewise        b = Σ_m w_m b_m
 
-plus a constant in b for documents that training did not judge.
+and more for documents that training did not judge (`Lift`).
 
 The sum of inner products is one inner product, so a mix is served like any other model. A language model is no inner
 product, but its score too is linear in the weights of the query's words: in a mix with one, a `MixedScorer` adds up the
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float64, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.rows import put_part
 from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.reading import DocumentReading
@@ -28,6 +28,21 @@ from fullrank.text.reading import Reading
 KIND = "mixed"
 
 
+class Lift(NamedTuple):
+    """What documents get that training did not judge, such as those added later: training only raised the others.
+
+    Attributes:
+        factor: The scores of models without a dense part are multiplied by it.
+        added: Then this is added.
+    """
+
+    factor: float = 1.0
+    added: float = 0.0
+
+
+NO_LIFT = Lift()
+
+
 @dataclass(frozen=True, eq=False)
 class MixedModel:
     """Models and their weights w_m. The score of each model must be linear in its encoded query.
@@ -35,12 +50,12 @@ class MixedModel:
     Attributes:
         models: the models.
         weights: w_m.
-        raised: what is added to the bias of documents that training did not judge, such as those added later.
+        lift: of documents that training did not judge.
     """
 
     models: Sequence[Model]
     weights: Sequence[float]
-    raised: float = 0.0
+    lift: Lift = NO_LIFT
 
     @property
     def n_dense(self) -> int:
@@ -56,8 +71,11 @@ class MixedModel:
     def config(self) -> dict[str, Any]:
         """JSON settings; those of each model are under `models`."""
         models = [dict(model.config) for model in self.models]
-        config = {"kind": KIND, "weights": list(self.weights), "models": models}
-        return config | ({"raised": self.raised} if self.raised else {})
+        config: dict[str, Any] = {"kind": KIND, "weights": list(self.weights), "models": models}
+        # Written only if set, so that the settings of older bundles do not change.
+        if self.lift.factor != 1:
+            config["scaled"] = self.lift.factor
+        return config | ({"raised": self.lift.added} if self.lift.added else {})
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
         """Encode queries: weighted u and s."""
@@ -72,7 +90,31 @@ class MixedModel:
         """Encode documents that training did not judge: v, t and the default bias."""
         reading = DocumentReading.of(documents)
         found = self.documents([model.encode_documents(reading) for model in self.models])
-        return replace(found, bias=found.bias + np.float32(self.raised))
+        return self.lifted(found, np.ones(len(found), np.bool_))
+
+    def lifted(self, documents: Encoded, unjudged: Mask) -> Encoded:
+        """Return documents of the models together, with the lift of those that training did not judge.
+
+        Args:
+            documents: What `documents` returned.
+            unjudged: bool (B,).
+        """
+        sparse = documents.sparse
+        if self.lift.factor != 1:
+            owner = np.repeat(unjudged, np.diff(sparse.indptr))
+            factors = np.where(owner, self._factors[sparse.indices], np.float32(1))
+            sparse = sparse.with_values(sparse.values * factors)
+        bias = documents.bias + np.float32(self.lift.added) * unjudged.astype(np.float32)
+        return replace(documents, sparse=sparse, bias=bias)
+
+    @cached_property
+    def _factors(self) -> Float32:
+        """What each sparse feature of an unjudged document is multiplied by, float32 (F,)."""
+        found = np.ones(self.n_sparse, np.float32)
+        for place in self.places():
+            if not place.n_dense:
+                found[place.sparse : place.sparse + place.n_sparse] = self.lift.factor
+        return found
 
     def documents(self, encoded: Sequence[Encoded]) -> Encoded:
         """Join the encoded documents of the models."""
@@ -168,7 +210,8 @@ class MixedModel:
         weights = [float(weight) for weight in parts.config["weights"]]
         if len(weights) != len(models) or not models:
             raise ValueError(f"{len(models)} models, {len(weights)} weights")
-        return cls(models, weights, float(parts.config.get("raised", 0.0)))
+        factor, added = (float(parts.config.get(*of)) for of in (("scaled", 1.0), ("raised", 0.0)))
+        return cls(models, weights, Lift(factor, added))
 
 
 class ModelColumns(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Encoded, Int64
-from fullrank.models.mixed import MixedModel
+from fullrank.models.mixed import NO_LIFT, Lift, MixedModel
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.rules import SUMS, require, starts_at_vectors
 from trainer.training.context import TrainingContext
@@ -60,7 +60,7 @@ def add_up(
     parts: Sequence[FittedModel],
     weights: Sequence[float],
     facts: dict[str, Any],
-    raised: float = 0.0,
+    lift: Lift = NO_LIFT,
     unjudged: npt.NDArray[np.bool_] | None = None,
 ) -> FittedModel:
     """Return the model Σ_m w_m f_m of fitted parts.
@@ -69,14 +69,13 @@ def add_up(
         parts: the models, fitted on one corpus.
         weights: w_m.
         facts: for the model card.
-        raised: what is added to the bias of unjudged documents, and of documents added later.
-        unjudged: bool (documents,); given if ``raised`` is.
+        lift: of unjudged documents, and of documents added later.
+        unjudged: bool (documents,); given if ``lift`` is.
     """
-    model = MixedModel([part.model for part in parts], weights, raised)
+    model = MixedModel([part.model for part in parts], weights, lift)
     documents = model.documents([part.documents for part in parts])
     if unjudged is not None:
-        bias = documents.bias + np.float32(raised) * unjudged.astype(np.float32)
-        documents = replace(documents, bias=bias)
+        documents = model.lifted(documents, unjudged)
     return FittedModel(model, documents, partial(_encode, model, parts), facts)
 
 

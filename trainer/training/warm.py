@@ -110,9 +110,9 @@ class WarmStart:
             return [self]
         pairs = list(zip(model.models, model.weights, strict=True))
         level = sum(w * one.settings["bias"] for one, w in pairs if isinstance(one, LinearModel))
-        unjudged = np.isclose(self.bias, level + model.raised, rtol=0, atol=1e-6)
+        unjudged = np.isclose(self.bias, level + model.lift.added, rtol=0, atol=1e-6)
         total = sum(w for w, has in zip(model.weights, biased, strict=True) if has)
-        bias = (self.bias - np.float32(model.raised) * unjudged) / np.float32(total or 1.0)
+        bias = (self.bias - np.float32(model.lift.added) * unjudged) / np.float32(total or 1.0)
         return [
             replace(self, model=one, bias=bias if has else np.zeros_like(bias))
             for one, has in zip(model.models, biased, strict=True)

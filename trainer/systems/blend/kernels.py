@@ -24,7 +24,8 @@ def average_precision(
     parts: Float32,
     used: Int64,
     weights: Float32,
-    raised: np.float32,
+    lifted: Float32,
+    added: np.float32,
     unjudged: npt.NDArray[np.bool_],
     indptr: Int64,
     relevant: Int64,
@@ -35,7 +36,8 @@ def average_precision(
     Args:
         parts: the scores, (parts, queries, documents).
         used, weights: the parts with a weight, and their weights.
-        raised: added to the scores of ``unjudged`` documents.
+        lifted: their weights in the scores of ``unjudged`` documents.
+        added: to these scores.
         unjudged: (documents,).
         indptr, relevant: the relevant documents of each query.
         out: (queries,), written.
@@ -45,11 +47,11 @@ def average_precision(
         for m in range(len(used)):
             scores = parts[used[m], query]
             for d in range(len(total)):
-                total[d] += weights[m] * scores[d]
-        if raised != 0:
+                total[d] += (lifted[m] if unjudged[d] else weights[m]) * scores[d]
+        if added != 0:
             for d in range(len(total)):
                 if unjudged[d]:
-                    total[d] += raised
+                    total[d] += added
         rows = relevant[indptr[query] : indptr[query + 1]]
         ranks = np.empty(len(rows))
         for k in range(len(rows)):

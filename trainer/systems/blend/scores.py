@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int64
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
+from fullrank.models.mixed import NO_LIFT, Lift
 from fullrank.retrieval import Retriever
 from trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades, relative_weights
 from trainer.systems.blend import kernels
@@ -32,11 +33,13 @@ class PartScores:
         valid: the queries.
         parts: float32 (parts, queries, documents); -inf for a document that is no candidate.
         unjudged: bool (documents,), those without a judgement in training.
+        lexical: bool (parts,), those without a dense part.
     """
 
     valid: Validation
     parts: Float32
     unjudged: npt.NDArray[np.bool_]
+    lexical: npt.NDArray[np.bool_]
 
     @staticmethod
     def empty(
@@ -45,15 +48,16 @@ class PartScores:
         """Make room for the scores of all documents for evenly spread queries, as many as fit into memory."""
         valid = valid.spread(max(1, CELLS // max(1, len(unjudged))))
         scores = files.zeros((parts, len(valid.rows), len(unjudged)))
-        return PartScores(valid, scores, unjudged)
+        return PartScores(valid, scores, unjudged, np.zeros(parts, np.bool_))
 
     def score(self, part: int, fitted: FittedModel) -> None:
         """Set the scores of one part."""
+        self.lexical[part] = not fitted.model.n_dense
         _score(fitted, self.valid, self.parts[part])
 
     def of_other(self, fitted: FittedModel) -> PartScores:
         """Return the scores of a single other model for the same queries."""
-        other = replace(self, parts=np.empty_like(self.parts[:1]))
+        other = replace(self, parts=np.empty_like(self.parts[:1]), lexical=np.zeros(1, np.bool_))
         other.score(0, fitted)
         return other
 
@@ -70,18 +74,23 @@ class PartScores:
         """Return the mean standard deviation of the blended scores over the documents."""
         return _spread([self.total(query, weights) for query in range(len(self.judgements))])
 
-    def total(self, query: int, weights: Float64, raised: float = 0.0) -> Float32:
-        """Return the blended scores of one query, float32 (documents,); ``raised`` is added to unjudged documents."""
+    def total(self, query: int, weights: Float64, lift: Lift = NO_LIFT) -> Float32:
+        """Return the blended scores of one query, float32 (documents,); unjudged documents have the lift."""
         found = np.zeros(self.parts.shape[2], np.float32)
+        lifted = self._lifted(weights, lift)
         # A part without weight is left out: 0 · -inf is no number.
-        for weight, scores in zip(weights.tolist(), self.parts, strict=True):
-            if weight:
-                found += np.float32(weight) * scores[query]
-        if raised:
-            found[self.unjudged] += np.float32(raised)
+        for part in np.flatnonzero(weights).tolist():
+            factors = np.where(self.unjudged, lifted[part], weights[part]).astype(np.float32)
+            found += factors * self.parts[part, query]
+        if lift.added:
+            found[self.unjudged] += np.float32(lift.added)
         return found
 
-    def average_precision(self, weights: Float64, raised: float = 0.0) -> Float64:
+    def _lifted(self, weights: Float64, lift: Lift) -> Float64:
+        """Return the weights of the parts in the score of an unjudged document, float64 (parts,)."""
+        return np.where(self.lexical, weights * lift.factor, weights)
+
+    def average_precision(self, weights: Float64, lift: Lift = NO_LIFT) -> Float64:
         """Return the average precision of each query, float64 (queries,). Equal scores rank a document last.
 
         Of queries with weights, it is multiplied by their relative weight.
@@ -90,17 +99,19 @@ class PartScores:
         found = np.empty(len(relevant))
         used = np.flatnonzero(weights)
         w = weights[used].astype(np.float32)
+        lifted = self._lifted(weights, lift)[used].astype(np.float32)
+        added = np.float32(lift.added)
         kernels.average_precision(
-            self.parts, used, w, np.float32(raised), self.unjudged, *ragged(relevant), found
+            self.parts, used, w, lifted, added, self.unjudged, *ragged(relevant), found
         )
         query_weights = relative_weights(self.judgements)
         return found if query_weights is None else found * query_weights
 
-    def measures(self, weights: Float64, raised: float = 0.0) -> Mapping[str, Estimate]:
+    def measures(self, weights: Float64, lift: Lift = NO_LIFT) -> Mapping[str, Estimate]:
         """Return all measures of the rankings, with standard errors."""
         values: dict[str, list[float]] = {}
         for query, judgement in enumerate(self.judgements):
-            scores = self.total(query, weights, raised)
+            scores = self.total(query, weights, lift)
             order = _top(scores, DEPTH)
             grades = ranked_grades(order, judgement)
             for name, value in ranking_measures(grades, judgement.grades).items():

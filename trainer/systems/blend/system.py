@@ -18,11 +18,12 @@ from dataclasses import replace
 import numpy as np
 
 from fullrank.measures import Float64
+from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import learns, part_run, try_part
 from trainer.systems.blend.warm import go_on
-from trainer.systems.blend.weights import Scored, choose, raise_unjudged
+from trainer.systems.blend.weights import Scored, choose, lift_unjudged
 from trainer.systems.parts import Fit, add_up, load_part, validate_parts
 from trainer.systems.rules import require, validate_without_hashing
 from trainer.training.context import TrainingContext
@@ -81,9 +82,9 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         context.files.release()
     weights = choose(scored)
     # A first part that serves alone learned nothing that documents without a judgement lack.
-    raised = 0.0 if weights[0] == 1 else raise_unjudged(scored, weights, recipe.auto.most_lost)
-    _log(run, parts, weights, raised)
-    comparison = _compare(fit_part, trial_context, recipe, run, parts, scored, weights, raised)
+    lift = NO_LIFT if weights[0] == 1 else lift_unjudged(scored, weights, recipe.auto.most_lost)
+    _log(run, parts, weights, lift)
+    comparison = _compare(fit_part, trial_context, recipe, run, parts, scored, weights, lift)
     del scored
     trial_context.clear_cache()
     context.files.release()
@@ -105,14 +106,15 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
         context.files.release()
     facts = {
         "weights": {parts[i].name: float(weights[i]) for i in used.tolist()},
-        "raised": raised,
+        "scaled": lift.factor,
+        "raised": lift.added,
         "parts": [final.facts for final in finals],
         "trials": [trial.facts for trial in trials],
         "validation": [row.as_dict() for row in comparison],
     }
-    if len(finals) == 1 and not raised:
+    if len(finals) == 1 and lift == NO_LIFT:
         return replace(finals[0], facts=facts, settled=None, comparison=comparison)
-    total = add_up(finals, weights[used].tolist(), facts, raised, context.corpus.unjudged)
+    total = add_up(finals, weights[used].tolist(), facts, lift, context.corpus.unjudged)
     return replace(total, comparison=comparison)
 
 
@@ -140,11 +142,11 @@ def _no_scores(held: HoldOut, context: TrainingContext, parts: int, share: float
     return Scored(warm, cold, share)
 
 
-def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64, raised: float) -> None:
+def _log(run: TrainingRun, parts: Sequence[Recipe], weights: Float64, lift: Lift) -> None:
     found = {
         part.name: round(float(weight), 4) for part, weight in zip(parts, weights, strict=True)
     }
-    run.reporter.log("blend", **found, raised=round(raised, 4))
+    run.reporter.log("blend", **found, scaled=lift.factor, raised=round(lift.added, 4))
     if weights[0] == 1:
         run.reporter.log(
             "warning",
@@ -160,11 +162,11 @@ def _compare(
     parts: Sequence[Recipe],
     scored: Scored,
     weights: Float64,
-    raised: float,
+    lift: Lift,
 ) -> tuple[ResultRow, ...]:
     """Measure the blend and the baselines, warm and cold, before the judgements set aside are put back."""
     measured = scored.measured
-    tables = [[(recipe.name, scores.measures(weights, raised))] for scores in measured]
+    tables = [[(recipe.name, scores.measures(weights, lift))] for scores in measured]
     for baseline in map(load_recipe, BASELINES):
         if baseline in parts:  # its scores are there
             alone = np.eye(len(parts))[parts.index(baseline)]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from fullrank.errors import TrainingError
 from fullrank.models.contract import Model
 from fullrank.models.language import LanguageModel
+from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.recipes.recipe import Recipe
 from trainer.systems.blend.trial import learns, part_run
 from trainer.systems.parts import Fit, add_up
@@ -65,16 +66,17 @@ def go_on(
         finals.append(replace(final, documents=context.files.put_encoded(final.documents)))
         del final
         context.files.release()
-    raised = float(warm.facts.get("raised", 0.0))
+    lift = Lift(float(warm.facts.get("scaled", 1.0)), float(warm.facts.get("raised", 0.0)))
     facts = {
         "weights": weights,
-        "raised": raised,
+        "scaled": lift.factor,
+        "raised": lift.added,
         "parts": [final.facts for final in finals],
         "warm": warm.version,
     }
-    if len(finals) == 1 and not raised:
+    if len(finals) == 1 and lift == NO_LIFT:
         return replace(finals[0], facts=facts, settled=None)
-    return add_up(finals, list(weights.values()), facts, raised, context.corpus.unjudged)
+    return add_up(finals, list(weights.values()), facts, lift, context.corpus.unjudged)
 
 
 def _settled(part: Recipe, model: Model) -> Recipe:

@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fullrank.measures import Float64
+from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.systems.blend.scores import PartScores
 
 # Of a part to the best one, in their spreads.
 _RATIOS = (0.0, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8)
-# What is added to unjudged documents, in standard deviations of the blended scores.
-_RAISES = tuple(step / 20 for step in range(31))
+# What the lexical scores of unjudged documents are multiplied by, and what is added, in standard deviations of the
+# blended scores. A factor also raises documents that match a query badly, so less than nothing may be added beside one.
+_FACTORS = (1.0, 1.1, 1.2)
+_LEAST_ADDED, _MOST_ADDED, _STEP = -1.0, 1.5, 0.1
 _ROUNDS = 4
 _LEAST_GAIN = 0.25  # of a part, in standard errors
 
@@ -71,18 +74,18 @@ class Scored:
         """The scores that there are, warm ones first."""
         return [scores for scores in (self.warm, self.cold) if scores is not None]
 
-    def quality(self, weights: Float64, raised: float = 0.0) -> Quality:
+    def quality(self, weights: Float64, lift: Lift = NO_LIFT) -> Quality:
         """Measure some weights, the same ones only once.
 
         Args:
             weights: float64 (parts,); they count up to a factor.
-            raised: what is added to the score of unjudged documents when the weights add up to 1.
+            lift: of unjudged documents, when the weights add up to 1.
         """
         found = (weights / weights.sum()).round(6)
-        key = (*found.tolist(), raised)
+        key = (*found.tolist(), *lift)
         if key not in self._measured:
             warm, cold = (
-                np.zeros(0) if scores is None else scores.average_precision(found, raised)
+                np.zeros(0) if scores is None else scores.average_precision(found, lift)
                 for scores in (self.warm, self.cold)
             )
             self._measured[key] = Quality(warm, cold, self.share)
@@ -127,8 +130,8 @@ def choose(scored: Scored) -> Float64:
     return weights if gain > error else first
 
 
-def raise_unjudged(scored: Scored, weights: Float64, most_lost: float) -> float:
-    """Choose what to add to the score of every document without a judgement.
+def lift_unjudged(scored: Scored, weights: Float64, most_lost: float) -> Lift:
+    """Choose what every document without a judgement gets.
 
     Training only ever raised the scores of judged documents, so an unjudged one that answers a query just as well ranks
     below them.
@@ -139,15 +142,28 @@ def raise_unjudged(scored: Scored, weights: Float64, most_lost: float) -> float:
         most_lost: the largest share of their mean average precision that warm queries may lose.
 
     Returns:
-        The value with the best quality; 0 unless there are both warm and cold queries.
+        The lift with the best quality that costs cold queries nothing; none unless there are queries of both kinds.
     """
     if scored.warm is None or scored.cold is None:
-        return 0.0
+        return NO_LIFT
     spread = scored.warm.spread(weights)
-    least = (1 - most_lost) * float(scored.quality(weights).warm.mean())
-    tried = [ratio * spread for ratio in _RAISES]
-    allowed = [raised for raised in tried if scored.quality(weights, raised).warm.mean() >= least]
-    return max(allowed, key=lambda raised: scored.quality(weights, raised).value)
+    plain = scored.quality(weights)
+    least_warm, least_cold = (1 - most_lost) * plain.warm.mean(), plain.cold.mean()
+    has_lexical = bool(scored.warm.lexical[weights > 0].any())
+    tried = [
+        Lift(factor, step * _STEP * spread)
+        for factor in (_FACTORS if has_lexical else _FACTORS[:1])
+        for step in range(
+            0 if factor == 1 else round(_LEAST_ADDED / _STEP), round(_MOST_ADDED / _STEP) + 1
+        )
+    ]
+    best, best_value = NO_LIFT, plain.value
+    for lift in tried:
+        quality = scored.quality(weights, lift)
+        allowed = quality.warm.mean() >= least_warm and quality.cold.mean() >= least_cold
+        if allowed and quality.value > best_value:
+            best, best_value = lift, quality.value
+    return best
 
 
 def _prune(scored: Scored, weights: Float64) -> Float64:

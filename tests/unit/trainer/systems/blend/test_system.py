@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import RecipeError, TrainingError
-from fullrank.models.mixed import MixedModel
+from fullrank.models.mixed import NO_LIFT, Lift, MixedModel
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from tests.planted import write_planted, write_planted_links, write_qrels
@@ -228,7 +228,7 @@ def test_a_cold_document_is_encoded_like_one_that_is_added_later(
     monkeypatch.setattr(
         "trainer.systems.blend.system.choose", lambda _: np.array([0.1, 0.3, 0.2, 0.4])
     )
-    monkeypatch.setattr("trainer.systems.blend.system.raise_unjudged", lambda *_: 0.75)
+    monkeypatch.setattr("trainer.systems.blend.system.lift_unjudged", lambda *_: Lift(1.5, 0.75))
     folder = write_planted(tmp_path / "c")
     for split in ("train", "valid"):
         lines = (folder / "qrels" / f"{split}.tsv").read_text().splitlines()[1:]
@@ -248,9 +248,14 @@ def test_a_cold_document_is_encoded_like_one_that_is_added_later(
     )
     np.testing.assert_allclose(later.bias, stored.bias, rtol=1e-5)
     assert isinstance(found.model, MixedModel)
-    level = replace(found.model, raised=0.0)
+    level = replace(found.model, lift=NO_LIFT)
     plain = level.encode_documents([documents[i].texts(sources) for i in cold.tolist()])
     np.testing.assert_allclose(stored.bias - plain.bias, 0.75, rtol=1e-5)
+    bm25, translation = found.model.models[:2]
+    assert bm25.n_dense == translation.n_dense == 0
+    lexical = np.arange(plain.sparse.width) < bm25.n_sparse + translation.n_sparse
+    wanted = plain.sparse.csr().toarray() * np.where(lexical, 1.5, 1.0)
+    np.testing.assert_allclose(stored.sparse.csr().toarray(), wanted, rtol=1e-5, atol=1e-6)
     assert plain.bias.any()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import TrainingError
-from fullrank.models.mixed import MixedModel
+from fullrank.models.mixed import Lift, MixedModel
 from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.systems.blend.weights import Scored
@@ -44,7 +44,7 @@ def _weights(monkeypatch: pytest.MonkeyPatch) -> None:
         return WEIGHTS
 
     monkeypatch.setattr("trainer.systems.blend.system.choose", choose)
-    monkeypatch.setattr("trainer.systems.blend.system.raise_unjudged", lambda *_: 0.25)
+    monkeypatch.setattr("trainer.systems.blend.system.lift_unjudged", lambda *_: Lift(1.5, 0.25))
     monkeypatch.setattr("trainer.training.holdout._FEWEST_QUERIES", 1)
 
 
@@ -59,7 +59,7 @@ def test_a_blend_goes_on_with_its_parts_and_weights(
     second = trained(planted, tmp_path, first.path)
     card = second.card["training"]
     assert card["weights"] == {"bm25": 0.2, "fielded": 0.5, "clicked": 0.3}
-    assert (card["raised"], card["warm"]) == (0.25, first.version)
+    assert (card["scaled"], card["raised"], card["warm"]) == (1.5, 0.25, first.version)
     assert isinstance(second.model, MixedModel)
     assert list(second.model.weights) == list(first.model.weights)
     assert second.model.n_dense == first.model.n_dense == 15

@@ -7,9 +7,10 @@ import pytest
 
 from fullrank.encoding import Float32
 from fullrank.measures import Float64, average_precision
+from fullrank.models.mixed import NO_LIFT, Lift
 from trainer.evaluation.evaluate import Judgement
 from trainer.systems.blend.scores import PartScores
-from trainer.systems.blend.weights import Quality, Scored, choose, raise_unjudged
+from trainer.systems.blend.weights import Quality, Scored, choose, lift_unjudged
 from trainer.training.validation import Validation
 
 DOCUMENTS = 60
@@ -36,7 +37,8 @@ def scores_of(rng: np.random.Generator, valid: Validation, strength: float) -> F
 
 
 def of_parts(valid: Validation, parts: list[Float32]) -> PartScores:
-    return PartScores(valid, np.stack(parts), UNJUDGED)
+    lexical = np.arange(len(parts)) % 2 == 0
+    return PartScores(valid, np.stack(parts), UNJUDGED, lexical)
 
 
 def scored(seed: int, strengths: list[float], queries: int = 150) -> Scored:
@@ -61,25 +63,25 @@ def test_average_precision_equals_that_of_the_ranking() -> None:
     assert part.measures(weights)["map"].mean == pytest.approx(found.mean())
 
 
-def average_precision_twin(part: PartScores, weights: Float64, raised: float) -> Float64:
+def average_precision_twin(part: PartScores, weights: Float64, lift: Lift) -> Float64:
     """The kernel in numpy: the rank of a document is the number of scores at least as high."""
     found = []
     for query, judgement in enumerate(part.judgements):
-        scores = part.total(query, weights, raised)
+        scores = part.total(query, weights, lift)
         ranks = np.sort([np.count_nonzero(scores >= scores[d]) for d in judgement.relevant])
         found.append(np.mean(np.arange(1, len(ranks) + 1) / ranks))
     return np.array(found)
 
 
-@pytest.mark.parametrize("raised", [0.0, 0.4])
+@pytest.mark.parametrize("lift", [NO_LIFT, Lift(1.0, 0.4), Lift(1.3, -0.2)])
 @pytest.mark.parametrize("weights", [[0.7, 0.3, 0.2], [0.7, 0.0, 0.2], [0.0, 1.0, 0.0]])
-def test_average_precision_equals_its_numpy_twin(weights: list[float], raised: float) -> None:
+def test_average_precision_equals_its_numpy_twin(weights: list[float], lift: Lift) -> None:
     part = scored(9, [1.0, 0.5, 0.2]).cold
     assert part is not None
     part.parts[0, 4] = part.parts[0, 4].round(1)  # equal scores
-    found = part.average_precision(np.array(weights), raised)
+    found = part.average_precision(np.array(weights), lift)
     np.testing.assert_allclose(
-        found, average_precision_twin(part, np.array(weights), raised), rtol=1e-12
+        found, average_precision_twin(part, np.array(weights), lift), rtol=1e-12
     )
 
 
@@ -161,26 +163,38 @@ def two_kinds(lowered: float) -> Scored:
     return Scored(found[0], found[1], 0.3)
 
 
+def dense_only(scored: Scored) -> Scored:
+    """The same scores of parts that have a dense part."""
+    for scores in scored.measured:
+        scores.lexical[:] = False
+    return scored
+
+
 @pytest.mark.parametrize("most_lost", [0.01, 0.05])
 def test_unjudged_documents_are_raised_within_what_warm_queries_may_lose(most_lost: float) -> None:
     one = np.ones(1)
     scored = two_kinds(1.0)
-    raised = raise_unjudged(scored, one, most_lost)
-    before, after = scored.quality(one), scored.quality(one, raised)
+    lift = lift_unjudged(scored, one, most_lost)
+    before, after = scored.quality(one), scored.quality(one, lift)
     assert after.cold.mean() > before.cold.mean() + 0.05
     assert after.warm.mean() >= (1 - most_lost) * before.warm.mean()
-    assert 0.2 < raised <= 1.6
+    assert lift.factor > 1 or 0.2 < lift.added <= 1.6
 
 
 def test_documents_that_are_ranked_fairly_are_not_raised_at_all() -> None:
     scored = two_kinds(-3.0)
-    assert raise_unjudged(scored, np.ones(1), 0.01) == 0
-    assert raise_unjudged(Scored(scored.warm, None, 0.3), np.ones(1), 0.5) == 0
-    assert raise_unjudged(Scored(None, scored.cold, 0.3), np.ones(1), 0.5) == 0
+    found = scored.quality(np.ones(1), lift_unjudged(scored, np.ones(1), 0.01))
+    assert found.cold.mean() >= scored.quality(np.ones(1)).cold.mean()
+    assert lift_unjudged(dense_only(scored), np.ones(1), 0.01) == NO_LIFT
+    assert lift_unjudged(Scored(scored.warm, None, 0.3), np.ones(1), 0.5) == NO_LIFT
+    assert lift_unjudged(Scored(None, scored.cold, 0.3), np.ones(1), 0.5) == NO_LIFT
 
 
-def test_what_is_raised_is_added_to_unjudged_documents_only() -> None:
-    scores = two_kinds(0.0).warm
-    assert scores is not None
-    plain, raised = scores.total(3, np.ones(1)), scores.total(3, np.ones(1), 0.75)
-    np.testing.assert_allclose(raised - plain, np.where(UNJUDGED, 0.75, 0.0), atol=1e-6)
+def test_only_lexical_scores_of_unjudged_documents_are_multiplied() -> None:
+    part = scored(12, [1.0, 0.5]).warm  # the first part is lexical
+    assert part is not None
+    part.parts[np.isinf(part.parts)] = 0.0
+    weights = np.array([0.7, 0.3])
+    found = part.total(3, weights, Lift(1.2, 0.75))
+    gained = np.where(UNJUDGED, 0.2 * 0.7 * part.parts[0, 3] + 0.75, 0.0)
+    np.testing.assert_allclose(found - part.total(3, weights), gained, atol=1e-5)
