@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
@@ -237,6 +238,41 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.bias)
+
+    @property
+    def n_dense(self) -> int:
+        """N, the width of the dense part."""
+        return int(self.dense.shape[1])
+
+    @property
+    def width(self) -> int:
+        """F, the number of sparse features."""
+        return self.sparse.width
+
+    @property
+    def indptr(self) -> Int64:
+        """int64 (B + 1,): where the sparse entries of each text begin."""
+        return self.sparse.indptr
+
+    @property
+    def n_entries(self) -> int:
+        """Number of sparse entries of all texts."""
+        return len(self.sparse.indices)
+
+    def fetch(self, rows: Int64) -> tuple[Encoded, Int64]:
+        """Return texts that include the given ones, and the places of these, for kernels."""
+        return self._contiguous, rows
+
+    @cached_property
+    def _contiguous(self) -> Encoded:
+        """These texts, with arrays as kernels need them; those of a bundle are not copied."""
+        indptr, indices, values = map(np.ascontiguousarray, self.sparse.arrays)
+        rows = Rows(indptr, indices, values, self.sparse.width)
+        return Encoded(np.ascontiguousarray(self.dense), rows, np.ascontiguousarray(self.bias))
+
+    def whole(self) -> Encoded:
+        """Return all texts."""
+        return self
 
     def row(self, i: int) -> tuple[Float32, Int32, Float32, float]:
         """Return text i as (dense (N,), sparse indices, sparse values, bias)."""

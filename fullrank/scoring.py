@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.kernels.scoring import rank_rows, score_rows
+from fullrank.records import Documents
 
 Ranked = tuple[Int64, Float64, Float64, Float64, Float64]
 """rows, scores, dense, lexical and bias of documents in the order of a ranking."""
@@ -82,38 +82,27 @@ class InnerProduct:
     Equal documents therefore tie exactly, and a batch gives the same bits as its queries one by one.
     """
 
-    def __init__(self, documents: Encoded) -> None:
+    def __init__(self, documents: Documents) -> None:
         self.documents = documents
-        self._buffer = _QueryBuffer(documents.sparse.width)
-
-    @cached_property
-    def _arrays(self) -> tuple[Float32, Int64, Int32, Float32]:
-        """v and t of all documents, contiguous; those of a bundle are not copied."""
-        dense, sparse = self.documents.dense, self.documents.sparse
-        arrays = (dense, sparse.indptr, sparse.indices, sparse.values)
-        v, indptr, indices, values = map(np.ascontiguousarray, arrays)
-        return v, indptr, indices, values
-
-    @cached_property
-    def _bias(self) -> Float32:
-        """b of all documents, contiguous."""
-        return np.ascontiguousarray(self.documents.bias)
+        self._buffer = _QueryBuffer(documents.width)
 
     def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         u, words, weights, _ = query.row(0)
         dense, lexical = np.empty(len(rows)), np.empty(len(rows))
+        found, places = self.documents.fetch(rows)
         with self._buffer as scratch:
-            score_rows(u, words, weights, *self._arrays, rows, scratch, dense, lexical)
+            arrays = found.dense, *found.sparse.arrays
+            score_rows(u, words, weights, *arrays, places, scratch, dense, lexical)
         return dense, lexical
 
     def rank(self, query: Encoded, rows: Int64, offset: int, limit: int) -> Ranked:
         """Score the given documents and return places offset..offset + limit of their order, ties by row."""
         u, words, weights, _ = query.row(0)
+        found, places = self.documents.fetch(rows)
+        arrays = found.dense, *found.sparse.arrays, found.bias
         with self._buffer as scratch:
-            return rank_rows(
-                u, words, weights, *self._arrays, self._bias, rows, scratch, offset, limit
-            )
+            return rank_rows(u, words, weights, *arrays, places, rows, scratch, offset, limit)
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Split u·v and s·t by word: (the word's share of u)·v and Σ_f s_wf t_f over its features f."""

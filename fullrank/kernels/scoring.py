@@ -102,7 +102,7 @@ def score_rows(
 @kernel(
     RANKED,
     *_QUERY, *_DOCUMENTS, array("float32"),
-    array("int64"), output("float64"), INT64, INT64,
+    array("int64"), array("int64"), output("float64"), INT64, INT64,
 )  # fmt: skip
 def rank_rows(
     u: Float32,
@@ -113,19 +113,22 @@ def rank_rows(
     indices: Int32,
     values: Float32,
     bias: Float32,
+    places: Int64,
     rows: Int64,
     scratch: Float64,
     offset: int,
     limit: int,
 ) -> tuple[Int64, Float64, Float64, Float64, Float64]:
-    """Score rows as `score_rows` does, and order them as `in_order` does.
+    """Score documents as `score_rows` does, and order them as `in_order` does.
 
     Args:
-        u, words, weights, dense, indptr, indices, values, rows, scratch: As for `score_rows`.
+        u, words, weights, dense, indptr, indices, values, scratch: As for `score_rows`.
         bias: b of all documents, float32 (n,).
+        places: Where the documents are in these arrays, int64 (k,).
+        rows: Their numbers in the ranking, int64 (k,).
         offset, limit: As for `in_order`.
     """
-    dense_scores, sparse_scores = np.empty(len(rows)), np.empty(len(rows))
+    dense_scores, sparse_scores = np.empty(len(places)), np.empty(len(places))
     score_rows(
         u,
         words,
@@ -134,12 +137,12 @@ def rank_rows(
         indptr,
         indices,
         values,
-        rows,
+        places,
         scratch,
         dense_scores,
         sparse_scores,
     )
-    own_bias = np.empty(len(rows))
-    for i in range(len(rows)):
-        own_bias[i] = bias[rows[i]]
+    own_bias = np.empty(len(places))
+    for i in range(len(places)):
+        own_bias[i] = bias[places[i]]
     return in_order(rows, dense_scores, sparse_scores, own_bias, offset, limit)

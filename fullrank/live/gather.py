@@ -18,6 +18,7 @@ from fullrank.filters.columns.build import MAX_FIELDS
 from fullrank.filters.columns.table import BOOLEANS
 from fullrank.kernels.gather import copy_documents
 from fullrank.live.part import Part
+from fullrank.records import Documents
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.storage.strings import StringTable
 
@@ -51,7 +52,7 @@ class Selection:
 
 
 def gather(
-    parts: Sequence[Encoded], selected: Selection, width: int, targets: Sequence[Int32 | None]
+    parts: Sequence[Documents], selected: Selection, width: int, targets: Sequence[Int32 | None]
 ) -> Encoded:
     """Copy encoded documents.
 
@@ -69,19 +70,18 @@ def gather(
     places = [selected.places(i) for i in range(len(parts))]
     for part, here in zip(parts, places, strict=True):
         rows = selected.row[here]
-        sizes[here] = part.sparse.indptr[rows + 1] - part.sparse.indptr[rows]
+        sizes[here] = part.indptr[rows + 1] - part.indptr[rows]
         bias[here] = part.bias[rows]
     indptr = np.zeros(count + 1, np.int64)
     np.cumsum(sizes, out=indptr[1:])
-    dense = np.empty((count, parts[0].dense.shape[1]), np.float32)
+    dense = np.empty((count, parts[0].n_dense), np.float32)
     indices, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     for part, here, target in zip(parts, places, targets, strict=True):
         if len(here):
-            sparse = part.sparse
+            found, rows = part.fetch(selected.row[here])
             copy_documents(
-                np.ascontiguousarray(part.dense), np.ascontiguousarray(sparse.indptr),
-                np.ascontiguousarray(sparse.indices), np.ascontiguousarray(sparse.values),
-                selected.row[here], here, _EVERY_FEATURE if target is None else target,
+                found.dense, *found.sparse.arrays,
+                rows, here, _EVERY_FEATURE if target is None else target,
                 dense, indptr, indices, values,
             )  # fmt: skip
     return Encoded(dense, Rows(indptr, indices, values, width), bias)

@@ -16,6 +16,7 @@ from fullrank.filters.columns import Columns
 from fullrank.kernels.rows import find_columns
 from fullrank.live.ids import IdIndex
 from fullrank.models.unseen import without_unseen
+from fullrank.records import used_columns
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.retrieval import Floor, Mask, Ranking, Retriever
 from fullrank.retrieval.explain import Explanation, explain
@@ -130,15 +131,10 @@ class Part:
     @cached_property
     def _present(self) -> Mask:
         """bool (width,), True for sparse columns of documents that are not removed."""
-        sparse = self.retriever.documents.sparse
+        documents = self.retriever.documents
         if self.removed is None and self.features is not None:
-            return np.ones(sparse.width, np.bool_)
-        found = np.zeros(sparse.width, np.bool_)
-        indices: Int32 = sparse.indices
-        if self.removed is not None:
-            indices = indices[np.repeat(~self.removed, np.diff(sparse.indptr))]
-        found[indices] = True
-        return found
+            return np.ones(documents.width, np.bool_)
+        return used_columns(documents, self.removed)
 
     def search(
         self,
@@ -194,7 +190,7 @@ class Part:
 
     def project(self, query: Encoded) -> Encoded:
         """Return a query in the sparse columns of these documents."""
-        width = self.retriever.documents.sparse.width
+        width = self.retriever.documents.width
         if self.features is None:
             return without_unseen(query, width)
         found = find_columns(self.features, query.sparse.indices, query.sparse.values)

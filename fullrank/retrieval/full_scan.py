@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.scan import add_weights
 from fullrank.kernels.select import in_order
+from fullrank.records import Documents
 from fullrank.scoring import InnerProduct, Ranked, Scorer
 
 UNIT_ROUNDOFF = 2.0**-24
@@ -50,20 +51,25 @@ class FullScan:
         scorer: Replaces u·v + s·t. Its scan is the float64 score itself, rounded to float32.
     """
 
-    def __init__(self, documents: Encoded, scorer: Scorer | None = None) -> None:
+    def __init__(self, documents: Documents, scorer: Scorer | None = None) -> None:
         self.documents, self.scorer = documents, scorer or InnerProduct(documents)
         self.is_inner_product = scorer is None
 
     @cached_property
+    def _all(self) -> Encoded:
+        """All documents, in memory or mapped. A scan reads them; scores of given documents do not."""
+        return self.documents.whole()
+
+    @cached_property
     def _postings(self) -> Rows:
         """Feature → documents, F rows of n columns."""
-        return Rows.from_csr(sp.csr_array(self.documents.sparse.csr().T))
+        return Rows.from_csr(sp.csr_array(self._all.sparse.csr().T))
 
     @cached_property
     def _largest_weight(self) -> Float64:
         """max_d |t_wd| of each feature."""
-        largest = np.zeros(self.documents.sparse.width)
-        sparse = self.documents.sparse
+        sparse = self._all.sparse
+        largest = np.zeros(sparse.width)
         for start in range(0, len(sparse.values), _BLOCK_ENTRIES):
             block = slice(start, start + _BLOCK_ENTRIES)
             np.maximum.at(largest, sparse.indices[block], np.abs(sparse.values[block]))
@@ -72,10 +78,11 @@ class FullScan:
     @cached_property
     def _sparse_limits(self) -> tuple[int, float]:
         """max_d |t_d|, the most sparse entries of a document, and max_d ‖t_d‖."""
-        sizes = np.diff(self.documents.sparse.indptr)
+        sparse = self._all.sparse
+        sizes = np.diff(sparse.indptr)
         largest = 0.0
         for start in range(0, len(sizes), _BLOCK_DOCUMENTS):
-            part = self.documents.sparse.slice(start, min(start + _BLOCK_DOCUMENTS, len(sizes)))
+            part = sparse.slice(start, min(start + _BLOCK_DOCUMENTS, len(sizes)))
             owner = np.repeat(np.arange(len(part)), np.diff(part.indptr))
             squares = np.bincount(owner, part.values.astype(np.float64) ** 2)
             largest = max(largest, float(squares.max(initial=0.0)))
@@ -84,7 +91,7 @@ class FullScan:
     @cached_property
     def _largest_norm(self) -> float:
         """max_d ‖v_d‖."""
-        dense = self.documents.dense
+        dense = self._all.dense
         if not dense.size:
             return 0.0
         return float(np.sqrt(np.einsum("ij,ij->i", dense, dense, dtype=np.float64).max()))
@@ -121,7 +128,7 @@ class FullScan:
                 line[:] = dense + lexical + bias
             return scanned
         if queries.dense.shape[1]:
-            scanned = queries.dense @ self.documents.dense.T
+            scanned = queries.dense @ self._all.dense.T
         else:
             scanned = np.zeros((len(queries), len(self.documents)), np.float32)
         scanned += self.documents.bias

@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
+from fullrank.records import Documents
 from fullrank.retrieval.evidence import Floor, rows_reaching
 from fullrank.retrieval.fast import fast_candidates
 from fullrank.retrieval.full_scan import FullScan
@@ -49,7 +50,7 @@ class Retriever:
 
     def __init__(
         self,
-        documents: Encoded,
+        documents: Documents,
         scorer: Scorer | None = None,
         index: Index | None = None,
     ) -> None:

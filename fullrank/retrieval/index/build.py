@@ -14,6 +14,7 @@ import numpy.typing as npt
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError
 from fullrank.progress import Progress, silent
+from fullrank.records import Documents
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.cells import Cells, build_cells
 from fullrank.retrieval.index.codes import Codes, Create, build_codes
@@ -73,7 +74,7 @@ def build_index(
     return Index(groups, codes, outline, postings, shortlists)
 
 
-def check_index(index: Index, documents: Encoded) -> None:
+def check_index(index: Index, documents: Documents) -> None:
     """Check that every slot, row, word and cell of an index exists.
 
     Raises:
@@ -104,7 +105,7 @@ def check_index(index: Index, documents: Encoded) -> None:
     if not all(np.isfinite(bound) and bound >= 0 for bound in bounds):
         raise BundleError("index/bounds.npy: a bound is not a finite number above zero")
     words = index.shortlists.signed
-    if np.any(words[1:] <= words[:-1]) or np.any((words < 0) | (words >= documents.sparse.width)):
+    if np.any(words[1:] <= words[:-1]) or np.any((words < 0) | (words >= documents.width)):
         raise BundleError("index/signatures.words.npy: does not ascend among the words")
     if index.effort is not None and not index.effort.is_valid():
         raise BundleError("manifest.json: index.fast.effort: a number is out of range")
@@ -139,7 +140,7 @@ def _in_memory(_name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.
 
 
 def open_index(
-    arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], documents: Encoded
+    arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any], documents: Documents
 ) -> Index | None:
     """Open an index over mapped arrays; None for one from before slots, which nothing reads any more.
 
@@ -153,7 +154,7 @@ def open_index(
     """
     if _CELLS["rows"] not in arrays and "postings.rows" in arrays:
         return None
-    count, width, entries = len(documents), documents.sparse.width, len(documents.sparse.indices)
+    count, width, entries = len(documents), documents.width, documents.n_entries
     fast = facts.get("fast", {})
     try:
         bounds = arrays["bounds"]
@@ -173,15 +174,15 @@ def open_index(
         ("cells.slots", cells.slots, "<i4", (count,)),
         ("cells.of", cells.of, "<u2", (count,)),
         ("cells.starts", cells.starts, "<i8", (cells.count + 1,)),
-        ("cells.centres", cells.centres, "|i1", (cells.count, documents.dense.shape[1])),
+        ("cells.centres", cells.centres, "|i1", (cells.count, documents.n_dense)),
         ("cells.scales", cells.scales, "<f4", (cells.count,)),
         ("cells.bias", cells.bias, "<f4", (cells.count,)),
         ("cells.radius", cells.radius, "<f4", (cells.count,)),
-        ("codes", codes.codes, "|i1", documents.dense.shape),
+        ("codes", codes.codes, "|i1", (count, documents.n_dense)),
         ("bounds", bounds, "<f8", (6,)),
         ("scales", codes.scales, "<f4", (count,)),
         ("bias", codes.bias, "<f4", (count,)),
-        *outline.shapes(documents.dense.shape[1], count),
+        *outline.shapes(documents.n_dense, count),
         ("postings.indptr", postings.indptr, "<i8", (width + 1,)),
         ("postings.slots", postings.slots, "<i4", (entries,)),
         ("postings.impacts", postings.impacts, "|u1", (entries,)),

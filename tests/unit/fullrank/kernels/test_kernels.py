@@ -100,15 +100,17 @@ def test_rows_are_scored_and_ranked(
     u, bias = rng.normal(size=width).astype(np.float32), rng.normal(size=count).astype(np.float32)
     words = rng.permutation(9)[:4].astype(np.int32)
     weights = rng.normal(size=4).astype(np.float32)
-    rows, scratch, parts = rng.permutation(count), np.zeros(9), np.empty((2, count))
+    places, scratch, parts = rng.permutation(count), np.zeros(9), np.empty((2, count))
+    rows = rng.permutation(3 * count)[:count]
     documents = v, t.indptr, t.indices, t.values
-    score_rows(u, words, weights, *documents, rows, scratch, *parts)
-    found = rank_rows(u, words, weights, *documents, bias, rows, scratch, offset, limit)
+    score_rows(u, words, weights, *documents, places, scratch, *parts)
+    found = rank_rows(u, words, weights, *documents, bias, places, rows, scratch, offset, limit)
     assert not scratch.any()
-    columns = rows, parts.sum(axis=0) + bias[rows].astype(np.float64), *parts, bias[rows]
-    places = np.lexsort((rows, -columns[1]))[offset : offset + limit]
+    own = bias[places]
+    columns = rows, parts.sum(axis=0) + own.astype(np.float64), *parts, own
+    order = np.lexsort((rows, -columns[1]))[offset : offset + limit]
     for one, expected in zip(found, columns, strict=True):
-        np.testing.assert_array_equal(one, expected[places])
+        np.testing.assert_array_equal(one, expected[order])
 
 
 @given(SEEDS, st.integers(1, 70), st.integers(0, 9))
