@@ -175,5 +175,7 @@ def systems(
         "hnsw": dense(hnsw, k),
         "bm25s": bm25s(peer, k),
         "fusion": fusion(dense(hnsw, depth), second, k),
-        "fusion, own lists": fusion(dense(hnsw, depth), exact_match(bundle.encoded, depth), k),
+        "fusion, own lists": fusion(
+            dense(hnsw, depth), exact_match(bundle.encoded.whole(), depth), k
+        ),
     }

@@ -70,7 +70,7 @@ def open_engines(
     bundle.retriever.warm()
     fields = [{field: line[field] for field in FIELDS} for line in kept.lines(name)]
     texts = [field_text(line, FIELDS) for line in fields]
-    vectors = np.ascontiguousarray(bundle.encoded.dense)
+    vectors = np.ascontiguousarray(bundle.encoded.whole().dense)
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fullrank-lancedb-")))
 
     def encode(asked: Sequence[str]) -> Float32:

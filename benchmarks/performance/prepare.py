@@ -159,7 +159,7 @@ class Kept:
         """Return FAISS's graph over the dense part of a bundle, in memory."""
         path = self._folder(name) / f"hnsw-{self.model().name}-{_LINKS}-{_BUILD_EFFORT}"
         if not path.is_file():
-            vectors = open_bundle(self.bundle(name), verify=False).encoded.dense
+            vectors = open_bundle(self.bundle(name), verify=False).encoded.whole().dense
             index = faiss.IndexHNSWFlat(vectors.shape[1], _LINKS, faiss.METRIC_INNER_PRODUCT)
             index.hnsw.efConstruction = _BUILD_EFFORT
             with self.report.stage("HNSW", len(vectors)) as stage:

@@ -75,16 +75,14 @@ class Measurement:
         setting = Setting(
             name,
             bundle,
-            engines.flat_index(bundle.encoded.dense),
+            engines.flat_index(bundle.encoded.whole().dense),
             self.kept.hnsw(name),
             self.kept.bm25s(name, "numba"),
             self.kept.bm25s(name, "numpy"),
         )
         found["documents"] = len(bundle.documents)
         found["bytes_per_document"] = round(found["bytes"]["all"] / len(bundle.documents), 1)
-        found["terms_a_document"] = round(
-            len(bundle.encoded.sparse.indices) / len(bundle.documents), 2
-        )
+        found["terms_a_document"] = round(bundle.encoded.n_entries / len(bundle.documents), 2)
         found |= self.main(setting)
         if curves:
             found["curves"] = {
@@ -165,7 +163,7 @@ class Measurement:
     ) -> list[Truth]:
         with self.lab.report.stage("brute force", len(queries)) as stage:
             return brute_force(
-                setting.bundle.encoded,
+                setting.bundle.encoded.whole(),
                 together(queries),
                 k,
                 matching=matching,
@@ -186,9 +184,9 @@ class Measurement:
         These are the dense part, the bias and the posting lists of the query's words. A search may
         skip words that cannot change the answer, so the limit without posting lists is given too.
         """
-        files, encoded = setting.bundle.manifest.files, setting.bundle.encoded
+        files, encoded = setting.bundle.manifest.files, setting.bundle.encoded.whole()
         indexed = "index/codes.npy" in files
-        count, width = encoded.dense.shape
+        count, width = len(encoded), encoded.n_dense
         # One byte per dimension and a scale, or float32 vectors; and the bias.
         scanned = count * ((width + 4 if indexed else 4 * width) + 4)
         frequency = np.bincount(encoded.sparse.indices, minlength=encoded.sparse.width)

@@ -75,7 +75,7 @@ def read_queries(collection: Path, number: int, seed: int = 1) -> list[str]:
 
 def brute_force(bundle: Bundle, query: str) -> list[tuple[str, float]]:
     """Return the top of the full ranking, computed densely in float64."""
-    documents, encoded = bundle.encoded, bundle.model.encode_queries([query])
+    documents, encoded = bundle.encoded.whole(), bundle.model.encode_queries([query])
     u, indices, weights, _ = encoded.row(0)
     s = np.zeros(documents.sparse.width)
     s[indices] = weights

@@ -24,6 +24,7 @@ from fullrank.models.contract import Model
 from fullrank.models.familiar import Familiar
 from fullrank.models.known import KnownWords
 from fullrank.models.unseen import OpenModel, live_model
+from fullrank.records import Documents, used_columns
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, Reordered, SecondScore, SecondStage, first_of
 from fullrank.retrieval import Floor, Mask, Ranking, Retriever
@@ -62,7 +63,7 @@ class Bundle:
     path: Path
     manifest: Manifest
     model: Model
-    encoded: Encoded
+    encoded: Documents
     documents: DocumentStore
     retriever: Retriever
     sections: Mapping[str, Section]
@@ -132,7 +133,7 @@ class Bundle:
     @cached_property
     def unseen_features(self) -> frozenset[int]:
         """The features of unseen words that some document has."""
-        found = np.unique(self.encoded.sparse.indices)
+        found = np.flatnonzero(used_columns(self.encoded))
         first = self.model.model.n_sparse if isinstance(self.model, OpenModel) else len(found)
         return frozenset(found[found >= first].tolist())
 

@@ -26,14 +26,6 @@ IDS = "documents/ids"
 FIELDS = "documents/fields"
 # Optional parts of a bundle: each has its own folder and its own field of the manifest.
 SECTIONS = ("index", "columns", "rerank", "words")
-# The arrays of an Encoded and their dtypes.
-ENCODED = {
-    "dense": "<f4",
-    "indptr": "<i8",
-    "indices": "<i4",
-    "weights": "<f4",
-    "bias": "<f4",
-}
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

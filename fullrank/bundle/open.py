@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from fullrank.bundle import golden
 from fullrank.bundle.bundle import Bundle, Section
+from fullrank.bundle.documents import check_documents, open_documents, scorer_of, stored_arrays
 from fullrank.bundle.manifest import (
-    ENCODED,
     FIELDS,
     GOLDEN,
     IDS,
@@ -34,9 +34,7 @@ from fullrank.retrieval.index.build import check_index, open_index
 from fullrank.storage.checks import (
     check_finite,
     check_ids,
-    check_shapes,
     check_strings,
-    check_values,
 )
 from fullrank.storage.documents import DocumentStore
 from fullrank.storage.strings import StringTable
@@ -150,7 +148,8 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
 
     files = _Files(path, manifest, verify)
     arrays, strings = files.within(_MODEL)
-    encoded_arrays = {name: files.array(f"documents/{name}.npy") for name in ENCODED}
+    stored = stored_arrays(manifest.files)
+    encoded_arrays = {name: files.array(f"documents/{name}.npy") for name in stored}
     ids, lines = files.strings(IDS, ".txt"), files.strings(FIELDS, ".jsonl")
     sections = {
         name: Section(facts, *files.within(f"{name}/"))
@@ -164,12 +163,11 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
         raise BundleError(f"{name}: not a file of this format")
 
     model = _load(manifest, arrays, strings)
-    encoded = Encoded.from_arrays(encoded_arrays, model.n_sparse)
-    check_shapes(encoded, len(ids), model.n_dense, model.n_sparse)
+    encoded = open_documents(path, manifest.files, encoded_arrays, len(ids), model)
     if len(lines) != len(ids):
         raise BundleError(f"{FIELDS}.jsonl: {len(lines)} lines for {len(ids)} ids")
     if verify:
-        check_values(encoded)
+        check_documents(encoded)
         check_ids(f"{IDS}.txt", ids)
     if "columns" in sections:
         sections["columns"].columns(len(ids), verify=verify)
@@ -182,12 +180,12 @@ def _open(path: Path, tolerance: float | None) -> Bundle:
     if RERANK in sections:
         section = sections[RERANK]
         stage, facts = open_second_stage(section.facts, section.arrays, len(ids), verify=verify)
-    retriever = Retriever(encoded, model.scorer(encoded), index)
+    retriever = Retriever(encoded, scorer_of(model, encoded), index)
     store = DocumentStore(ids, lines)
     bundle = Bundle(path, manifest, model, encoded, store, retriever, sections, stage, facts)
     # Searches read single rows; reading ahead would load neighbours that no search needs.
     advise(lines.blob, mmap.MADV_RANDOM)
-    if index is not None:
+    if index is not None and isinstance(encoded, Encoded):
         for array in (encoded.dense, encoded.sparse.indices, encoded.sparse.values):
             advise(array, mmap.MADV_RANDOM)
     if tolerance is not None:

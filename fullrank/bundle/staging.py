@@ -7,6 +7,7 @@ syncs its parent. After a failure the folder is removed; after a power cut it ma
     write_bytes, write_text, write_array   content that is in memory
     write_strings                          a string table from an iterator
     write_with                             a file that a library writes by its path
+    remove                                 a file that was only needed meanwhile
     create_array                           an .npy file of known shape, to be filled through its memory map
     growing_array, growing_strings         an .npy file and a string table of unknown length
 """
@@ -87,6 +88,12 @@ class StagingFolder:
         with (self.path / name).open("rb") as file:
             os.fsync(file.fileno())
         self._record(name, None, None)
+
+    def remove(self, name: str) -> None:
+        """Remove a finished file; its memory maps remain readable."""
+        del self.files[name]
+        self._names.remove(name.lower())
+        (self.path / name).unlink()
 
     def write_text(self, name: str, content: str) -> None:
         """Write a UTF-8 file."""

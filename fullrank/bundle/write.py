@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import golden
+from fullrank.bundle.documents import ARRAYS, write_records
 from fullrank.bundle.manifest import (
-    ENCODED,
     FIELDS,
     GOLDEN,
     IDS,
@@ -184,6 +184,7 @@ def stream_bundle(
                 if sample_queries and len(encoded) >= FAST_FROM:
                     queries = model.encode_queries(sample_queries)
                     sections["index"]["fast"] = _tuned_effort(retriever, queries, progress)
+                write_records(folder, encoded)
             folder.finish_arrays()
             progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)
@@ -222,7 +223,7 @@ def _write_documents(
     tails = {"dense": (model.n_dense,)}
     rows = {
         name: folder.growing_array(f"documents/{name}.npy", dtype, tails.get(name, ()))
-        for name, dtype in ENCODED.items()
+        for name, dtype in ARRAYS.items()
     }
     ids, lines = folder.growing_strings(IDS, ".txt"), folder.growing_strings(FIELDS, ".jsonl")
     rows["indptr"].append(np.zeros(1, np.int64))
@@ -250,7 +251,7 @@ def _write_documents(
         array.finish()
     ids.finish()
     lines.finish()
-    arrays = {name: folder.map_array(f"documents/{name}.npy") for name in ENCODED}
+    arrays = {name: folder.map_array(f"documents/{name}.npy") for name in ARRAYS}
     return (
         Encoded.from_arrays(arrays, model.n_sparse),
         StringTable(folder.map_bytes(f"{IDS}.txt"), folder.map_array(f"{IDS}.offsets.npy")),

@@ -28,6 +28,7 @@ from fullrank.bundle.bundle import Bundle
 from fullrank.encoding import Float32, Int64
 from fullrank.engines.source import EncodedQuery, Entry, Source, as_json
 from fullrank.progress import Reporter
+from fullrank.records import blocks
 from fullrank.storage.files import replace_file, replacing
 
 # Candidates of each side in the fast mode; the script scores the best of both.
@@ -137,10 +138,12 @@ class Queries:
     def _bounds(self) -> tuple[float, float, float, float]:
         """The smallest and largest weight of a term, the largest length of v and the smallest bias."""
         encoded = self._source.bundle.encoded
-        terms = encoded.sparse.values
-        length = np.linalg.norm(encoded.dense, axis=1).max(initial=0.0)
-        lowest = float(encoded.bias.min(initial=0.0))
-        return float(terms.min(initial=0)), float(terms.max(initial=0)), float(length), lowest
+        low, high, length = 0.0, 0.0, 0.0
+        for block in blocks(encoded):
+            terms = block.sparse.values
+            low, high = float(terms.min(initial=low)), float(terms.max(initial=high))
+            length = float(np.linalg.norm(block.dense, axis=1).max(initial=length))
+        return low, high, length, float(encoded.bias.min(initial=0.0))
 
     def _offset(self, query: EncodedQuery) -> float:
         """Return an integer that no score lies below the negative of: Σ min(s·t) − ‖u‖ max ‖v‖ + min b."""

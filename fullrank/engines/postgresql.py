@@ -134,7 +134,7 @@ def sparsevec(features: Int32, weights: Float32, width: int) -> str:
 
 
 def _check_limits(source: Source) -> None:
-    indptr = source.bundle.encoded.sparse.indptr
+    indptr = source.bundle.encoded.indptr
     most = int((indptr[1:] - indptr[:-1]).max(initial=0))
     if source.n_dense > MAX_DIMENSIONS:
         raise ExportError(

@@ -90,7 +90,7 @@ class Source:
         Raises:
             ExportError: The score of its model is no inner product.
         """
-        if bundle.model.scorer(bundle.encoded) is not None:
+        if bundle.model.scorer(bundle.encoded.slice(0, 0)) is not None:
             kind = bundle.model.config["kind"]
             raise ExportError(
                 f"{bundle.version}: a model of kind {kind!r} computes its scores itself, and an engine "
@@ -111,7 +111,7 @@ class Source:
     @property
     def n_terms(self) -> int:
         """F, the number of sparse features."""
-        return self.bundle.encoded.sparse.width
+        return self.bundle.encoded.width
 
     @cached_property
     def filter_fields(self) -> dict[str, FilterField]:

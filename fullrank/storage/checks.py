@@ -117,8 +117,7 @@ def check_rows(
         indices: (entries,); every index is below the width.
         width: Number of columns.
     """
-    if indptr[0] != 0 or indptr[-1] != len(indices) or not _ascends(indptr):
-        raise BundleError(f"{pointers}: does not ascend from 0 to the number of entries")
+    check_ascending(pointers, indptr, len(indices))
     for start in range(0, len(indices), _CHUNK):
         # One entry of overlap, so that the step into this chunk is checked too.
         before = max(start - 1, 0)
@@ -131,6 +130,12 @@ def check_rows(
         rising[indptr[slice(*rows)] - before - 1] = True
         if not rising.all():
             raise BundleError(f"{name}: indices of a row do not ascend")
+
+
+def check_ascending(name: str, indptr: npt.NDArray[np.int64], entries: int) -> None:
+    """Check that row pointers ascend from 0 to the number of entries."""
+    if indptr[0] != 0 or indptr[-1] != entries or not _ascends(indptr):
+        raise BundleError(f"{name}: does not ascend from 0 to the number of entries")
 
 
 def _ascends(numbers: npt.NDArray[Any]) -> bool:

@@ -32,8 +32,8 @@ async def test_hits_total_and_facets_are_those_with_evidence(tmp_path: Path, que
     make_bundle(tmp_path, "m", n_dense=4, floor=FLOOR)
     bundle = open_bundle(find_bundle(tmp_path, "m"))
     encoded = bundle.encode(query)
-    dense = bundle.encoded.dense.astype(float) @ encoded.dense[0].astype(float)
-    shared = bundle.encoded.sparse.csr().toarray() @ encoded.sparse.csr().toarray()[0]
+    dense = bundle.encoded.whole().dense.astype(float) @ encoded.dense[0].astype(float)
+    shared = bundle.encoded.whole().sparse.csr().toarray() @ encoded.sparse.csr().toarray()[0]
     ids = bundle.documents.ids
     expected = {ids[i] for i in range(len(ids)) if dense[i] >= 0.4 or shared[i] >= 0.6}
     assert 0 < len(expected) < len(CORPUS)
@@ -157,7 +157,7 @@ async def test_words_that_weigh_too_little_are_evidence_where_there_is_no_other(
     async with running(tmp_path) as client:
         for query in ("files", "copy files", "files zzzqqqxxy"):
             encoded = bundle.encode(query).sparse.csr().toarray()[0]
-            shared = bundle.encoded.sparse.csr().toarray() @ encoded
+            shared = bundle.encoded.whole().sparse.csr().toarray() @ encoded
             expected = {ids[i] for i in np.flatnonzero(shared > 0).tolist()}
             found = await search(client, query, mode=mode)
             assert {hit["id"] for hit in found["hits"]} == expected

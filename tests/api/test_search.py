@@ -39,7 +39,7 @@ async def test_answers_equal_the_dense_brute_force(
     bundle = open_bundle(find_bundle(root.path, model))
     encoded = bundle.model.encode_queries([query])
     u, s = encoded.dense[0].astype(float), encoded.sparse.csr().toarray()[0].astype(float)
-    documents = bundle.encoded
+    documents = bundle.encoded.whole()
     scores = (
         documents.dense.astype(float) @ u
         + documents.sparse.csr().toarray().astype(float) @ s

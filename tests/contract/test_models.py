@@ -150,7 +150,9 @@ def test_training_finds_the_planted_answers(trained: Trained) -> None:
 def test_exact_mode_equals_the_product_of_full_matrices(trained: Trained) -> None:
     """The golden property: scores are qᵀWd, with W read from the stored parts, on every query."""
     bundle = trained.bundle
-    twin = twin_of(bundle.model.parts(), bundle.encoded, transductive=trained.case.transductive)
+    twin = twin_of(
+        bundle.model.parts(), bundle.encoded.whole(), transductive=trained.case.transductive
+    )
     dense, lexical = twin.scores(trained.queries, trained.documents)
     bias = bundle.encoded.bias.astype(np.float64)
     wanted = dense + lexical + bias
@@ -212,7 +214,7 @@ def test_same_seed_and_one_thread_give_the_same_bits(
     assert {name: list(strings) for name, strings in stored.strings.items()} == {
         name: list(strings) for name, strings in fresh.strings.items()
     }
-    assert same(trained.bundle.encoded, again[1].fitted.documents)
+    assert same(trained.bundle.encoded.whole(), again[1].fitted.documents)
 
 
 def test_a_saved_model_equals_the_one_in_memory(
@@ -222,7 +224,7 @@ def test_a_saved_model_equals_the_one_in_memory(
     candidate = again[1].fitted
     bundle = trained.bundle
     for name in ("dense", "indices", "weights", "bias"):
-        array = bundle.encoded.arrays()[name]
+        array = bundle.encoded.whole().arrays()[name]
         assert is_mapped(array) or not array.size, name
     rebuilt = load_model(candidate.model.parts())
     memory = candidate.model.encode_queries(trained.queries)
@@ -248,7 +250,9 @@ def test_documents_unknown_to_training_can_be_indexed(trained: Trained, tmp_path
     ids = sorted(item["_id"] for item in given)
     assert list(found.documents.ids) == ids
     by_id = {item.pop("_id"): item for item in given}
-    assert same(found.encoded, trained.bundle.model.encode_documents([by_id[id] for id in ids]))
+    assert same(
+        found.encoded.whole(), trained.bundle.model.encode_documents([by_id[id] for id in ids])
+    )
 
 
 def test_explanations_add_up_to_the_score(trained: Trained) -> None:

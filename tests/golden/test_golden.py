@@ -129,7 +129,7 @@ def test_the_old_bundle_has_the_planted_model(old: Bundle) -> None:
 
 def test_old_documents_encode_to_the_stored_arrays(old: Bundle) -> None:
     encoded = old.model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS])
-    found, stored = encoded.arrays(), old.encoded.arrays()
+    found, stored = encoded.arrays(), old.encoded.whole().arrays()
     for name in ("indptr", "indices"):
         np.testing.assert_array_equal(found[name], stored[name])
     for name in ("dense", "weights", "bias"):

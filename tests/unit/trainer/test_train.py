@@ -173,7 +173,7 @@ def test_same_seed_same_bundle_another_seed_another(planted: Path, tmp_path: Pat
     for seed in (1, 1, 2):
         result, _ = trained(planted, tmp_path / str(len(ids)), "fielded", *TINY, seed=seed)
         bundle = open_bundle(result.path)
-        ids.append(np.asarray(bundle.encoded.dense).tobytes())
+        ids.append(np.asarray(bundle.encoded.whole().dense).tobytes())
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -200,7 +200,7 @@ def test_resuming_after_ctrl_c_gives_the_same_bundle(
     result, lines = trained(planted, tmp_path, "fielded", *TINY, resume=True)
     assert [line["after_epoch"] for line in lines if line["event"] == "resumed"] == [2]
     a, b = open_bundle(whole.path), open_bundle(result.path)
-    np.testing.assert_array_equal(a.encoded.dense, b.encoded.dense)
+    np.testing.assert_array_equal(a.encoded.whole().dense, b.encoded.whole().dense)
     np.testing.assert_array_equal(a.encoded.bias, b.encoded.bias)
     assert not (tmp_path / ".training").exists()
 

@@ -31,7 +31,7 @@ class PlantedCorpus(Kept):
             yield from sorted(map(json.loads, file), key=lambda line: str(line["_id"]))
 
     def hnsw(self, name: str) -> faiss.Index:
-        vectors = open_bundle(self.bundle(name)).encoded.dense
+        vectors = open_bundle(self.bundle(name)).encoded.whole().dense
         index = faiss.IndexHNSWFlat(vectors.shape[1], 8, faiss.METRIC_INNER_PRODUCT)
         index.add(vectors)
         return index
@@ -70,7 +70,7 @@ def test_every_system_answers_with_rows_of_the_same_documents(kept: PlantedCorpu
             words = [ids[row] for row in found["SQLite FTS5"].search(line["text"], 5)]
             assert line["_id"] in words
             query = bundle.model.encode_queries([line["text"]]).dense[0]
-            nearest = int((bundle.encoded.dense @ query).argmax())
+            nearest = int((bundle.encoded.whole().dense @ query).argmax())
             assert found["FAISS flat, own vectors"].search(line["text"], 1) == [nearest]
 
 

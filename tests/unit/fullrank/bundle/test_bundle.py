@@ -145,7 +145,7 @@ def test_few_documents_get_no_index_and_no_dense_part_gets_one_cell(root: Path) 
     sparse = open_bundle(write_bundle(root, "sparse", **planted(n_dense=0)))
     assert sparse.retriever.index is not None
     assert sparse.retriever.index.cells.count == 1
-    assert sparse.encoded.dense.shape == (40, 0)
+    assert sparse.encoded.whole().dense.shape == (40, 0)
     few = open_bundle(write_bundle(root, "few", **planted(documents=39)))
     assert few.retriever.index is None
 
@@ -190,7 +190,7 @@ def test_a_loaded_bundle_answers_bit_for_bit_as_the_model_in_memory(
     assert list(opened.documents.ids) == [d.id for d in given["documents"]]
     stored = [opened.documents.document(row) for row in range(documents)]
     assert stored == given["documents"]
-    for name, array in arrays(opened.encoded).items():
+    for name, array in arrays(opened.encoded.whole()).items():
         expected = arrays(given["encoded"])[name]
         assert array.dtype == expected.dtype
         np.testing.assert_array_equal(array, expected)
@@ -202,7 +202,7 @@ def test_a_loaded_bundle_answers_bit_for_bit_as_the_model_in_memory(
 
 
 def test_arrays_are_mapped_read_only(written: Path) -> None:
-    for array in arrays(open_bundle(written).encoded).values():
+    for array in arrays(open_bundle(written).encoded.whole()).values():
         assert not array.flags.writeable
         assert not array.flags.owndata
 

@@ -130,7 +130,7 @@ def test_sections_are_written_named_and_opened(
     opened = open_bundle(path)
     index = opened.retriever.index
     assert index is not None
-    expected = index_in_memory(opened.encoded, cells=round(4 * 53**0.5))
+    expected = index_in_memory(opened.encoded.whole(), cells=round(4 * 53**0.5))
     np.testing.assert_array_equal(index.codes.codes, expected.codes.codes)
     np.testing.assert_array_equal(index.postings.slots, expected.postings.slots)
     assert index.codes.error == expected.codes.error

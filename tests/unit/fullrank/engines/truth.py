@@ -24,7 +24,7 @@ Found = Sequence[tuple[str, float]]
 
 def true_scores(bundle: Bundle, text: str) -> Float64:
     """s·t + u·v + b of every document."""
-    query, stored = bundle.encode(text), bundle.encoded
+    query, stored = bundle.encode(text), bundle.encoded.whole()
     sparse = stored.sparse.csr().toarray().astype(np.float64)
     dense = stored.dense.astype(np.float64)
     lexical = sparse @ query.sparse.csr().toarray()[0].astype(np.float64)

@@ -298,7 +298,7 @@ def test_the_fast_mode_searches_few_live_documents_exactly() -> None:
     given = [Document(id, fields) for id, fields in documents.items()]
     bundle = bundle_of(linear_model(given, n_dense=4), documents)
     # With so little effort the index finds almost nothing among the bundle's documents.
-    index = index_in_memory(bundle.encoded, cells=40)
+    index = index_in_memory(bundle.encoded.whole(), cells=40)
     index = replace(index, effort=Effort(1, 20, 1, 1, 20))
     bundle = replace(bundle, retriever=Retriever(bundle.encoded, None, index))
     writes = [Operation(i, f"n{i:03}", documents[f"b{i:03}"]) for i in range(1, 300)]
@@ -327,7 +327,7 @@ def test_many_live_documents_have_a_fast_mode(monkeypatch: pytest.MonkeyPatch) -
     given = [Document(id, fields) for id, fields in documents.items()]
     bundle = bundle_of(linear_model(given, n_dense=4), documents)
     # The margin is so wide that every cell may reach any score.
-    index = index_in_memory(bundle.encoded, cells=40)
+    index = index_in_memory(bundle.encoded.whole(), cells=40)
     index = replace(index, effort=Effort(1, 20, 400, 1, 1000, 0.0, 1e6))
     bundle = replace(bundle, retriever=Retriever(bundle.encoded, None, index))
     writes = [Operation(i, f"n{i:03}", documents[f"b{i:03}"]) for i in range(1, 300)]

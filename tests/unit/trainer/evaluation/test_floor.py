@@ -81,13 +81,13 @@ def test_floors_follow_their_rule(tmp_path: Path) -> None:
     bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
     judgements, _ = judge(collection, "valid")
     texts = query_texts(collection, bundle.model, [j.query for j in judgements])
-    found = calibrate_floor(bundle.model, bundle.encoded, texts, judgements)
+    found = calibrate_floor(bundle.model, bundle.encoded.whole(), texts, judgements)
     assert found is not None
 
     def parts(asked: list[str]) -> tuple[np.ndarray, np.ndarray]:
         queries = bundle.encode(asked)
-        dense = queries.dense.astype(float) @ bundle.encoded.dense.astype(float).T
-        lexical = queries.sparse.csr() @ bundle.encoded.sparse.csr().T
+        dense = queries.dense.astype(float) @ bundle.encoded.whole().dense.astype(float).T
+        lexical = queries.sparse.csr() @ bundle.encoded.whole().sparse.csr().T
         return dense, lexical.toarray().astype(float)
 
     words = sorted({word for text in texts for word in text.split()})
@@ -117,6 +117,6 @@ def test_a_model_without_dense_part_has_no_dense_floor(tmp_path: Path) -> None:
     bundle = open_bundle(find_bundle(tmp_path / "bundles", "m"))
     assert bundle.manifest.floor is not None
     assert bundle.manifest.floor.json()["dense"] is None
-    none = calibrate_floor(bundle.model, bundle.encoded, ["", " "])
+    none = calibrate_floor(bundle.model, bundle.encoded.whole(), ["", " "])
     assert none is None
     assert replace(bundle.manifest, floor=None).dump() != bundle.manifest.dump()

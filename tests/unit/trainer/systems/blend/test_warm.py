@@ -65,7 +65,7 @@ def test_a_blend_goes_on_with_its_parts_and_weights(
     assert second.model.n_dense == first.model.n_dense == 15
     assert list(second.documents.ids) == list(first.documents.ids)
     np.testing.assert_allclose(second.encoded.bias, first.encoded.bias, atol=1e-5)
-    np.testing.assert_allclose(second.encoded.dense, first.encoded.dense, atol=1e-4)
+    np.testing.assert_allclose(second.encoded.whole().dense, first.encoded.whole().dense, atol=1e-4)
     texts = ["ask0a decoy1", "shared3 name2n1"]
     for one, other in zip(first.encode(texts).dense, second.encode(texts).dense, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-4)

@@ -1,0 +1,141 @@
+"""How a bundle stores its encoded documents: as arrays, or as one record for each.
+
+arrays    mapped, and shared by all processes. A scan reads them as they are; so do models that score by themselves.
+records   of a bundle with an index and many documents. A search reads the few that it scores, by a system call each,
+          so no process maps the pages of all (fullrank.records). For fewer documents, mapping is faster and small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fullrank.bundle.manifest import FileEntry
+from fullrank.bundle.staging import StagingFolder
+from fullrank.encoding import Encoded
+from fullrank.errors import BundleError
+from fullrank.kernels.records import make_records
+from fullrank.models.contract import Model
+from fullrank.records import Documents, Records, blocks
+from fullrank.scoring import Scorer
+from fullrank.storage.checks import (
+    check_ascending,
+    check_rows,
+    check_shapes,
+    check_values,
+    is_finite,
+)
+
+# The arrays of an Encoded and their dtypes.
+ARRAYS = {
+    "dense": "<f4",
+    "indptr": "<i8",
+    "indices": "<i4",
+    "weights": "<f4",
+    "bias": "<f4",
+}
+_RECORDED = {"indptr": "<i8", "bias": "<f4", "records": "<i4"}
+_RECORDS = "documents/records.npy"
+# Bytes of v and t of all documents. With 512 MB, some 500,000 documents, a fast search of a millisecond takes a tenth
+# longer from records (docs/results/retrieval.md).
+RECORDS_FROM = 1 << 29
+
+
+def write_records(folder: StagingFolder, documents: Encoded) -> None:
+    """Replace the arrays of documents by records where there are many; the mapped arrays remain readable.
+
+    Args:
+        folder: Has the arrays.
+        documents: Of a bundle with an index.
+    """
+    sparse = documents.sparse
+    if (
+        sum(array.nbytes for array in (documents.dense, sparse.indices, sparse.values))
+        < RECORDS_FROM
+    ):
+        return
+    file = folder.growing_array(_RECORDS, np.int32)
+    for block in blocks(documents):
+        file.append(make_records(block.dense, *block.sparse.arrays))
+    file.finish()
+    for name in ARRAYS.keys() - _RECORDED.keys():
+        folder.remove(f"documents/{name}.npy")
+
+
+def stored_arrays(files: Collection[str]) -> list[str]:
+    """Return the names of the arrays in ``documents/`` that a bundle with these files must have."""
+    return list(_RECORDED if _RECORDS in files else ARRAYS)
+
+
+def open_documents(
+    path: Path,
+    files: Mapping[str, FileEntry],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    count: int,
+    model: Model,
+) -> Documents:
+    """Open the documents of a bundle.
+
+    Args:
+        path: The folder.
+        files: Its files.
+        arrays: The arrays that ``stored_arrays`` names, mapped.
+        count: Number of documents.
+        model: Of the bundle.
+
+    Raises:
+        BundleError: An array does not fit the others, the number of documents or the model.
+    """
+    if "records" not in arrays:
+        encoded = Encoded.from_arrays(arrays, model.n_sparse)
+        check_shapes(encoded, count, model.n_dense, model.n_sparse)
+        return encoded
+    for name, dtype in _RECORDED.items():
+        if arrays[name].dtype.str != dtype:
+            raise BundleError(f"documents/{name}.npy: {arrays[name].dtype}, not {np.dtype(dtype)}")
+    shapes = {"indptr": (count + 1,), "bias": (count,)}
+    for name, shape in shapes.items():
+        _check_shape(name, arrays[name], shape)
+    indptr, records = arrays["indptr"], arrays["records"]
+    _check_shape("records", records, (count * model.n_dense + 2 * int(indptr[-1]),))
+    start = files[_RECORDS].bytes - records.nbytes
+    return Records(path / _RECORDS, start, indptr, arrays["bias"], model.n_dense, model.n_sparse)
+
+
+def _check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
+    if array.shape != shape:
+        raise BundleError(f"documents/{name}.npy: shape {array.shape}, expected {shape}")
+
+
+def check_documents(documents: Documents) -> None:
+    """Read all documents: numbers are finite, row pointers ascend, and indices ascend in each row below the width.
+
+    Raises:
+        BundleError: A file is damaged; the message names it.
+    """
+    if isinstance(documents, Encoded):
+        check_values(documents)
+        return
+    pointers = "documents/indptr.npy"
+    check_ascending(pointers, documents.indptr, documents.n_entries)
+    for block in blocks(documents):
+        if not (is_finite(block.dense) and is_finite(block.sparse.values)):
+            raise BundleError(f"{_RECORDS}: not finite")
+        check_rows(pointers, block.indptr, _RECORDS, block.sparse.indices, documents.width)
+
+
+def scorer_of(model: Model, documents: Documents) -> Scorer | None:
+    """Return what replaces the inner products of a model.
+
+    Raises:
+        BundleError: The documents are records, and the scorer would need all of them in memory.
+    """
+    if isinstance(documents, Encoded):
+        return model.scorer(documents)
+    if model.scorer(documents.slice(0, 0)) is not None:
+        raise BundleError(f"{_RECORDS}: a model that scores by itself needs arrays")
+    return None
