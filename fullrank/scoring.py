@@ -15,7 +15,11 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
 from fullrank.kernels.scoring import rank_rows, score_rows
+from fullrank.kernels.select import in_order
 from fullrank.records import Documents
+
+# So many documents are scored at once: those that are read from a file take a megabyte of memory meanwhile.
+_AT_ONCE = 1024
 
 Ranked = tuple[Int64, Float64, Float64, Float64, Float64]
 """rows, scores, dense, lexical and bias of documents in the order of a ranking."""
@@ -90,14 +94,19 @@ class InnerProduct:
         """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
         u, words, weights, _ = query.row(0)
         dense, lexical = np.empty(len(rows)), np.empty(len(rows))
-        found, places = self.documents.fetch(rows)
         with self._buffer as scratch:
-            arrays = found.dense, *found.sparse.arrays
-            score_rows(u, words, weights, *arrays, places, scratch, dense, lexical)
+            for start in range(0, len(rows), _AT_ONCE):
+                part = slice(start, start + _AT_ONCE)
+                found, places = self.documents.fetch(rows[part])
+                arrays = found.dense, *found.sparse.arrays
+                score_rows(u, words, weights, *arrays, places, scratch, dense[part], lexical[part])
         return dense, lexical
 
     def rank(self, query: Encoded, rows: Int64, offset: int, limit: int) -> Ranked:
         """Score the given documents and return places offset..offset + limit of their order, ties by row."""
+        if len(rows) > _AT_ONCE:
+            bias = self.documents.bias.take(rows).astype(np.float64)
+            return in_order(rows, *self.score(query, rows), bias, offset, limit)
         u, words, weights, _ = query.row(0)
         found, places = self.documents.fetch(rows)
         arrays = found.dense, *found.sparse.arrays, found.bias

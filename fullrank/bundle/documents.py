@@ -39,26 +39,22 @@ ARRAYS = {
     "bias": "<f4",
 }
 _RECORDED = {"indptr": "<i8", "bias": "<f4", "records": "<i4"}
-_RECORDS = "documents/records.npy"
-# Bytes of v and t of all documents. With 512 MB, some 500,000 documents, a fast search of a millisecond takes a tenth
-# longer from records (docs/results/retrieval.md).
+RECORDS = "documents/records.npy"
+# Bytes of v and t of all documents, of some 500,000 documents. A fast search over a million takes a tenth longer from
+# records, one over 63,000 a fifth (docs/results/retrieval.md).
 RECORDS_FROM = 1 << 29
 
 
-def write_records(folder: StagingFolder, documents: Encoded) -> None:
-    """Replace the arrays of documents by records where there are many; the mapped arrays remain readable.
-
-    Args:
-        folder: Has the arrays.
-        documents: Of a bundle with an index.
-    """
+def prefers_records(documents: Encoded) -> bool:
+    """Check whether documents with an index are so many that they are stored as records."""
     sparse = documents.sparse
-    if (
-        sum(array.nbytes for array in (documents.dense, sparse.indices, sparse.values))
-        < RECORDS_FROM
-    ):
-        return
-    file = folder.growing_array(_RECORDS, np.int32)
+    arrays = documents.dense, sparse.indices, sparse.values
+    return sum(array.nbytes for array in arrays) >= RECORDS_FROM
+
+
+def write_records(folder: StagingFolder, documents: Encoded) -> None:
+    """Replace the arrays of documents in a folder by records; arrays that are mapped remain readable."""
+    file = folder.growing_array(RECORDS, np.int32)
     for block in blocks(documents):
         file.append(make_records(block.dense, *block.sparse.arrays))
     file.finish()
@@ -68,7 +64,7 @@ def write_records(folder: StagingFolder, documents: Encoded) -> None:
 
 def stored_arrays(files: Collection[str]) -> list[str]:
     """Return the names of the arrays in ``documents/`` that a bundle with these files must have."""
-    return list(_RECORDED if _RECORDS in files else ARRAYS)
+    return list(_RECORDED if RECORDS in files else ARRAYS)
 
 
 def open_documents(
@@ -102,8 +98,8 @@ def open_documents(
         _check_shape(name, arrays[name], shape)
     indptr, records = arrays["indptr"], arrays["records"]
     _check_shape("records", records, (count * model.n_dense + 2 * int(indptr[-1]),))
-    start = files[_RECORDS].bytes - records.nbytes
-    return Records(path / _RECORDS, start, indptr, arrays["bias"], model.n_dense, model.n_sparse)
+    start = files[RECORDS].bytes - records.nbytes
+    return Records(path / RECORDS, start, indptr, arrays["bias"], model.n_dense, model.n_sparse)
 
 
 def _check_shape(name: str, array: npt.NDArray[Any], shape: tuple[int, ...]) -> None:
@@ -124,8 +120,8 @@ def check_documents(documents: Documents) -> None:
     check_ascending(pointers, documents.indptr, documents.n_entries)
     for block in blocks(documents):
         if not (is_finite(block.dense) and is_finite(block.sparse.values)):
-            raise BundleError(f"{_RECORDS}: not finite")
-        check_rows(pointers, block.indptr, _RECORDS, block.sparse.indices, documents.width)
+            raise BundleError(f"{RECORDS}: not finite")
+        check_rows(pointers, block.indptr, RECORDS, block.sparse.indices, documents.width)
 
 
 def scorer_of(model: Model, documents: Documents) -> Scorer | None:
@@ -137,5 +133,5 @@ def scorer_of(model: Model, documents: Documents) -> Scorer | None:
     if isinstance(documents, Encoded):
         return model.scorer(documents)
     if model.scorer(documents.slice(0, 0)) is not None:
-        raise BundleError(f"{_RECORDS}: a model that scores by itself needs arrays")
+        raise BundleError(f"{RECORDS}: a model that scores by itself needs arrays")
     return None

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import golden
-from fullrank.bundle.documents import ARRAYS, write_records
+from fullrank.bundle.documents import ARRAYS, prefers_records, write_records
 from fullrank.bundle.manifest import (
     FIELDS,
     GOLDEN,
@@ -184,7 +184,8 @@ def stream_bundle(
                 if sample_queries and len(encoded) >= FAST_FROM:
                     queries = model.encode_queries(sample_queries)
                     sections["index"]["fast"] = _tuned_effort(retriever, queries, progress)
-                write_records(folder, encoded)
+                if prefers_records(encoded):
+                    write_records(folder, encoded)
             folder.finish_arrays()
             progress("golden queries", 0, 0)
             answers = golden.answer(model, retriever, ids, golden_queries)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank import scoring
 from fullrank.encoding import Encoded
 from fullrank.kernels.records import make_records
 from fullrank.live.gather import Selection, gather
@@ -79,8 +81,8 @@ def test_records_equal_documents_in_memory(
         for one, expected in zip(blocks(found), blocks(documents), strict=True):
             assert_equal(one, expected)
         for row in rows.tolist():
-            for part, expected_part in zip(found.row(row), documents.row(row), strict=True):
-                assert np.array_equal(part, expected_part)
+            got, wanted = found.row(row), documents.row(row)
+            assert all(np.array_equal(got[i], wanted[i]) for i in range(4))
         for mask in (None, removed):
             kept = np.arange(count) if mask is None else np.flatnonzero(~mask)
             has = np.isin(np.arange(width), documents.sparse.take(kept).indices)
@@ -88,15 +90,18 @@ def test_records_equal_documents_in_memory(
             assert np.array_equal(used_columns(documents, mask), has)
 
 
-@pytest.mark.parametrize(("n_dense", "width"), [(8, 30), (0, 30), (70, 5)])
+@pytest.mark.parametrize(
+    ("n_dense", "width", "at_once"), [(8, 30, 3), (0, 30, 1024), (70, 5, 1024)]
+)
 def test_searches_equal_brute_force_and_those_in_memory(
-    n_dense: int, width: int, tmp_path: Path
+    n_dense: int, width: int, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(5)
     documents = encoded(rng, 900, n_dense, width)
     queries = encoded(rng, 14, n_dense, width, bias=False)
     index = with_cells(documents, EVERYTHING)
     stored = recorded(tmp_path, documents)
+    monkeypatch.setattr(scoring, "_AT_ONCE", at_once)
     memory, file = Retriever(documents, None, index), Retriever(stored, None, index)
     dense, lexical = brute(queries, documents)
     masks = None, rng.random(900) < 0.5, rng.random(900) < 0.999
@@ -104,13 +109,14 @@ def test_searches_equal_brute_force_and_those_in_memory(
         for mode in ("exact", "fast"):
             for floor in (None, Floor(lexical=0.3), Floor(score=0.5)):
                 for offset in (0, 4):
-                    asked = {"offset": offset, "deleted": deleted, "mode": mode, "floor": floor}
+                    asked: dict[str, Any] = {"offset": offset, "deleted": deleted}
+                    asked |= {"mode": mode, "floor": floor}
                     expected = memory.search(queries, 10, **asked)
                     found = file.search(queries, 10, **asked)
                     for i, ranking in enumerate(found):
                         assert_same_bits(ranking, expected[i])
                         if mode == "exact" and floor is None:
-                            parts = dense[i], lexical[i], documents.bias
+                            parts = dense[i], lexical[i], documents.bias.astype(np.float64)
                             assert_is_brute_force(ranking, *parts, 10, offset, deleted)
     floor = Floor(dense=0.5, lexical=0.3)
     counts = [
