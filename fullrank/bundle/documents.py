@@ -40,7 +40,7 @@ ARRAYS = {
 }
 _RECORDED = {"indptr": "<i8", "bias": "<f4", "records": "<i4"}
 RECORDS = "documents/records.npy"
-# Bytes of v and t of all documents, of some 500,000 documents. A fast search over a million takes a tenth longer from
+# Bytes of v and t of all documents, of some 500,000 documents. A fast search over a million takes 8 to 15 % longer from
 # records, one over 63,000 a fifth (docs/results/retrieval.md).
 RECORDS_FROM = 1 << 29
 
