@@ -24,7 +24,6 @@
     │   └── IdempotencyKeyReused   the idempotency key belongs to another request
     ├── TooManyRequests       429  this client exceeds its rate
     ├── Internal              500  a defect; the details are in the log, not in the response
-    ├── NotSupported          501  this kind of deployment does not do it
     ├── Overloaded            503  try again later
     │   ├── NotReady               no model is loaded
     │   ├── NotYetVisible          a write is not visible yet
@@ -32,7 +31,8 @@
     │   ├── EventsUnavailable      the log of events cannot be read or written
     │   ├── PagesUnavailable       the file of pages cannot be read or written
     │   ├── RulesUnavailable       the file of rules cannot be read or written
-    │   └── DocumentsMissing       some shards of a fleet do not answer
+    │   ├── DocumentsMissing       some shards of a fleet do not answer
+    │   └── CoordinatorUnavailable  the coordinator of a fleet does not answer
     └── StorageFull           507  the disk is full
         ├── TooManyDocuments       the limit of live documents is reached
         └── EventsFull             the disk or the limit of the log of events is full
@@ -211,12 +211,6 @@ class IdempotencyKeyReused(Invalid):
     )
 
 
-class NotSupported(Problem):
-    status = 501
-    slug = "not-supported"
-    title = "Not supported by this deployment"
-
-
 class RetryLater(Problem):
     """Base of the errors that may not occur again after `retry_after` seconds."""
 
@@ -275,6 +269,15 @@ class RulesUnavailable(Overloaded):
 class DocumentsMissing(Overloaded):
     slug = "documents-missing"
     title = "Part of the documents cannot be searched"
+
+
+class CoordinatorUnavailable(Overloaded):
+    slug = "coordinator-unavailable"
+    title = "Coordinator unavailable"
+    default_detail = (
+        "The coordinator of the fleet does not answer. The change is done or has changed nothing; "
+        "GET /v1/models says which version serves."
+    )
 
 
 class StorageFull(RetryLater):

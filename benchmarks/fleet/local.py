@@ -62,7 +62,7 @@ class Fleet:
 
     def snapshot(self, epoch: int = 0, wait_s: float = 0.0) -> Snapshot:
         """See Coordinator.follow."""
-        found: Snapshot = result_of(self.coordinator.follow.remote([], epoch, wait_s))
+        found: Snapshot = result_of(self.coordinator.follow.remote(None, epoch, wait_s))
         return found
 
     def pid(self, shard: int, place: int) -> int:

@@ -72,15 +72,10 @@ class KeptAnswers:
 
 async def measure(address: str, cache: Path, texts: Sequence[str]) -> tuple[np.ndarray, Any]:
     """Return the ms of processor time of each query, and the mean bytes of a question and an answer."""
-
-    async def starting(models: SetModels) -> None:
-        head = await models.add(address)
-        models.switch(head.version, 1)
-
     shards = KeptAnswers(address, cache)
     documents = SetDocuments(shards, _PATIENCE, None)
-    models = SetModels(BundleCache(cache), Metrics(), documents, starting)
-    await models.start()
+    models = SetModels(BundleCache(cache), Metrics(), documents)
+    models.switch((await models.add(address)).version, 1)
     view = await documents.view(models.serving.resolve(None))
     engine = SetEngine(shards, _PATIENCE)
     taken = np.empty((_TURNS + 1, len(texts)))

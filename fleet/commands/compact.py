@@ -77,7 +77,7 @@ def _served(root: str) -> Snapshot | None:
         coordinator = running_coordinator()
     except FullrankError:
         return None
-    found: Snapshot = result_of(coordinator.follow.remote([], 0, 0.0))
+    found: Snapshot = result_of(coordinator.follow.remote(None, 0, 0.0))
     is_here = found.set_address is not None and found.set_address.startswith(f"{root}/")
     return found if is_here else None
 

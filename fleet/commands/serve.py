@@ -53,7 +53,7 @@ def serve(
         log.place()
     with joined(address):
         coordinator = coordinator_of(own.bundles, own.replicas, own.cache, log)
-        found = result_of(coordinator.follow.remote([], 0, 0.0))
+        found = result_of(coordinator.follow.remote(None, 0, 0.0))
         check_same(log, found.log)
         if found.version is None:
             version = newest_set(Folder(bundles)).address.rpartition("/")[2]

@@ -20,11 +20,13 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
-from fleet.serving.coordinator import Coordinator, Snapshot, Source
+from fleet.serving.coordinator import Coordinator, Snapshot
 from fleet.serving.log import LogSource
 from fleet.serving.shard import ShardServer
+from fleet.serving.tracking import Source
 from fleet.serving.wire import is_not_loaded
 from fullrank.errors import FullrankError
+from service.models.workers import Report
 
 COORDINATOR = "coordinator"
 # Ray starts a process again however often it dies.
@@ -148,15 +150,42 @@ class CoordinatorActor:
         self._coordinator = Coordinator(root, replicas, Spawner(replicas, cache, log), fingerprint)
         self._started: asyncio.Task[None] | None = None
 
-    async def activate(self, name_or_version: str) -> Snapshot:
+    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot:
         """See Coordinator.activate."""
         await self._start()
-        return await self._coordinator.activate(name_or_version)
+        return await self._coordinator.activate(name_or_version, is_version=is_version)
 
-    async def follow(self, uses: list[str], epoch: int, wait_s: float) -> Snapshot:
+    async def load(self, version: str) -> Snapshot:
+        """See Coordinator.load."""
+        await self._start()
+        return await self._coordinator.load(version)
+
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot:
+        """See Coordinator.start_experiment."""
+        await self._start()
+        return await self._coordinator.start_experiment(candidate, share, max_days)
+
+    async def stop_experiment(self) -> Snapshot:
+        """See Coordinator.stop_experiment."""
+        await self._start()
+        return await self._coordinator.stop_experiment()
+
+    async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
         """See Coordinator.follow."""
         await self._start()
-        return await self._coordinator.follow(uses, epoch, wait_s)
+        return await self._coordinator.follow(report, epoch, wait_s)
+
+    async def leave(self, id: str) -> None:
+        """See Coordinator.leave."""
+        await self._coordinator.leave(id)
+
+    async def routers(self) -> list[Report]:
+        """See Coordinator.routers."""
+        return await self._coordinator.routers()
+
+    async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]:
+        """See Coordinator.settled."""
+        return await self._coordinator.settled(epoch, versions)
 
     async def pid(self) -> int:
         """Return the id of the process."""

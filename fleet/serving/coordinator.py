@@ -1,4 +1,4 @@
-"""The coordinator of a fleet: the only writer of ``active.json``, and the one that knows every replica.
+"""The coordinator of a fleet: the only writer of ``active.json``, and the one that knows every replica and router.
 
 A swap has the two phases of a single machine (``service.models.swap``):
 
@@ -6,8 +6,9 @@ A swap has the two phases of a single machine (``service.models.swap``):
     2. commit    ``active.json`` is written once. Routers that follow the coordinator switch; a request that has begun
                  keeps its generation, and replicas keep the old version until no router uses it any more.
 
-If the coordinator dies before the commit, nothing has changed: the next one reads ``active.json``. After the commit
-nothing undoes it. A replica that starts late, or again, joins once it has loaded the active version.
+So does the start of an experiment, whose candidate is the new version. If the coordinator dies before the commit,
+nothing has changed: the next one reads ``active.json``. After the commit nothing undoes it. A replica that starts late,
+or again, joins once it has loaded what serves.
 
 This module does not name Ray: ``fleet.serving.actors`` runs it as an actor.
 """
@@ -17,76 +18,34 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from logging import getLogger
-from typing import Any, Protocol
+from typing import Any
 
-from fleet.remote import Folder
-from fleet.sets import SetManifest, find_set, read_set
+from fleet.remote import Folder, RemoteError
+from fleet.serving.routers import Routers
+from fleet.serving.tracking import PlacedSet, Replicas, Spawn, SwapRefused
+from fleet.sets import find_set, find_version, read_set
 from fullrank.errors import BundleError, FullrankError
-from service.models.state import STATE, ActiveState, dump_state, parse_state
+from service.models.changes import activated, experimenting, loading, without_experiment
+from service.models.policy import pinned
+from service.models.state import STATE, ActiveState, Experiment, dump_state, parse_state
+from service.models.workers import Report
 
-# Longest time to download, verify and warm a shard.
-_LOAD_S = 1800.0
-# A replica that does not answer a ping for so long is left out of what routers are given.
-_PING_S = 1.0
-# The longest time until the process of a replica has started, where a swap has to wait for it.
-_START_S = 60.0
 # Pause between two rounds of pings.
 _ROUND_S = 0.5
-# A version is dropped once no router has used it for so long: longer than a request takes, and than a router waits
-# before it asks again.
-_UNUSED_S = 15.0
+# The longest wait after a commit until every router follows.
+_SETTLE_S = 10.0
+MAX_LOADED = 2
+"""Sets that routers, and so all replicas, keep loaded at least: the active one, and the one before, which requests and
+the cursors of pages may name. A candidate, and the one that was loaded last, stay loaded as well."""
 _log = getLogger(__name__)
 
 
 class SwapUnderWay(FullrankError):
     """Another swap is in progress; nothing was changed."""
-
-
-class SwapRefused(FullrankError):
-    """The version cannot serve; the message says why. Nothing was changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One shard of a version: where a replica gets it from.
-
-    Attributes:
-        version: Of the set.
-        set_address: Of the set's folder.
-        number: Of the shard.
-    """
-
-    version: str
-    set_address: str
-    number: int
-
-
-class ReplicaHandle(Protocol):
-    """A replica process, as the coordinator drives it."""
-
-    async def load(self, source: Source) -> Sequence[str]:
-        """Download, verify and warm a shard; at once if it has it.
-
-        Returns:
-            All versions that the replica has open.
-
-        Raises:
-            BundleError: The version cannot serve.
-        """
-
-    async def release(self, versions: Sequence[str]) -> None:
-        """Drop versions."""
-
-    async def ping(self) -> str:
-        """Return a text that is another one after the process was started again."""
-
-
-Spawn = Callable[[int, int], ReplicaHandle]
-"""(number of the shard, number of the replica) → the replica, found or started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +54,14 @@ class Snapshot:
 
     Attributes:
         epoch: Grows with every change.
-        generation: Counts activations; 0: nothing was activated.
+        generation: Counts activations, and starts and ends of experiments; 0: nothing was activated.
         version: That serves.
         set_address: Of its folder.
         replicas: By shard, those that have loaded the version and answer; all that have loaded it where none answers.
         log: Fingerprint of the log that shards follow; None: they follow none.
+        previous: The version that was active before.
+        further: Other versions that every router loads, each with the address of its folder.
+        experiment: Against the version that serves; its candidate is one of the further versions.
     """
 
     epoch: int = 0
@@ -108,51 +70,19 @@ class Snapshot:
     set_address: str | None = None
     replicas: tuple[tuple[Any, ...], ...] = ()
     log: str | None = None
+    previous: str | None = None
+    further: tuple[tuple[str, str], ...] = ()
+    experiment: Experiment | None = None
 
-
-@dataclass(eq=False)
-class _Tracked:
-    """A replica, what it has loaded, and since when it has not answered."""
-
-    handle: ReplicaHandle
-    instance: str | None = None
-    loaded: set[str] = field(default_factory=set)
-    is_up: bool = False
-    loading: asyncio.Task[None] | None = None
-
-    async def ping(self, *, start_s: float = _PING_S) -> None:
-        """Find out whether the replica answers, and whether it was started again since.
-
-        Args:
-            start_s: Longest wait for a replica that has never answered.
-        """
-        limit = start_s if self.instance is None else _PING_S
-        try:
-            instance = await asyncio.wait_for(self.handle.ping(), limit)
-        except Exception:
-            self.is_up = False
-            return
-        if instance != self.instance:
-            self.instance, self.loaded = instance, set()
-        self.is_up = True
-
-    async def load(self, source: Source) -> None:
-        """Load a version. Raises what the replica raises, TimeoutError too."""
-        if source.version not in self.loaded:
-            instance = self.instance
-            versions = await asyncio.wait_for(self.handle.load(source), _LOAD_S)
-            if instance == self.instance:
-                # A coordinator that was started again learns here what the replica has open.
-                self.loaded |= {source.version} if self.loaded else set(versions)
-
-    def load_soon(self, source: Source) -> None:
-        """Load a version in the background; an error is logged, and the next round tries again."""
-        if self.loading is None or self.loading.done():
-            self.loading = asyncio.ensure_future(_all([self.load(source)]))
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """All versions that routers load."""
+        active = () if self.version is None else (self.version,)
+        return (*active, *(version for version, _ in self.further))
 
 
 class Coordinator:
-    """Activates versions on the replicas of a fleet.
+    """Changes what the fleet serves.
 
     Args:
         root: Folder of sharded bundles; has ``active.json``.
@@ -163,16 +93,14 @@ class Coordinator:
 
     def __init__(self, root: str, replicas: int, spawn: Spawn, log: str | None = None) -> None:
         self._root = Folder(root)
-        self._replicas = replicas
-        self._spawn = spawn
-        self._tracked: dict[tuple[int, int], _Tracked] = {}
+        self._replicas = Replicas(replicas, spawn)
+        self._routers = Routers()
         self._swap = asyncio.Lock()
         self._changed = asyncio.Condition()
         # A coordinator that is started again must not give a number that a router has.
         self._snapshot = Snapshot(time.time_ns(), log=log)
-        self._manifest: SetManifest | None = None
-        self._last_used: dict[str, float] = {}
-        self._started_at = time.monotonic()
+        # What routers load, the active one first.
+        self._sets: list[PlacedSet] = []
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -185,7 +113,10 @@ class Coordinator:
         async with self._swap:
             state = await asyncio.to_thread(self._read_state)
             if state.version is not None:
-                await self._follow_state(state)
+                sets = await asyncio.to_thread(self._placed, state)
+                for wanted in sets:
+                    await self._replicas.load(wanted)
+                await self._publish(state, sets)
         self._watcher = asyncio.ensure_future(self._watch_always())
 
     async def close(self) -> None:
@@ -193,127 +124,182 @@ class Coordinator:
         if self._watcher is not None:
             self._watcher.cancel()
 
-    async def activate(self, name_or_version: str) -> Snapshot:
-        """Make a version the one that serves: propose, commit.
+    async def activate(self, name_or_version: str, *, is_version: bool = False) -> Snapshot:
+        """Make a version the one that serves, which ends an experiment: propose, commit.
 
         Args:
             name_or_version: A version, or a name for its newest version.
+            is_version: Whether it must be a version.
 
         Returns:
             The new state; if the version serves already, the present one.
 
         Raises:
-            SwapUnderWay, SwapRefused, BundleNotFound, RemoteError: Nothing was changed.
+            SwapUnderWay, SwapRefused, StateDamaged, BundleNotFound, BundleError, RemoteError: Nothing was changed.
         """
-        if self._swap.locked():
-            raise SwapUnderWay("Another swap is in progress; nothing was changed.")
-        async with self._swap:
-            folder = await asyncio.to_thread(find_set, self._root, name_or_version)
-            manifest = await asyncio.to_thread(read_set, folder)
-            state = await asyncio.to_thread(self._read_state)
-            sha256 = hashlib.sha256(manifest.dump().encode()).hexdigest()
-            if (state.version, state.manifest_sha256) == (manifest.version, sha256):
-                return self._snapshot
-            await self._propose(manifest, str(folder))
-            after = ActiveState(
-                state.generation + 1, manifest.version, sha256, previous=state.version
+        find = find_version if is_version else find_set
+
+        def change(state: ActiveState, found: PlacedSet, sha256: str) -> ActiveState:
+            return activated(state, found.version, sha256, state.generation + 1, state.version)
+
+        return await self._run(lambda: find(self._root, name_or_version), change)
+
+    async def load(self, version: str) -> Snapshot:
+        """Load a version in every replica and router; the one that serves stays. Returns and raises as ``activate``."""
+
+        def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
+            if state.version is None:
+                raise SwapRefused(f"{found.version}: no version serves yet; activate one")
+            return loading(state, found.version, self._snapshot.versions)
+
+        return await self._run(lambda: find_version(self._root, version), change)
+
+    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Snapshot:
+        """Interleave a version with the one that serves; this ends an experiment with another: propose, commit.
+
+        Args:
+            candidate: Its version.
+            share: Of the searches.
+            max_days: After which the active version stays.
+
+        Returns and raises as ``activate``.
+        """
+
+        def change(state: ActiveState, found: PlacedSet, _: str) -> ActiveState:
+            if state.version in (None, found.version) or state.manifest_sha256 is None:
+                raise SwapRefused(f"{found.version}: there is no other version to compare it with")
+            experiment = Experiment(found.version, share, time.time(), max_days)
+            return experimenting(
+                state, state.version, state.manifest_sha256, state.generation + 1, experiment
             )
-            # The commit.
-            await asyncio.to_thread(self._root.write, STATE, dump_state(after).encode())
-            await self._publish(after.generation, manifest, str(folder))
+
+        return await self._run(lambda: find_version(self._root, candidate), change)
+
+    async def stop_experiment(self) -> Snapshot:
+        """End the experiment; the active version stays. Without one, change nothing. Raises as ``activate``."""
+        async with self._changing():
+            state = await asyncio.to_thread(self._read_state)
+            after = without_experiment(state, state.generation + 1)
+            # No replica has to load anything.
+            await self._commit(state, after)
             return self._snapshot
 
-    async def follow(self, uses: Iterable[str], epoch: int, wait_s: float) -> Snapshot:
+    async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
         """Return the state once it is another one than a router has, or after some seconds.
 
         Args:
-            uses: The versions that the router may ask for.
+            report: Of the router; None: the caller is another program.
             epoch: Of the snapshot that it has.
             wait_s: The longest wait.
         """
-        self._last_used |= dict.fromkeys(uses, time.monotonic())
+        if report is not None:
+            await self._routers.note(report, epoch)
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
                 await self._changed.wait_for(lambda: self._snapshot.epoch != epoch)
         return self._snapshot
 
-    async def _follow_state(self, state: ActiveState) -> None:
-        """Serve what was committed before this coordinator started."""
-        assert state.version is not None
-        folder = await asyncio.to_thread(find_set, self._root, state.version)
-        manifest = await asyncio.to_thread(read_set, folder)
-        self._spawn_all(manifest)
-        wanted = self._of(manifest)
-        pings = (own.ping(start_s=_START_S) for owners in wanted.values() for own in owners)
-        await _all(pings)
-        # Replicas that have it already, because only the coordinator was started again, return at once.
-        await _all(
-            own.load(Source(manifest.version, str(folder), number))
-            for number, owners in wanted.items()
-            for own in owners
-            if own.is_up
-        )
-        await self._publish(state.generation, manifest, str(folder))
+    async def leave(self, id: str) -> None:
+        """Forget a router that stops."""
+        await self._routers.forget(id)
 
-    async def _propose(self, manifest: SetManifest, address: str) -> None:
-        """Load a version in every live replica. Raises SwapRefused."""
-        self._spawn_all(manifest)
-        wanted = self._of(manifest)
-        pings = (own.ping(start_s=_START_S) for owners in wanted.values() for own in owners)
-        await _all(pings)
-        loads = [
-            (
-                number,
-                own,
-                asyncio.ensure_future(own.load(Source(manifest.version, address, number))),
-            )
-            for number, owners in wanted.items()
-            for own in owners
-            if own.is_up
-        ]
-        await asyncio.gather(*(load for *_, load in loads), return_exceptions=True)
-        ready = set()
-        for number, own, load in loads:
-            error = load.exception()
-            if error is None:
-                ready.add(number)
-            elif isinstance(error, BundleError) or not _is_lost(error):
-                raise SwapRefused(f"{manifest.version}, shard {number}: {error}")
-            else:
-                own.is_up = False
-        missing = sorted(wanted.keys() - ready)
-        if missing:
-            raise SwapRefused(f"{manifest.version}: no replica of the shards {missing} answers")
+    async def routers(self) -> list[Report]:
+        """Return the reports of all routers."""
+        return self._routers.reports
 
-    def _spawn_all(self, manifest: SetManifest) -> None:
-        for number, shard in enumerate(manifest.shards):
-            for place in range(self._replicas if shard.documents else 0):
-                if (number, place) not in self._tracked:
-                    self._tracked[number, place] = _Tracked(self._spawn(number, place))
+    async def settled(self, epoch: int, versions: Sequence[str]) -> tuple[int, bool]:
+        """Wait until every router follows a snapshot and has loaded its versions.
 
-    def _of(self, manifest: SetManifest) -> dict[int, list[_Tracked]]:
-        """Return the replicas of each shard that has documents."""
-        return {
-            number: [own for (of, _), own in sorted(self._tracked.items()) if of == number]
-            for number, shard in enumerate(manifest.shards)
-            if shard.documents
-        }
+        Returns:
+            The number of routers, and whether all do after ten seconds.
+        """
+        return await self._routers.settled(epoch, versions, _SETTLE_S)
 
-    async def _publish(self, generation: int, manifest: SetManifest, address: str) -> None:
-        self._manifest = manifest
+    @asynccontextmanager
+    async def _changing(self) -> AsyncIterator[None]:
+        """Keep others from changing the state. Raises SwapUnderWay if one does."""
+        if self._swap.locked():
+            raise SwapUnderWay("Another swap is in progress; nothing was changed.")
+        async with self._swap:
+            yield
+
+    async def _run(
+        self,
+        find: Callable[[], Folder],
+        change: Callable[[ActiveState, PlacedSet, str], ActiveState],
+    ) -> Snapshot:
+        """Change the state in two phases.
+
+        Args:
+            find: Returns the folder of the set that must be loaded for it.
+            change: Given the state, the set and the sha256 of its set.json, returns the new state.
+        """
+        async with self._changing():
+            folder = await asyncio.to_thread(find)
+            found = PlacedSet(await asyncio.to_thread(read_set, folder), str(folder))
+            state = await asyncio.to_thread(self._read_state)
+            sha256 = hashlib.sha256(found.manifest.dump().encode()).hexdigest()
+            after = change(state, found, sha256)
+            if after != state:
+                await self._propose(found)
+            await self._commit(state, after, found)
+            return self._snapshot
+
+    async def _propose(self, wanted: PlacedSet) -> None:
+        """Load a set in every live replica. Raises SwapRefused."""
+        await self._replicas.propose(wanted)
+
+    async def _commit(self, state: ActiveState, after: ActiveState, *new: PlacedSet) -> None:
+        """Write a state, which commits it, and tell routers; new: a set that it names. Raises RemoteError."""
+        if after != state:
+            await asyncio.to_thread(self._root.write, STATE, dump_state(after).encode())
+            # What is known already is not read again: that could fail, and nothing may after the commit.
+            await self._publish(after, await asyncio.to_thread(self._placed, after, *new))
+
+    async def _publish(self, state: ActiveState, sets: list[PlacedSet]) -> None:
+        """Let routers follow a committed state; sets: as ``_placed`` returns them."""
+        self._sets = sets
+        active, *others = sets
+        further = tuple((one.version, one.address) for one in others)
+        experiment = state.experiment
+        if experiment is not None and experiment.candidate not in dict(further):
+            experiment = None  # the active version serves alone
         self._snapshot = replace(
-            self._snapshot, generation=generation, version=manifest.version, set_address=address
+            self._snapshot,
+            generation=state.generation,
+            version=active.version,
+            set_address=active.address,
+            previous=state.previous,
+            further=further,
+            experiment=experiment,
         )
         await self._refresh(is_forced=True)
 
+    def _placed(self, state: ActiveState, *new: PlacedSet) -> list[PlacedSet]:
+        """Return the sets that routers load for a state: the active one, and further ones that can be read.
+
+        Raises:
+            BundleNotFound, BundleError, RemoteError: The active one cannot be read.
+        """
+        assert state.version is not None
+        known = {own.version: own for own in (*self._sets, *new)}
+        found = [known.get(state.version) or self._read(state.version)]
+        for version in dict.fromkeys(pinned(state, MAX_LOADED)):
+            if version == state.version:
+                continue
+            try:
+                found.append(known.get(version) or self._read(version))
+            except (BundleError, RemoteError) as error:
+                _log.error("cannot load %s: %s", version, error)
+        return found
+
+    def _read(self, version: str) -> PlacedSet:
+        folder = find_version(self._root, version)
+        return PlacedSet(read_set(folder), str(folder))
+
     async def _refresh(self, *, is_forced: bool = False) -> None:
-        """Give routers the replicas that answer and have the active version, if these have changed."""
-        assert self._manifest is not None
-        version, owners = self._manifest.version, self._of(self._manifest)
-        found = tuple(
-            _askable(owners.get(number, ()), version)
-            for number in range(len(self._manifest.shards))
-        )
+        """Give routers the replicas that answer and have what serves, if these have changed."""
+        found = self._replicas.askable(self._sets)
         if is_forced or found != self._snapshot.replicas:
             self._snapshot = replace(self._snapshot, epoch=self._snapshot.epoch + 1, replicas=found)
             async with self._changed:
@@ -325,57 +311,16 @@ class Coordinator:
             await self._watch()
 
     async def _watch(self) -> None:
-        """Ping every replica, let late ones load the active version, drop versions that nobody uses."""
-        tracked = list(self._tracked.items())
-        await _all(own.ping() for _, own in tracked)
-        manifest, address = self._manifest, self._snapshot.set_address
-        if manifest is None or address is None:
+        """Ping every replica, let late ones load what serves, drop versions that nobody uses."""
+        await self._replicas.ping()
+        if not self._sets:
             return
         await self._refresh()
-        for number, owners in self._of(manifest).items():
-            for own in owners:
-                if own.is_up and manifest.version not in own.loaded:
-                    own.load_soon(Source(manifest.version, address, number))
-        # A coordinator that has just started does not know yet what routers use.
-        is_known = time.monotonic() - self._started_at > _UNUSED_S
-        if is_known and not self._swap.locked():
-            await self._release(manifest.version)
-
-    async def _release(self, active: str) -> None:
-        oldest = time.monotonic() - _UNUSED_S
-        self._last_used = {v: used for v, used in self._last_used.items() if used > oldest}
-        keep = {active, *self._last_used}
-        # Versions are named, and taken from what is loaded before anything waits: a swap that begins meanwhile loads
-        # a version that no release drops.
-        releases = []
-        for own in self._tracked.values():
-            unused = own.loaded - keep
-            if own.is_up and unused:
-                own.loaded -= unused
-                releases.append(asyncio.wait_for(own.handle.release(sorted(unused)), _PING_S))
-        await _all(releases)
+        self._replicas.load_late(self._sets)
+        used = self._routers.used
+        if used is not None and not self._swap.locked():
+            await self._replicas.release({*used, *self._snapshot.versions})
 
     def _read_state(self) -> ActiveState:
         content = self._root.read(STATE)
         return ActiveState() if content is None else parse_state(content, f"{self._root}/{STATE}")
-
-
-def _askable(owners: Sequence[_Tracked], version: str) -> tuple[ReplicaHandle, ...]:
-    """Return the replicas of a shard that routers may ask for a version.
-
-    If none of them answers pings, all that have the version: they may only be slow, and routers can try.
-    """
-    loaded = [own for own in owners if version in own.loaded]
-    return tuple(own.handle for own in loaded if own.is_up) or tuple(own.handle for own in loaded)
-
-
-async def _all(calls: Iterable[Awaitable[Any]]) -> None:
-    """Run calls together; those that fail are logged."""
-    for error in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(error, Exception):
-            _log.warning("a replica failed: %s: %s", type(error).__name__, error)
-
-
-def _is_lost(error: BaseException) -> bool:
-    """Return whether an error says that the replica is dead or does not answer."""
-    return isinstance(error, TimeoutError | ConnectionError)

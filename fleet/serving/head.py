@@ -138,6 +138,13 @@ class HeadView(View):
             raise DocumentRefused(refusal(head.name))
         super().check(id, fields, is_storable=is_storable)
 
+    def is_live(self, id: str) -> bool:
+        """Return whether a document was written since the set was made; False without such a document, too."""
+        try:
+            return super().is_live(id)
+        except KeyError:
+            return False
+
     def waiting_for(self, seq: int, at: int | None = None) -> HeadView:
         """Return this view; shards answer for it once they have read the log up to a number, as of another one."""
         is_same = (seq, at) == (self.min_seq, self.at)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Never
+from collections.abc import Mapping, Sequence
+from logging import getLogger
 
 from fleet.remote import BundleCache, Folder
 from fleet.serving.documents import SetDocuments
@@ -12,17 +12,15 @@ from fleet.serving.head import Head, open_any_shard
 from fleet.sets import SetManifest, read_set
 from fleet.sets.words import read_words
 from fullrank.bundle import Bundle, BundleInfo
-from service.errors import NotSupported
 from service.models.serving import LoadedModels, Serving
-from service.models.workers import Report
+from service.models.state import Experiment
 from service.telemetry.metrics import Metrics
 
-Starting = Callable[["SetModels"], Awaitable[None]]
-"""Loads what serves first."""
+_log = getLogger(__name__)
 
 
 class SetModels:
-    """The sets of one router; see ``service.models.models``.
+    """The sets of one router.
 
     A swap calls ``add`` on every router, once all shards have the version open, and then ``switch``.
 
@@ -30,8 +28,7 @@ class SetModels:
         cache: Where bundles of object storage are downloaded to.
         metrics: Shows what serves.
         documents: Follows the log of live documents for each set.
-        starting: Called when the app starts.
-        max_loaded: Sets kept loaded.
+        max_loaded: Sets kept loaded, besides pinned ones.
     """
 
     def __init__(
@@ -39,11 +36,9 @@ class SetModels:
         cache: BundleCache,
         metrics: Metrics,
         documents: SetDocuments,
-        starting: Starting,
         max_loaded: int = 2,
     ) -> None:
-        self._cache, self._metrics, self._starting = cache, metrics, starting
-        self._documents = documents
+        self._cache, self._metrics, self._documents = cache, metrics, documents
         self._models = LoadedModels(metrics, max_loaded, documents.release)
 
     @property
@@ -79,23 +74,41 @@ class SetModels:
         self._models.add(head)
         return head
 
-    def switch(self, version: str, generation: int) -> None:
-        """Make a loaded set the default, as a generation; the one before stays loaded."""
-        head = self.serving.models[version]
+    def pin(self, versions: Sequence[str]) -> None:
+        """Keep versions loaded, and no others beyond the maximum; they are loaded, or will be."""
+        self._models.pinned = tuple(versions)
+
+    def refuse(self, version: str, reason: str) -> None:
+        """Note why a set that other routers may have is not loaded here."""
+        if self._models.failures.get(version) != reason:
+            _log.error("cannot load %s: %s", version, reason)
+        self._models.failures[version] = reason
+
+    def switch(
+        self,
+        version: str,
+        generation: int,
+        previous: str | None = None,
+        experiment: Experiment | None = None,
+    ) -> None:
+        """Make a loaded set the default, as a generation; nothing happens if it is already.
+
+        Args:
+            version: Of the set.
+            generation: Its number.
+            previous: The version that was the default before.
+            experiment: Against the version; its candidate is loaded.
+        """
+        serving = self.serving
+        now = serving.generation, serving.active, serving.previous, serving.experiment
+        if now == (generation, version, previous, experiment):
+            return
+        head = serving.models[version]
         assert isinstance(head, Head)
-        active = self.serving.active
-        previous = active if active != version else self.serving.previous
-        self._models.switch(head, generation, previous)
+        self._models.switch(head, generation, previous, experiment)
         self._metrics.bundle_bytes.set(sum(shard.bytes for shard in head.set.shards))
 
-    async def start(self) -> None:
-        """Load what serves first."""
-        await self._starting(self)
-
-    async def close(self) -> None:
-        """Nothing runs in the background."""
-
-    async def available(self) -> list[BundleInfo]:
+    def available(self) -> list[BundleInfo]:
         """Return the loaded sets, newest first."""
         heads = [head for head in self.serving.models.values() if isinstance(head, Head)]
         found = [
@@ -110,26 +123,6 @@ class SetModels:
             for head in heads
         ]
         return sorted(found, key=lambda info: (info.created, info.version), reverse=True)
-
-    async def workers(self) -> list[Report]:
-        """Return no reports: routers write none."""
-        return []
-
-    async def activate(self, version: str) -> Never:
-        """Refuse: one router cannot switch the others."""
-        raise NotSupported("A router switches no versions: use `fullrank bundles activate`.")
-
-    async def load(self, version: str) -> Never:
-        """Refuse: one router cannot load a version in the shards."""
-        raise NotSupported("A router loads no versions: use `fullrank bundles activate`.")
-
-    async def start_experiment(self, candidate: str, share: float, max_days: float) -> Never:
-        """Refuse experiments."""
-        raise NotSupported("A fleet runs no experiments.")
-
-    async def stop_experiment(self) -> Never:
-        """Refuse experiments."""
-        raise NotSupported("A fleet runs no experiments.")
 
     def _opened(self, address: str, manifest: SetManifest) -> Bundle:
         return open_any_shard(address, manifest, self._cache)

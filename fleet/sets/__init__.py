@@ -5,17 +5,18 @@
 <root>/<name>/<version>/words.json                     of a compacted set
 
 manifest.py   SetManifest: the fields of set.json
-folder.py     read_set, write_set, find_set, newest_set, sets_of
+folder.py     read_set, write_set, find_set, find_version, newest_set, sets_of
 words.py      SetWords: words that training did not see
 """
 
-from fleet.sets.folder import find_set, newest_set, read_set, sets_of, write_set
+from fleet.sets.folder import find_set, find_version, newest_set, read_set, sets_of, write_set
 from fleet.sets.manifest import SetManifest, Shard, shard_folder
 
 __all__ = [
     "SetManifest",
     "Shard",
     "find_set",
+    "find_version",
     "newest_set",
     "read_set",
     "sets_of",

@@ -49,10 +49,22 @@ def find_set(root: Folder, name_or_version: str) -> Folder:
         versions = _complete(root / name_or_version)
         if versions:
             return root / name_or_version / max(versions)[1]
-        for name in root.folders():
-            if is_name(name) and (root / name / name_or_version).read(SET) is not None:
-                return root / name / name_or_version
+        with suppress(BundleNotFound):
+            return find_version(root, name_or_version)
     raise BundleNotFound(f"{root}: no sharded bundle and no version named {name_or_version!r}")
+
+
+def find_version(root: Folder, version: str) -> Folder:
+    """Find the folder of a version.
+
+    Raises:
+        BundleNotFound: The root has no such version.
+        RemoteError: The root cannot be read.
+    """
+    for name in root.folders() if is_name(version) else ():
+        if is_name(name) and (root / name / version).read(SET) is not None:
+            return root / name / version
+    raise BundleNotFound(f"No bundle has the version {version!r}.")
 
 
 def newest_set(root: Folder) -> Folder:

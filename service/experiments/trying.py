@@ -15,6 +15,7 @@ from fullrank.experiment.exploring import DEPTH, explore
 from fullrank.experiment.interleave import CANDIDATE, interleave
 from fullrank.live import View
 from service.documents.documents import Documents
+from service.errors import DocumentsMissing
 from service.experiments.tried import NOTHING, Tried
 from service.models.serving import RequestModel
 from service.models.state import Experiment
@@ -82,7 +83,11 @@ class Trying:
         whole = replace(request, limit=count, offset=0)
         candidate = await self._live.view(serving.serving.models[experiment.candidate], min_seq)
         a = await self._ranker.rank(view, whole)
-        b = await self._ranker.rank(candidate, replace(whole, facets=(), facet_ranges=()))
+        try:
+            b = await self._ranker.rank(candidate, replace(whole, facets=(), facet_ranges=()))
+        except DocumentsMissing:
+            # Of a fleet: shards that were started again have the active version first.
+            return replace(a, hits=a.hits[request.offset :]), NOTHING
         rankings = [[hit["id"] for hit in ranked.hits] for ranked in (a, b)]
         picks = interleave(rankings[0], rankings[1], count, coin)[request.offset :]
         hits = [(b if pick.team == CANDIDATE else a).hits[pick.rank] for pick in picks]

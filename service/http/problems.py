@@ -47,7 +47,6 @@ _MEANING = {
     429: "This client exceeds its request rate; Retry-After says when to try again",
     431: "The address or the headers are too long",
     500: "A defect; the log has the details under the request id",
-    501: "This kind of deployment does not do it; docs/scale.md lists what a fleet does not do",
     503: "Overloaded, or no model is loaded; Retry-After says when to try again",
     507: "Storage is full; nothing was changed. Retry-After says when to try again",
 }

@@ -6,6 +6,7 @@ follower.py    the thread that follows the state files: it prepares, switches, r
 policy.py      what to load and what to switch to, as pure functions
 loader.py      from a version to a bundle that may serve; memory.py: whether the memory suffices
 swap.py        the hot swap over all workers, in two phases
+changes.py     what operators change in the committed state, as pure functions
 state.py       the files next to the bundles: the active version and the proposed one
 workers.py     the report of each worker, in a file that is valid while it lives (livefile.py)
 """

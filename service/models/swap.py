@@ -18,12 +18,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from logging import getLogger
 from pathlib import Path
 
 from fullrank.bundle import BundleInfo, read_manifest, verify_bundle
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from service.models.changes import activated, experimenting, loading, without_experiment
 from service.models.loader import find, manifest_sha256
 from service.models.memory import check_memory
 from service.models.state import (
@@ -107,16 +108,8 @@ class Swap:
         """
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            if (state.version, state.manifest_sha256) == (version, sha256):
-                return state
             before = state.version or _served(reports(self._root))
-            return ActiveState(
-                self._next_generation(state),
-                version,
-                sha256,
-                state.loaded,
-                before if before != version else state.previous,
-            )
+            return activated(state, version, sha256, self._next_generation(state), before)
 
         return self.run(version, change)
 
@@ -135,13 +128,8 @@ class Swap:
         def change(state: ActiveState, sha256: str) -> ActiveState:
             active = self._other(state, candidate)
             noted = state.manifest_sha256 or manifest_sha256(find(self._root, active).path)
-            return replace(
-                state,
-                generation=self._next_generation(state),
-                version=active,
-                manifest_sha256=noted,
-                experiment=Experiment(candidate, share, time.time(), max_days),
-            )
+            experiment = Experiment(candidate, share, time.time(), max_days)
+            return experimenting(state, active, noted, self._next_generation(state), experiment)
 
         return self.run(candidate, change)
 
@@ -170,9 +158,7 @@ class Swap:
         """End the experiment; the active version stays. Without one, change nothing. Raises as ``start_experiment``."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            if state.experiment is None:
-                return state
-            return replace(state, generation=self._next_generation(state), experiment=None)
+            return without_experiment(state, self._next_generation(state))
 
         active = serving_version(self._root)
         if active is None:
@@ -186,11 +172,8 @@ class Swap:
         """Load a version in every worker; the default stays. Raises as ``activate``."""
 
         def change(state: ActiveState, sha256: str) -> ActiveState:
-            # Drop versions that no worker has loaded any more, or the list would grow for ever. The last version of
-            # the list stays loaded longest.
-            loaded = {v for report in reports(self._root) for v in report.loaded}
-            kept = tuple(v for v in state.loaded if v in loaded and v != version)
-            return replace(state, loaded=(*kept, version))
+            loaded = {own for report in reports(self._root) for own in report.loaded}
+            return loading(state, version, loaded)
 
         return self.run(version, change)
 

@@ -11,8 +11,9 @@ from typing import Any
 import ray
 
 from fleet.serving.actors import _ALWAYS, COORDINATOR, ActorReplica, CoordinatorActor, Spawner
-from fleet.serving.coordinator import Coordinator, Source
-from fleet.sets import SetManifest
+from fleet.serving.coordinator import Coordinator
+from fleet.serving.tracking import PlacedSet, Source
+from service.models.state import ActiveState
 
 BEFORE_LOADING = "before loading"
 WHILE_LOADING = "while replicas load"
@@ -38,14 +39,14 @@ class _DyingCoordinator(Coordinator):
     def _found(self, replica: ActorReplica) -> _Watched:
         return _Watched(replica.number, replica.place, replica.actor)
 
-    async def _propose(self, manifest: SetManifest, address: str) -> None:
+    async def _propose(self, wanted: PlacedSet) -> None:
         self.die_at(BEFORE_LOADING)
-        await super()._propose(manifest, address)
+        await super()._propose(wanted)
         self.die_at(BEFORE_COMMIT)
 
-    async def _publish(self, generation: int, manifest: SetManifest, address: str) -> None:
+    async def _publish(self, state: ActiveState, sets: list[PlacedSet]) -> None:
         self.die_at(AFTER_COMMIT)
-        await super()._publish(generation, manifest, address)
+        await super()._publish(state, sets)
 
 
 class _Watched(ActorReplica):

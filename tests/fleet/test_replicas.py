@@ -62,7 +62,7 @@ def coordinator(ray: Any, versions: list[tuple[Path, str]], tmp_path: Path) -> I
 
 
 def snapshot_of(ray: Any, coordinator: Any, epoch: int = 0) -> Snapshot:
-    found: Snapshot = ray.get(coordinator.follow.remote([], epoch, 1.0))
+    found: Snapshot = ray.get(coordinator.follow.remote(None, epoch, 1.0))
     return found
 
 

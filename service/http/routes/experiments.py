@@ -27,7 +27,7 @@ router = APIRouter(prefix="/v1/experiments", tags=["experiments"], route_class=G
 @router.put(
     "/default",
     response_model=ExperimentReply,
-    responses=problems(400, 404, 409, 413, 415, 422, 501),
+    responses=problems(400, 404, 409, 413, 415, 422, 503),
     openapi_extra=needs("admin"),
 )
 async def start_experiment(body: ExperimentRequest, services: ServicesDep) -> JsonResponse:
@@ -66,7 +66,7 @@ async def list_decisions(services: ServicesDep) -> JsonResponse:
 @router.delete(
     "/default",
     response_model=ExperimentReply,
-    responses=problems(404, 409, 501),
+    responses=problems(404, 409, 503),
     openapi_extra=needs("admin"),
 )
 async def stop_experiment(services: ServicesDep) -> JsonResponse:

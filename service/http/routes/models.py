@@ -85,7 +85,7 @@ async def list_models(services: ServicesDep) -> JsonResponse:
 @router.post(
     "/{version}:load",
     response_model=LoadReply,
-    responses=problems(404, 409, 422, 501),
+    responses=problems(404, 409, 422, 503),
     openapi_extra=needs("admin"),
 )
 async def load_model(version: Version, services: ServicesDep) -> JsonResponse:
@@ -105,7 +105,7 @@ async def load_model(version: Version, services: ServicesDep) -> JsonResponse:
 @router.put(
     "/aliases/default",
     response_model=AliasReply,
-    responses=problems(400, 404, 409, 413, 415, 422, 501),
+    responses=problems(400, 404, 409, 413, 415, 422, 503),
     openapi_extra=needs("admin"),
 )
 async def activate_model(body: ActivateRequest, services: ServicesDep) -> JsonResponse:

@@ -15,6 +15,7 @@ from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
 from fleet.remote import BundleCache, Folder
 from fleet.serving.app import create_router
+from fleet.serving.following import Following
 from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
 from fleet.serving.shard import ShardServer
@@ -23,6 +24,7 @@ from fleet.sets import SetManifest, read_set
 from fullrank.progress import Reporter
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
+from service.models.workers import Report
 from tests.api.support import client_of, running, settings_for
 from tests.bundles import make_bundle
 from trainer.indexing.index import index
@@ -84,6 +86,10 @@ class Whole:
         count: Number of documents.
         floor: What a document must reach to be found; None: every document is found.
         further: Returns more fields of a document, given its number.
+
+    Attributes:
+        ids: Of the documents.
+        versions: Of the bundles, that of the first model first.
     """
 
     def __init__(
@@ -99,16 +105,26 @@ class Whole:
         documents = [
             Document(line["_id"], {k: v for k, v in line.items() if k != "_id"}) for line in lines
         ]
-        trained = make_bundle(root / "trained", "planted", documents, n_dense=6, floor=floor)
-        self._trained = root / "trained" / "planted" / trained
+        self._documents, self._floor = documents, floor
+        self.versions: list[str] = []
         self.ids = [line["_id"] for line in lines]
-        quiet = Reporter(quiet=True)
-        index(self._trained, root / "corpus.jsonl", root / "bundles", reporter=quiet)
+        self._trained = self.train(seed=1)
 
-    def cut(self, shards: int) -> str:
-        """Return the address of the same documents in so many shards."""
+    def train(self, seed: int) -> Path:
+        """Make a model of its own for the same documents, and a bundle; return the folder of the model."""
+        folder = self.root / "trained"
+        version = make_bundle(
+            folder, "planted", self._documents, n_dense=6, floor=self._floor, seed=seed
+        )
+        trained = folder / "planted" / version
+        corpus, out = self.root / "corpus.jsonl", self.root / "bundles"
+        self.versions.append(index(trained, corpus, out, reporter=Reporter(quiet=True)).path.name)
+        return trained
+
+    def cut(self, shards: int, trained: Path | None = None) -> str:
+        """Return the address of the same documents in so many shards; trained: another model, in the same folder."""
         out = str(self.root / f"sets-{shards}")
-        source, corpus = str(self._trained), str(self.root / "corpus.jsonl")
+        source, corpus = str(trained or self._trained), str(self.root / "corpus.jsonl")
         quiet = Reporter(quiet=True)
         return index_set(
             source, corpus, out, shards=shards, runner=InProcess(), reporter=quiet
@@ -125,17 +141,29 @@ class Whole:
         self, address: str, shards: FailingShards, *, name: str = "router", **settings: Any
     ) -> AsyncIterator[httpx.AsyncClient]:
         """A router over the shards of a set; name: of its own folder in that of the set."""
-
-        async def starting(models: SetModels, _: object) -> None:
-            head = await models.add(address)
-            models.switch(head.version, 1)
-
         folder = Path(address) / name
         folder.mkdir(exist_ok=True)
         own = settings_for(folder, **settings)
-        app = create_router(own, lambda _: shards, BundleCache(self.root / "cache"), starting)
+
+        def make_models(sets: SetModels, _: object, __: object) -> Fixed:
+            return Fixed(sets, address)
+
+        app = create_router(own, lambda _: shards, BundleCache(self.root / "cache"), make_models)
         async with client_of(app) as client:
             yield client
+
+
+class Fixed(Following):
+    """The models of a router that always serves the same set, and follows nobody."""
+
+    def __init__(self, sets: SetModels, address: str) -> None:
+        self._models, self._address, self._task = sets, address, None
+
+    async def start(self) -> None:
+        self._models.switch((await self._models.add(self._address)).version, 1)
+
+    async def workers(self) -> list[Report]:
+        return []
 
 
 class FailingShards:

@@ -12,9 +12,11 @@ import pytest
 
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
-from fleet.serving import coordinator
-from fleet.serving.coordinator import Coordinator, Snapshot, Source, SwapRefused, SwapUnderWay
+from fleet.serving import coordinator, routers, tracking
+from fleet.serving.coordinator import Coordinator, Snapshot, SwapUnderWay
+from fleet.serving.tracking import Source, SwapRefused
 from fullrank.errors import BundleError, BundleNotFound
+from service.models.workers import Report
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 
@@ -90,7 +92,7 @@ def versions(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """That of 3 shards and that of 2; nothing is active, and pings are quick."""
     (root / "active.json").unlink(missing_ok=True)
     monkeypatch.setattr(coordinator, "_ROUND_S", 0.01)
-    monkeypatch.setattr(coordinator, "_PING_S", 0.05)
+    monkeypatch.setattr(tracking, "_PING_S", 0.05)
     found = {
         len(json.loads(path.read_text())["shards"]): path.parent.name
         for path in root.rglob("set.json")
@@ -110,6 +112,10 @@ def run(
             await own.close()
 
     asyncio.run(main())
+
+
+def report(id: str, loaded: Sequence[str], generation: int = 1) -> Report:
+    return Report(id, 1, "host", True, generation, loaded[0], loaded=tuple(loaded))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -143,7 +149,7 @@ def test_a_refusal_of_one_replica_changes_nothing(root: Path, versions: tuple[st
         fleet(1, 1).refuses = True
         with pytest.raises(SwapRefused, match=r"shard 1: golden\.jsonl: differs"):
             await own.activate(versions[1])
-        assert (await own.follow((), 0, 0)).version == before.version
+        assert (await own.follow(None, 0, 0)).version == before.version
         assert active(root) == (1, versions[0])
         fleet(1, 1).refuses = False
         assert (await own.activate(versions[1])).generation == 2
@@ -164,7 +170,7 @@ def test_dead_and_frozen_replicas_do_not_stop_a_swap_and_join_later(
         later = found
         async with asyncio.timeout(5):
             while [len(replicas) for replicas in later.replicas] != [2, 2]:
-                later = await own.follow((), later.epoch, 1)
+                later = await own.follow(None, later.epoch, 1)
         assert versions[1] in fleet(0, 0).loaded & fleet(1, 1).loaded
         assert later.generation == found.generation
 
@@ -177,13 +183,13 @@ def test_routers_may_try_the_replicas_of_a_shard_of_which_none_answers_pings(
     async def work(own: Coordinator, fleet: Fleet) -> None:
         found = await own.activate(versions[1])
         fleet(0, 0).is_frozen = True
-        found = await own.follow((), found.epoch, 5)
+        found = await own.follow(None, found.epoch, 5)
         assert [len(replicas) for replicas in found.replicas] == [1, 2]
         fleet(0, 1).is_frozen = True
-        found = await own.follow((), found.epoch, 5)
+        found = await own.follow(None, found.epoch, 5)
         assert [len(replicas) for replicas in found.replicas] == [2, 2]
         fleet(0, 1).is_frozen = False
-        found = await own.follow((), found.epoch, 5)
+        found = await own.follow(None, found.epoch, 5)
         assert found.replicas[0] == (fleet(0, 1),)
 
     run(root, work, Fleet())
@@ -224,7 +230,7 @@ def test_a_coordinator_that_dies_while_it_proposes_has_changed_nothing(
         swap.cancel()
 
     async def next_one(own: Coordinator, fleet: Fleet) -> None:
-        found = await own.follow((), 0, 0)
+        found = await own.follow(None, 0, 0)
         assert (found.generation, found.version) == (1, versions[0])
         assert [len(replicas) for replicas in found.replicas] == [2, 2, 2]
         fleet(0, 0).load_s = 0
@@ -250,7 +256,7 @@ def test_a_coordinator_that_dies_after_the_commit_has_swapped(
             await own.activate(versions[1])
 
     async def next_one(own: Coordinator, fleet: Fleet) -> None:
-        found = await own.follow((), 0, 0)
+        found = await own.follow(None, 0, 0)
         assert (found.generation, found.version) == (2, versions[1])
 
     run(root, dies, fleet)
@@ -260,13 +266,14 @@ def test_a_coordinator_that_dies_after_the_commit_has_swapped(
 def test_old_versions_stay_while_a_router_uses_them(
     root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "_UNUSED_S", 0.3)
+    monkeypatch.setattr(routers, "SILENT_S", 0.3)
 
     async def work(own: Coordinator, fleet: Fleet) -> None:
         await own.activate(versions[0])
         await own.activate(versions[1])
+        using = report("a", versions)
         for _ in range(40):
-            await own.follow(versions, 0, 0)
+            await own.follow(using, 0, 0)
             await asyncio.sleep(0.01)
             assert versions[0] in fleet(0, 0).loaded
         await until(lambda: fleet.loaded() == [{versions[1]}] * 4 + [set()] * 2)
@@ -277,8 +284,8 @@ def test_old_versions_stay_while_a_router_uses_them(
 def test_a_swap_while_old_versions_are_dropped_keeps_the_new_one(
     root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(coordinator, "_UNUSED_S", 0.05)
-    monkeypatch.setattr(coordinator, "_PING_S", 0.3)
+    monkeypatch.setattr(routers, "SILENT_S", 0.05)
+    monkeypatch.setattr(tracking, "_PING_S", 0.3)
 
     async def work(own: Coordinator, fleet: Fleet) -> None:
         await own.activate(versions[1])
@@ -289,7 +296,7 @@ def test_a_swap_while_old_versions_are_dropped_keeps_the_new_one(
         # The other replicas have dropped the version, or will, when it comes again.
         await own.activate(versions[1])
         for _ in range(50):
-            found = await own.follow((), 0, 0)
+            found = await own.follow(None, 0, 0)
             assert [len(replicas) for replicas in found.replicas] == [2, 2]
             assert all(versions[1] in fake.loaded for shard in found.replicas for fake in shard)
             await asyncio.sleep(0.01)
@@ -307,7 +314,7 @@ def test_a_new_coordinator_drops_what_the_one_before_has_left(
         await own.activate(versions[1])
 
     async def next_one(own: Coordinator, fleet: Fleet) -> None:
-        monkeypatch.setattr(coordinator, "_UNUSED_S", 0.05)
+        monkeypatch.setattr(routers, "SILENT_S", 0.05)
         await until(lambda: fleet.loaded()[:4] == [{versions[1]}] * 4)
 
     run(root, dies, fleet)
@@ -317,8 +324,8 @@ def test_a_new_coordinator_drops_what_the_one_before_has_left(
 
 def test_routers_hear_of_a_change_at_once(root: Path, versions: tuple[str, str]) -> None:
     async def work(own: Coordinator, fleet: Fleet) -> None:
-        before: Snapshot = await own.follow((), 0, 0)
-        waiting = asyncio.ensure_future(own.follow((), before.epoch, 60))
+        before: Snapshot = await own.follow(None, 0, 0)
+        waiting = asyncio.ensure_future(own.follow(None, before.epoch, 60))
         await asyncio.sleep(0.02)
         assert not waiting.done()
         await own.activate(versions[0])
@@ -332,5 +339,176 @@ def test_an_unknown_version_is_not_found(root: Path, versions: tuple[str, str]) 
     async def work(own: Coordinator, fleet: Fleet) -> None:
         with pytest.raises(BundleNotFound):
             await own.activate("nosuch")
+
+    run(root, work, Fleet())
+
+
+def test_a_candidate_is_loaded_before_the_experiment_begins(
+    root: Path, versions: tuple[str, str]
+) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[1])
+        found = await own.start_experiment(versions[0], 0.5, 3)
+        assert fleet.loaded() == [set(versions)] * 4 + [{versions[0]}] * 2
+        assert (found.generation, found.version) == (2, versions[1])
+        assert found.versions == versions[::-1]
+        # The candidate has a shard more than the active version.
+        assert [len(replicas) for replicas in found.replicas] == [2, 2, 2]
+        assert found.experiment is not None
+        state = json.loads((root / "active.json").read_text())
+        assert state["experiment"]["candidate"] == found.experiment.candidate == versions[0]
+        assert (state["experiment"]["share"], state["experiment"]["max_days"]) == (0.5, 3)
+        ended = await own.stop_experiment()
+        assert (ended.generation, ended.version) == (3, versions[1])
+        assert (ended.experiment, ended.versions) == (None, (versions[1],))
+        assert await own.stop_experiment() == ended
+
+    run(root, work, Fleet())
+
+
+def test_a_candidate_that_is_refused_begins_no_experiment(
+    root: Path, versions: tuple[str, str]
+) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        with pytest.raises(SwapRefused, match="no other version to compare it with"):
+            await own.start_experiment(versions[0], 0.5, 3)
+        before = await own.activate(versions[0])
+        with pytest.raises(SwapRefused, match="no other version to compare it with"):
+            await own.start_experiment(versions[0], 0.5, 3)
+        fleet(0, 1).refuses = True
+        with pytest.raises(SwapRefused, match=r"shard 0: golden\.jsonl: differs"):
+            await own.start_experiment(versions[1], 0.5, 3)
+        with pytest.raises(BundleNotFound):
+            await own.start_experiment("planted", 0.5, 3)
+        assert (await own.follow(None, 0, 0)) == before
+        assert json.loads((root / "active.json").read_text())["experiment"] is None
+
+    run(root, work, Fleet())
+
+
+def test_an_activation_ends_an_experiment(root: Path, versions: tuple[str, str]) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        begun = await own.start_experiment(versions[1], 1, 3)
+        assert await own.activate(versions[0]) == begun
+        found = await own.activate(versions[1])
+        assert (found.generation, found.version, found.previous) == (3, versions[1], versions[0])
+        assert found.experiment is None
+
+    run(root, work, Fleet())
+
+
+def test_a_coordinator_that_dies_during_an_experiment_leaves_it_to_the_next(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet()
+    begun: list[Snapshot] = []
+
+    async def dies(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        begun.append(await own.start_experiment(versions[1], 0.5, 3))
+        fleet(0, 0).restart()
+
+    async def next_one(own: Coordinator, fleet: Fleet) -> None:
+        monkeypatch.setattr(routers, "SILENT_S", 0.02)
+        found = await own.follow(None, 0, 0)
+        assert (found.generation, found.experiment) == (2, begun[0].experiment)
+        assert fleet(0, 0).loaded == set(versions)
+        # No router has reported yet, but what serves stays.
+        await asyncio.sleep(0.3)
+        assert fleet.loaded() == [set(versions)] * 4 + [{versions[0]}] * 2
+
+    run(root, dies, fleet)
+    run(root, next_one, fleet)
+
+
+def test_a_candidate_that_cannot_be_read_leaves_the_active_version_alone(
+    root: Path, versions: tuple[str, str]
+) -> None:
+    fleet = Fleet()
+    file = root / "planted" / versions[1] / "set.json"
+
+    async def dies(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        await own.start_experiment(versions[1], 0.5, 3)
+
+    async def next_one(own: Coordinator, fleet: Fleet) -> None:
+        found = await own.follow(None, 0, 0)
+        assert (found.generation, found.version, found.experiment) == (2, versions[0], None)
+
+    run(root, dies, fleet)
+    content = file.read_bytes()
+    file.unlink()
+    try:
+        run(root, next_one, fleet)
+    finally:
+        file.write_bytes(content)
+
+
+def test_routers_prefer_replicas_that_have_the_candidate(
+    root: Path, versions: tuple[str, str]
+) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        found = await own.start_experiment(versions[1], 0.5, 3)
+        fleet(0, 0).is_dead = True
+        found = await own.follow(None, found.epoch, 5)
+        assert found.replicas[0] == (fleet(0, 1),)
+        fleet(0, 0).load_s = 0.1
+        fleet(0, 0).restart()
+        found = await own.follow(None, found.epoch, 5)
+        assert found.replicas[0] == (fleet(0, 0), fleet(0, 1))
+        assert fleet(0, 0).loaded == set(versions)
+        for place in (0, 1):
+            fleet(0, place).load_s = 0.3
+            fleet(0, place).restart()
+        while not found.replicas[0] or fleet(0, 1).loaded != {versions[0]}:
+            found = await own.follow(None, found.epoch, 5)
+        # The active version is answered while the candidate is still being loaded.
+        assert found.replicas[0]
+
+    run(root, work, Fleet())
+
+
+def test_the_last_version_that_was_loaded_stays(root: Path, versions: tuple[str, str]) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        with pytest.raises(SwapRefused, match="no version serves yet"):
+            await own.load(versions[1])
+        await own.activate(versions[0])
+        found = await own.load(versions[1])
+        assert (found.generation, found.versions) == (1, versions)
+        assert fleet.loaded() == [set(versions)] * 4 + [{versions[0]}] * 2
+        again = await own.load(versions[1])
+        assert again.versions == versions
+
+    run(root, work, Fleet())
+
+
+def test_a_change_is_settled_once_every_router_follows(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "_SETTLE_S", 0.3)
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        first = await own.activate(versions[0])
+        assert await own.settled(first.epoch, first.versions) == (0, True)
+        for id in ("a", "b"):
+            await own.follow(report(id, versions[:1]), first.epoch, 0)
+        found = await own.activate(versions[1])
+        assert await own.settled(found.epoch, found.versions) == (2, False)
+        waiting = asyncio.ensure_future(own.settled(found.epoch, found.versions))
+        await own.follow(report("a", versions, 2), found.epoch, 0)
+        # Follows, but could not load the version.
+        await own.follow(report("b", versions[:1], 2), found.epoch, 0)
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await own.follow(report("b", versions, 2), found.epoch, 0)
+        assert await waiting == (2, True)
+        assert [one.id for one in await own.routers()] == ["a", "b"]
+        await own.leave("a")
+        assert [one.id for one in await own.routers()] == ["b"]
+        monkeypatch.setattr(routers, "SILENT_S", 0.01)
+        await asyncio.sleep(0.05)
+        assert await own.routers() == []
 
     run(root, work, Fleet())

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from fleet.partitions import partition_of, shard_of
-from fleet.remote import BundleCache, Folder
+from fleet.remote import Folder
 from fleet.serving.answering import OpenShard
-from fleet.serving.app import create_router
-from fleet.serving.models import SetModels
 from fleet.sets import SetManifest, read_set
-from fullrank.errors import FullrankError
 from service.http.schemas import SearchReply
-from tests.api.support import AUTH, settings_for
 from tests.unit.fleet.serving.routing import FailingShards, Whole
 
 pytestmark = pytest.mark.anyio
@@ -197,22 +192,6 @@ async def test_writes_are_refused(client: httpx.AsyncClient) -> None:
         assert "planted is a sharded bundle" in found.json()["detail"]
 
 
-async def test_what_a_router_does_not_do_is_refused(
-    client: httpx.AsyncClient, manifest: SetManifest
-) -> None:
-    body = {"candidate": manifest.version, "share": 0.5}
-    answers = [
-        await client.put(
-            "/v1/models/aliases/default", json={"version": manifest.version}, headers=AUTH
-        ),
-        await client.post(f"/v1/models/{manifest.version}:load", headers=AUTH),
-        await client.put("/v1/experiments/default", json=body, headers=AUTH),
-    ]
-    for found in answers:
-        assert found.status_code == 501, found.text
-        assert found.json()["type"] == "urn:fullrank:problem:not-supported"
-
-
 async def test_a_router_lists_its_sets(client: httpx.AsyncClient, manifest: SetManifest) -> None:
     found = (await client.get("/v1/models")).json()
     [model] = found["models"]
@@ -246,11 +225,3 @@ async def test_a_router_starts_while_no_shard_answers(
         found = (await client.post("/v1/search", json=body)).json()
         assert found["hits"] == expected["hits"]
         assert found["facets"] == expected["facets"]
-
-
-async def test_exploring_is_refused(shards: FailingShards, tmp_path: Path) -> None:
-    async def starting(models: SetModels, _: object) -> None: ...
-
-    own = settings_for(tmp_path, explore=0.1)
-    with pytest.raises(FullrankError, match="FULLRANK_EXPLORE"):
-        create_router(own, lambda _: shards, BundleCache(tmp_path), starting)

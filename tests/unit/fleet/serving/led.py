@@ -1,0 +1,133 @@
+"""A fleet in this process: replicas, a coordinator over them, and routers that follow it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from fleet.remote import BundleCache
+from fleet.serving.app import create_router
+from fleet.serving.coordinator import Coordinator
+from fleet.serving.fanout import ReplicatedShards
+from fleet.serving.following import Following
+from fleet.serving.log import LogSource
+from fleet.serving.models import SetModels
+from fleet.serving.shard import ShardServer
+from fleet.serving.tracking import Source
+from fleet.serving.wire import is_not_loaded
+from service.telemetry.metrics import Metrics
+from tests.api.support import client_of, settings_for
+
+
+class LocalReplica:
+    """A replica in this process, for the coordinator and for routers."""
+
+    def __init__(self, number: int, cache: Path, log: LogSource | None) -> None:
+        self._arguments = number, BundleCache(cache), log
+        self.refused: set[str] = set()
+        self.is_dead = False
+        self.instance = 0
+        self.server = ShardServer(*self._arguments)
+
+    async def load(self, source: Source) -> Sequence[str]:
+        self._check()
+        if source.version in self.refused:
+            raise ConnectionError("died while it loaded")
+        await asyncio.to_thread(self.server.load, source.set_address)
+        return self.server.versions
+
+    async def release(self, versions: Sequence[str]) -> None:
+        self._check()
+        for version in versions:
+            await asyncio.to_thread(self.server.release, version)
+
+    async def ping(self) -> str:
+        self._check()
+        return str(self.instance)
+
+    async def call(self, payload: bytes) -> bytes:
+        self._check()
+        answer = await asyncio.to_thread(self.server.answer, payload)
+        if is_not_loaded(answer):
+            raise ConnectionError("the replica has not loaded the version")
+        return answer
+
+    def restart(self) -> None:
+        """Start again, with no version."""
+        self.close()
+        self.server = ShardServer(*self._arguments)
+        self.instance, self.is_dead = self.instance + 1, False
+
+    def close(self) -> None:
+        for version in self.server.versions:
+            self.server.release(version)
+
+    def _check(self) -> None:
+        if self.is_dead:
+            raise ConnectionError("died")
+
+
+class LocalFleet:
+    """Replicas, and the coordinator while it runs.
+
+    Args:
+        root: Folder of the sets; a router writes beside them.
+        cache: Of bundles.
+        log: Of live documents.
+    """
+
+    def __init__(self, root: Path, cache: Path, log: LogSource | None = None) -> None:
+        self.root = root
+        self._cache, self._log = cache, log
+        self.replicas: dict[int, LocalReplica] = {}
+        self._coordinator: Coordinator | None = None
+
+    @property
+    def coordinator(self) -> Coordinator:
+        assert self._coordinator is not None
+        return self._coordinator
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run a coordinator; the replicas stay afterwards."""
+        fingerprint = None if self._log is None else self._log.fingerprint
+        self._coordinator = Coordinator(str(self.root), 1, self._spawn, fingerprint)
+        await self._coordinator.start()
+        try:
+            yield
+        finally:
+            await self._coordinator.close()
+
+    @asynccontextmanager
+    async def router(
+        self, name: str = "router", **settings: Any
+    ) -> AsyncIterator[httpx.AsyncClient]:
+        """A router that follows the coordinator; name: of its own folder."""
+        folder = self.root / f".{name}"
+        folder.mkdir(exist_ok=True)
+
+        def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Following:
+            return Following(self.coordinator, sets, shards, metrics, self._log)
+
+        app = create_router(
+            settings_for(folder, **settings),
+            ReplicatedShards,
+            BundleCache(self._cache),
+            make_models,
+        )
+        async with client_of(app) as client:
+            yield client
+
+    def close(self) -> None:
+        for replica in self.replicas.values():
+            replica.close()
+
+    def _spawn(self, number: int, _: int) -> LocalReplica:
+        if number not in self.replicas:
+            self.replicas[number] = LocalReplica(number, self._cache, self._log)
+        return self.replicas[number]
