@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlePath, BundlesFolder, EventsOption, Json, event_log, resolve
-from fullrank.cli.commands import needs
+from fullrank.cli.arguments import BundlesFolder, EventsOption, Json, event_log, resolve
+from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.experiment.evidence import LEVEL, MAX_DAYS, SHARE
 
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]
 MaxDays = Annotated[
     float, typer.Option(help="Days after which the active version stays.", min=0.01, max=365)
+]
+
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Of sharded bundles: the Ray cluster of the fleet that serves them: auto, or HOST:PORT.",
+    ),
 ]
 
 _SHOWN = 10
@@ -27,20 +37,33 @@ app = typer.Typer(
 
 @app.command()
 def start(
-    candidate: BundlePath, share: Share = SHARE, max_days: MaxDays = MAX_DAYS, json: Json = False
+    candidate: Annotated[
+        str,
+        typer.Argument(
+            metavar="BUNDLE", help="A version's folder, or BUNDLES/NAME for its newest version."
+        ),
+    ],
+    share: Share = SHARE,
+    max_days: MaxDays = MAX_DAYS,
+    ray: Ray = None,
+    json: Json = False,
 ) -> None:
-    """Interleave a bundle with the active version in every running worker."""
-    with needs("service"):
-        from service.models.swap import Swap
+    """Interleave a bundle with the active version in every running worker, or in the routers of a fleet."""
+    if ray is not None:
+        on_ray = load("experiment.start", FLEET)
+        found = on_ray(candidate, share, max_days, address=ray)
+        active, name, generation = found.version, found.experiment.candidate, found.generation
+    else:
+        with needs("service"):
+            from service.models.swap import Swap
 
-    path = resolve(candidate)
-    started = Swap(path.parent.parent).start_experiment(path.name, share, max_days)
+        path = resolve(Path(candidate))
+        started = Swap(path.parent.parent).start_experiment(path.name, share, max_days)
+        active, name, generation = started.version, path.name, started.generation
     if json:
-        print_json(
-            {"active": started.version, "candidate": path.name, "generation": started.generation}
-        )
+        print_json({"active": active, "candidate": name, "generation": generation})
         return
-    typer.echo(f"generation {started.generation}: {path.name} against {started.version}")
+    typer.echo(f"generation {generation}: {name} against {active}")
 
 
 @app.command()
@@ -73,12 +96,19 @@ def _moment(at: float) -> str:
 
 
 @app.command()
-def stop(bundles: BundlesFolder, json: Json = False) -> None:
+def stop(
+    bundles: Annotated[str, typer.Argument(metavar="BUNDLES", help="Folder of bundles.")],
+    ray: Ray = None,
+    json: Json = False,
+) -> None:
     """End the experiment; the active version stays."""
-    with needs("service"):
-        from service.models.swap import Swap
+    if ray is not None:
+        stopped = load("experiment.stop", FLEET)(bundles, address=ray)
+    else:
+        with needs("service"):
+            from service.models.swap import Swap
 
-    stopped = Swap(bundles).stop_experiment()
+        stopped = Swap(Path(bundles)).stop_experiment()
     if json:
         print_json({"active": stopped.version, "generation": stopped.generation})
         return

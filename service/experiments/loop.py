@@ -24,6 +24,7 @@ from typing import Any
 import orjson
 
 from fullrank.bundle import find_bundle
+from fullrank.bundle.manifest import MANIFEST
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
@@ -170,6 +171,10 @@ class Loop:
         """Return the active version of the model. Raises BundleNotFound."""
         serving = serving_version(self._root)
         if serving is not None and (self._root / self._name / serving).is_dir():
+            if not (self._root / self._name / serving / MANIFEST).is_file():
+                raise BundleNotFound(
+                    f"{self._root}: {serving} is no bundle; the loop does not train sharded bundles"
+                )
             return serving
         if serving is not None:
             raise BundleNotFound(

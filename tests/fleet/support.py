@@ -140,18 +140,13 @@ def activate(
 ) -> subprocess.CompletedProcess[str]:
     """Run `fullrank bundles activate`."""
     bundle = f"{sets.root}/planted/{version}"
+    return command("bundles", "activate", bundle, "--ray", address, inside=inside)
+
+
+def command(*arguments: str, inside: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+    """Run `fullrank`; inside: goes before the command."""
     return subprocess.run(
-        [
-            *inside,
-            sys.executable,
-            "-m",
-            "fullrank",
-            "bundles",
-            "activate",
-            bundle,
-            "--ray",
-            address,
-        ],
+        [*inside, sys.executable, "-m", "fullrank", *arguments],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -14,11 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
-from fleet.serving.actors import running_coordinator
+from fleet.serving.actors import running_coordinator, stop_fleet
+from tests.api.support import KEY, keys_beside
 from tests.fleet.support import (
     LIMIT,
     Sets,
     activate,
+    command,
     router,
     searches,
     served,
@@ -74,6 +76,48 @@ def test_a_fleet_answers_as_one_machine_through_swaps_and_deaths(
         load.check()
         assert sorted(load.generations) == list(range(2, 9))
         assert max(load.seconds) < 3
+
+
+def test_an_experiment_begins_and_ends_in_every_router(
+    cluster: Any, ray: Any, sets: Sets, tmp_path: Path
+) -> None:
+    first, second = sets.versions
+    key = {"Authorization": f"Bearer {KEY}"}
+    own = {"FULLRANK_KEYS": str(keys_beside(tmp_path / "state")), "FULLRANK_ANONYMOUS": "search"}
+    experiment, alias = "/v1/experiments/default", "/v1/models/aliases/default"
+    sets.forget_active()
+    try:
+        with (
+            router(cluster.address, sets.root, tmp_path / "a", **own) as (a, _),
+            router(cluster.address, sets.root, tmp_path / "b", **own) as (b, _),
+        ):
+
+            def names() -> list[tuple[Any, Any]]:
+                asked = {"query": WORDS[0], "user_id": "ann"}
+                answers = [httpx.post(f"{url}/v1/search", json=asked).json() for url in (a, b)]
+                return [(answer["model"], answer["candidate"]) for answer in answers]
+
+            done = httpx.put(f"{a}{alias}", json={"version": first}, headers=key, timeout=60)
+            assert (done.status_code, done.json()["converged"]) == (200, True), done.text
+            assert names() == [(first, None)] * 2
+            assert len(httpx.get(f"{b}/v1/models").json()["workers"]) == 2
+            bundle = f"{sets.root}/planted/{second}"
+            begun = command("experiment", "start", bundle, "--share", "1", "--ray", cluster.address)
+            assert begun.returncode == 0, begun.stderr
+            wait_until(lambda: names() == [(first, second)] * 2)
+            # Both go on after a coordinator that dies.
+            os.kill(ray.get(running_coordinator().pid.remote()), signal.SIGKILL)
+            assert names() == [(first, second)] * 2
+            wait_until(lambda: httpx.delete(f"{b}{experiment}", headers=key, timeout=60).is_success)
+            assert names() == [(first, None)] * 2
+            body = {"candidate": second, "share": 1}
+            assert httpx.put(f"{b}{experiment}", json=body, headers=key, timeout=60).is_success
+            assert names() == [(first, second)] * 2
+            stopped = command("experiment", "stop", str(sets.root), "--ray", cluster.address)
+            assert stopped.returncode == 0, stopped.stderr
+            wait_until(lambda: names() == [(first, None)] * 2)
+    finally:
+        stop_fleet()
 
 
 def test_a_lost_shard_is_an_error_or_a_partial_answer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,10 @@ from fleet.serving.wire import is_not_loaded
 from service.telemetry.metrics import Metrics
 from tests.api.support import client_of, settings_for
 
+# Real replicas are processes of their own. In one process Python before 3.11.5 fails where two threads compile at once
+# (https://github.com/python/cpython/issues/106905), as kernels do when they are first used.
+_loading = threading.Lock()
+
 
 class LocalReplica:
     """A replica in this process, for the coordinator and for routers."""
@@ -38,7 +43,7 @@ class LocalReplica:
         self._check()
         if source.version in self.refused:
             raise ConnectionError("died while it loaded")
-        await asyncio.to_thread(self.server.load, source.set_address)
+        await asyncio.to_thread(self._load, source)
         return self.server.versions
 
     async def release(self, versions: Sequence[str]) -> None:
@@ -66,6 +71,10 @@ class LocalReplica:
     def close(self) -> None:
         for version in self.server.versions:
             self.server.release(version)
+
+    def _load(self, source: Source) -> None:
+        with _loading:
+            self.server.load(source.set_address)
 
     def _check(self) -> None:
         if self.is_dead:

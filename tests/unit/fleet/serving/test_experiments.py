@@ -14,11 +14,14 @@ import httpx
 import pytest
 
 from fleet.remote import Folder
-from fleet.serving import coordinator, following
+from fleet.serving import coordinator, following, routers
+from fleet.serving.head import Head
+from fleet.serving.models import SetModels
 from fleet.sets import read_set
 from fullrank.events.lists import ServedList
 from fullrank.events.log import EventLog
 from service.experiments import trying
+from service.experiments.status import read_status
 from service.http.model_schemas import (
     AliasReply,
     ExperimentReply,
@@ -321,8 +324,10 @@ async def test_every_router_follows_an_experiment_to_its_end(
                 answer = (await one.post("/v1/search", json=search)).json()
                 names = answer["model"], answer["candidate"], answer["generation"]
                 assert names == (old, new, 2)
-        state = json.loads((fleet.root / "active.json").read_text())
-        assert (state["version"], state["experiment"]["candidate"]) == (old, new)
+        # What `fullrank experiment status` reads.
+        status = read_status(fleet.root, EventLog(fleet.root / ".router" / ".events"))
+        assert status is not None
+        assert (status.active, status.candidate, status.max_days) == (old, new, 3)
     # A coordinator and a router that start again go on with it.
     async with fleet.running(), fleet.router() as client, fleet.router("other") as other:
         assert (await client.get(EXPERIMENT, headers=AUTH)).json()["started"] == begun.json()[
@@ -413,3 +418,33 @@ async def test_a_coordinator_that_does_not_answer_is_reported(
                 assert "retry-after" in found.headers
             models = (await client.get("/v1/models")).json()
             assert [worker["version"] for worker in models["workers"]] == [old]
+
+
+async def test_the_old_version_stays_while_a_router_opens_the_new_one(
+    versions: Versions, fleets: dict[int, LocalFleet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet, (old, new) = fleets[3], versions.sets[3]
+    monkeypatch.setattr(following, "_WAIT_S", 0.05)
+    monkeypatch.setattr(routers, "SILENT_S", 0.4)
+    add = SetModels.add
+
+    async def slow_add(models: SetModels, address: str) -> Head:
+        if address.endswith(new):
+            await asyncio.sleep(1.5)
+        return await add(models, address)
+
+    async with fleet.running():
+        await fleet.coordinator.activate(old)
+        async with fleet.router() as client:
+            monkeypatch.setattr(SetModels, "add", slow_add)
+            await asyncio.sleep(0.5)
+            await fleet.coordinator.activate(new)
+            served = [old]
+            async with asyncio.timeout(10):
+                while served[-1] == old:
+                    found = await client.post("/v1/search", json={"query": "copy"})
+                    assert found.status_code == 200, found.text
+                    served.append(found.json()["model"])
+                    await asyncio.sleep(0.02)
+            assert served[-1] == new
+            assert served.count(old) > 20

@@ -302,3 +302,12 @@ def test_the_status_draws_the_evidence(case: Case) -> None:
     assert found.wins + found.losses == len(found.course)
     assert found.course[-1][1] == found.e_value
     assert found.verdict is Verdict.OPEN
+
+
+def test_a_sharded_bundle_is_refused(case: Case) -> None:
+    (case.root / "shop" / case.old / "manifest.json").rename(
+        case.root / "shop" / case.old / "set.json"
+    )
+    with pytest.raises(BundleNotFound, match="the loop does not train sharded bundles"):
+        case.step()
+    assert case.asked == []

@@ -1,0 +1,60 @@
+"""``fullrank experiment start`` and ``stop`` with ``--ray``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fleet.cluster import joined
+from fleet.remote import Folder, absolute
+from fleet.serving.actors import result_of, running_coordinator
+from fleet.serving.coordinator import Snapshot
+from fleet.sets import find_set
+from fleet.sets.manifest import SET
+from fullrank.errors import FullrankError
+
+
+def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapshot:
+    """Interleave a sharded bundle with the one that a fleet serves.
+
+    Args:
+        bundle: Address of the candidate: <root>/<name>/<version>, or <root>/<name> for its newest version.
+        share: Of the searches.
+        max_days: After which the active version stays.
+        address: Of the cluster.
+
+    Raises:
+        FullrankError: No cluster answers, its fleet serves another folder, or the candidate cannot serve; nothing was
+            changed then. Or the coordinator died meanwhile.
+    """
+    root, version = _placed(absolute(bundle.rstrip("/")))
+    with joined(address):
+        return _changed(root, "start_experiment", version, share, max_days)
+
+
+def stop(bundles: str, *, address: str) -> Snapshot:
+    """End the experiment of a fleet; bundles: address of the folder that it serves. Raises as ``start``."""
+    with joined(address):
+        return _changed(absolute(bundles.rstrip("/")), "stop_experiment")
+
+
+def _placed(bundle: str) -> tuple[str, str]:
+    """Return the root and the version of a bundle. Raises FullrankError."""
+    parent, _, name = bundle.rpartition("/")
+    if Folder(bundle).has(SET):
+        return parent.rpartition("/")[0], name
+    return parent, find_set(Folder(parent), name).address.rpartition("/")[2]
+
+
+def _changed(root: str, change: str, *arguments: Any) -> Snapshot:
+    """Let the coordinator of the joined cluster change what it serves."""
+    coordinator = running_coordinator()
+    try:
+        served: Snapshot = result_of(coordinator.follow.remote(None, 0, 0.0))
+        if served.set_address is None or not served.set_address.startswith(f"{root}/"):
+            raise FullrankError(f"{root}: the fleet of this cluster does not serve this folder")
+        found: Snapshot = result_of(getattr(coordinator, change).remote(*arguments))
+    except ConnectionError as error:
+        raise FullrankError(
+            "the coordinator died during the change, which is done or has changed nothing; run the command again"
+        ) from error
+    return found
