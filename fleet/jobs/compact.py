@@ -262,6 +262,7 @@ def _write(
         card,
         job.position,
         write_words(target, SetWords.merged([one.words for one in about])),
+        facts.outline,
     )
     write_set(target, manifest)
     return manifest

@@ -136,6 +136,7 @@ def index_set(
             facts.has_ads,
             facts.values,
             card,
+            outline=facts.outline,
         )
         write_set(target, manifest)
         job.folder.remove()

@@ -18,12 +18,14 @@ from typing import Protocol, TypeVar
 from fleet.remote import RemoteError
 from fleet.serving.coordinator import Snapshot, SwapUnderWay
 from fleet.serving.fanout import ReplicatedShards
+from fleet.serving.head import Head
 from fleet.serving.log import LogSource, check_same
 from fleet.serving.models import SetModels
 from fleet.serving.tracking import SwapRefused
 from fullrank.bundle import Bundle, BundleInfo
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from service import errors
+from service.models.outline import Outline
 from service.models.serving import Serving
 from service.models.state import StateDamaged
 from service.models.swap import Swapped
@@ -110,6 +112,11 @@ class Following:
             self._task.cancel()
             with suppress(Exception):
                 await asyncio.wait_for(self._coordinator.leave(self._id), _REPORTS_S)
+
+    async def outline(self, bundle: Bundle) -> Outline:
+        """Return the outline of a loaded set; an empty one of a set that was written before sets had one."""
+        assert isinstance(bundle, Head)
+        return bundle.set.outline or Outline({}, ())
 
     async def available(self) -> list[BundleInfo]:
         """Return the loaded sets, newest first."""

@@ -22,6 +22,7 @@ from fullrank.bundle.manifest import (
 )
 from fullrank.errors import BundleError
 from fullrank.storage.strict_json import JsonError, parse_object
+from service.models.outline import FieldOutline, Outline
 
 SET = "set.json"
 FORMAT_VERSION = 1
@@ -80,6 +81,7 @@ class SetManifest:
         card: Free JSON: the card of the training, the corpus.
         log_position: Which live documents every shard contains; None: no live documents.
         words_sha256: Of words.json; None: the set has none, because it was not compacted.
+        outline: Of all documents; None: the set was written before sets had one.
     """
 
     name: str
@@ -94,6 +96,7 @@ class SetManifest:
     card: Mapping[str, Any]
     log_position: LogPosition | None = None
     words_sha256: str | None = None
+    outline: Outline | None = None
 
     @cached_property
     def set_id(self) -> str:
@@ -150,6 +153,8 @@ class SetManifest:
             value["log_position"] = asdict(self.log_position)
         if self.words_sha256 is not None:
             value["words_sha256"] = self.words_sha256
+        if self.outline is not None:
+            value["outline"] = asdict(self.outline)
         value["checksum"] = checksum_of(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
@@ -182,7 +187,7 @@ def parse_set(text: str | bytes) -> SetManifest:
         "card": dict,
         "checksum": str,
     }
-    known |= {name: dict for name in ("log_position",) if name in value}
+    known |= {name: dict for name in ("log_position", "outline") if name in value}
     known |= {name: str for name in ("words_sha256",) if name in value}
     reason = mismatch(value, known)
     if reason is not None:
@@ -205,6 +210,7 @@ def parse_set(text: str | bytes) -> SetManifest:
         value["card"],
         _position(value["log_position"]) if "log_position" in value else None,
         value.get("words_sha256"),
+        _outline(value["outline"]) if "outline" in value else None,
     )
     if value["set_id"] != found.set_id:
         raise _refused("set_id does not follow from the shards")
@@ -238,6 +244,19 @@ def _position(value: Mapping[str, Any]) -> LogPosition:
         return parse_position(value)
     except ValueError as error:
         raise _refused(f"log_position: {error}") from error
+
+
+def _outline(value: Mapping[str, Any]) -> Outline:
+    try:
+        if value.keys() != {"fields", "examples"}:
+            raise ValueError("expected fields and examples")
+        found = {
+            name: FieldOutline(**{**field, "kinds": tuple(field["kinds"])})
+            for name, field in value["fields"].items()
+        }
+        return Outline(found, tuple(value["examples"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _refused(f"outline: {type(error).__name__}: {error}") from error
 
 
 def _is_hash(value: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
@@ -66,37 +66,56 @@ def outline_of(bundle: Bundle) -> Outline:
         # A bundle of an earlier release would have to read all documents to build its columns.
         columns = bundle.columns.by_name if "columns" in bundle.sections else {}
         fields = {name: _field(column) for name, column in columns.items() if column.parts}
-        outline = _outlines[bundle] = Outline(fields, _examples(bundle))
+        outline = _outlines[bundle] = Outline(fields, examples_of(bundle))
     return outline
 
 
 def _field(column: Column) -> FieldOutline:
-    low = high = None
-    if len(column.parts) == 1:
-        [(kind, part)] = column.parts.items()
-        low, high = _bounds(kind, part)
     distinct = sum(len(part.values) for part in column.parts.values())
-    return FieldOutline(tuple(column.parts), distinct, low, high)
+    bounds = {kind: bounds_of(kind, part) for kind, part in column.parts.items()}
+    return field_outline(bounds, distinct)
 
 
-def _bounds(kind: Kind, part: ColumnPart) -> tuple[float | str | None, float | str | None]:
+def field_outline(bounds: Mapping[Kind, tuple[float, float] | None], distinct: int) -> FieldOutline:
+    """Return the outline of a field.
+
+    Args:
+        bounds: Of each kind of its values, as ``bounds_of`` returns them.
+        distinct: Number of different values.
+    """
+    low: float | str | None = None
+    high: float | str | None = None
+    if len(bounds) == 1:
+        [(kind, found)] = bounds.items()
+        if found is not None:
+            low, high = found if kind == "number" else (_iso(found[0]), _iso(found[1]))
+    return FieldOutline(tuple(bounds), distinct, low, high)
+
+
+def bounds_of(kind: Kind, part: ColumnPart) -> tuple[float, float] | None:
+    """Return the least and the largest of numbers, or of times in seconds since 1970; None of other values."""
     if kind == "number":
         return float(part.values[0]), float(part.values[-1])
     # Most fields of text are not of times, which the first value shows: the others need not be read then.
     if kind == "keyword" and parse_time(part.values[0]) is not None:
         times = times_of(part)
         if np.isfinite(times).all():
-            return _iso(times.min()), _iso(times.max())
-    return None, None
+            return float(times.min()), float(times.max())
+    return None
 
 
 def _iso(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).isoformat()
 
 
-def _examples(bundle: Bundle) -> tuple[str, ...]:
+def examples_of(bundle: Bundle) -> tuple[str, ...]:
     """Return different short titles from all over the bundle, of several words if there are enough."""
-    found = list(dict.fromkeys(_titles(bundle)))
+    return chosen_examples(_titles(bundle))
+
+
+def chosen_examples(titles: Iterable[str]) -> tuple[str, ...]:
+    """Return at most EXAMPLES different titles from all over a list, of several words if there are enough."""
+    found = list(dict.fromkeys(titles))
     several = [title for title in found if " " in title]
     wanted = several if len(several) >= EXAMPLES else found
     step = max(1, len(wanted) // EXAMPLES)

@@ -13,6 +13,7 @@ from fullrank.errors import BundleNotFound
 from service import errors
 from service.models import loader, swap, workers
 from service.models.follower import Follower
+from service.models.outline import Outline, outline_of
 from service.models.serving import LoadedModels, Serving
 from service.models.swap import Swap, Swapped
 from service.models.workers import Presence, Report
@@ -85,6 +86,11 @@ class Registry:
         """Stop following; withdraw a swap that this worker coordinates and has not committed."""
         self._stop.set()
         await asyncio.to_thread(self._follower.close)
+
+    async def outline(self, bundle: Bundle) -> Outline:
+        """Return the outline of a loaded bundle."""
+        # On a thread, because the first call reads the values of all fields.
+        return await asyncio.to_thread(outline_of, bundle)
 
     async def available(self) -> list[BundleInfo]:
         """Return every bundle on disk, newest first; an empty list if the folder does not exist."""

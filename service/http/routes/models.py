@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from fullrank.bundle import Bundle
 from service.http.deps import ServicesDep
 from service.http.guard import GuardedRoute, needs
 from service.http.model_schemas import ActivateRequest, AliasReply, LoadReply, ModelsReply
 from service.http.problems import documented_problems as problems
 from service.http.responses import JsonResponse
-from service.models.outline import Outline, outline_of
 from service.models.serving import ALIAS
 from service.models.workers import converged
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=GuardedRoute)
 
 Version = Annotated[str, Path(min_length=1, max_length=100)]
-
-
-def _outlines(bundles: Iterable[Bundle]) -> list[Outline]:
-    return [outline_of(bundle) for bundle in bundles]
 
 
 @router.get("", response_model=ModelsReply, responses=problems(), openapi_extra=needs("search"))
@@ -36,8 +28,7 @@ async def list_models(services: ServicesDep) -> JsonResponse:
     workers = await services.registry.workers()
     serving, failures = services.registry.serving, services.registry.failures
     models = serving.models
-    # On a thread, because the first call reads the values of all fields.
-    outlines = dict(zip(models, await asyncio.to_thread(_outlines, models.values()), strict=True))
+    outlines = {own: await services.registry.outline(bundle) for own, bundle in models.items()}
     entries = [
         {
             "name": info.name,

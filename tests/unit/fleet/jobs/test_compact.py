@@ -344,6 +344,8 @@ def test_set_json_records_position_and_words_and_refuses_damage(three: Place) ->
         ({"log_position": {"log": "x", "seq": -1}}, "log_position: log is not text, or seq"),
         ({"log_position": 7}, "log_position is not of type dict"),
         ({"words_sha256": None}, "words_sha256 is not of type str"),
+        ({"outline": {"fields": {}}}, "outline: ValueError"),
+        ({"outline": {"fields": {"a": {"kinds": []}}, "examples": []}}, "outline: TypeError"),
     ):
         value = {**orjson.loads(manifest.dump()), **changed}
         with pytest.raises(BundleError, match=reason):

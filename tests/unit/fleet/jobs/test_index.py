@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 
-from fleet.jobs.facts import Facts
+from fleet.jobs.facts import Facts, FieldFacts
 from fleet.jobs.index import SetResult, index_set
 from fleet.jobs.pieces import Corpus
 from fleet.jobs.shard import build_shard
 from fleet.jobs.tasks import InProcess, Result
+from fleet.jobs.values import ValueSample
 from fleet.partitions import partition_of
 from fleet.remote import Folder
 from fleet.sets import read_set, shard_folder
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
+from service.models.outline import FieldOutline, Outline
 from tests.golden.test_golden import QUERIES, WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 from trainer.indexing.index import index
@@ -158,23 +160,54 @@ def test_bad_addresses_and_names_are_refused(bundle: Path, corpus: Path, tmp_pat
 
 
 def test_facts_of_shards_are_merged() -> None:
+    first = {
+        "size": FieldFacts(ValueSample(3, 3, [1, 5, 9]), {"number": (-1.0, 4.0)}),
+        "day": FieldFacts(ValueSample(1, 1, [3]), {"keyword": (0.0, 0.0)}),
+        "x": FieldFacts(ValueSample(1, 1, [2]), {"keyword": (0.0, 60.0)}),
+    }
+    second = {
+        "size": FieldFacts(ValueSample(2, 2, [4, 6]), {"keyword": None}),
+        "text": FieldFacts(ValueSample(2, 2, [7, 8]), {"keyword": None}),
+        "day": FieldFacts(ValueSample(2, 2, [3, 4]), {"keyword": (0.0, 86400.0)}),
+        "x": FieldFacts(ValueSample(2, 2, [2, 9]), {"keyword": None}),
+    }
     found = Facts.merged(
         [
             Facts(
-                {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"]},
+                {"size": ["number"], "text": {"refused": "long"}, "x": ["keyword"], "day": []},
                 ["x"],
                 False,
                 {"size": 3, "x": 2},
+                first,
+                ("a b", "c"),
             ),
-            Facts({"size": ["keyword"], "text": ["keyword"]}, ["size", "x"], True, {"size": 2}),
+            Facts(
+                {"size": ["keyword"], "text": ["keyword"], "x": ["keyword"], "day": []},
+                ["size", "x"],
+                True,
+                {"size": 2},
+                second,
+                ("a b", "d e", "f g"),
+            ),
             Facts({}, [], False, {}),
         ]
+    )
+    assert found.outline == Outline(
+        {
+            "size": FieldOutline(("number", "keyword"), 5),
+            "day": FieldOutline(
+                ("keyword",), 2, "1970-01-01T00:00:00+00:00", "1970-01-02T00:00:00+00:00"
+            ),
+            "x": FieldOutline(("keyword",), 2),
+        },
+        ("a b", "d e", "f g"),
     )
     assert found.values == {"size": 5, "x": 2}
     assert found.columns == {
         "size": ["keyword", "number"],
         "text": {"refused": "long"},
         "x": ["keyword"],
+        "day": [],
     }
     assert (found.time_fields, found.has_ads) == (["size", "x"], True)
     assert Facts.parse(found.dump()) == found

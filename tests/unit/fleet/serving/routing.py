@@ -88,7 +88,7 @@ class Whole:
         further: Returns more fields of a document, given its number.
 
     Attributes:
-        ids: Of the documents.
+        ids, titles: Of the documents.
         versions: Of the bundles, that of the first model first.
     """
 
@@ -108,6 +108,7 @@ class Whole:
         self._documents, self._floor = documents, floor
         self.versions: list[str] = []
         self.ids = [line["_id"] for line in lines]
+        self.titles = {line["title"] for line in lines}
         self._trained = self.train(seed=1)
 
     def train(self, seed: int) -> Path:

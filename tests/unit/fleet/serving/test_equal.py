@@ -268,3 +268,17 @@ async def test_words_and_completions_of_the_model_are_equal(
 ) -> None:
     _, found = await all_equal(clients, "POST", "/v1/search", json={"query": "copy fiels"})
     assert found["did_you_mean"] == "copy files"
+
+
+async def test_models_list_the_fields_and_titles_of_all_shards(
+    clients: list[httpx.AsyncClient], whole: Whole
+) -> None:
+    lists = [(await client.get("/v1/models")).json()["models"] for client in clients]
+    for [model] in lists:
+        assert model["fields"] == lists[0][0]["fields"]
+        assert model["documents"] == len(whole.ids)
+        assert len(model["examples"]) == len(set(model["examples"])) == 3
+        for title in model["examples"]:
+            assert " " in title
+            assert title in whole.titles
+    assert set(lists[0][0]["fields"]) > {"title", "text", "stars", "mixed", "rare"}

@@ -131,6 +131,9 @@ async def test_compacted_documents_alone_know_their_words(places: Places, whole:
             status, found = await all_equal(clients, "POST", "/v1/search", json={"query": text})
             assert status == 200
             assert any(hit["id"].startswith("z") for hit in found["hits"]), text
+        lists = [(await client.get("/v1/models")).json()["models"] for client in clients]
+        active = [next(one for one in models if one["active"]) for models in lists]
+        assert all(one["fields"] == active[0]["fields"] for one in active)
         body = {"query": "zebra", "filter": {"brand": "only live"}, "facets": ["brand"]}
         _, found = await all_equal(clients, "POST", "/v1/search", json=body)
         assert found["total"] >= 1
