@@ -68,7 +68,7 @@ class FieldFacts(NamedTuple):
     @property
     def outline(self) -> FieldOutline:
         """The outline of the field."""
-        return field_outline(self.bounds, self.sample.count)
+        return field_outline(self.bounds, self.sample.distinct)
 
 
 @dataclass(frozen=True, slots=True)

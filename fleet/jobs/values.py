@@ -49,7 +49,7 @@ class ValueSample(NamedTuple):
         return cls(least, sum(sample.most for sample in samples), hashes)
 
     @property
-    def count(self) -> int:
+    def distinct(self) -> int:
         """The number of values; exact below K, and of one shard."""
         if len(self.hashes) < K:
             return len(self.hashes)

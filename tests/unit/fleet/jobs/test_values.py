@@ -39,7 +39,7 @@ def test_few_values_are_counted_exactly(shards: list[list[Any]]) -> None:
     samples = [ValueSample.of(parts_of(own)) for own in shards]
     every = parts_of([value for own in shards for value in own])
     expected = sum(len(part.values) for part in every.values())
-    assert ValueSample.merged(samples).count == expected
+    assert ValueSample.merged(samples).distinct == expected
 
 
 @given(st.lists(st.lists(st.text(max_size=2), max_size=30), min_size=3, max_size=6), st.data())
@@ -51,7 +51,7 @@ def test_the_order_of_merging_does_not_matter(shards: list[list[str]], data: st.
         cut = data.draw(st.integers(1, len(samples) - 1))
         halves = [ValueSample.merged(samples[:cut]), ValueSample.merged(samples[cut:])]
         assert ValueSample.merged(halves) == at_once
-        assert at_once.least <= at_once.count <= at_once.most
+        assert at_once.least <= at_once.distinct <= at_once.most
 
 
 @pytest.mark.parametrize("shared", [0.0, 0.5, 1.0])
@@ -64,7 +64,7 @@ def test_many_values_are_estimated(shared: float) -> None:
     ]
     for own in shards:
         rng.shuffle(own)
-    found = ValueSample.merged(ValueSample.of(parts_of(own)) for own in shards).count
+    found = ValueSample.merged(ValueSample.of(parts_of(own)) for own in shards).distinct
     expected = len({value for own in shards for value in own})
     # Four standard errors; the values, and so their hashes, are fixed.
     assert abs(found / expected - 1) < 4 / np.sqrt(K - 2)
@@ -72,4 +72,4 @@ def test_many_values_are_estimated(shared: float) -> None:
 
 def test_the_values_of_one_shard_are_counted_exactly() -> None:
     own = ValueSample.of(parts_of([f"{number}" for number in range(K + 10)]))
-    assert own.count == ValueSample.merged([own]).count == K + 10
+    assert own.distinct == ValueSample.merged([own]).distinct == K + 10

@@ -27,6 +27,7 @@ class Fake:
         self.loaded: set[str] = set()
         self.instance = 0
         self.refuses = self.is_dead = self.is_frozen = False
+        self.refused: set[str] = set()
         self.load_s = self.release_s = 0.0
         # One after the other, as in a process.
         self.control = asyncio.Lock()
@@ -36,7 +37,7 @@ class Fake:
         async with self.control:
             if source.version not in self.loaded:
                 await asyncio.sleep(self.load_s)
-                if self.refuses:
+                if self.refuses or source.version in self.refused:
                     raise BundleError("golden.jsonl: differs")
                 self.loaded.add(source.version)
             return sorted(self.loaded)
@@ -460,12 +461,14 @@ def test_routers_prefer_replicas_that_have_the_candidate(
         assert found.replicas[0] == (fleet(0, 0), fleet(0, 1))
         assert fleet(0, 0).loaded == set(versions)
         for place in (0, 1):
-            fleet(0, place).load_s = 0.3
+            fleet(0, place).refused = {versions[1]}
             fleet(0, place).restart()
-        while not found.replicas[0] or fleet(0, 1).loaded != {versions[0]}:
-            found = await own.follow(None, found.epoch, 5)
-        # The active version is answered while the candidate is still being loaded.
-        assert found.replicas[0]
+        await until(lambda: [fleet(0, place).loaded for place in (0, 1)] == [{versions[0]}] * 2)
+        # The active version is answered while no replica has the candidate.
+        async with asyncio.timeout(5):
+            while len(found.replicas[0]) < 2:
+                found = await own.follow(None, found.epoch, 1)
+        assert found.versions == versions
 
     run(root, work, Fleet())
 
