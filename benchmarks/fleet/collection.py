@@ -14,6 +14,7 @@ from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
 from fleet.remote import Folder
 from fleet.sets import read_set, shard_folder, write_set
+from fleet.sets.titles import TITLES
 from fullrank.progress import Reporter
 
 
@@ -56,5 +57,7 @@ def cloned(source: Path, version: str) -> Path:
         if shard.documents:
             name = shard_folder(number)
             shutil.copytree(source / name, target / name, copy_function=os.link)
+    if manifest.titles_sha256 is not None:
+        os.link(source / TITLES, target / TITLES)
     write_set(Folder(str(target)), replace(manifest, version=version))
     return target

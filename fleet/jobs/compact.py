@@ -24,6 +24,7 @@ from fleet.jobs.tasks import Runner
 from fleet.remote import Folder
 from fleet.sets import SetManifest, Shard, read_set, sets_of, write_set
 from fleet.sets.manifest import SET
+from fleet.sets.titles import SetTitles, write_titles
 from fleet.sets.words import SetWords, write_words
 from fullrank.bundle.manifest import LogPosition, version_of
 from fullrank.errors import BundleError
@@ -263,6 +264,7 @@ def _write(
         job.position,
         write_words(target, SetWords.merged([one.words for one in about])),
         facts.outline,
+        write_titles(target, SetTitles.merged([one.titles for one in about])),
     )
     write_set(target, manifest)
     return manifest

@@ -18,6 +18,7 @@ from fleet.remote import BundleCache, Folder
 from fleet.remote.cache import default_cache
 from fleet.sets import Shard, read_set, shard_folder
 from fleet.sets.manifest import model_id
+from fleet.sets.titles import SetTitles
 from fleet.sets.words import SetWords
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.bundle.manifest import MANIFEST, LogPosition
@@ -58,23 +59,25 @@ class About:
         model_id: Of its model; None: it has no documents.
         facts: About the documents.
         words: Of the documents.
+        titles: Of the documents.
     """
 
     documents: int
     model_id: str | None
     facts: Facts
     words: SetWords
+    titles: SetTitles
 
     @classmethod
-    def of(cls, bundle: Bundle) -> About:
-        """Return that of a compacted bundle."""
-        own = model_id(bundle.manifest)
-        return cls(len(bundle.documents), own, Facts.of(bundle), SetWords.of(bundle))
+    def of(cls, bundle: Bundle, shards: int) -> About:
+        """Return that of a compacted bundle; shards: their number in the set."""
+        own, titles = model_id(bundle.manifest), SetTitles.of(bundle, shards)
+        return cls(len(bundle.documents), own, Facts.of(bundle), SetWords.of(bundle), titles)
 
     def write(self, folder: Folder, number: int) -> None:
         """Write it, before the manifest of the shard; folder: of the job. Raises RemoteError."""
         values = [self.documents, self.model_id, self.facts.dump().decode()]
-        content = json.dumps([*values, self.words.dump().decode()])
+        content = json.dumps([*values, self.words.dump().decode(), self.titles.dump().decode()])
         (folder / "about").write(_name(number), content.encode())
 
     @classmethod
@@ -83,11 +86,13 @@ class About:
         content = (folder / "about").read(_name(number))
         if content is None:
             return None
-        documents, own, facts, words = json.loads(content)
-        return cls(documents, own, Facts.parse(facts), SetWords.parse(words))
+        documents, own, facts, words, titles = json.loads(content)
+        return cls(
+            documents, own, Facts.parse(facts), SetWords.parse(words), SetTitles.parse(titles)
+        )
 
 
-NOTHING = About(0, None, Facts({}, (), False, {}), SetWords())
+NOTHING = About(0, None, Facts({}, (), False, {}), SetWords(), SetTitles())
 """About a shard without documents."""
 
 
@@ -148,7 +153,7 @@ def _empty(plan: CompactPlan, number: int) -> tuple[About, None]:
 
 
 def _commit(plan: CompactPlan, number: int, bundle: Bundle) -> tuple[About, bytes]:
-    about = About.of(bundle)
+    about = About.of(bundle, len(read_set(Folder(plan.parent)).shards))
     about.write(Folder(plan.folder), number)
     return about, upload(bundle.path, Folder(plan.target) / shard_folder(number))
 

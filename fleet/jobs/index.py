@@ -16,13 +16,14 @@ from typing import Any
 
 from fleet.jobs.facts import Facts
 from fleet.jobs.pieces import Corpus
-from fleet.jobs.shard import ShardPlan, build_shard
+from fleet.jobs.shard import ShardPlan, build_shard, titles_of
 from fleet.jobs.split import SplitFiles, files_of_shard, split_piece
 from fleet.jobs.tasks import Runner
 from fleet.partitions import runs_of
 from fleet.remote import Folder
 from fleet.sets import SetManifest, Shard, write_set
 from fleet.sets.manifest import model_id
+from fleet.sets.titles import SetTitles, write_titles
 from fullrank.bundle.manifest import MANIFEST, Manifest, is_name, parse_manifest, version_of
 from fullrank.errors import BundleError, BundleNotFound, CollectionError
 from fullrank.progress import Reporter
@@ -103,7 +104,7 @@ def index_set(
     if given is not None:
         job.folder.write(_QUERIES, given)
     target = Folder(out) / name / job.version
-    plan = ShardPlan(bundle, name, str(job.folder), str(target), given is not None)
+    plan = ShardPlan(bundle, name, str(job.folder), str(target), given is not None, shards)
     with reporter or Reporter() as report:
         split = _split(source, job, shards, runner, report)
         calls = [
@@ -118,6 +119,7 @@ def index_set(
         documents = sum(shard.documents for shard in entries)
         if not documents:
             raise CollectionError(f"{corpus}: no documents")
+        titles = SetTitles.merged([titles_of(plan, number) for number in range(shards)])
         facts = Facts.merged([built[number][1] for number in range(shards)])
         card = {
             "parent": parent.version,
@@ -137,6 +139,7 @@ def index_set(
             facts.values,
             card,
             outline=facts.outline,
+            titles_sha256=write_titles(target, titles),
         )
         write_set(target, manifest)
         job.folder.remove()

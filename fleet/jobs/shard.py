@@ -12,6 +12,7 @@ from fleet.jobs.facts import Facts
 from fleet.remote import BundleCache, Folder
 from fleet.remote.cache import default_cache
 from fleet.sets import Shard, shard_folder
+from fleet.sets.titles import SetTitles
 from fullrank.bundle import open_bundle
 from fullrank.bundle.manifest import MANIFEST
 from fullrank.errors import CollectionError
@@ -29,6 +30,7 @@ class ShardPlan:
         folder: Address of the folder of the job.
         target: Address of the sharded bundle.
         has_queries: Whether the job has a file of typical queries.
+        shards: Number of shards of the set.
     """
 
     bundle: str
@@ -36,6 +38,7 @@ class ShardPlan:
     folder: str
     target: str
     has_queries: bool
+    shards: int
 
 
 def build_shard(
@@ -66,6 +69,16 @@ def build_shard(
     if committed is None or facts is None:
         committed, facts = _build(plan, number, lines, target)
     return entry_of(partitions, committed), Facts.parse(facts)
+
+
+def titles_of(plan: ShardPlan, number: int) -> SetTitles:
+    """Return the titles of a shard that is built. Raises RemoteError."""
+    content = _titles_folder(plan).read(_facts_name(number))
+    return SetTitles() if content is None else SetTitles.parse(content)
+
+
+def _titles_folder(plan: ShardPlan) -> Folder:
+    return Folder(plan.folder) / "titles"
 
 
 def _facts_folder(plan: ShardPlan) -> Folder:
@@ -101,6 +114,8 @@ def _build(
                 reason = str(error).removeprefix(f"{corpus}:").partition(":")[2].strip()
                 raise CollectionError(f"shard {number}: {reason}") from None
         # Before the manifest, so that a shard which is committed has them.
-        facts = Facts.of(open_bundle(built.path, verify=False)).dump()
+        bundle = open_bundle(built.path, verify=False)
+        titles, facts = SetTitles.of(bundle, plan.shards).dump(), Facts.of(bundle).dump()
+        _titles_folder(plan).write(_facts_name(number), titles)
         _facts_folder(plan).write(_facts_name(number), facts)
         return upload(built.path, target), facts

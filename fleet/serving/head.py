@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,15 +11,19 @@ from fleet.remote import BundleCache, Folder
 from fleet.serving.columns import columns_of_set
 from fleet.sets import SetManifest, shard_folder
 from fleet.sets.manifest import model_id
+from fleet.sets.titles import SetTitles
 from fleet.sets.words import SetWords
 from fullrank.ads import AdTable
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
-from fullrank.live import View
+from fullrank.live import Operation, View
+from fullrank.live.ids import hashes_of
+from fullrank.live.part import Part
 from fullrank.models.unseen import OpenModel, live_model
 from fullrank.retrieval import Retriever
-from fullrank.storage.documents import DocumentStore
+from fullrank.storage.documents import Document, DocumentStore
+from service.usage.candidates import TITLE
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +37,13 @@ class Head(Bundle):
         set: The manifest of the set.
         takes_writes: Whether there is a log of live documents.
         words: Of compacted documents that training did not see.
+        titles: Of documents of the set.
     """
 
     set: SetManifest = field(kw_only=True)
     takes_writes: bool = field(kw_only=True)
     words: SetWords = field(kw_only=True)
+    titles: SetTitles = field(kw_only=True)
 
     @property
     def bundle_id(self) -> str:
@@ -81,6 +87,13 @@ class Head(Bundle):
         """Whether there are ads; set.json does not say which of them have caps."""
         return self.set.has_ads
 
+    @cached_property
+    def titled(self) -> Part:
+        """The documents of the set that have a title, with nothing else."""
+        pairs = zip(self.titles.ids, self.titles.titles, strict=True)
+        store = DocumentStore.of([Document(id, {TITLE: title}) for id, title in pairs])
+        return Part(f"{self.bundle_id}/titles", store, self.retriever, Columns(0, {}, {}))
+
     @property
     def shards(self) -> list[int]:
         """The numbers of the shards that have documents."""
@@ -93,8 +106,9 @@ class Head(Bundle):
         *,
         takes_writes: bool = False,
         words: SetWords | None = None,
+        titles: SetTitles | None = None,
     ) -> Head:
-        """Return the head of a set, given the open bundle of any of its shards, and the words of all."""
+        """Return the head of a set, given the open bundle of any of its shards, and the words and titles of all."""
         encoded = shard.encoded.slice(0, 0)
         named = replace(
             shard.manifest,
@@ -115,6 +129,7 @@ class Head(Bundle):
             set=manifest,
             takes_writes=takes_writes,
             words=words or SetWords(),
+            titles=titles or SetTitles(),
         )
 
 
@@ -125,10 +140,34 @@ class HeadView(View):
     Attributes:
         min_seq: Operation of the log that shards must have read to answer.
         at: Operation as of which they answer; None: the last one that they have read.
+        of_set: Documents of the set that have a title, without those that were replaced or deleted; never searched.
     """
 
     min_seq: int = 0
     at: int | None = None
+    of_set: Part | None = None
+
+    @classmethod
+    def of(cls, bundle: Bundle, seq: int = 0) -> HeadView:
+        """As of ``View``."""
+        assert isinstance(bundle, Head)
+        return cls(bundle, seq, Part.of(bundle), of_set=bundle.titled)
+
+    @property
+    def titled(self) -> tuple[Part, ...]:
+        """As of ``View``."""
+        return self.added if self.of_set is None else (self.of_set, *self.added)
+
+    def apply(self, operations: Iterable[Operation]) -> HeadView:
+        """As of ``View``."""
+        operations = list(operations)
+        view = super().apply(operations)
+        assert isinstance(view, HeadView)
+        if view is self or self.of_set is None:
+            return view
+        ids = list({operation.id for operation in operations if operation.seq > self.seq})
+        rows = self.of_set.live_rows(ids, hashes_of(ids))
+        return replace(view, of_set=self.of_set.remove(rows))
 
     def check(self, id: str, fields: Mapping[str, Any], *, is_storable: bool = False) -> None:
         """As of ``View``; without a log every document is refused."""

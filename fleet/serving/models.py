@@ -10,6 +10,7 @@ from fleet.remote import BundleCache, Folder
 from fleet.serving.documents import SetDocuments
 from fleet.serving.head import Head, open_any_shard
 from fleet.sets import SetManifest, read_set
+from fleet.sets.titles import read_titles
 from fleet.sets.words import read_words
 from fullrank.bundle import Bundle, BundleInfo
 from service.models.serving import LoadedModels, Serving
@@ -67,8 +68,9 @@ class SetModels:
             return loaded
         shard = await asyncio.to_thread(self._opened, address, manifest)
         words = await asyncio.to_thread(read_words, Folder(address), manifest)
+        titles = await asyncio.to_thread(read_titles, Folder(address), manifest)
         takes_writes = self._documents.takes_writes
-        head = Head.of(shard, manifest, takes_writes=takes_writes, words=words)
+        head = Head.of(shard, manifest, takes_writes=takes_writes, words=words, titles=titles)
         await asyncio.to_thread(_warm, head)
         await asyncio.to_thread(self._documents.prepare, head)
         self._models.add(head)

@@ -82,6 +82,7 @@ class SetManifest:
         log_position: Which live documents every shard contains; None: no live documents.
         words_sha256: Of words.json; None: the set has none, because it was not compacted.
         outline: Of all documents; None: the set was written before sets had one.
+        titles_sha256: Of titles.json; None as ``outline``.
     """
 
     name: str
@@ -97,6 +98,7 @@ class SetManifest:
     log_position: LogPosition | None = None
     words_sha256: str | None = None
     outline: Outline | None = None
+    titles_sha256: str | None = None
 
     @cached_property
     def set_id(self) -> str:
@@ -155,6 +157,8 @@ class SetManifest:
             value["words_sha256"] = self.words_sha256
         if self.outline is not None:
             value["outline"] = asdict(self.outline)
+        if self.titles_sha256 is not None:
+            value["titles_sha256"] = self.titles_sha256
         value["checksum"] = checksum_of(value)
         return json.dumps(value, sort_keys=True, ensure_ascii=False, indent=1) + "\n"
 
@@ -188,7 +192,7 @@ def parse_set(text: str | bytes) -> SetManifest:
         "checksum": str,
     }
     known |= {name: dict for name in ("log_position", "outline") if name in value}
-    known |= {name: str for name in ("words_sha256",) if name in value}
+    known |= {name: str for name in ("words_sha256", "titles_sha256") if name in value}
     reason = mismatch(value, known)
     if reason is not None:
         raise _refused(reason)
@@ -211,6 +215,7 @@ def parse_set(text: str | bytes) -> SetManifest:
         _position(value["log_position"]) if "log_position" in value else None,
         value.get("words_sha256"),
         _outline(value["outline"]) if "outline" in value else None,
+        value.get("titles_sha256"),
     )
     if value["set_id"] != found.set_id:
         raise _refused("set_id does not follow from the shards")

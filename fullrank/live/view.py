@@ -81,6 +81,11 @@ class View:
         return (self.base, *self.added)
 
     @property
+    def titled(self) -> tuple[Part, ...]:
+        """The documents whose titles may complete what people type."""
+        return self.parts
+
+    @property
     def encoder(self) -> Model:
         """The model that encodes added documents: the bundle's, with rows for unseen words."""
         return self.bundle.live_model or self.bundle.model

@@ -17,7 +17,7 @@ from service.usage.digest import Digest, queries_for
 
 TITLE = "title"
 MAX_TITLES, MAX_WORDS = 100_000, 100_000
-_MAX_CHARS = 100
+MAX_CHARS = 100
 # The thread sleeps after this many texts, so that the event loop of the same process runs.
 _TEXTS_PER_PAUSE, _PAUSE_S = 200, 0.001
 
@@ -37,10 +37,10 @@ class CandidateReader:
         candidates = [
             Candidate(key, text, Kind.QUERY, count)
             for text, count in _paused(queries_for(digest, name))
-            if len(text) <= _MAX_CHARS and (key := folded_prefix(text))
+            if len(text) <= MAX_CHARS and (key := folded_prefix(text))
         ]
         clicked, seen = digest.clicked, 0
-        for part in reversed(view.parts):
+        for part in reversed(view.titled):
             ids, removed = part.store.ids, part.removed
             for row, key, text in _paused(self._of_part(part)):
                 if (removed is None or not removed[row]) and seen < MAX_TITLES:
@@ -57,7 +57,7 @@ class CandidateReader:
         """Forget the titles and words of bundles and segments that are no longer loaded."""
         views = list(views)
         bundles = {view.bundle.bundle_id for view in views}
-        parts = {part.key for view in views for part in view.parts}
+        parts = {part.key for view in views for part in view.titled}
         self._words = {key: found for key, found in self._words.items() if key in bundles}
         self._titles = {key: found for key, found in self._titles.items() if key in parts}
 
@@ -71,7 +71,7 @@ class CandidateReader:
                 (row, key, " ".join(title.split()))
                 for row, title in titles
                 if isinstance(title, str)
-                and len(title) <= _MAX_CHARS
+                and len(title) <= MAX_CHARS
                 and (key := folded_prefix(title.strip()))
             ]
         return found
