@@ -156,8 +156,7 @@ class View:
         if new:
             if self.bundle.live_model is None:
                 self.check("", {})
-            stage = self.bundle.second_stage
-            added.append(build_segment(self.encoder, new, [base, *added], stage))
+            added.append(build_segment(self.encoder, new, [base, *added], self.bundle.second_stage))
         return replace(self, seq=seq, base=base, added=merge_small(self.encoder, added, base))
 
     def due(self, *, idle: bool = False) -> tuple[Part, ...]:
@@ -202,8 +201,7 @@ class View:
         """
         # Newest first: recently written documents are read most often.
         for part in reversed(self.parts):
-            row = part.row(id)
-            if row is not None:
+            if (row := part.row(id)) is not None:
                 return part, row
         raise KeyError(id)
 
@@ -276,13 +274,11 @@ class View:
         changed: dict[int, Mask] = {}
         for id in ids:
             for i, part in enumerate(self.parts):
-                row = part.row(id)
-                if row is None:
-                    continue
-                if i not in changed:
-                    mask = masks[i]
-                    changed[i] = np.zeros(len(part), np.bool_) if mask is None else mask.copy()
-                changed[i][row] = value
+                if (row := part.row(id)) is not None:
+                    if i not in changed:
+                        mask = masks[i]
+                        changed[i] = np.zeros(len(part), np.bool_) if mask is None else mask.copy()
+                    changed[i][row] = value
         return [changed.get(i, mask) for i, mask in enumerate(masks)]
 
     def below(

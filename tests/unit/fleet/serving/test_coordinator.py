@@ -465,10 +465,11 @@ def test_routers_prefer_replicas_that_have_the_candidate(
             fleet(0, place).restart()
         await until(lambda: [fleet(0, place).loaded for place in (0, 1)] == [{versions[0]}] * 2)
         # The active version is answered while no replica has the candidate.
+        later: Snapshot = await own.follow(None, 0, 0)
         async with asyncio.timeout(5):
-            while len(found.replicas[0]) < 2:
-                found = await own.follow(None, found.epoch, 1)
-        assert found.versions == versions
+            while len(later.replicas[0]) < 2:
+                later = await own.follow(None, later.epoch, 1)
+        assert later.versions == versions
 
     run(root, work, Fleet())
 
