@@ -136,5 +136,5 @@ def _explained(model: type[BaseModel], item: Any) -> InitErrorDetails:
 
 
 def _error(kind: str, reason: str, path: tuple[str | int, ...], given: Any) -> InitErrorDetails:
-    escaped = reason.replace("{", "{{").replace("}", "}}")
-    return InitErrorDetails(type=PydanticCustomError(kind, escaped), loc=path, input=given)
+    # Pydantic formats a reason only if it gets a context, so braces in it stay as they are.
+    return InitErrorDetails(type=PydanticCustomError(kind, reason), loc=path, input=given)

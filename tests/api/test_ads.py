@@ -153,3 +153,11 @@ async def test_rules_that_contradict_themselves_are_refused(
     response = await client.post("/v1/match", json=asked)
     assert response.status_code == 422
     assert response.json()["errors"]
+
+
+async def test_a_reason_has_its_braces_once(client: httpx.AsyncClient) -> None:
+    asked = {"page": PAGE, "placements": [{"id": "a", "bidfloorcur": "eur"}], "cur": "eur"}
+    response = await client.post("/v1/match", json=asked)
+    errors = {one["field"]: one["reason"] for one in response.json()["errors"]}
+    assert errors["body.cur"] == "String should match pattern '^[A-Z]{3}$'"
+    assert errors["body.placements.0.bidfloorcur"] == errors["body.cur"]
