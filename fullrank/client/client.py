@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 from urllib.parse import quote
@@ -11,11 +11,17 @@ from urllib.parse import quote
 import httpx
 
 from fullrank.client.replies import (
+    Completion,
     Fields,
+    Hit,
     MatchOptions,
     MatchReply,
+    Rule,
+    RuleFields,
     SearchOptions,
     SearchReply,
+    SimilarOptions,
+    TogetherHit,
     Written,
 )
 from fullrank.errors import FullrankError
@@ -93,13 +99,29 @@ class Client:
         """Rank documents for a query. Raises ServiceError."""
         return cast(SearchReply, self._post("/v1/search", {"query": query, **options}))
 
+    def search_all(self, query: str, **options: Unpack[SearchOptions]) -> Iterator[Hit]:
+        """Yield the hits of all pages of a search, by cursor. Raises ServiceError.
+
+        They are those of the moment of the first page, whatever is written meanwhile.
+
+        Args:
+            query: what to find.
+            options: those of `search` that go with a cursor; `limit` is the number of hits of a request.
+        """
+        asked = options.copy()
+        asked["cursor"] = "*"
+        while asked["cursor"] is not None:
+            page = self.search(query, **asked)
+            yield from page["hits"]
+            asked["cursor"] = page["cursor"]
+
     def search_batch(self, searches: Iterable[Mapping[str, Any]]) -> list[SearchReply]:
         """Answer several searches, each {"query": …, options}, from one generation. Raises ServiceError."""
         found = self._post("/v1/search:batch", {"searches": list(searches)})
         return cast(list[SearchReply], found["answers"])
 
-    def similar(self, id: str, **options: Any) -> SearchReply:
-        """Rank the other documents for one of them: limit, offset, fields, filter, mode, model. Raises ServiceError."""
+    def similar(self, id: str, **options: Unpack[SimilarOptions]) -> SearchReply:
+        """Rank the other documents for one of them. Raises ServiceError."""
         found = self._get(f"/v1/documents/{quote(id, safe='')}/similar", options)
         return cast(SearchReply, found)
 
@@ -113,37 +135,92 @@ class Client:
         body = {"page": page, "placements": list(placements), **options}
         return cast(MatchReply, self._post("/v1/match", body))
 
-    def complete(self, prefix: str, **options: Any) -> list[dict[str, str]]:
-        """Complete what a person is typing: limit, model. Raises ServiceError."""
-        found = self._get("/v1/complete", {"prefix": prefix, **options})
-        return cast(list[dict[str, str]], found["completions"])
+    def put_page(
+        self, url: str, text: str, *, title: str = "", keywords: Sequence[str] = ()
+    ) -> str:
+        """Keep the text of a page, so that its address alone names it in `match`.
 
-    def together(self, id: str, **options: Any) -> list[dict[str, Any]]:
-        """Return what is clicked together with a document: limit, fields, model. Raises ServiceError."""
-        found = self._get(f"/v1/documents/{quote(id, safe='')}/together", options)
-        return cast(list[dict[str, Any]], found["hits"])
+        Returns:
+            The address without its fragment.
+
+        Raises:
+            ServiceError: it was not kept.
+        """
+        body = {"url": url, "title": title, "text": text, "keywords": list(keywords)}
+        return str(_object(self._send("PUT", "/v1/pages", json=body))["url"])
+
+    def complete(self, prefix: str, *, limit: int = 8, model: str = "default") -> list[Completion]:
+        """Complete what a person is typing. Raises ServiceError."""
+        found = self._get("/v1/complete", {"prefix": prefix, "limit": limit, "model": model})
+        return cast(list[Completion], found["completions"])
+
+    def together(
+        self,
+        id: str,
+        *,
+        limit: int = 10,
+        fields: Sequence[str] | None = None,
+        model: str = "default",
+        min_seq: int = 0,
+    ) -> list[TogetherHit]:
+        """Return the documents that the same people clicked as this one. Raises ServiceError."""
+        asked = {"limit": limit, "fields": fields, "model": model, "min_seq": min_seq}
+        found = self._get(f"/v1/documents/{quote(id, safe='')}/together", asked)
+        return cast(list[TogetherHit], found["hits"])
+
+    def models(self) -> dict[str, Any]:
+        """Return the models, the active version, and the workers. Raises ServiceError."""
+        return self._get("/v1/models", {})
 
     # -- documents ------------------------------------------------------------------------------
 
-    def get(self, id: str, **options: Any) -> Fields:
-        """Return the stored fields of a document: model, min_seq. Raises ServiceError."""
-        found = self._get(f"/v1/documents/{quote(id, safe='')}", options)
+    def get(self, id: str, *, model: str = "default", min_seq: int = 0) -> Fields:
+        """Return the stored fields of a document. Raises ServiceError."""
+        asked = {"model": model, "min_seq": min_seq}
+        found = self._get(f"/v1/documents/{quote(id, safe='')}", asked)
         return cast(Fields, found["fields"])
 
-    def put(self, id: str, fields: Mapping[str, Any], *, model: str = "default") -> Written:
-        """Add or replace a document. Raises ServiceError."""
-        return cast(Written, self._document("PUT", id, model, fields))
+    def put(
+        self,
+        id: str,
+        fields: Mapping[str, Any],
+        *,
+        model: str = "default",
+        idempotency_key: str | None = None,
+    ) -> Written:
+        """Add or replace a document. Raises ServiceError.
 
-    def patch(self, id: str, fields: Mapping[str, Any], *, model: str = "default") -> Written:
-        """Change some fields of a document; None removes one. Raises ServiceError."""
-        return cast(Written, self._document("PATCH", id, model, fields))
+        Args:
+            id: of the document.
+            fields: all of its fields.
+            model: names the collection.
+            idempotency_key: a request that is sent again with it is stored once.
+        """
+        return self._write("PUT", id, model, idempotency_key, fields)
 
-    def delete(self, id: str, *, model: str = "default") -> Written:
-        """Delete a document. Raises ServiceError."""
-        return cast(Written, self._document("DELETE", id, model, None))
+    def patch(
+        self,
+        id: str,
+        fields: Mapping[str, Any],
+        *,
+        model: str = "default",
+        idempotency_key: str | None = None,
+    ) -> Written:
+        """Change some fields of a document; None removes one. Arguments as for `put`. Raises ServiceError."""
+        return self._write("PATCH", id, model, idempotency_key, fields)
+
+    def delete(
+        self, id: str, *, model: str = "default", idempotency_key: str | None = None
+    ) -> Written:
+        """Delete a document. Arguments as for `put`. Raises ServiceError."""
+        return self._write("DELETE", id, model, idempotency_key, None)
 
     def bulk(
-        self, documents: Iterable[Mapping[str, Any]], *, model: str = "default"
+        self,
+        documents: Iterable[Mapping[str, Any]],
+        *,
+        model: str = "default",
+        idempotency_key: str | None = None,
     ) -> list[dict[str, Any]]:
         """Write many documents, each with its "_id", and with "_delete": True to delete it.
 
@@ -159,9 +236,34 @@ class Client:
             "/v1/documents:bulk",
             params={"model": model},
             content=lines.encode(),
-            headers={"Content-Type": "application/x-ndjson"},
+            headers={"Content-Type": "application/x-ndjson", **_once(idempotency_key)},
         )
         return [json.loads(line) for line in reply.text.splitlines()]
+
+    # -- rules ----------------------------------------------------------------------------------
+
+    def rules(self, *, after: str = "", limit: int = 100, model: str = "default") -> list[Rule]:
+        """List the rules with ids greater than `after`, by id. Raises ServiceError."""
+        found = self._get("/v1/rules", {"after": after, "limit": limit, "model": model})
+        return cast(list[Rule], found["rules"])
+
+    def get_rule(self, id: str, *, model: str = "default") -> Rule:
+        """Return a rule. Raises ServiceError."""
+        return cast(Rule, self._rule("GET", id, model))
+
+    def put_rule(self, id: str, rule: RuleFields, *, model: str = "default") -> Rule:
+        """Add or replace a rule. Raises ServiceError.
+
+        Args:
+            id: of the rule.
+            rule: its fields; "from" is a word of Python, so write {"from": …}.
+            model: names the collection.
+        """
+        return cast(Rule, self._rule("PUT", id, model, json=rule))
+
+    def delete_rule(self, id: str, *, model: str = "default") -> None:
+        """Delete a rule, if there is one. Raises ServiceError."""
+        self._rule("DELETE", id, model)
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -171,12 +273,22 @@ class Client:
 
     # -- sending --------------------------------------------------------------------------------
 
-    def _document(
-        self, method: str, id: str, model: str, fields: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    def _write(
+        self,
+        method: str,
+        id: str,
+        model: str,
+        idempotency_key: str | None,
+        fields: Mapping[str, Any] | None,
+    ) -> Written:
         path, params = f"/v1/documents/{quote(id, safe='')}", {"model": model}
         body = {} if fields is None else {"json": dict(fields)}
-        return _object(self._send(method, path, params=params, **body))
+        sent = self._send(method, path, params=params, headers=_once(idempotency_key), **body)
+        return cast(Written, _object(sent))
+
+    def _rule(self, method: str, id: str, model: str, **content: Any) -> dict[str, Any]:
+        path = f"/v1/rules/{quote(id, safe='')}"
+        return _object(self._send(method, path, params={"model": model}, **content))
 
     def _post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         return _object(self._send("POST", path, json=body))
@@ -199,6 +311,10 @@ class Client:
         if reply.is_success:
             return reply
         raise _refusal(reply)
+
+
+def _once(idempotency_key: str | None) -> dict[str, str]:
+    return {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
 
 
 def _object(reply: httpx.Response) -> dict[str, Any]:

@@ -67,6 +67,46 @@ class MatchOptions(TypedDict, total=False):
     application: str | None
 
 
+class SimilarOptions(TypedDict, total=False):
+    """The optional parameters of similar documents."""
+
+    limit: int
+    offset: int
+    fields: Sequence[str] | None
+    filter: Mapping[str, Any] | None
+    mode: Literal["auto", "exact", "fast"]
+    model: str
+    min_seq: int
+    record: bool
+    client_id: str | None
+    session_id: str | None
+    user_id: str | None
+    application: str | None
+
+
+RuleFields = TypedDict(
+    "RuleFields",
+    {
+        "query": Mapping[str, str] | None,
+        "filter": Mapping[str, Any] | None,
+        "pin": Sequence[Mapping[str, Any]],
+        "hide": Sequence[str],
+        "synonyms": Sequence[Sequence[str]],
+        "from": str | None,
+        "until": str | None,
+    },
+    total=False,
+)
+"""The fields of a rule, of which at least one of filter, pin, hide and synonyms is given."""
+
+
+class Rule(RuleFields):
+    """A stored rule, with all of its fields."""
+
+    id: str
+    collection: NotRequired[str]
+
+
 class Hit(TypedDict):
     """One document of an answer."""
 
@@ -125,6 +165,22 @@ class MatchReply(_Ranking):
     rank: Literal["relevance", "value"]
     placements: list[Placed]
     left_out: NotRequired[dict[str, int] | None]
+
+
+class Completion(TypedDict):
+    """What somebody may be typing."""
+
+    text: str
+    kind: Literal["query", "title", "word"]
+
+
+class TogetherHit(TypedDict):
+    """A document that the same people clicked."""
+
+    id: str
+    lift: float
+    people: int
+    fields: Fields
 
 
 class Written(TypedDict):

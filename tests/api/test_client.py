@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -15,12 +17,14 @@ from pydantic import BaseModel
 
 from fullrank.cli import main
 from fullrank.client import Client, ServiceError, replies
-from fullrank.client.replies import MatchOptions, SearchOptions
+from fullrank.client.replies import MatchOptions, RuleFields, SearchOptions, SimilarOptions
 from service.app import create_app
-from service.http import match_schemas, schemas
+from service.http import match_schemas, rule_schemas, schemas, usage_schemas
 from service.http.match_schemas import MatchRequest
-from service.http.schemas import SearchRequest
+from service.http.schemas import SearchRequest, SimilarQuery
 from tests.api.support import KEY, make_bundle, settings_for
+
+OPENAPI = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
 
 
 class Bridge(httpx.BaseTransport):
@@ -99,6 +103,91 @@ def test_documents_are_written_and_read(tmp_path: Path) -> None:
             "event_attributes": {"object": {"object_id": "linux/cp"}},
         }
         assert client.report([event])["refused"] == 1  # it lies in the future
+
+
+def test_pages_are_read_to_their_end(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m")
+    with connected(tmp_path) as client:
+        whole = [hit["id"] for hit in client.search("files", limit=100)["hits"]]
+        assert len(whole) > 4
+        found = client.search_all("files", limit=2, fields=["title"])
+        first = next(found)
+        client.delete(whole[-1])
+        last = client.put("new", {"title": "files", "text": "files"})
+        assert "new" in [hit["id"] for hit in client.search("files", min_seq=last["seq"])["hits"]]
+        assert [first["id"], *(hit["id"] for hit in found)] == whole[:-1]
+
+
+def test_pages_of_text_and_rules_are_kept(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m")
+    with connected(tmp_path) as client:
+        url = client.put_page("https://news.example/a#b", "copy files", keywords=["ssh"])
+        assert url == "https://news.example/a"
+        [placement] = client.match({"url": url}, [{"id": "top"}])["placements"]
+        assert len(placement["hits"]) == 1
+        rule = client.put_rule("r", {"hide": ["linux/cp"], "from": "2020-01-01T00:00:00Z"})
+        assert rule == client.get_rule("r")
+        assert [one["id"] for one in client.rules()] == ["r"]
+        assert client.rules(after="r") == []
+        deadline = time.monotonic() + 10
+        while client.search("copy files")["rules"] != ["r"]:
+            assert time.monotonic() < deadline
+        assert "linux/cp" not in [hit["id"] for hit in client.search("copy files")["hits"]]
+        client.delete_rule("r")
+        with pytest.raises(ServiceError) as refused:
+            client.get_rule("r")
+        assert refused.value.status == 404
+
+
+def test_a_write_with_a_key_is_stored_once(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m")
+    with connected(tmp_path) as client:
+        written = [client.put("a", {"title": "a"}, idempotency_key="k") for _ in range(2)]
+        written += [client.patch("a", {"text": "b"}, idempotency_key="l") for _ in range(2)]
+        written += [client.delete("a", idempotency_key="m") for _ in range(2)]
+        assert [one["seq"] for one in written] == [1, 1, 2, 2, 3, 3]
+        verdicts = [client.bulk([{"_id": "b", "title": "b"}], idempotency_key="n") for _ in "ab"]
+        assert verdicts[0] == verdicts[1]
+        assert verdicts[0][0]["seq"] == 4
+
+
+def test_there_is_a_call_for_each_route_of_applications() -> None:
+    asked = set[str]()
+
+    def reply(request: httpx.Request) -> httpx.Response:
+        asked.add(f"{request.method} {request.url.path}")
+        empty: dict[str, Any] = {"hits": [], "cursor": None, "answers": [], "completions": []}
+        return httpx.Response(200, json={**empty, "rules": [], "fields": {}, "url": "u"})
+
+    with Client("http://service", transport=httpx.MockTransport(reply)) as client:
+        client.search("a")
+        client.search_batch([])
+        client.similar("d")
+        client.match({}, [])
+        client.put_page("u", "t")
+        client.complete("a")
+        client.together("d")
+        client.models()
+        client.get("d")
+        client.put("d", {})
+        client.patch("d", {})
+        client.delete("d")
+        client.bulk([])
+        client.rules()
+        client.get_rule("d")
+        client.put_rule("d", {})
+        client.delete_rule("d")
+        client.report([])
+    # Links and the shapes of other clients' events are for those; operators use the command line.
+    others = {"GET /v1/search", "POST /v1/ubi/ubi_events", "POST /v1/ubi/ubi_queries"}
+    others.add("POST /v1/insights/1/events")
+    routes = {
+        f"{method.upper()} {re.sub('{.*?}', 'd', path)}"
+        for path, operations in json.loads(OPENAPI.read_text("utf-8"))["paths"].items()
+        for method, operation in operations.items()
+        if operation.get("security", [{"key": ["admin"]}]) != [{"key": ["admin"]}]
+    }
+    assert asked == routes - others
 
 
 def test_refusals_name_the_field(tmp_path: Path) -> None:
@@ -183,6 +272,9 @@ def test_options_are_the_fields_of_requests() -> None:
     assert SearchOptions.__annotations__.keys() == SearchRequest.model_fields.keys() - {"query"}
     missing = {"page", "placements"}
     assert MatchOptions.__annotations__.keys() == MatchRequest.model_fields.keys() - missing
+    assert SimilarOptions.__annotations__.keys() == SimilarQuery.model_fields.keys()
+    rule = {field.alias or name for name, field in rule_schemas.RuleBody.model_fields.items()}
+    assert RuleFields.__annotations__.keys() == rule
 
 
 @pytest.mark.parametrize(
@@ -194,6 +286,8 @@ def test_options_are_the_fields_of_requests() -> None:
         (replies.Placed, match_schemas.FilledPlacement),
         (replies.MatchReply, match_schemas.MatchReply),
         (replies.Written, schemas.WriteReply),
+        (replies.Completion, usage_schemas.CompletionReply),
+        (replies.TogetherHit, usage_schemas.TogetherHit),
     ],
 )
 def test_replies_have_the_keys_of_the_service(given: Any, answered: type[BaseModel]) -> None:
