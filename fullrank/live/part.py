@@ -162,6 +162,7 @@ class Part:
             The ranking, rows of this part.
         """
         query = self.project(query)
+        floor = None if floor is None else self._project_floor(floor)
         if deleted is None or deleted is not self.removed or self.n_removed > _MAX_EXTRA_HITS:
             [found] = self.retriever.search(
                 query,
@@ -180,12 +181,15 @@ class Part:
 
     def count(self, query: Encoded, floor: Floor, most: int, deleted: Mask | None) -> int:
         """Return how many documents reach the floor, or ``most`` + 1 if these are more; deleted: as for ``search``."""
-        return self.retriever.count(self.project(query), floor, most, deleted=deleted)
+        return self.retriever.count(
+            self.project(query), self._project_floor(floor), most, deleted=deleted
+        )
 
     def below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
         """Return bool (n,), True for documents that do not reach the floor or are to be left out."""
         mask = np.ones(len(self), np.bool_)
-        mask[self.retriever.reaching(self.project(query), floor, deleted=deleted)] = False
+        own = self._project_floor(floor)
+        mask[self.retriever.reaching(self.project(query), own, deleted=deleted)] = False
         return mask
 
     def project(self, query: Encoded) -> Encoded:
@@ -195,6 +199,18 @@ class Part:
             return without_unseen(query, width)
         found = find_columns(self.features, query.sparse.indices, query.sparse.values)
         return _with_sparse(query, *found, width)
+
+    def _project_floor(self, floor: Floor) -> Floor:
+        """Return a floor with its words in the sparse columns of these documents."""
+        if not floor.words:
+            return floor
+        words = np.array(floor.words, np.int32)
+        width = self.retriever.documents.sparse.width
+        if self.features is None:
+            own = words[words < width]
+        else:
+            own, _ = find_columns(self.features, words, np.ones(len(words), np.float32))
+        return replace(floor, words=tuple(own.tolist()))
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:
         """Split the score of one document.

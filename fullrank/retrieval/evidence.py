@@ -1,4 +1,4 @@
-"""Which documents count as found: those whose u·v or whose s·t reaches a floor.
+"""Which documents count as found: those that have a word of the query, or whose u·v or s·t reaches a floor.
 
 A bias is the same for every query, so a high score alone does not say that a document has anything to do with the
 query. No s·t suffices for a query of which the model knows no word well enough (fullrank.models.familiar).
@@ -10,7 +10,7 @@ side of a floor are scored in float64, as hits are.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.query import CodedQuery
 from fullrank.retrieval.index_scan import index_candidates
-from fullrank.retrieval.ranking import NONE_DELETED, Mask, Ranking, remaining
+from fullrank.retrieval.ranking import NONE_DELETED, Mask, remaining
 from fullrank.retrieval.select import ScoreParts
 
 COUNTED = 10_000
@@ -34,6 +34,7 @@ _ANY = 1e-6
 _STORED = ("dense", "lexical", "unseen")
 # Absent in bundles of earlier releases.
 _OF_QUERIES = ("share", "odds", "unfamiliar")
+_OF_WORDS = ("per_word", "common")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,10 @@ class Floor:
         odds: of a known typing error in such a word.
         unfamiliar: of u·v for an unfamiliar query, for which no s·t suffices.
         score: of the score, bias included, in place of both; None: they decide.
+        per_word: how much more s·t a document without a word of the query needs for each further word of the query, as
+            a share of ``lexical``; None: words are no evidence of their own, as in bundles of earlier releases.
+        common: words with a larger ``KnownWords.document_frequency`` are evidence only where the query has no other.
+        words: the features of the words of one query, ascending; a document that has one of them is found.
     """
 
     dense: float = math.inf
@@ -57,19 +62,29 @@ class Floor:
     odds: float = 0.0
     unfamiliar: float = math.inf
     score: float | None = None
+    per_word: float | None = None
+    common: float = math.inf
+    words: tuple[int, ...] = ()
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Floor:
         """Read what ``json`` returned. Raises ValueError or TypeError where it is damaged."""
-        if stored.keys() not in ({*_STORED}, {*_STORED, *_OF_QUERIES}):
+        keys = {*stored}
+        if {*_OF_WORDS} <= keys:
+            keys -= {*_OF_WORDS}
+        if keys not in ({*_STORED}, {*_STORED, *_OF_QUERIES}):
             raise ValueError(
-                f"expected {', '.join(_STORED)}, and {', '.join(_OF_QUERIES)} or none of these"
+                f"expected {', '.join(_STORED)}, and {', '.join(_OF_QUERIES)} or none of these, "
+                f"and {', '.join(_OF_WORDS)} or none of these"
             )
-        return cls(**{n: math.inf if v is None else float(v) for n, v in stored.items()})
+        values: dict[str, Any] = {n: math.inf if v is None else float(v) for n, v in stored.items()}
+        return cls(**values)
 
     def json(self) -> dict[str, float | None]:
-        """Return the floors of the parts; None for an infinite one."""
-        names = (*_STORED, *_OF_QUERIES) if self.share else _STORED
+        """Return what bundles store; None for an infinite floor."""
+        names = [*_STORED]
+        names += _OF_QUERIES if self.share else ()
+        names += _OF_WORDS if self.per_word is not None else ()
         parts = ((name, getattr(self, name)) for name in names)
         return {name: value if math.isfinite(value) else None for name, value in parts}
 
@@ -98,15 +113,28 @@ class Floor:
             return self
         return Floor(dense=self.unfamiliar)
 
+    def of_count(self, known: int) -> Floor:
+        """Return the floor for a query of a number of known words, of which each adds to s·t."""
+        return self.of_share(1.0 + (self.per_word or 0.0) * max(0, known - 1))
+
+    def having(self, features: Iterable[int]) -> Floor:
+        """Return the floor where features of words are evidence too, if words are."""
+        if self.per_word is None:
+            return self
+        return replace(self, words=tuple(sorted({*self.words, *features})))
+
     def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
-        """Return which documents reach the floor, bool like the parts of their scores, float64 (n,) each."""
+        """Return which documents reach the floor without a look at their words.
+
+        Args:
+            dense, lexical, bias: The parts of their scores, float64 (n,) each.
+
+        Returns:
+            bool (n,).
+        """
         if self.score is not None:
             return np.asarray(dense + lexical + bias >= self.score)
         return (dense >= self.dense) | (lexical >= self.lexical)
-
-    def holds(self, ranking: Ranking) -> bool:
-        """Return whether every document of a ranking reaches the floor."""
-        return bool(self.reached(ranking.dense, ranking.lexical, ranking.bias).all())
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -120,7 +148,9 @@ def rows_reaching(
     deleted: Mask | None,
     most: int,
 ) -> Int64:
-    """Return the rows that reach the floor, in no order; if these are more than ``most``, more than ``most`` of them.
+    """Return the rows that reach the floor without a look at their words, in no order.
+
+    If these are more than ``most``, more than ``most`` of them.
 
     Args:
         index: The index.

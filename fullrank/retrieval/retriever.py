@@ -11,6 +11,7 @@ Both modes score all documents in float64 when a filter leaves few.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -132,13 +133,48 @@ class Retriever:
             most: Where more documents than this reach it, any more than this many of them will do.
         """
         parts, count = partial(self.score_parts, query), len(self.documents)
+        most = count if most is None else most
+        having = self._rows_having(floor.words, deleted)
+        if len(having) > most:
+            return having
         if self.index is None:
             rows = remaining(count, deleted)
-            return rows[floor.reached(*parts(rows))]
-        u, words, weights, _ = query.row(0)
-        own = coded(u, self.index.codes, self.index.outline)
-        most = count if most is None else most
-        return rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
+            found = rows[floor.reached(*parts(rows))]
+        else:
+            u, words, weights, _ = query.row(0)
+            own = coded(u, self.index.codes, self.index.outline)
+            found = rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
+        if not len(having):
+            return found
+        mask = np.zeros(count, np.bool_)
+        mask[having] = mask[found] = True
+        return np.flatnonzero(mask)
+
+    def _rows_having(self, features: Sequence[int], deleted: Mask | None) -> Int64:
+        """Return the rows of the documents that have one of some features, ascending, without those to leave out."""
+        if not features or not self._full_scan.is_inner_product:
+            return np.zeros(0, np.int64)
+        mask = np.zeros(len(self.documents), np.bool_)
+        for feature in features:
+            if self.index is None:
+                mask[self._full_scan.rows_having(feature)] = True
+            else:
+                mask[self.index.cells.rows[self.index.postings.slots_of(feature)]] = True
+        if deleted is not None:
+            mask &= ~deleted
+        return np.flatnonzero(mask)
+
+    def _holds(self, floor: Floor, found: Ranking) -> bool:
+        """Return whether every document of a ranking has the evidence that a floor asks for."""
+        reached = floor.reached(found.dense, found.lexical, found.bias)
+        if reached.all():
+            return True
+        if not floor.words or not self._full_scan.is_inner_product:
+            return False
+        sparse = self.documents.sparse
+        return all(
+            np.isin(sparse.row(row)[0], floor.words).any() for row in found.rows[~reached].tolist()
+        )
 
     def count(self, query: Encoded, floor: Floor, most: int, *, deleted: Mask | None = None) -> int:
         """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for `reaching`."""
@@ -161,7 +197,7 @@ class Retriever:
             return self._ranked(queries, i, scan, limit, offset, deleted, effort, least)
         wanted = offset + limit
         found = self._ranked(queries, i, scan, wanted, 0, deleted, effort, least)
-        if not floor.holds(found):
+        if not self._holds(floor, found):
             # A document without evidence has a place among the best, for its bias: leave out all of these.
             one, below = queries.slice(i, i + 1), np.ones(len(self.documents), np.bool_)
             below[self.reaching(one, floor, deleted=deleted)] = False

@@ -62,6 +62,10 @@ class Postings:
     impacts: UInt8
     limits: Float32
 
+    def slots_of(self, word: int) -> Int32:
+        """Return the slots of the documents that have a word."""
+        return self.slots[self.indptr[word] : self.indptr[word + 1]]
+
     def plan(self, words: Int32, weights: Float32) -> Plan:
         """Order a query's words by the width of their possible contribution per posting, widest first."""
         return Plan(*plan_words(self.indptr, self.limits, words, weights))

@@ -150,6 +150,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     asked=st.one_of(st.none(), st.sampled_from(FILTERS)),
     exclude=st.lists(st.sampled_from([*IDS, "nowhere"]), max_size=3),
     floor=st.sampled_from([None, Floor(0.5, 1.0), Floor(lexical=0.1), Floor(score=0.3)]),
+    having=st.sampled_from([*WORDS, ""]),
 )
 @cases(60)
 def test_a_view_answers_the_same_as_one_index_over_its_documents(
@@ -162,6 +163,7 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
     asked: dict[str, Any] | None,
     exclude: list[str],
     floor: Floor | None,
+    having: str,
 ) -> None:
     view, base, added = written(View.of(BUNDLES[dense]), operations, steps)
     ids, documents = flat(view, base, added)
@@ -177,6 +179,9 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
     kept = kept & np.array([id not in exclude for id in ids], np.bool_)
 
     encoded = view.encoder.encode_queries([query])
+    if floor is not None and floor.score is None:
+        features = view.model.encode_queries([having]).sparse.indices.tolist()
+        floor = replace(floor, per_word=0.0).having(features)
     found = view.search(
         view.model.encode_queries([query]),
         limit,
@@ -186,7 +191,9 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
     )
     if floor is not None:
         parts = Retriever(documents).score_parts(encoded, np.arange(len(ids)))
-        kept = kept & floor.reached(*parts)
+        own = view.encoder.encode_queries([having if floor.words else ""]).sparse.csr()
+        shared = (abs(documents.sparse.csr()) @ abs(own).T).toarray()[:, 0] > 0
+        kept = kept & (floor.reached(*parts) | shared)
     assert found.certified
     assert (found.total, found.is_total) == (kept.sum(), True)
     expected = brute_force(documents, encoded, ids, kept.tolist())[offset : offset + limit]

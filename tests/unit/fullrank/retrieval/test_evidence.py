@@ -36,11 +36,13 @@ SIZES = (0.0, 1e-30, 1e-6, 1.0, 1e10, 1e25, 1e37)
     gone=st.sampled_from([0.0, 0.3, 1.0]),
     place=st.floats(0, 1),
     kind=st.sampled_from(["dense", "lexical", "both", "score"]),
+    having=st.lists(st.integers(0, 11), max_size=3),
     most=st.integers(0, 90),
     limit=st.integers(1, 50),
     offset=st.integers(0, 30),
 )
-@example(1, 300, 4, 3, 1.0, 1e10, 0.3, 0.5, "both", 10, 10, 5)
+@example(1, 300, 4, 3, 1.0, 1e10, 0.3, 0.5, "both", [], 10, 10, 5)
+@example(1, 300, 4, 3, 1.0, 1e10, 0.3, 1.0, "both", [2], 10, 10, 5)
 def test_search_and_count_equal_brute_force(
     indexed: bool,
     seed: int,
@@ -52,6 +54,7 @@ def test_search_and_count_equal_brute_force(
     gone: float,
     place: float,
     kind: str,
+    having: list[int],
     most: int,
     limit: int,
     offset: int,
@@ -78,7 +81,10 @@ def test_search_and_count_equal_brute_force(
             dense + lexical + own >= at(dense + lexical + own),
         ),
     }[kind]
-    expected = np.flatnonzero(is_found & ~deleted)
+    words = [word for word in having if word < width] if kind != "score" else []
+    floor = replace(floor, per_word=0.5).having(words)
+    has_word = (documents.sparse.csr()[:, words].toarray() != 0).any(axis=1)
+    expected = np.flatnonzero((is_found | has_word) & ~deleted)
 
     rows = np.sort(retriever.reaching(query, floor, deleted=deleted))
     np.testing.assert_array_equal(rows, expected)
@@ -90,6 +96,21 @@ def test_search_and_count_equal_brute_force(
     [found] = retriever.search(query, limit, offset=offset, deleted=deleted, floor=floor)
     assert found.certified
     assert_same_bits(replace(found, total=wanted.total), wanted)
+
+
+def test_words_of_one_query_are_not_stored_and_its_floor_grows() -> None:
+    floor = Floor(0.5, 2.0, 1.0, share=0.5, odds=3.0, unfamiliar=4.0, per_word=0.25, common=9.0)
+    assert Floor.from_json(floor.json()) == floor
+    asked = floor.of_count(3).having([7, 3]).having([3, 1])
+    assert asked.words == (1, 3, 7)
+    assert (asked.dense, asked.lexical, asked.unseen) == (0.5, 3.0, 1.5)
+    assert floor.of_count(1) == floor.of_count(0) == floor
+    assert asked.of_query(False) == Floor(dense=4.0)
+    assert asked.json() == replace(asked, words=()).json()
+    earlier = replace(floor, per_word=None)
+    assert earlier.having([1]) == earlier.of_count(5) == earlier
+    with pytest.raises(ValueError, match="per_word"):
+        Floor.from_json({**earlier.json(), "per_word": 0.5})
 
 
 def test_the_fast_mode_leaves_out_what_has_a_bias_only() -> None:
@@ -117,9 +138,8 @@ def test_a_count_that_stops_early_is_one_more_than_asked() -> None:
     query = _query(rng, 8, 20)
     dense, lexical, _ = retriever.score_parts(query, np.arange(5000))
     for share in (0.0, 0.2, 0.5):
-        floor = Floor(
-            *(float(np.quantile(p, 1 - share)) if share else 1e9 for p in (dense, lexical))
-        )
+        floors = [float(np.quantile(p, 1 - share)) if share else 1e9 for p in (dense, lexical)]
+        floor = Floor(floors[0], floors[1])
         true = int(np.count_nonzero((dense >= floor.dense) | (lexical >= floor.lexical)))
         for most in (0, 1, 900, true - 1, true, true + 1, 5000):
             if most >= 0:
