@@ -114,7 +114,17 @@ class Bundle:
         def is_here(piece: str) -> bool:
             return is_known(piece) or self.has_unseen(piece)
 
-        return floor.of_query(self._familiar.knows(text, floor.share, floor.odds, is_here))
+        if not self._familiar.knows(text, floor.share, floor.odds, is_here):
+            return floor.of_query(is_familiar=False)
+        if floor.per_word is None:
+            return floor
+        known = len(self._familiar.known(text, floor.odds))
+        return floor.of_count(known).having(self.word_features(text))
+
+    def word_features(self, text: str, *, is_live: bool = False) -> set[int]:
+        """Return the features of documents that have a word of a query; of live documents also of unknown words."""
+        floor, model = self.floor or Floor(), self.live_model if is_live else self.model
+        return self._familiar.word_features(text, floor.odds, floor.common, model)
 
     @cached_property
     def _familiar(self) -> Familiar:

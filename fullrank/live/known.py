@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 
 from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live.view import View
@@ -37,9 +38,21 @@ def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
         begun: A word of it that known words begin with.
     """
     floor = view.bundle.floor_of(text, lambda piece: piece == begun or is_in_live(view, piece))
-    if floor is None or begun is None or is_known(view, begun):
+    if floor is None:
+        return None
+    if begun is None or is_known(view, begun):
+        return with_words(view, floor, [text])
+    floor = floor.of_share(UNKNOWN)  # its completions have that share of the weight of whole words
+    return with_words(view, floor, [text, *(one.term for one in begun_by(view, text))])
+
+
+def with_words(view: View, floor: Floor, texts: Iterable[str]) -> Floor:
+    """Return a floor that documents with a word of some texts reach, if words are evidence."""
+    if floor.per_word is None:
         return floor
-    return floor.of_share(UNKNOWN)  # its completions have that share of the weight of whole words
+    is_live = bool(view.added)
+    found = (view.bundle.word_features(text, is_live=is_live) for text in texts)
+    return floor.having(chain.from_iterable(found))
 
 
 def is_known(view: View, word: str) -> bool:

@@ -10,17 +10,24 @@ the model knows nothing else has nothing to do with it. So
     a query is familiar  if a word is, or if neighbouring words are known as one
 
 The share and the odds are calibrated on random words (trainer/evaluation/familiar.py).
+
+A document of which one feature is that of a known piece has a word of the query, as it is, in another form or without
+its typing error. Features that a query has besides, such as those of translations, say less.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from fullrank.models.contract import Model
 from fullrank.models.known import MAX_WORDS, KnownWords
+from fullrank.models.language import LanguageModel
+from fullrank.models.linear import LinearModel
+from fullrank.models.mixed import MixedModel
+from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen import OpenModel
 from fullrank.text.words import tokens, words
 
@@ -40,6 +47,31 @@ class Piece:
     odds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """What documents have that have a word of a query, in any form, or the known word that it is a typing error of.
+
+    Attributes:
+        frequency: As ``KnownWords.document_frequency``.
+        features: Theirs alone.
+    """
+
+    frequency: float
+    features: frozenset[int]
+
+
+class _Everywhere(DocumentReading):
+    """A document whose every field is one text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__([{}])
+        self._text = text
+
+    def texts(self, sources: Sequence[str]) -> list[str]:
+        """Return the text, whatever the fields are."""
+        return [self._text]
+
+
 class Familiar:
     """What a model knows about the words of queries.
 
@@ -51,7 +83,9 @@ class Familiar:
     def __init__(self, model: Model, known: KnownWords) -> None:
         self._model = model.model if isinstance(model, OpenModel) else model
         self._known = known
+        self._parts = list(_parts(self._model))
         self._piece = lru_cache(_CACHED)(self._find)
+        self._word = lru_cache(_CACHED)(self._find_word)
 
     def knows(
         self,
@@ -90,11 +124,50 @@ class Familiar:
         )
         return known / max(1, sum(map(len, pieces)))
 
+    @property
+    def has_word_features(self) -> bool:
+        """Whether some features say that a document has a word."""
+        return bool(self._parts)
+
+    def known(self, text: str, odds: float) -> list[str]:
+        """Return the known pieces of a query, each once; none of a text that is a document.
+
+        Args:
+            text: The query.
+            odds: The least odds of a known typing error.
+        """
+        pieces = words(text)
+        if len(pieces) > MAX_WORDS:
+            return []
+        return [piece for piece in dict.fromkeys(pieces) if self._is_known(piece, odds)]
+
+    def word_features(
+        self, text: str, odds: float, common: float, model: Model | None = None
+    ) -> set[int]:
+        """Return the features of the documents that have a word of a query; none for a text that is a document.
+
+        Args:
+            text: The query.
+            odds: The least odds of a known typing error.
+            common: Words that occur more often count only where there are no others.
+            model: With features of words that the model does not know, which count too.
+        """
+        own = map(self._word, self.known(text, odds))
+        known = [word for word in own if word.features]
+        found = set[int]()
+        if isinstance(model, OpenModel) and len(pieces := words(text)) <= MAX_WORDS:
+            unknown = (piece for piece in pieces if not self._is_known(piece, odds))
+            found.update(*map(model.unseen_features, unknown))
+        rare = [word for word in known if word.frequency <= common]
+        return found.union(*(word.features for word in (rare if rare or found else known)))
+
     def odds(self, piece: str) -> float:
         """Return the odds of a piece: infinite for a known word, 0 for an unknown one."""
         return self._piece(piece).odds
 
     def _is_known(self, piece: str, odds: float) -> bool:
+        if self._known.is_known(piece):
+            return True
         found = self.odds(piece)
         return found > 0 and found >= odds
 
@@ -113,3 +186,26 @@ class Familiar:
         ):  # the model knows words by other means, such as stems
             return Piece(features, math.inf)
         return Piece(features, self._known.odds.of(piece))
+
+    def _find_word(self, piece: str) -> Word:
+        meant = self._known.correction(piece) or piece
+        found = set[int]()
+        for first, model in self._parts:
+            if isinstance(model, LinearModel):
+                found.update(first + column for column in model.columns_of(meant))
+            else:
+                document = model.encode_documents(_Everywhere(meant)).sparse.indices.tolist()
+                found |= self._piece(piece).features & {first + column for column in document}
+        return Word(self._known.document_frequency(meant), frozenset(found))
+
+
+def _parts(model: Model, first: int = 0) -> Iterator[tuple[int, Model]]:
+    """Yield the models whose documents have no features but those of their words, each with its first sparse column."""
+    match model:
+        case MixedModel():
+            for part, place in zip(model.models, model.places(), strict=True):
+                yield from _parts(part, first + place.sparse)
+        case LanguageModel():
+            return
+        case _:
+            yield first, model

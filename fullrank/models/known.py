@@ -42,11 +42,14 @@ class KnownWords:
 
     def __init__(self, model: Model) -> None:
         self.tables: list[tuple[Vocabulary, Float64]] = []
+        self._lexical: list[tuple[Vocabulary, Float64]] = []
         self._sources: list[Variants] = []
         for part in _parts(model):
             if isinstance(part, LinearModel):
                 for vocabulary, idf in part.vocabularies:
-                    self._add(vocabulary, np.exp(idf.max(initial=0.0) - idf.astype(np.float64)))
+                    found = np.exp(idf.max(initial=0.0) - idf.astype(np.float64))
+                    self._add(vocabulary, found)
+                self._lexical.append((part.sparse.words, found))
                 self._sources += part.sparse.sources
             elif isinstance(part, PairModel):
                 idf = part.texts.idf[: len(part.texts.words)].astype(np.float64)
@@ -67,6 +70,14 @@ class KnownWords:
             if row is not None:
                 return float(frequency[row])
         return 0.0
+
+    def document_frequency(self, word: str) -> float:
+        """Return how often a word occurs in documents, relative to the rarest ones, as far as the model knows."""
+        for vocabulary, frequency in self._lexical:
+            row = vocabulary.index.get(word)
+            if row is not None:
+                return float(frequency[row])
+        return self.frequency(word)
 
     def is_known(self, word: str) -> bool:
         """Return whether the model knows a word, or another form of it."""

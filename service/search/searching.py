@@ -169,8 +169,11 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
     if request.min_score is not None:
         return Floor(score=request.min_score)
     floor = view.bundle.floor
-    if not request.synonyms:  # else a rule names what the query means
+    if not request.synonyms:
         floor = known.floor_of(view, request.text, _begun(view, request))
+    elif floor is not None:  # a rule names what the query means
+        texts = [request.text, *(one.synonym for one in request.synonyms)]
+        floor = known.with_words(view, floor, texts)
     return floor.of_any_word() if floor is not None and request.by_any_word else floor
 
 

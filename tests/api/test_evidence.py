@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,82 @@ async def test_words_that_weigh_too_little_are_evidence_where_there_is_no_other(
         for query in ("zzzqqqxxy", "fles"):  # no word is known
             assert (await search(client, query, mode=mode))["hits"] == []
             assert not len(bundle.search(query))
+
+
+BY_WORDS = Floor(lexical=100.0, unseen=100.0, share=0.5, odds=10.0, per_word=0.5, common=1e9)
+
+
+@pytest.mark.parametrize("mode", ["exact", "fast"])
+async def test_a_word_of_the_query_is_evidence_whatever_it_weighs(
+    tmp_path: Path, mode: str
+) -> None:
+    make_bundle(tmp_path, "m", n_dense=4, floor=BY_WORDS)
+    texts = {one.id: " ".join(map(str, one.fields.values())).lower() for one in CORPUS}
+
+    def having(*words: str) -> set[str]:
+        return {id for id, text in texts.items() if any(word in text.split() for word in words)}
+
+    async with running(tmp_path) as client:
+        for query, expected in {
+            "files": having("files"),
+            "directory": having("directory"),
+            "move ssh": having("move", "ssh"),
+            "move zzzqqqxxy": having("move"),
+            "direc": having("directory", "directories"),
+            "zzzqqqxxy": set[str](),
+        }.items():
+            found = await search(client, query, mode=mode, facets=["section"])
+            assert {hit["id"] for hit in found["hits"]} == expected, query
+            assert found["total"] == len(expected)
+            page = await search(client, query, mode=mode, limit=1, offset=1)
+            assert page["hits"] == found["hits"][1:2]
+            section = found["facets"]["section"]
+            counted = sum(value["count"] for value in section["values"]) + section["missing"]
+            assert counted == len(expected)
+
+
+async def test_words_of_live_documents_and_synonyms_are_evidence(tmp_path: Path) -> None:
+    make_bundle(tmp_path, "m", n_dense=4, floor=BY_WORDS)
+    async with running(tmp_path) as client:
+        document = {"title": "rsync", "text": "mirror directory"}
+        seq = (await client.put("/v1/documents/new", json=document)).json()["seq"]
+        for query, expected in {
+            "mirror": {"new"},
+            "mirr": {"new"},
+            "rsync ssh": {"new", "linux/ssh", "linux/scp"},
+            "directory": {"new", "ls"},
+        }.items():
+            found = await search(client, query, min_seq=seq)
+            assert {hit["id"] for hit in found["hits"]} == expected, query
+        rule = {"synonyms": [["folder", "directory"]]}
+        assert (await client.put("/v1/rules/r", json=rule)).status_code == 200
+        async with asyncio.timeout(10):
+            while (found := await search(client, "folder"))["rules"] != ["r"]:
+                await asyncio.sleep(0.02)
+        assert {hit["id"] for hit in found["hits"]} == {"new", "ls"}
+
+
+async def test_common_words_are_evidence_only_where_there_are_no_others(tmp_path: Path) -> None:
+    bundle = open_bundle(find_bundle(tmp_path, make_bundle(tmp_path, "m", floor=BY_WORDS)))
+    often, rare = (bundle.known_words.document_frequency(word) for word in ("files", "move"))
+    assert often > rare
+    floor = replace(BY_WORDS, common=(often + rare) / 2)
+    make_bundle(tmp_path, "other", floor=floor)
+    async with running(tmp_path, default_model="other") as client:
+        assert (await search(client, "move files"))["total"] == 1
+        assert (await search(client, "files"))["total"] > 3
+
+
+async def test_a_document_without_a_word_needs_more_for_each_word(tmp_path: Path) -> None:
+    floor = replace(BY_WORDS, lexical=0.6, unseen=0.6, common=0.0, per_word=1.0)
+    bundle = open_bundle(find_bundle(tmp_path, make_bundle(tmp_path, "m", floor=floor)))
+    found = bundle.floor_of("copy remote host zzzqqqxxy")
+    assert found is not None
+    assert found.lexical == pytest.approx(1.8)
+    assert found.words == tuple(sorted(bundle.encode("copy remote host").sparse.indices.tolist()))
+    long = bundle.floor_of("copy " * 33)
+    assert long is not None
+    assert (long.lexical, long.words) == (0.6, ())
 
 
 async def test_a_filter_does_not_make_weak_words_evidence(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.explain import explain
 from fullrank.scoring import InnerProduct
-from fullrank.text.words import count_words
+from fullrank.text.words import count_words, words
 from tests.api.support import running
 from tests.clicked import with_clicks
 from tests.contract.cases import CASES, Case
@@ -61,6 +61,17 @@ NASTY = [
     "\x00 \ufffd 🙂 ‘decoy2’",
     "Décoy1 tell0ä tell 0 a askedzero ask-0b decoy-1s",
 ]
+
+
+# Models without a lexical part or with a scorer, and one whose documents have the features of words that they lack.
+WITHOUT_WORDS = {
+    "auto", "best", "bltm", "bltm-pr", "bltm-pr-1v", "cl-lsa",
+    "cross-language", "dssm", "dssm-batch", "eigenmaps", "htr", "htr-graph",
+    "htr-reconstruction", "lsa", "lsi", "opca", "plsa", "query-expansion",
+    "s2net", "unigram", "word-translation",
+}  # fmt: skip
+# Their queries keep the largest of their features alone, which need not be those of their words.
+WITH_FEW_WORDS = {"ssi-dense", "ssi-dense-zero-diagonal", "hash-kernels-identity"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -352,6 +363,26 @@ def test_a_document_of_unknown_words_is_found_by_them(trained: Trained) -> None:
         assert asked.hits[0].id == "new"
 
 
+def test_a_document_with_the_one_word_of_a_query_is_found(trained: Trained) -> None:
+    bundle = trained.bundle
+    if bundle.floor is None or bundle.floor.per_word is None:
+        assert trained.case.recipe in WITHOUT_WORDS
+        return
+    of_words: dict[str, set[str]] = {}
+    for document in trained.collection.documents:
+        for word in {*words(document.texts(["text"])["text"])}:
+            of_words.setdefault(word, set()).add(document.id)
+    known = bundle.known_words
+    # A model that translates its queries knows no word by name.
+    asked = [word for word in sorted(of_words) if known.is_known(word) or not known.tables][::9]
+    assert len(asked) > 5
+    for word in asked:
+        found = bundle.search(word, len(bundle.documents))
+        if trained.case.recipe not in WITH_FEW_WORDS:
+            assert {hit.id for hit in found} >= of_words[word], word
+        assert found.total == len(found)
+
+
 def test_a_model_with_features_for_unknown_words_is_loaded_unchanged(trained: Trained) -> None:
     model = trained.bundle.live_model
     if model is None:
@@ -392,12 +423,12 @@ def test_the_service_returns_the_results_of_retrieval(trained: Trained) -> None:
 
     bundle = trained.bundle
     queries = bundle.model.encode_queries(texts)
-    rankings = bundle.retriever.search(queries, 5, floor=bundle.floor)
-    for place, (answer, ranking) in enumerate(zip(anyio.run(ask), rankings, strict=True)):
+    for place, (answer, text) in enumerate(zip(anyio.run(ask), texts, strict=True)):
         assert answer["certified"]
-        if not len(ranking.rows) and bundle.floor is not None:
-            weak = bundle.floor.of_any_word()
-            [ranking] = bundle.retriever.search(queries.slice(place, place + 1), 5, floor=weak)
+        query, floor = queries.slice(place, place + 1), bundle.floor_of(text)
+        [ranking] = bundle.retriever.search(query, 5, floor=floor)
+        if not len(ranking.rows) and floor is not None:
+            [ranking] = bundle.retriever.search(query, 5, floor=floor.of_any_word())
         hits = answer["hits"]
         assert [hit["id"] for hit in hits] == [bundle.documents.ids[row] for row in ranking.rows]
         assert [hit["score"] for hit in hits] == ranking.scores.tolist()

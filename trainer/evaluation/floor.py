@@ -5,6 +5,10 @@ be above what random documents get, and above what made-up words get that no tex
 document among the first ten of its query. So real queries keep their answers, judged documents keep their places, and
 a query that the model knows nothing about finds nothing.
 
+A document that has a word of the query, as it is, in another form or without its typing error, needs neither. One that
+has none gets its s·t from what training has learned about several words, so it needs more for each of them, as much as
+keeps the judged documents among the first ten.
+
 A query of which the model knows no word well enough is unfamiliar (trainer.evaluation.familiar) and is found by u·v
 alone, which must be clearly above that of made-up unfamiliar queries. Judged documents keep their places there too.
 """
@@ -12,9 +16,10 @@ alone, which must be clearly above that of made-up unfamiliar queries. Judged do
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +29,7 @@ from fullrank.models.contract import Model
 from fullrank.models.familiar import Familiar
 from fullrank.models.known import KnownWords
 from fullrank.models.unseen import live_model
-from fullrank.retrieval import Floor
+from fullrank.retrieval import Floor, Mask
 from fullrank.scoring import InnerProduct, Scorer
 from trainer.evaluation.evaluate import Judgement
 from trainer.evaluation.familiar import Standard, calibrate_standard
@@ -48,6 +53,10 @@ _LEAST = 1e-6
 # Of these made-up queries, and of many more that nobody has looked at.
 _MARGIN = 2.0
 _UNSEEN = "qzxwvqzxwv"
+# The part of the growth by words that keeps all judged documents, and the most.
+_KEPT, _MOST_PER_WORD = 0.8, 1.0
+# A word is common if a larger share of the documents has it.
+_COMMON = 0.1
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class CalibratedFloor:
         judged: The smallest u·v of a judged document in the first places that does not reach the floor of s·t.
         best: The smallest u·v of the best document for a real query that finds nothing by s·t.
         unfamiliar: The largest u·v of made-up unfamiliar queries.
+        growth: The largest growth of the floor of s·t by words that keeps the judged documents in the first places.
     """
 
     floor: Floor
@@ -71,11 +81,13 @@ class CalibratedFloor:
     judged: float | None
     best: float | None
     unfamiliar: float | None = None
+    growth: float | None = None
 
     def card(self) -> dict[str, float | None]:
         """Return the JSON form."""
         found = {"words": self.words, "random": self.random, "noise": self.noise}
         found |= {"judged": self.judged, "best": self.best, "most_unfamiliar": self.unfamiliar}
+        found["growth"] = self.growth if self.growth is None or math.isfinite(self.growth) else None
         return {**self.floor.json(), **found}
 
 
@@ -114,13 +126,28 @@ def calibrate_floor(
     familiar = Familiar(model, KnownWords(model))
     standard = calibrate_standard(familiar, texts, rng) if matched else Standard(0.0, 0.0)
     of_queries = asdict(standard)
+    growth, of_words = None, dict[str, Any]()
+    if matched and looked.scorer is None and familiar.has_word_features:
+        common = max(1.0, _COMMON * len(documents))
+        having = partial(familiar.word_features, odds=standard.odds, common=common)
+        growth = math.inf
+        for place, (text, (dense, own)) in enumerate(zip(texts, looked.parts(texts), strict=True)):
+            count = len(familiar.known(text, standard.odds))
+            wordless = ~looked.having(having(text))
+            needed = own[:0] if not wordless.all() else own.max(keepdims=True)
+            if place < len(judgements):
+                first = _first(dense + own + documents.bias, rows, judgements[place])
+                needed = np.append(needed, own[first[wordless[first]]])
+            for value in needed[needed >= lexical].tolist() if count > 1 else ():
+                growth = min(growth, (value / lexical - 1) / (count - 1))
+        of_words = {"per_word": min(_KEPT * growth, _MOST_PER_WORD), "common": common}
 
     def is_familiar(text: str) -> bool:
         return familiar.knows(text, standard.share, standard.odds)
 
     if not model.n_dense and looked.scorer is None:
-        floor = Floor(lexical=lexical, unseen=unseen, **of_queries)
-        return CalibratedFloor(floor, weak, None, None, None, None)
+        floor = Floor(lexical=lexical, unseen=unseen, **of_queries, **of_words)
+        return CalibratedFloor(floor, weak, None, None, None, None, growth=growth)
 
     made_up = _made_up(texts, rng)
     unknown = looked.parts(made_up[:_QUERIES], unknown=True)
@@ -143,9 +170,9 @@ def calibrate_floor(
     strange = looked.parts([text for text in made_up if not is_familiar(text)])
     most = max((float(dense.max()) for dense, _ in strange), default=noise)
     unfamiliar = max(min(max(_MARGIN * most, dense_floor), needed), _LEAST)
-    floor = Floor(dense_floor, lexical, unseen, unfamiliar=unfamiliar, **of_queries)
+    floor = Floor(dense_floor, lexical, unseen, unfamiliar=unfamiliar, **of_queries, **of_words)
     of_real = [value if math.isfinite(value) else None for value in (judged, best)]
-    return CalibratedFloor(floor, weak, random, noise, of_real[0], of_real[1], most)
+    return CalibratedFloor(floor, weak, random, noise, of_real[0], of_real[1], most, growth)
 
 
 def _unseen(model: Model) -> float:
@@ -201,6 +228,12 @@ class _Looked:
     @cached_property
     def _postings(self) -> sp.csr_array[np.float32]:
         return sp.csr_array(self.documents.sparse.csr().T)
+
+    def having(self, features: Collection[int]) -> Mask:
+        """Return bool (n,), which documents have one of some features."""
+        found = np.zeros(len(self.documents), np.bool_)
+        found[self._postings[sorted(features)].indices] = True
+        return found
 
     def parts(
         self, texts: Sequence[str], *, unknown: bool = False

@@ -44,8 +44,8 @@ WORDS = [
     "unpack",
 ]
 BRANDS = ["acme", "zenith", "apex", "日本", ""]
-# Reordered by trees, an indexed bundle would not be; a floor is kept.
-FLOOR = Floor(dense=0.8, lexical=0.5)
+# Reordered by trees, an indexed bundle would not be; a floor is kept, and words are evidence.
+FLOOR = Floor(0.8, 0.5, 0.5, share=0.5, odds=10.0, unfamiliar=0.9, per_word=0.3, common=3.0)
 
 
 def document(number: int) -> dict[str, Any]:

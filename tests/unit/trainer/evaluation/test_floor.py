@@ -11,6 +11,7 @@ import pytest
 from fullrank.bundle import find_bundle, open_bundle
 from fullrank.models.familiar import Familiar
 from fullrank.retrieval import Floor
+from fullrank.text.words import words
 from tests.planted import write_planted
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import judge, query_texts
@@ -90,9 +91,9 @@ def test_floors_follow_their_rule(tmp_path: Path) -> None:
         lexical = queries.sparse.csr() @ bundle.encoded.whole().sparse.csr().T
         return dense, lexical.toarray().astype(float)
 
-    words = sorted({word for text in texts for word in text.split()})
-    assert len(words) < 200  # all of them are drawn
-    matched = parts(words)[1].max(axis=1)
+    all_words = sorted({word for text in texts for word in text.split()})
+    assert len(all_words) < 200  # all of them are drawn
+    matched = parts(all_words)[1].max(axis=1)
     weak = float(np.quantile(matched[matched > 1e-6], 0.02))
     assert found.words == pytest.approx(weak, rel=1e-4)
     np.testing.assert_allclose(found.floor.lexical, 0.8 * weak, rtol=1e-4)
@@ -109,6 +110,52 @@ def test_floors_follow_their_rule(tmp_path: Path) -> None:
     upper = max(found.random or 0, found.noise or 0)
     expected = max(min([upper, *lost, *best.tolist()]), 1e-6)
     np.testing.assert_allclose(found.floor.dense, expected, rtol=1e-4)
+
+
+@pytest.mark.sweep
+def test_the_growth_by_words_keeps_judged_documents_without_a_word(tmp_path: Path) -> None:
+    """By matrices of all queries and documents, and the words of their texts."""
+    write_planted(tmp_path / "planted")
+    for recipe in ("fielded", "bm25"):
+        result = train(tmp_path / "planted", tmp_path / "bundles", recipe, recipe=recipe)
+        bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
+        judgements, _ = judge(collection, "valid")
+        texts = query_texts(collection, bundle.model, [j.query for j in judgements])
+        found = calibrate_floor(bundle.model, bundle.encoded, texts, judgements)
+        assert found is not None
+        floor, known = found.floor, bundle.known_words
+        assert floor.common == max(1.0, len(bundle.documents) / 10)
+        own = [
+            {*words(" ".join(document.texts(["title", "text"]).values()))}
+            for document in collection.documents
+        ]
+        queries = bundle.encode(texts)
+        dense = queries.dense.astype(float) @ bundle.encoded.dense.astype(float).T
+        lexical = (queries.sparse.csr() @ bundle.encoded.sparse.csr().T).toarray().astype(float)
+        scores = dense + lexical + bundle.encoded.bias
+        row_of = {id: row for row, id in enumerate(bundle.documents.ids)}
+        ids = [document.id for document in collection.documents]
+        growth = [np.inf]
+        for i, judgement in enumerate(judgements):
+            asked = {word for word in words(texts[i]) if known.is_known(word)}
+            here = asked & set().union(*own)
+            rare = {word for word in here if known.document_frequency(word) <= floor.common} or here
+            has_word = np.zeros(len(ids), np.bool_)
+            for id, text in zip(ids, own, strict=True):
+                has_word[row_of[id]] = bool(rare & text)
+            first = np.argsort(-scores[i], kind="stable")[:10]
+            lost = first[np.isin(first, judgement.relevant) & ~has_word[first]]
+            values = [*lexical[i, lost].tolist()]
+            if not has_word.any():
+                values.append(float(lexical[i].max()))
+            if len(asked) > 1:
+                growth += [
+                    (value / floor.lexical - 1) / (len(asked) - 1)
+                    for value in values
+                    if value >= floor.lexical
+                ]
+        assert found.growth == pytest.approx(min(growth), rel=1e-3, abs=1e-3)
+        assert floor.per_word == pytest.approx(min(0.8 * min(growth), 1.0), abs=1e-3)
 
 
 def test_a_model_without_dense_part_has_no_dense_floor(tmp_path: Path) -> None:
