@@ -7,7 +7,7 @@ a query that the model knows nothing about finds nothing.
 
 A document that has a word of the query, as it is, in another form or without its typing error, needs neither. One that
 has none gets its s·t from what training has learned about several words, so it needs more for each of them, as much as
-keeps the judged documents among the first ten.
+keeps the judged documents among the first hundred.
 
 A query of which the model knows no word well enough is unfamiliar (trainer.evaluation.familiar) and is found by u·v
 alone, which must be clearly above that of made-up unfamiliar queries. Judged documents keep their places there too.
@@ -42,8 +42,8 @@ _BLOCK = 16
 # Of a made-up query at most.
 _WORDS = 3
 _SEED = 1
-# Judged documents among so many first places are kept.
-_PLACES = 10
+# Judged documents among so many first places are kept; by words more of them, because fewer documents are found.
+_PLACES, _PLACES_BY_WORDS = 10, 100
 # The part of the s·t of weak real words that is asked for, and the share of words that may be weaker.
 _SHARE, _WEAK = 0.8, 0.02
 # The share of random documents that may reach the floor of u·v.
@@ -136,7 +136,8 @@ def calibrate_floor(
             wordless = ~looked.having(having(text))
             needed = own[:0] if not wordless.all() else own.max(keepdims=True)
             if place < len(judgements):
-                first = _first(dense + own + documents.bias, rows, judgements[place])
+                scores = dense + own + documents.bias
+                first = _first(scores, rows, judgements[place], _PLACES_BY_WORDS)
                 needed = np.append(needed, own[first[wordless[first]]])
             for value in needed[needed >= lexical].tolist() if count > 1 else ():
                 growth = min(growth, (value / lexical - 1) / (count - 1))
@@ -206,10 +207,10 @@ def _made_up(texts: Sequence[str], rng: np.random.Generator) -> list[str]:
     return found
 
 
-def _first(scores: Float64, rows: Int64, judgement: Judgement) -> Int64:
+def _first(scores: Float64, rows: Int64, judgement: Judgement, places: int = _PLACES) -> Int64:
     """Return the places of the relevant documents among the first; the documents are ``rows`` of the judgement."""
     scores = np.where(np.isin(rows, judgement.excluded), -np.inf, scores)
-    first = np.argsort(-scores, kind="stable")[:_PLACES]
+    first = np.argsort(-scores, kind="stable")[:places]
     return first[np.isin(rows[first], judgement.relevant)]
 
 

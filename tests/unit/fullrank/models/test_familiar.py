@@ -18,7 +18,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.unseen import live_model
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
-from tests.bundles import CORPUS, linear_model, make_bundle
+from tests.bundles import CORPUS, FIELDS, linear_model, make_bundle
 
 PLAIN = linear_model(CORPUS, n_dense=2)
 MODEL = replace(PLAIN, settings={**PLAIN.settings, "spelling": 0.8})
@@ -100,3 +100,35 @@ def test_words_of_a_compacted_bundle_are_familiar(tmp_path: Path) -> None:
     assert [hit.id for hit in bundle.search("zyzzyva")] == ["new"]
     view = View.of(bundle).apply([Operation(1, "other", {"title": "qqqq", "text": "beetle"})])
     assert floor_of(view, "qqqq") == bundle.floor
+
+
+@pytest.mark.parametrize(
+    ("text", "odds", "words"),
+    [
+        ("remote", 0.0, {"remote"}),
+        ("remote host zzzz", 0.0, {"remote", "host"}),
+        ("cpoy", 0.0, {"copy"}),
+        ("cpoy ssh", 1e9, {"ssh"}),  # too unlikely a typing error
+        ("zzzz", 0.0, set()),
+        ("copy " + "remote " * 40, 0.0, set()),  # a document
+    ],
+)
+def test_word_features_are_those_of_the_documents_with_a_word(
+    text: str, odds: float, words: set[str]
+) -> None:
+    found = Familiar(MODEL, KnownWords(MODEL)).word_features(text, odds, common=1e9)
+    documents = MODEL.encode_documents([document.texts(FIELDS) for document in CORPUS]).sparse
+    for row, document in enumerate(CORPUS):
+        own = set(" ".join(document.texts(FIELDS).values()).lower().split())
+        assert bool(found & {*documents.row(row)[0].tolist()}) == bool(own & words)
+
+
+def test_common_words_have_features_where_there_is_no_other() -> None:
+    known = KnownWords(MODEL)
+    familiar = Familiar(MODEL, known)
+    often, rare = known.document_frequency("files"), known.document_frequency("remote")
+    assert often > rare
+    assert known.document_frequency("zzzz") == 0
+    both = familiar.word_features("remote files", 0.0, common=rare)
+    assert both == familiar.word_features("remote", 0.0, common=rare)
+    assert familiar.word_features("files", 0.0, common=rare) - both

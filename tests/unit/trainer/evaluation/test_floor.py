@@ -143,7 +143,7 @@ def test_the_growth_by_words_keeps_judged_documents_without_a_word(tmp_path: Pat
             has_word = np.zeros(len(ids), np.bool_)
             for id, text in zip(ids, own, strict=True):
                 has_word[row_of[id]] = bool(rare & text)
-            first = np.argsort(-scores[i], kind="stable")[:10]
+            first = np.argsort(-scores[i], kind="stable")[:100]
             lost = first[np.isin(first, judgement.relevant) & ~has_word[first]]
             values = [*lexical[i, lost].tolist()]
             if not has_word.any():
