@@ -10,6 +10,7 @@ encode.py     from counts of a query to u and s
 fast.py       the candidates of the fast mode
 gather.py     copies of encoded documents
 tokens.py     tokens of texts, numbered and counted
+words.py      strings in a hash table
 lists.py      posting lists of sparse rows
 products.py   products of int8 codes
 groups.py     the same, of 16 documents at a time

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,9 @@ class StringTable(Sequence[str]):
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(string) for string in encoded], out=offsets[1:])
         return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.blob, self.offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
