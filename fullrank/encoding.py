@@ -23,6 +23,7 @@ from fullrank.kernels.arrays import Float32 as Float32
 from fullrank.kernels.arrays import Float64 as Float64
 from fullrank.kernels.arrays import Int32 as Int32
 from fullrank.kernels.arrays import Int64 as Int64
+from fullrank.kernels.arrays import Mask as Mask
 
 
 @dataclass(frozen=True, eq=False)

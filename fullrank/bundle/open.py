@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import golden
@@ -27,6 +28,7 @@ from fullrank.bundle.second_stage import open_second_stage
 from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from fullrank.kernels.words import hash_strings
 from fullrank.models.contract import Model, Parts
 from fullrank.models.registry import load_model
 from fullrank.retrieval import Retriever
@@ -37,6 +39,7 @@ from fullrank.storage.checks import (
     check_strings,
 )
 from fullrank.storage.documents import DocumentStore
+from fullrank.storage.lexicon import Lexicon
 from fullrank.storage.strings import StringTable
 
 _MODEL = "model/"
@@ -217,6 +220,7 @@ class _Files:
         self._verify = verify
         self.used: set[str] = set()
         self._mapped: list[npt.NDArray[Any]] = []
+        self._tables: dict[tuple[str | None, ...], StringTable] = {}
 
     def array(self, name: str) -> npt.NDArray[Any]:
         if name not in self._files:
@@ -252,7 +256,7 @@ class _Files:
         own = [name for name in self._files if name.startswith(folder)]
         stems = [name.removesuffix(".txt") for name in own if name.endswith(".txt")]
         strings: dict[str, Sequence[str]] = {
-            stem.removeprefix(folder): self.strings(stem, ".txt") for stem in stems
+            stem.removeprefix(folder): self._words(stem) for stem in stems
         }
         arrays = {
             name.removeprefix(folder).removesuffix(".npy"): self.array(name)
@@ -260,3 +264,24 @@ class _Files:
             if name.endswith(".npy") and name not in self.used
         }
         return arrays, strings
+
+    def _words(self, stem: str) -> StringTable:
+        """Map a string table, with its hash table if it has one; equal tables are one object."""
+        names = [f"{stem}.txt", f"{stem}.offsets.npy", f"{stem}.slots.npy"]
+        entries = [self._files.get(name) for name in names]
+        key = tuple(None if entry is None else entry.sha256 for entry in entries)
+        if None not in key[:2] and key in self._tables:
+            self.used.update(name for name in names if name in self._files)
+            return self._tables[key]
+        table = self.strings(stem, ".txt")
+        if names[2] in self._files:
+            try:
+                table = Lexicon(table.blob, table.offsets, self.array(names[2]))
+            except ValueError as error:
+                raise BundleError(f"{names[2]}: {error}") from error
+            if self._verify and not np.array_equal(
+                table.slots, hash_strings(table.blob, table.offsets)
+            ):
+                raise BundleError(f"{names[2]}: not the hash table of {names[0]}")
+        self._tables[key] = table
+        return table

@@ -52,6 +52,7 @@ from fullrank.retrieval.index.build import FAST_FROM, INDEXED_FROM, build_index
 from fullrank.retrieval.tune import tune
 from fullrank.storage.checks import check_finite, check_ids, check_shapes, check_values
 from fullrank.storage.documents import Document, fields_line
+from fullrank.storage.lexicon import Lexicon
 from fullrank.storage.strings import StringTable
 
 Batch = tuple[Sequence[Document], Encoded]
@@ -214,6 +215,8 @@ def _write_model(folder: StagingFolder, parts: Parts, progress: Progress) -> Non
         if not is_part(name):
             raise BundleError(f"model strings {name!r} cannot name a file")
         folder.write_strings(f"model/{name}", ".txt", strings)
+        if isinstance(strings, Lexicon):
+            folder.write_array(f"model/{name}.slots.npy", strings.slots)
 
 
 def _write_documents(

@@ -11,6 +11,8 @@ fast.py       the candidates of the fast mode
 gather.py     copies of encoded documents
 tokens.py     tokens of texts, numbered and counted
 words.py      strings in a hash table
+phrases.py    phrases in a sequence of words
+joined.py     neighbouring words that may be a word
 lists.py      posting lists of sparse rows
 products.py   products of int8 codes
 groups.py     the same, of 16 documents at a time

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fullrank.kernels.arrays import Float32, Int32, Int64
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import FLOAT32, INT64, array, helper, kernel, output, several
 from fullrank.kernels.rows import Arrays, sort_row
 from fullrank.kernels.sorting import stable_order
@@ -161,18 +161,33 @@ def _add(
     return stop
 
 
+@helper
+def _variants(
+    word: int, target: Int32, form_indptr: Int64, late_indptr: Int64
+) -> tuple[int, int, bool]:
+    """Return where the variants of a typed word begin and end, and whether they are late ones."""
+    row = target[word]
+    if row >= 0 and row + 1 < len(form_indptr) and form_indptr[row] < form_indptr[row + 1]:
+        return form_indptr[row], form_indptr[row + 1], False
+    return late_indptr[word], late_indptr[word + 1], True
+
+
 @kernel(
     several(output("int64"), output("int32"), output("float32")),
-    *_ROWS, array("int32"), *_ROWS, *_ROWS, array("float32"), FLOAT32, FLOAT32, INT64, INT64,
+    *_ROWS, array("int32"), array("int64"), array("int32"), array("float64"), *_ROWS, *_ROWS,
+    array("float32"), FLOAT32, FLOAT32, INT64, INT64,
 )  # fmt: skip
 def weigh_lexical(
     indptr: Int64,
     indices: Int32,
     counts: Float32,
     target: Int32,
-    share_indptr: Int64,
-    share_columns: Int32,
-    shares: Float32,
+    form_indptr: Int64,
+    form_columns: Int32,
+    forms: Float64,
+    late_indptr: Int64,
+    late_columns: Int32,
+    late: Float32,
     more_indptr: Int64,
     more_columns: Int32,
     more: Float32,
@@ -187,7 +202,9 @@ def weigh_lexical(
     Args:
         indptr, indices, counts: The queries over typed words.
         target: int32, the row of each typed word; -1 for unknown words.
-        share_indptr, share_columns, shares: Of each typed word, its variants and their shares of its weight.
+        form_indptr, form_columns, forms: Of each known word, its variants and their shares of its weight; shares are
+            rounded to float32.
+        late_indptr, late_columns, late: The same of each typed word that is unknown, or is known but has none there.
         more_indptr, more_columns, more: Of each query, what the order of its words adds: weights of words (columns
             below W), counts of phrases (from W on).
         idf: float32 (W,).
@@ -204,7 +221,8 @@ def weigh_lexical(
     for row in range(count):
         size = 0
         for p in range(indptr[row], indptr[row + 1]):
-            size += share_indptr[indices[p] + 1] - share_indptr[indices[p]]
+            begin, end, _ = _variants(indices[p], target, form_indptr, late_indptr)
+            size += end - begin
         longest_added = max(longest_added, size)
         n_entries += size
     longest_sum = longest + _longest(more_indptr) + longest_added
@@ -238,16 +256,18 @@ def weigh_lexical(
         if last - first <= most_words:
             for p in range(first, last):
                 word = indices[p]
-                if share_indptr[word] == share_indptr[word + 1]:
+                begin, end, is_late = _variants(word, target, form_indptr, late_indptr)
+                if begin == end:
                     continue
                 weight, column = _saturate(counts[p], k3, k3_and_1), target[word]
                 if is_cut and column >= 0:
                     place = np.searchsorted(found[:size], column)
                     if place == size or found[place] != column:
                         weight = np.float32(0)
-                for q in range(share_indptr[word], share_indptr[word + 1]):
-                    added[n_added] = share_columns[q]
-                    added_weights[n_added] = weight * shares[q]
+                for q in range(begin, end):
+                    added[n_added] = late_columns[q] if is_late else form_columns[q]
+                    share = late[q] if is_late else np.float32(forms[q])
+                    added_weights[n_added] = weight * share
                     n_added += 1
             n_added = sort_row(added, added_weights, 0, n_added)
         begin = more_indptr[row]

@@ -6,6 +6,7 @@ linear/         qᵀWd with W = UᵀV + D: tf-idf, BM25, LSI, SSI, fielded model
 pairs.py        qᵀWd with one weight per pair of words
 expansion.py    a linear model whose queries are expanded by blind feedback
 language.py     query likelihood: unigram, topics, word translation
+stems.py        the rows of words in a vocabulary of stems
 fold_in.py      the topics of a text that training did not see
 translation.py  word translation before a linear model
 corrections.py  known words in the place of unknown words of a query

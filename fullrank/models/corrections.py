@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import chain
 
 import numpy as np
 
 from fullrank.encoding import Float32, Rows
 from fullrank.scoring import TermShare
+from fullrank.storage.lexicon import Lexicon, Names, unknown_to
 from fullrank.text.features import Counts, Vocabulary
 from fullrank.text.spelling import Correction, Spelling
 from fullrank.text.variants import Variants, short_queries, variants_of
@@ -63,36 +65,35 @@ class Corrector:
     @cached_property
     def spelling(self) -> Spelling:
         """The search for known words; made for the first unknown word."""
-        known = (
-            word
-            for i, (vocabulary, _) in enumerate(self.vocabularies)
-            for word in vocabulary.words
-            if not any(word in earlier.index for earlier, _ in self.vocabularies[:i])
-        )
-        return Spelling(known, self._frequency)
+        known = chain.from_iterable(vocabulary.words for vocabulary, _ in self.vocabularies)
+        return Spelling(known, self._frequencies)
 
     @cached_property
     def _rarest(self) -> list[float]:
         return [float(idf.max(initial=0.0)) for _, idf in self.vocabularies]
 
-    def _frequency(self, word: str) -> float:
-        """Return the frequency of a word relative to the rarest ones, as its idf tells it; 0 for unknown words."""
+    def _frequencies(self, words: Sequence[str]) -> list[float]:
+        """Return the frequency of words relative to the rarest ones, as their idf tells it; 0 for unknown words."""
+        names, found = Names(words), [0.0] * len(words)
         for (vocabulary, idf), rarest in zip(self.vocabularies, self._rarest, strict=True):
-            row = vocabulary.index.get(word)
-            if row is not None:
-                return float(np.exp(rarest - idf[row]))
-        return 0.0
+            for i, row in enumerate(vocabulary.known.rows(names).tolist()):
+                if row >= 0 and not found[i]:
+                    found[i] = float(np.exp(rarest - idf[row]))
+        return found
+
+    def unknown(self, words: Sequence[str]) -> list[int]:
+        """Return the places of the words that no vocabulary has."""
+        return unknown_to(Names.of(words), self._known)
 
     @cached_property
-    def _indexes(self) -> list[dict[str, int]]:
-        return [vocabulary.index for vocabulary, _ in self.vocabularies]
+    def _known(self) -> list[Lexicon]:
+        """The words of the vocabularies, the largest one first: it has most words."""
+        known = [vocabulary.known for vocabulary, _ in self.vocabularies if vocabulary.words]
+        return sorted(known, key=len, reverse=True)
 
     def corrections(self, word: str) -> Sequence[Correction]:
         """Return the known words that an unknown word may stand for, likeliest first, discounted."""
-        for index in self._indexes:
-            if word in index:
-                return ()
-        return self._of_unknown(word)
+        return self._of_unknown(word) if self.unknown([word]) else ()
 
     @cached_property
     def _of_unknown(self) -> Callable[[str], Sequence[Correction]]:
@@ -113,13 +114,15 @@ class Corrector:
             words: The words of the columns.
             counts: Of B queries. Those of more than `MAX_CORRECTED` words stay as they are.
         """
-        columns: Sequence[int] = range(len(words))
-        if len(counts) > 1 or len(counts.indices) > MAX_CORRECTED:
-            columns = short_queries(counts, MAX_CORRECTED).distinct()
-        found = {i: near for i in columns if (near := self.corrections(words[i]))}
+        columns = self.unknown(words)
+        if columns and (len(counts) > 1 or len(counts.indices) > MAX_CORRECTED):
+            asked = short_queries(counts, MAX_CORRECTED).distinct()
+            columns = sorted({*columns}.intersection(asked))
+        found = {i: near for i in columns if (near := self._of_unknown(words[i]))}
         if not found:
             return None
-        more = sorted({*words, *(near.word for several in found.values() for near in several)})
+        added_words = (near.word for several in found.values() for near in several)
+        more = Names(sorted({*words, *added_words}))
         place = {word: i for i, word in enumerate(more)}
         target = np.array([place[word] for word in words], np.int32)
         added = {i: [(place[near.word], near.probability) for near in found[i]] for i in found}

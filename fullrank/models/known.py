@@ -5,7 +5,7 @@ frequency(w) = exp(largest idf − idf_w)     relative to the rarest words, of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -18,6 +18,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.unseen import OpenModel
+from fullrank.storage.lexicon import Names, unknown_to
 from fullrank.text.features import Vocabulary
 from fullrank.text.odds import TypingOdds
 from fullrank.text.spelling import Spelling
@@ -63,13 +64,14 @@ class KnownWords:
         if len(vocabulary.words) and all(vocabulary is not known for known, _ in self.tables):
             self.tables.append((vocabulary, frequency))
 
-    def frequency(self, word: str) -> float:
-        """Return how often a word occurs, relative to the rarest ones; 0 for an unknown word."""
+    def frequencies(self, words: Sequence[str]) -> list[float]:
+        """Return how often words occur, relative to the rarest ones; 0 for unknown words."""
+        names, found = Names(words), [0.0] * len(words)
         for vocabulary, frequency in self.tables:
-            row = vocabulary.index.get(word)
-            if row is not None:
-                return float(frequency[row])
-        return 0.0
+            for i, row in enumerate(vocabulary.known.rows(names).tolist()):
+                if row >= 0 and not found[i]:
+                    found[i] = float(frequency[row])
+        return found
 
     def document_frequency(self, word: str) -> float:
         """Return how often a word occurs in documents, relative to the rarest ones, as far as the model knows."""
@@ -81,18 +83,11 @@ class KnownWords:
 
     def is_known(self, word: str) -> bool:
         """Return whether the model knows a word, or another form of it."""
-        return self._has(word) or bool(variants_of(word, self._sources))
+        return self._has([word]) or bool(variants_of(word, self._sources))
 
-    def _has(self, word: str) -> bool:
-        # A generator takes three times as long, for each word of each query.
-        for index in self._indexes:  # noqa: SIM110
-            if word in index:
-                return True
-        return False
-
-    @cached_property
-    def _indexes(self) -> list[dict[str, int]]:
-        return [vocabulary.index for vocabulary, _ in self.tables]
+    def _has(self, words: Sequence[str]) -> bool:
+        """Return whether the model knows all of some words."""
+        return not unknown_to(Names.of(words), [vocabulary.known for vocabulary, _ in self.tables])
 
     def warm(self) -> None:
         """Build what the first unknown word would build."""
@@ -101,7 +96,7 @@ class KnownWords:
     @cached_property
     def _spelling(self) -> Spelling:
         return Spelling(
-            (word for vocabulary, _ in self.tables for word in vocabulary.words), self.frequency
+            (word for vocabulary, _ in self.tables for word in vocabulary.words), self.frequencies
         )
 
     @cached_property
@@ -109,7 +104,7 @@ class KnownWords:
         """How much likelier a string is a typing error of one of these words than random letters."""
         words = (word for vocabulary, _ in self.tables for word in vocabulary.words)
         total = max((float(frequency.sum()) for _, frequency in self.tables), default=1.0)
-        return TypingOdds(words, self.frequency, total, self._spelling)
+        return TypingOdds(words, self.frequencies, total, self._spelling)
 
     @cached_property
     def _best(self) -> Callable[[str], str | None]:
@@ -131,7 +126,7 @@ class KnownWords:
         Returns:
             The query, which keeps its other words as they were typed; None if no word was replaced.
         """
-        if all(map(self._has, words(text))):  # most queries
+        if self._has(words(text)):  # most queries
             return None
         tokens = text.split()
         parts = [words(token) for token in tokens]

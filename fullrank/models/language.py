@@ -39,10 +39,12 @@ from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.fold_in import fold_in
 from fullrank.models.reading import DocumentReading
 from fullrank.models.shares import are_in, lexical_shares
+from fullrank.models.stems import Stems
 from fullrank.scoring import TermShare, WordScore
+from fullrank.storage.lexicon import Lexicon
 from fullrank.text.features import Counts, Vocabulary, count_corpus, damped
 from fullrank.text.reading import Reading
-from fullrank.text.stemming import LANGUAGES, stemmer
+from fullrank.text.stemming import LANGUAGES
 
 KIND = "language"
 LATENT = ("none", "topics", "translation")
@@ -72,6 +74,7 @@ class LanguageModel:
         document: float32 (W, Z), P(w|φ^d_z), likewise.
         translation: float32 (W, W), P(q|w); a row is a word of the query.
         surface: With `spelling` in a model of stems: the words whose stems it knows, as they are written.
+        surface_rows: int32, the row of the stem of each; None to find them.
     """
 
     settings: dict[str, Any]
@@ -81,6 +84,7 @@ class LanguageModel:
     document: Float32
     translation: sp.csr_array[np.float32]
     surface: Vocabulary | None = None
+    surface_rows: Int32 | None = None
 
     @property
     def n_dense(self) -> int:
@@ -104,8 +108,13 @@ class LanguageModel:
 
     def rows(self, words: Sequence[str]) -> Int32:
         """Return the row of each word, -1 for an unknown word; a model of stems knows a word by its stem."""
+        return self.words.rows(words) if self._stems is None else self._stems.rows(words)
+
+    @cached_property
+    def _stems(self) -> Stems | None:
         language = self.settings.get("stem", "")
-        return self.words.rows([*map(stemmer(language), words)] if language else words)
+        written = self.surface or Vocabulary(())
+        return Stems(language, self.words, written, self.surface_rows) if language else None
 
     @cached_property
     def _corrector(self) -> Corrector | None:
@@ -246,16 +255,17 @@ class LanguageModel:
             "translation.indices": self.translation.indices.astype(np.int32),
             "translation.values": self.translation.data,
         }
-        strings = {"words": self.words.words}
+        strings: dict[str, Sequence[str]] = {"words": self.words.known}
         if self.surface is not None:
-            strings["surface"] = self.surface.words
+            strings["surface"] = self.surface.known
+            arrays["surface.rows"] = self.rows(self.surface.words)
         return Parts(self.config, arrays, strings)
 
     @classmethod
     def from_parts(cls, parts: Parts) -> LanguageModel:
         """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
         settings = {key: value for key, value in parts.config.items() if key != "kind"}
-        words = Vocabulary(list(parts.strings["words"]))
+        words = Vocabulary(Lexicon.of(parts.strings["words"]))
         arrays, size = parts.arrays, len(words)
         for name in ("background", "query.topics", "document.topics"):
             if arrays[name].shape[0] != size:
@@ -279,7 +289,8 @@ class LanguageModel:
         surface = parts.strings.get("surface")
         return cls(
             settings, words, arrays["background"], *topics, translation,
-            None if surface is None else Vocabulary(list(surface)),
+            None if surface is None else Vocabulary(Lexicon.of(surface)),
+            arrays.get("surface.rows"),
         )  # fmt: skip
 
 

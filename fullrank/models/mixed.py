@@ -282,6 +282,8 @@ class MixedScorer:
 
 def _weighted(parts: Sequence[Encoded], weights: Sequence[float]) -> Encoded:
     """Join encoded texts of several models, each times its weight; the bias is that of the first."""
+    if len(parts) == 1 and weights[0] == 1:
+        return parts[0]
     indptr = parts[0].sparse.indptr.copy()
     for part in parts[1:]:
         indptr += part.sparse.indptr

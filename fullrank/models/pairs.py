@@ -28,6 +28,7 @@ from fullrank.models.linear import DenseSide
 from fullrank.models.reading import DocumentReading
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
+from fullrank.storage.lexicon import Lexicon
 from fullrank.text.features import Counts, Vocabulary
 from fullrank.text.reading import Reading
 
@@ -198,14 +199,14 @@ class PairModel:
             rows = self.store.rows
             arrays = {"W.indptr": rows.indptr, "W.indices": rows.indices, "W.values": rows.values}
         arrays["idf"] = self.texts.idf
-        return Parts(self.config, arrays, {"words": self.texts.words.words})
+        return Parts(self.config, arrays, {"words": self.texts.words.known})
 
     @classmethod
     def from_parts(cls, parts: Parts) -> PairModel:
         """Load what `parts` returned. Raises ValueError when shapes do not fit together."""
         own = ("kind", "terms", "table")
         settings = {name: value for name, value in parts.config.items() if name not in own}
-        words = Vocabulary(list(parts.strings["words"]))
+        words = Vocabulary(Lexicon.of(parts.strings["words"]))
         texts = text_side(words, parts.arrays["idf"], parts.config["terms"])
         if len(texts.idf) != len(words) + 1:
             raise ValueError(f"idf has {len(texts.idf)} entries where {len(words) + 1} are needed")

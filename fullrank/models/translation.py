@@ -19,6 +19,7 @@ from fullrank.encoding import Encoded, Float32, Float64, Rows
 from fullrank.models.contract import Mask, Parts
 from fullrank.models.linear import LinearModel
 from fullrank.scoring import TermShare
+from fullrank.storage.lexicon import Lexicon, Names
 from fullrank.text.features import Counts, Vocabulary, count_corpus
 from fullrank.text.reading import Reading
 
@@ -67,7 +68,7 @@ class TranslationModel:
         rows = Rows.from_csr(sp.csr_array(known.csr() @ self._table))
         occurring = np.unique(rows.indices)
         place = np.searchsorted(occurring, rows.indices).astype(np.int32)
-        found = [self.targets[i] for i in occurring.tolist()]
+        found = Names([self.targets[i] for i in occurring.tolist()])
         return Counts(found, [Rows(rows.indptr, place, rows.values, len(found))])
 
     def encode_queries(self, texts: Sequence[str]) -> Encoded:
@@ -137,7 +138,7 @@ class TranslationModel:
             "table.values": self.table.values,
         }
         strings = {f"{_INNER}{name}": texts for name, texts in inner.strings.items()}
-        strings |= {"words": self.words.words, "targets": self.targets}
+        strings |= {"words": self.words.known, "targets": self.targets}
         return Parts(self.config, arrays, strings)
 
     @classmethod
@@ -148,8 +149,8 @@ class TranslationModel:
             return {k.removeprefix(_INNER): v for k, v in table.items() if k.startswith(_INNER)}
 
         inner = Parts(parts.config["translated"], own(parts.arrays), own(parts.strings))
-        words = Vocabulary(list(parts.strings["words"]))
-        targets = list(parts.strings["targets"])
+        words = Vocabulary(Lexicon.of(parts.strings["words"]))
+        targets = parts.strings["targets"]
         arrays = parts.arrays
         table = Rows(
             arrays["table.indptr"], arrays["table.indices"], arrays["table.values"], len(targets)

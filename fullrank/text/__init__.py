@@ -15,4 +15,5 @@ folding.py    keys under which forms of a word are equal
 reading.py    queries that are read once for several models
 compounds.py  words that are joined or parted
 forms.py      other forms of a word among known words
+form_tables.py  what forms are found by
 """

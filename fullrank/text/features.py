@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import islice
 from zlib import crc32
 
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import unit_rows
+from fullrank.storage.lexicon import Lexicon, Names
 from fullrank.text.counting import Counted, Tally, TextCounter, count_chunks
 from fullrank.text.sequences import tally_words
 from fullrank.text.words import count_words, trigrams
@@ -40,25 +41,26 @@ class Vocabulary:
         return len(self.words) + self.buckets
 
     @cached_property
-    def index(self) -> dict[str, int]:
-        """Word → row of the known words."""
-        return {word: i for i, word in enumerate(self.words)}
+    def known(self) -> Lexicon:
+        """The known words; the row of each is its place."""
+        return Lexicon.of(self.words)
 
-    def row(self, word: str, unknown: int = -1) -> int:
-        """Return the row of a word: its own, that of its bucket, or `unknown`."""
-        found = self.index.get(word)
-        if found is not None:
-            return found
-        return len(self.words) + self.bucket(word) if self.buckets else unknown
+    def row(self, word: str) -> int:
+        """Return the row of a word: its own, that of its bucket, or -1."""
+        return int(self.rows([word])[0])
 
     def bucket(self, word: str) -> int:
         """Return the bucket of an unknown word, crc32(word) mod the number of buckets."""
         return crc32(word.encode("utf-8", "surrogatepass")) % self.buckets
 
     def rows(self, words: Sequence[str]) -> Int32:
-        """Return the row of each word, int32, -1 where it has none."""
-        row = self.row if self.buckets else self.index.get
-        return np.fromiter(map(row, words, repeat(-1)), np.int32, len(words))
+        """Return the row of each word, int32, -1 where it has none. Do not write to it."""
+        found = self.known.rows(words)
+        if self.buckets and found.min(initial=0) < 0:
+            found = found.copy()
+            for i in np.flatnonzero(found < 0).tolist():
+                found[i] = len(self.words) + self.bucket(words[i])
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +113,7 @@ def count_corpus(
     tallies = _tallies(
         [chunk for _, chunk in chunks], processes, progress or (lambda texts: None), counter
     )
-    words = sorted(set().union(*(tally.number for tally in tallies)))
+    words = Names(sorted(set().union(*(tally.number for tally in tallies))))
     index = {word: i for i, word in enumerate(words)}
     counted: dict[int, Counted] = {}
     for tally in tallies:
@@ -141,7 +143,7 @@ def _tallies(
 
 def count_one(counted: Mapping[str, int]) -> Counts:
     """Return the counts of a single text, a query, as count_corpus does in more time."""
-    words = sorted(counted)
+    words = Names(sorted(counted))
     size = len(words)
     values = np.fromiter(map(counted.__getitem__, words), np.float32, size)
     return Counts(words, [Rows(np.array([0, size]), np.arange(size, dtype=np.int32), values, size)])
@@ -217,9 +219,10 @@ def bm25_idf(document_frequency: Int64, documents: int) -> Float32:
 
 def trigram_rows(words: Iterable[str], vocabulary: Vocabulary) -> Rows:
     """Make a row per word: its known letter trigrams, each 1 / √(number of trigrams of the word), repeats added up."""
+    parts = list(map(trigrams, words))
+    known = iter(vocabulary.rows([trigram for several in parts for trigram in several]).tolist())
     rows = []
-    for word in words:
-        parts = trigrams(word)
-        found = [i for i in map(vocabulary.row, parts) if i >= 0]
-        rows.append((found, [len(parts) ** -0.5] * len(found)))
+    for several in parts:
+        found = [row for row in islice(known, len(several)) if row >= 0]
+        rows.append((found, [len(several) ** -0.5] * len(found)))
     return Rows.from_lists(rows, len(vocabulary))

@@ -58,7 +58,7 @@ _SMALL_KANA = str.maketrans("ぁぃぅぇぉっゃゅょゎゕゖ", "あいう�
 # Where a keyboard lacks ä, ö, ü, å, ø: German, Swedish, Danish, Norwegian; đ: Croatian.
 _SPELLED_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe", "đ": "dj"})
 
-_IRREGULAR = {
+IRREGULAR = {
     "men": "man", "women": "woman", "children": "child", "people": "person", "feet": "foot",
     "teeth": "tooth", "geese": "goose", "mice": "mouse", "lice": "louse", "oxen": "ox",
     "knives": "knife", "wives": "wife", "lives": "life", "leaves": "leaf", "wolves": "wolf",
@@ -166,7 +166,7 @@ def singular(key: str) -> str:
         >>> singular("cities"), singular("city"), singular("glass")
         ('city', 'city', 'glass')
     """
-    stem = _IRREGULAR.get(key, "")
+    stem = IRREGULAR.get(key, "")
     # Most words end in neither letter; this runs for every pair of neighbours in a long query.
     if not stem and key[-1:] not in ("s", "e"):
         return key

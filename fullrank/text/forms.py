@@ -13,13 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from itertools import chain
+
+import numpy as np
 
 from fullrank.encoding import Float32
+from fullrank.kernels.joined import find_joined
+from fullrank.storage.lexicon import Lexicon, Names
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import MAX_PARTS, parts_of, split_digits
 from fullrank.text.features import Vocabulary
-from fullrank.text.folding import fold, folded_letters, singular, spellings
+from fullrank.text.folding import IRREGULAR, fold, folded_letters, singular, spellings
+from fullrank.text.form_tables import FormTables, KeyedRows, RowTuple
 from fullrank.text.words import words
 
 # The strongest forms of a word; some short words have dozens.
@@ -32,7 +38,12 @@ _MAX_JOINED = 16
 # Words of queries whose forms are remembered.
 _CACHED = 1 << 14
 
-_Rows = tuple[int, ...]
+_IRREGULAR = Lexicon.of(IRREGULAR)
+
+
+def spaced(sequence: Sequence[str]) -> Names:
+    """Return words with a space behind each, which phrases and neighbours are searched for in."""
+    return Names([f"{word} " for word in sequence])
 
 
 Joined = tuple[Sequence[str], tuple[str, ...], str]
@@ -57,127 +68,120 @@ def joined(words: Sequence[str]) -> list[Joined]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class Forms:
-    """A source of variants: other forms of a word.
+class Neighbours:
+    """The neighbouring words of a short query, which several sources of forms search for the words that they make.
 
-    Attributes:
-        words: Those of the documents.
-        strength: float32 (W,), at least as long as the known words.
-        folded: Discount of a form that is equal after folding, joining or parting, from 0 to 1; 0: no such forms.
-        plurals: Discount of a form that is equal after folding and in the singular.
-        compounds: Those of the documents, in parts.
+    Args:
+        sequence: The words of a query in order, a space behind each.
     """
 
-    words: Vocabulary
-    strength: Float32
+    def __init__(self, sequence: Names) -> None:
+        self._sequence = sequence if 1 < len(sequence) <= _MAX_JOINED else Names()
+        self._found: dict[tuple[Lexicon, Lexicon, Lexicon], list[list[int]]] = {}
+
+    def words(self, first: int, last: int) -> str:
+        """Return words from `first` to before `last`, with spaces between them."""
+        return "".join(self._sequence[first:last])[:-1]
+
+    @cached_property
+    def _letters(self) -> tuple[Names, Names]:
+        """The folded letters of each word, and the same with umlauts spelled out; one object if there are none."""
+        sequence = self._sequence
+        if "".join(sequence).isascii():
+            return sequence, sequence
+        letters = [folded_letters(word[:-1]) for word in sequence]
+        plain = Names([plain + " " for plain, _ in letters])
+        spelled = Names([spelled + " " for _, spelled in letters])
+        return plain, plain if plain == spelled else spelled
+
+    def among(self, known: Lexicon, tables: FormTables) -> list[list[int]]:
+        """Return the first word of neighbours that may be a form of a known word, and the one after their last."""
+        if not self._sequence:
+            return []
+        lexicons = (known, tables.folded.keys, tables.singulars.keys)
+        found = self._found.get(lexicons)
+        if found is None:
+            plain, spelled = self._letters
+            found = find_joined(
+                *plain.utf8,
+                *spelled.utf8,
+                known.slots,
+                tables.folded.keys.slots,
+                tables.singulars.keys.slots,
+                _IRREGULAR.slots,
+                MAX_PARTS,
+                plain is spelled,
+            ).tolist()
+            self._found[lexicons] = found
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Finds the forms of words.
+
+    Attributes:
+        strength: Of a row.
+        folded, plurals: The discounts.
+        row_of: Word → row, None for an unknown word.
+        of_folded, of_singular: Key → rows, as in FormTables.
+    """
+
+    strength: Callable[[int], float]
     folded: float
     plurals: float
-    compounds: Sequence[str] = ()
+    row_of: Callable[[str], int | None]
+    of_folded: Callable[[str], Sequence[RowTuple]]
+    of_singular: Callable[[str], Sequence[RowTuple]]
 
-    @cached_property
-    def _folded(self) -> dict[str, list[_Rows]]:
-        """Key → the words that are equal to it after folding but not before, and compounds."""
-        found: dict[str, list[_Rows]] = {}
-        index = self.words.index
-        for word, row in index.items():
-            if not word.isascii():
-                for key in spellings(word):
-                    if key != word:
-                        found.setdefault(key, []).append((row,))
-        row_of = index.__getitem__
-        for compound in self.compounds:
-            parts = parts_of(compound)
-            try:
-                rows = tuple(map(row_of, parts))
-            except KeyError:  # the documents have no such word alone
-                continue
-            found.setdefault(fold("".join(parts)), []).append(rows)
-        return found
-
-    @cached_property
-    def _singulars(self) -> dict[str, list[_Rows]]:
-        """Key in the singular → the words whose folded key differs from it."""
-        found: dict[str, list[_Rows]] = {}
-        for word, row in self.words.index.items():
-            key = fold(word)
-            number = singular(key)
-            if number != key:
-                found.setdefault(number, []).append((row,))
-        return found
-
-    def _same_spelling(self, keys: Iterable[str]) -> Iterable[_Rows]:
-        for key in keys:
-            row = self.words.index.get(key)
-            if row is not None:
-                yield (row,)
-            yield from self._folded.get(key, ())
-
-    def _same_number(self, key: str) -> Iterable[_Rows]:
-        number = singular(key)
-        if singular(number) == number:
-            yield from self._same_spelling([number])
-        yield from self._singulars.get(number, ())
-
-    @cached_property
-    def of(self) -> Callable[[str], list[tuple[int, float]]]:
-        """Return (row, share) of every other form of a word, or of a compound: words joined by spaces."""
-        return lru_cache(maxsize=_CACHED)(self._of)
-
-    def _of(self, word: str) -> list[tuple[int, float]]:
+    def of(self, word: str) -> list[tuple[int, float]]:
+        """Return (row, share) of every other form of a word, or of a compound."""
         if not is_bigram(word):
-            return self._shares(word, self.words.index.get(word), self._strength_of([word]), True)
+            return self._shares(word, self.row_of(word), self._strength_of([word]), True)
         parts = parts_of(word)
         return self._shares("".join(parts), None, self._strength_of(parts), False)
 
-    def count(self, text: str) -> dict[str, int]:
-        """Count the neighbouring words of a short query that, joined, are a form of a word of the documents."""
-        return self.count_joined(joined(words(text)))
+    def _same_spelling(self, keys: Iterable[str]) -> Iterable[RowTuple]:
+        for key in keys:
+            row = self.row_of(key)
+            if row is not None:
+                yield (row,)
+            yield from self.of_folded(key)
 
-    def count_joined(self, several: Sequence[Joined]) -> dict[str, int]:
-        """Count those of the joined words of a query that are a form of a word of the documents."""
-        counts: dict[str, int] = {}
-        index, folded, singulars = self.words.index, self._folded, self._singulars
-        for parts, keys, number in several:
-            # Quick, because most joined words have no form.
-            for key in keys:
-                if key in index or key in folded:
-                    break
-            else:
-                # Most words end in no plural: their key was looked up above.
-                is_other = number != keys[0] and (number in index or number in folded)
-                if not is_other and number not in singulars:
-                    continue
-            if self.of(compound := " ".join(parts)):
-                counts[compound] = counts.get(compound, 0) + 1
-        return counts
+    def _same_number(self, key: str) -> Iterable[RowTuple]:
+        number = singular(key)
+        if singular(number) == number:
+            yield from self._same_spelling([number])
+        yield from self.of_singular(number)
 
     def _strength_of(self, parts: Sequence[str]) -> float | None:
         """Add up the strengths of words; None if one is unknown."""
-        rows = [self.words.index.get(part) for part in parts]
-        known = [row for row in rows if row is not None]
-        return sum(map(self._strength, known)) if len(known) == len(rows) else None
+        rows = self._known(parts)
+        return None if rows is None else sum(map(self.strength, rows))
 
-    def _strength(self, row: int) -> float:
-        return float(self.strength[row])
+    def _known(self, parts: Sequence[str]) -> RowTuple | None:
+        """Return the rows of all parts; None if one is unknown."""
+        rows = [self.row_of(part) for part in parts]
+        known = tuple(row for row in rows if row is not None)
+        return known if len(known) == len(rows) else None
 
     def _shares(
         self, word: str, own: int | None, strength: float | None, with_parts: bool
     ) -> list[tuple[int, float]]:
         """Weigh the forms of a word: the same spelling first, then the same singular."""
         keys = spellings(word)
-        discounts: dict[_Rows, float] = {}
+        discounts: dict[RowTuple, float] = {}
         if self.folded:
             for rows in self._same_spelling(keys):
                 discounts.setdefault(rows, self.folded)
-            split = self._strength_rows(split_digits(word)) if with_parts else None
-            if split is not None:
+            split = self._known(split_digits(word)) if with_parts else None
+            if split:
                 discounts.setdefault(split, self.folded)
         if self.plurals:
             for rows in self._same_number(keys[0]):
                 discounts.setdefault(rows, self.plurals)
         found = {
-            rows: sum(map(self._strength, rows))
+            rows: sum(map(self.strength, rows))
             for rows in discounts
             if rows != (own,) and (with_parts or len(rows) == 1)
         }
@@ -193,8 +197,127 @@ class Forms:
                     shares[row] = max(share, shares.get(row, 0.0))
         return sorted(shares.items())
 
-    def _strength_rows(self, parts: Sequence[str]) -> _Rows | None:
-        """Return the rows of all parts; None if there are no parts or one is unknown."""
-        rows = [self.words.index.get(part) for part in parts]
-        known = tuple(row for row in rows if row is not None)
-        return known if known and len(known) == len(rows) else None
+
+@dataclass(frozen=True, eq=False)
+class Forms:
+    """A source of variants: other forms of a word.
+
+    Attributes:
+        words: Those of the documents.
+        strength: float32 (W,), at least as long as the known words.
+        folded: Discount of a form that is equal after folding, joining or parting, from 0 to 1; 0: no such forms.
+        plurals: Discount of a form that is equal after folding and in the singular.
+        compounds: Those of the documents, in parts.
+        stored: The tables; None to make them on first use.
+    """
+
+    words: Vocabulary
+    strength: Float32
+    folded: float
+    plurals: float
+    compounds: Sequence[str] = ()
+    stored: FormTables | None = None
+
+    @cached_property
+    def tables(self) -> FormTables:
+        """What the forms are found by."""
+        return self.stored or self._build()
+
+    def _build(self) -> FormTables:
+        """Make the tables. A dictionary that is used once is quicker than the tables themselves."""
+        index = {word: row for row, word in enumerate(self.words.words)}
+        folded, singulars = _folded(index, self.compounds), _singulars(index)
+        search = _Search(
+            self.strength[: len(index)].tolist().__getitem__,
+            self.folded,
+            self.plurals,
+            index.get,
+            partial(_get, folded),
+            partial(_get, singulars),
+        )
+
+        def has_forms(word: str) -> bool:
+            """Return False for most words that have none, in little time."""
+            if not (word.isascii() and word.isalpha()) or word in folded:
+                return True
+            number = singular(word)
+            return number != word or number in singulars
+
+        found = [search.of(word) if has_forms(word) else [] for word in index]
+        starts = np.zeros(len(found) + 1, np.int64)
+        np.cumsum([len(forms) for forms in found], out=starts[1:])
+        pairs = list(chain.from_iterable(found))
+        return FormTables(
+            KeyedRows.of(folded),
+            KeyedRows.of(singulars),
+            starts,
+            np.array([row for row, _ in pairs], np.int32),
+            np.array([share for _, share in pairs], np.float64),
+        )
+
+    @cached_property
+    def _of_unknown(self) -> Callable[[str], list[tuple[int, float]]]:
+        """Return (row, share) of every form of an unknown word or a compound, remembered."""
+
+        def row_of(word: str) -> int | None:
+            row = self.words.known.find(word)
+            return row if row >= 0 else None
+
+        def strength(row: int) -> float:
+            return float(self.strength[row])
+
+        tables = self.tables
+        keyed = (tables.folded.get, tables.singulars.get)
+        search = _Search(strength, self.folded, self.plurals, row_of, *keyed)
+        return lru_cache(maxsize=_CACHED)(search.of)
+
+    def of(self, word: str) -> list[tuple[int, float]]:
+        """Return (row, share) of every other form of a word, or of a compound: words joined by spaces."""
+        row = -1 if is_bigram(word) else self.words.known.find(word)
+        return self.tables.of(row) if row >= 0 else self._of_unknown(word)
+
+    def count(self, text: str) -> dict[str, int]:
+        """Count the neighbouring words of a short query that, joined, are a form of a word of the documents."""
+        return self.count_joined(Neighbours(spaced(words(text))))
+
+    def count_joined(self, neighbours: Neighbours) -> dict[str, int]:
+        """Count the neighbouring words that, joined, are a form of a word of the documents."""
+        counts: dict[str, int] = {}
+        for first, last in neighbours.among(self.words.known, self.tables):
+            if self._of_unknown(compound := neighbours.words(first, last)):
+                counts[compound] = counts.get(compound, 0) + 1
+        return counts
+
+
+def _folded(index: dict[str, int], compounds: Sequence[str]) -> dict[str, list[RowTuple]]:
+    """Return key → the words that are equal to it after folding but not before, and compounds."""
+    found: dict[str, list[RowTuple]] = {}
+    for word, row in index.items():
+        if not word.isascii():
+            for key in spellings(word):
+                if key != word:
+                    found.setdefault(key, []).append((row,))
+    row_of = index.__getitem__
+    for compound in compounds:
+        parts = parts_of(compound)
+        try:
+            rows = tuple(map(row_of, parts))
+        except KeyError:  # the documents have no such word alone
+            continue
+        found.setdefault(fold("".join(parts)), []).append(rows)
+    return found
+
+
+def _singulars(index: dict[str, int]) -> dict[str, list[RowTuple]]:
+    """Return key in the singular → the words whose folded key differs from it."""
+    found: dict[str, list[RowTuple]] = {}
+    for word, row in index.items():
+        key = fold(word)
+        number = singular(key)
+        if number != key:
+            found.setdefault(number, []).append((row,))
+    return found
+
+
+def _get(found: dict[str, list[RowTuple]], key: str) -> Sequence[RowTuple]:
+    return found.get(key, ())

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from operator import mul
 
 from fullrank.text.spelling import EDIT_WEIGHTS, Edit, Neighbour, Spelling
 
@@ -28,7 +29,7 @@ class TypingOdds:
 
     Args:
         words: The known words.
-        frequency: Returns how often a known word occurs, in any unit.
+        frequencies: Returns how often each of some known words occurs, in any unit.
         total: That of all words together.
         spelling: Finds the known words one edit away.
     """
@@ -36,20 +37,21 @@ class TypingOdds:
     def __init__(
         self,
         words: Iterable[str],
-        frequency: Callable[[str], float],
+        frequencies: Callable[[Sequence[str]], Sequence[float]],
         total: float,
         spelling: Spelling,
     ) -> None:
         letters = {letter for word in words for letter in word}
         self._letters = Counter(map(script_of, letters))
-        self._frequency, self._total, self._spelling = frequency, total, spelling
+        self._frequencies, self._total, self._spelling = frequencies, total, spelling
 
     def of(self, typed: str) -> float:
         """Return the odds of a string; 0 if it is one edit away from no known word."""
         near = self._spelling.neighbours(typed)
         if not near:
             return 0.0
-        found = sum(self._frequency(one.word) * self._chance(one) for one in near) / self._total
+        frequencies = self._frequencies([one.word for one in near])
+        found: float = sum(map(mul, frequencies, map(self._chance, near))) / self._total
         for letter in typed:
             found *= self._count(letter)
         return found

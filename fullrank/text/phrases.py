@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
-import numpy as np
-
-from fullrank.encoding import Rows
+from fullrank.encoding import Int32, Rows
+from fullrank.kernels import phrases as kernels
+from fullrank.kernels.arrays import UInt64
+from fullrank.storage.lexicon import Names, check_slots
+from fullrank.storage.strings import StringTable
 from fullrank.text.features import count_corpus
+from fullrank.text.forms import spaced
 from fullrank.text.sequences import number_words
 from fullrank.text.words import words
 
@@ -33,10 +36,23 @@ def phrases_of(texts: Sequence[str]) -> list[str]:
 
 
 class Phrases:
-    """Known phrases, ascending; the row of a phrase is its place."""
+    """Known phrases, ascending; the row of a phrase is its place.
 
-    def __init__(self, phrases: Sequence[str]) -> None:
+    Args:
+        phrases: The phrases.
+        beginnings: The slots of their beginnings (fullrank.kernels.phrases), which are made on first use where none
+            are given.
+
+    Raises:
+        ValueError: The number of slots is no power of two.
+    """
+
+    def __init__(self, phrases: Sequence[str], beginnings: UInt64 | None = None) -> None:
+        if beginnings is not None:
+            check_slots(beginnings)
         self.phrases = phrases
+        self._given = beginnings
+        self._nothing: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.phrases)
@@ -45,73 +61,64 @@ class Phrases:
         return Phrases, (list(self.phrases),)
 
     @cached_property
-    def index(self) -> dict[str, int]:
-        """Phrase → row."""
-        return {phrase: row for row, phrase in enumerate(self.phrases)}
+    def table(self) -> StringTable:
+        """The phrases as a string table."""
+        given = self.phrases
+        return given if isinstance(given, StringTable) else StringTable.of(given)
 
     @cached_property
-    def _lengths(self) -> dict[str, dict[str, list[int]]]:
-        """First word → second word, "" for none → the lengths of the phrases that start with the two."""
-        lengths: dict[str, dict[str, list[int]]] = {}
-        for phrase in self.phrases:
-            first, *rest = phrase.split(" ")
-            found = lengths.setdefault(first, {}).setdefault(rest[0] if rest else "", [])
-            if len(rest) + 1 not in found:
-                found.append(len(rest) + 1)
-        return lengths
+    def beginnings(self) -> UInt64:
+        """The slots of the beginnings of phrases."""
+        if self._given is not None:
+            return self._given
+        return kernels.hash_beginnings(self.table.blob, self.table.offsets)
+
+    def rows_of_whole(self, phrases: Sequence[str]) -> Int32:
+        """Return the row of each phrase, int32, -1 for an unknown one."""
+        table = self.table
+        utf8 = Names.of(phrases).utf8
+        return kernels.find_whole(table.blob, table.offsets, self.beginnings, *utf8)
 
     def count(self, text: str) -> dict[str, int]:
         """Count the known phrases of a text, overlapping ones too."""
-        return self._count(words(text))
-
-    def _count(self, sequence: Sequence[str]) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        lengths, index = self._lengths, self.index
-        for start, word in enumerate(sequence):
-            # Most words of a long query start no phrase, and most pairs of words none of the rest.
-            seconds = lengths.get(word)
-            if seconds is None:
-                continue
-            if "" in seconds:
-                counts[word] = counts.get(word, 0) + 1
-            if start + 1 == len(sequence):
-                break
-            for length in seconds.get(sequence[start + 1], ()):
-                parts = sequence[start : start + length]
-                if len(parts) == length and (phrase := " ".join(parts)) in index:
-                    counts[phrase] = counts.get(phrase, 0) + 1
-        return counts
+        rows, counts = self.rows_of(spaced(words(text))).row(0)
+        names = [self.phrases[row] for row in rows.tolist()]
+        return dict(zip(names, counts.astype(int).tolist(), strict=True))
 
     def rows(self, texts: Sequence[str], *, processes: int = 1) -> Rows:
         """Count the known phrases of each text, (B, phrases)."""
         if not len(self):
             return Rows.empty(len(texts), 0)
         counted = count_corpus([texts], processes=processes, counter=self.count)
-        place = np.array([self.index[phrase] for phrase in counted.words], np.int32)
+        place = self.rows_of_whole(counted.words)
         rows = counted.columns[0]
         # Phrases ascend in both vocabularies, so the entries of a row stay ascending.
         return Rows(rows.indptr, place[rows.indices], rows.values, len(self))
 
-    def rows_of(self, sequence: Sequence[str]) -> Rows:
-        """Count the known phrases in the words of one text, (1, phrases): as `rows`, in less time."""
-        counts = self._count(sequence) if len(self) else {}
-        if not counts:
-            return self._none
-        found = sorted([(self.index[phrase], count) for phrase, count in counts.items()])
-        indices = np.array([row for row, _ in found], np.int32)
-        values = np.array([count for _, count in found], np.float32)
-        return Rows(np.array([0, len(found)]), indices, values, len(self))
+    def rows_of(self, sequence: Names, first_column: int = 0) -> Rows:
+        """Count the known phrases in the words of one text, (1, first_column + phrases): as `rows`, in less time.
 
-    @cached_property
-    def _none(self) -> Rows:
-        """One text without a phrase."""
-        return Rows.empty(1, len(self))
+        Args:
+            sequence: The words, as `spaced` returns them.
+            first_column: Of the phrases.
+        """
+        table = self.table
+        if not sequence or not len(table):
+            return self._none(first_column)
+        args = (table.blob, table.offsets, self.beginnings, *sequence.utf8, first_column)
+        return Rows(*kernels.count_phrases(*args), first_column + len(table))
+
+    def _none(self, first_column: int) -> Rows:
+        """Return one text without a phrase."""
+        if self._nothing is None or self._nothing.width != first_column + len(self):
+            self._nothing = Rows.empty(1, first_column + len(self))
+        return self._nothing
 
     def own(self, texts: Sequence[str]) -> Rows:
         """Return for each text the phrase that it is, with value 1."""
         if not len(self):
             return Rows.empty(len(texts), 0)
-        found = [self.index.get(phrase) for phrase in phrases_of(texts)]
+        found = self.rows_of_whole(phrases_of(texts)).tolist()
         return Rows.from_lists(
-            [([], []) if row is None else ([row], [1.0]) for row in found], len(self)
+            [([row], [1.0]) if row >= 0 else ([], []) for row in found], len(self)
         )

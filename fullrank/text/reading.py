@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
+from fullrank.storage.lexicon import Names
 from fullrank.text.features import Counts, count_corpus, count_one
-from fullrank.text.forms import Joined, joined
+from fullrank.text.forms import Joined, Neighbours, joined, spaced
 from fullrank.text.words import words
 
 
@@ -43,6 +44,16 @@ class Reading(Sequence[str]):
         """The words of the only text, in order; of several texts they would take too much memory."""
         [text] = self._texts
         return words(text)
+
+    @cached_property
+    def spaced(self) -> Names:
+        """The words of the only text in order, with a space behind each."""
+        return spaced(self.words)
+
+    @cached_property
+    def neighbours(self) -> Neighbours:
+        """The neighbouring words of the only text."""
+        return Neighbours(self.spaced)
 
     @cached_property
     def joined(self) -> list[Joined]:

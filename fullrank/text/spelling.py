@@ -13,7 +13,7 @@ is all that it keeps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from itertools import islice, pairwise
 from typing import NamedTuple
@@ -75,11 +75,11 @@ class Spelling:
 
     Args:
         words: The known words, in any order; repeats and 2-grams do no harm.
-        frequency: Returns how often a known word occurs, in any unit, and 0 for an unknown word.
+        frequencies: Returns how often each of some words occurs, in any unit, and 0 for an unknown word.
 
     Example:
         >>> counts = {"list": 9, "lift": 1, "files": 5}
-        >>> spelling = Spelling(counts, lambda word: counts.get(word, 0))
+        >>> spelling = Spelling(counts, lambda words: [counts.get(word, 0) for word in words])
         >>> [(word, round(p, 2)) for word, p in spelling.corrections("liist")]
         [('list', 1.0)]
         >>> spelling.best("flies")
@@ -88,9 +88,11 @@ class Spelling:
         True
     """
 
-    def __init__(self, words: Iterable[str], frequency: Callable[[str], float]) -> None:
+    def __init__(
+        self, words: Iterable[str], frequencies: Callable[[Sequence[str]], Sequence[float]]
+    ) -> None:
         self._between = letters_between(word for word in words if not is_bigram(word))
-        self._frequency = frequency
+        self._frequencies = frequencies
 
     def corrections(self, typed: str, most: int = MOST) -> list[Correction]:
         """Return at most `most` known words, likeliest first; their probabilities add up to 1.
@@ -100,9 +102,12 @@ class Spelling:
         """
         if not MIN_LETTERS <= len(typed) <= MAX_LETTERS or any(map(str.isdigit, typed)):
             return []
-        if self._frequency(typed):
+        if any(self._frequencies([typed])):
             return []
-        weights = {near.word: self._weight(typed, near) for near in self.neighbours(typed)}
+        weights = {
+            near.word: self._weight(typed, near, frequency)
+            for near, frequency in self._neighbours(typed)
+        }
         best = sorted(weights, key=lambda word: (-weights[word], word))[:most]
         total = sum(weights[word] for word in best)
         return [Correction(word, weights[word] / total) for word in best]
@@ -114,15 +119,23 @@ class Spelling:
 
     def neighbours(self, typed: str) -> list[Neighbour]:
         """Return all known words exactly one edit away, each once."""
-        found: dict[str, Neighbour] = {}
-        for word, edit in self._one_edit_away(typed):
-            if word not in found and self._frequency(word):
-                found[word] = Neighbour(word, edit)
-        return list(found.values())
+        return [near for near, _ in self._neighbours(typed)]
 
-    def _weight(self, typed: str, near: Neighbour) -> float:
+    def _neighbours(self, typed: str) -> list[tuple[Neighbour, float]]:
+        """Return the known words one edit away, each once, and their frequencies."""
+        edits: dict[str, Edit] = {}
+        for word, edit in self._one_edit_away(typed):
+            edits.setdefault(word, edit)
+        frequencies = self._frequencies(list(edits))
+        return [
+            (Neighbour(word, edits[word]), frequency)
+            for word, frequency in zip(edits, frequencies, strict=True)
+            if frequency
+        ]
+
+    def _weight(self, typed: str, near: Neighbour, frequency: float) -> float:
         first = 1.0 if near.word[0] == typed[0] else FIRST_LETTER
-        prior: float = self._frequency(near.word) ** FREQUENCY_POWER
+        prior: float = frequency**FREQUENCY_POWER
         return prior * EDIT_WEIGHTS[near.edit] * first
 
     def _one_edit_away(self, typed: str) -> Iterator[tuple[str, Edit]]:

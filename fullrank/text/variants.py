@@ -67,20 +67,27 @@ def weigh_variants(
 
 
 def variant_shares(
-    words: Sequence[str], counts: Rows, sources: Sequence[Variants], width: int
+    words: Sequence[str],
+    counts: Rows,
+    sources: Sequence[Variants],
+    width: int,
+    places: Sequence[int],
 ) -> Rows:
-    """Return S_w of the words of short queries, (words, width); a word of long ones alone has an empty row.
+    """Return S_w of some words of short queries, (words, width); other words have empty rows.
 
     Args:
         words: The words of the columns of counts.
         counts: Of queries, (B, words).
         sources: Of variants, the first one first.
         width: Number of known words.
+        places: Those of the words to look up.
     """
-    if len(counts) == 1:
-        asked: Sequence[int] = range(len(words)) if len(counts.indices) <= MAX_WORDS else ()
+    if not places or (len(counts) == 1 and len(counts.indices) > MAX_WORDS):
+        asked: Iterable[int] = ()
+    elif len(counts) == 1:
+        asked = places
     else:
-        asked = short_queries(counts).distinct() if sources else ()
+        asked = {*places}.intersection(short_queries(counts).distinct())
     return _shares(words, asked, sources, width)
 
 

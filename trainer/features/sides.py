@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -136,8 +137,11 @@ def sparse_side(
 
 def known_compounds(corpus: Corpus, vocabulary: Vocabulary) -> list[str]:
     """Return the compounds of the documents whose parts are all known, ascending."""
-    known = vocabulary.index
-    return [c for c in corpus.compounds if all(part in known for part in parts_of(c))]
+    parts = list(map(parts_of, corpus.compounds))
+    rows = vocabulary.known.rows([*chain.from_iterable(parts)])
+    starts = np.cumsum([0, *map(len, parts)])[:-1]
+    least = np.minimum.reduceat(rows, starts) if len(rows) else rows
+    return [c for c, row in zip(corpus.compounds, least.tolist(), strict=True) if row >= 0]
 
 
 def kept_words(df: Int64, settings: ModelSettings) -> Int64:

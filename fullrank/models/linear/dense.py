@@ -83,7 +83,7 @@ class DenseSide:
         unseen: list[str] = []
         if len(self.trigrams) and target.min(initial=0) < 0:
             missing = np.flatnonzero(target < 0)
-            unseen = [words[i] for i in missing.tolist()]
+            unseen, target = [words[i] for i in missing.tolist()], target.copy()
             target[missing] = len(self.words) + np.arange(len(missing), dtype=np.int32)
         return target, unseen
 

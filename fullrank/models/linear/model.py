@@ -20,9 +20,11 @@ from fullrank.models.linear.towers import Tower
 from fullrank.models.reading import DocumentReading
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.scoring import TermShare
+from fullrank.storage.lexicon import Lexicon
 from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.counting import TextCounter
 from fullrank.text.features import Counts, Vocabulary, count_corpus
+from fullrank.text.form_tables import FormTables
 from fullrank.text.phrases import Phrases
 from fullrank.text.reading import Reading
 from fullrank.text.variants import MAX_WORDS, variants_of
@@ -256,23 +258,25 @@ class LinearModel:
 
     def parts(self) -> Parts:
         """Return the stored form of the model."""
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "sparse.idf": self.sparse.idf,
             "sparse.D": self.sparse.D,
             "phrases.P": self.sparse.P,
+            "phrases.beginnings": self.sparse.phrases.beginnings,
         }
         strings: dict[str, Sequence[str]] = {
-            "sparse.words": self.sparse.words.words,
+            "sparse.words": self.sparse.words.known,
             "phrases": self.sparse.phrases.phrases,
         }
         if self.sparse.forms is not None:
-            strings["compounds"] = self.sparse.compounds
+            strings |= {"compounds": self.sparse.compounds, **self.sparse.forms.tables.strings()}
+            arrays |= self.sparse.forms.tables.arrays()
         for name, side in (("query", self.query), ("document", self.document)):
             arrays[f"{name}.idf"] = side.idf
             arrays[f"{name}.table"] = side.table
             arrays[f"{name}.trigrams"] = side.trigram_table
-            strings[f"{name}.words"] = side.words.words
-            strings[f"{name}.trigrams"] = side.trigrams.words
+            strings[f"{name}.words"] = side.words.known
+            strings[f"{name}.trigrams"] = side.trigrams.known
             arrays |= {f"{name}.{part}": array for part, array in side.tower.arrays()}
         return Parts(self.config, arrays, strings)
 
@@ -308,12 +312,13 @@ class LinearModel:
             words,
             parts.arrays["sparse.idf"],
             parts.arrays["sparse.D"],
-            Phrases(list(parts.strings["phrases"])),
+            Phrases(parts.strings["phrases"], parts.arrays.get("phrases.beginnings")),
             parts.arrays["phrases.P"],
             sparse.pop("scheme"),
             k3=np.inf if k3 is None else k3,
             mean_lengths=tuple(sparse.pop("mean_lengths")),
-            compounds=list(parts.strings.get("compounds", [])),
+            compounds=parts.strings.get("compounds", ()),
+            form_tables=FormTables.stored(parts.arrays, parts.strings, len(words.words)),
             **sparse,
         )
         _check(side_s.idf, len(words), "sparse.idf")
@@ -328,12 +333,12 @@ class LinearModel:
 
 def _vocabulary(parts: Parts, name: str, known: list[Vocabulary], buckets: int = 0) -> Vocabulary:
     """Make a vocabulary of a table of strings; equal tables share one, to save memory."""
-    words = list(parts.strings[name])
+    words = Lexicon.of(parts.strings[name])
     for other in known:
-        if other.words == words:
+        if other.known.is_same(words):
             if other.buckets == buckets:
                 return other
-            words = list(other.words)
+            words = other.known
     known.append(Vocabulary(words, buckets))
     return known[-1]
 

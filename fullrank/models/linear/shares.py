@@ -61,6 +61,7 @@ def dense_shares(
             shares /= np.where(length > 0, length, 1.0)[owner]
     rows = side.words.rows(words)
     if unseen:
+        rows = rows.copy()
         late_row = {word: known + i for i, word in enumerate(unseen)}
         for i in np.flatnonzero(rows < 0).tolist():
             rows[i] = late_row.get(words[i], -1)

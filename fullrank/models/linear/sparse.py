@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from fullrank.encoding import Float32, Int32, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.kernels.encode import weigh_lexical
+from fullrank.storage.lexicon import Names
 from fullrank.text.counting import TextCounter
-from fullrank.text.features import Vocabulary, bm25, count_corpus, count_one, saturate, tfidf
+from fullrank.text.features import Vocabulary, bm25, count_corpus, saturate, tfidf
+from fullrank.text.form_tables import FormTables
 from fullrank.text.forms import Forms
 from fullrank.text.phrases import Phrases
 from fullrank.text.reading import Reading
@@ -40,6 +42,7 @@ class SparseSide:
         plurals: Discount of one that equals it in the singular; 0: no such match.
         compounds: Those of the documents, each in parts; only read if folded is above 0.
         variants: More sources of the known words that a query's word may stand for, the first one first.
+        form_tables: What other forms are found by; None to make them on first use.
     """
 
     words: Vocabulary
@@ -57,6 +60,7 @@ class SparseSide:
     plurals: float = 0.0
     compounds: Sequence[str] = ()
     variants: Sequence[Variants] = ()
+    form_tables: FormTables | None = None
 
     @cached_property
     def width(self) -> int:
@@ -70,7 +74,8 @@ class SparseSide:
             return None
         # The idf is in the documents' weights; under tf-idf it is in the queries' too.
         strength = self.idf if self.scheme == "bm25" else np.square(self.idf)
-        return Forms(self.words, strength, self.folded, self.plurals, self.compounds)
+        discounts = (self.folded, self.plurals)
+        return Forms(self.words, strength, *discounts, self.compounds, self.form_tables)
 
     @cached_property
     def sources(self) -> Sequence[Variants]:
@@ -81,25 +86,30 @@ class SparseSide:
         """Return what the order of the words of queries adds, (B, F): joined words, then counts of known phrases."""
         reading = Reading.of(texts)
         if len(reading) == 1:
-            phrases = self.phrases.rows_of(reading.words)
-            counted = {} if self.forms is None else self.forms.count_joined(reading.joined)
-            if not counted and not len(phrases.indices):
-                return self._nothing
-            if not counted:
-                indices = phrases.indices + np.int32(len(self.words))
-                return Rows(phrases.indptr, indices, phrases.values, self.width)
-            counts = count_one(counted)
-        else:
-            phrases = self.phrases.rows(texts, processes=processes)
-            counts = count_corpus([texts], counter=self._count_joined)
+            phrases = self.phrases.rows_of(reading.spaced, len(self.words))
+            counted = {} if self.forms is None else self.forms.count_joined(reading.neighbours)
+            return self._beside(counted, phrases) if counted else phrases
+        phrases = self.phrases.rows(texts, processes=processes)
+        counts = count_corpus([texts], counter=self._count_joined)
         forms = [] if self.forms is None else [self.forms]
         joined = weigh_variants(counts.words, counts.columns[0], forms, len(self.words))
         return Rows.hstack(joined, phrases)
 
-    @cached_property
-    def _nothing(self) -> Rows:
-        """One text whose order of words adds nothing."""
-        return Rows.empty(1, self.width)
+    def _beside(self, counted: Mapping[str, int], phrases: Rows) -> Rows:
+        """Put the forms of the joined words of one text before its phrases, whose columns come after the words."""
+        assert self.forms is not None
+        found = [
+            (row, float(np.float32(counted[compound]) * np.float32(share)))
+            for compound in sorted(counted)
+            for row, share in self.forms.of(compound)
+        ]
+        joined = Rows.from_lists([([row for row, _ in found], [x for _, x in found])], self.width)
+        return Rows(
+            joined.indptr + phrases.indptr,
+            np.concatenate([joined.indices, phrases.indices]),
+            np.concatenate([joined.values, phrases.values]),
+            self.width,
+        )
 
     @property
     def _count_joined(self) -> TextCounter:
@@ -112,16 +122,36 @@ class SparseSide:
         target, width = self.words.rows(words), len(self.words)
         if self.scheme == "bm25":
             # A variant gets its share of the weight that the word itself has, or would have.
-            shares = variant_shares(words, counts, self.sources, width)
-            k3, k3_and_1 = np.float32(self.k3), np.float32(self.k3 + 1)
-            given = (*counts.arrays, target, *shares.arrays, *sequences.arrays)
-            found = weigh_lexical(*given, self.idf, k3, k3_and_1, self.terms, MAX_WORDS)
+            late = variant_shares(words, counts, self.sources, width, self._late(words))
+            given = (*counts.arrays, target, *self._known_forms, *late.arrays, *sequences.arrays)
+            found = weigh_lexical(*given, self.idf, *self._k3, self.terms, MAX_WORDS)
             return Rows(*found, self.width)
         known = counts.remap_columns(target, width)
         joined, phrases = sequences.columns(0, width), sequences.columns(width, self.width)
         added = weigh_variants(words, short_queries(counts), self.sources, width)
         rows = self._top(tfidf(Rows.add([known, joined, added]), self.idf))
         return Rows.hstack(rows, saturate(phrases, self.k3))
+
+    @cached_property
+    def _k3(self) -> tuple[np.float32, np.float32]:
+        return np.float32(self.k3), np.float32(self.k3 + 1)
+
+    @cached_property
+    def _known_forms(self) -> tuple[Int64, Int32, Float64]:
+        """The forms of each known word, as kernels take them."""
+        if self.forms is None:
+            return np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0)
+        tables = self.forms.tables
+        return tables.starts, tables.rows, tables.shares
+
+    def _late(self, words: Sequence[str]) -> Sequence[int]:
+        """Return the places of the words whose variants are not among the forms of known words."""
+        if self.variants:
+            starts, rows = self._known_forms[0], self.words.known.rows(words)
+            if self.forms is None:
+                return range(len(words))
+            return np.flatnonzero((rows < 0) | (starts[rows] == starts[rows + 1])).tolist()
+        return Names.of(words).missing(self.words.known) if self.sources else ()
 
     def _top(self, rows: Rows) -> Rows:
         """Keep the top words of queries."""

@@ -96,7 +96,7 @@ class Keys:
     ) -> Rows:
         """Weigh counted documents and give the weights of unknown words to their buckets."""
         known = len(self.rule.words)
-        target = self.rule.words.rows(counts.words)
+        target = self.rule.words.rows(counts.words).copy()
         unknown = np.flatnonzero(target < 0)
         target[unknown] = known + np.arange(len(unknown), dtype=np.int32)
         width = known + len(unknown)
@@ -143,12 +143,10 @@ class Keys:
                 folded, number = _keys(name)
                 asked |= {folded} if self.forms.folded else set()
                 asked |= {number} if self.forms.plurals else set()
-        known = self.rule.words.index
-        return np.fromiter(
-            (word not in known and not asked.isdisjoint(_keys(word)) for word in words),
-            np.bool_,
-            len(words),
-        )
+        found = self.rule.words.known.rows(words) < 0
+        for i in np.flatnonzero(found).tolist():
+            found[i] = not asked.isdisjoint(_keys(words[i]))
+        return found
 
     def _split(self, reading: Reading) -> Iterator[tuple[str, float, Features]]:
         """Yield the words of one query, and its neighbouring words in parts: each, its weight, (bucket, share)."""
@@ -162,7 +160,7 @@ class Keys:
 
     def _weights(self, counts: Counts) -> tuple[list[str], list[float]]:
         """Weigh the words of one query, known or not."""
-        known, target = len(self.rule.words), self.rule.words.rows(counts.words)
+        known, target = len(self.rule.words), self.rule.words.rows(counts.words).copy()
         unknown = np.flatnonzero(target < 0)
         target[unknown] = known + np.arange(len(unknown), dtype=np.int32)
         order = np.argsort(target)
@@ -173,7 +171,7 @@ class Keys:
         return counts.words, weights.tolist()
 
     def _own_bucket(self, word: str) -> Features:
-        is_known = word in self.rule.words.index
+        is_known = word in self.rule.words.known
         return [] if is_known else [(self.vocabulary.bucket(word), 1.0)]
 
     @cached_property
@@ -183,9 +181,9 @@ class Keys:
 
     def _features(self, word: str) -> Features:
         """Return (bucket, share) of a word of a query."""
-        row = self.rule.words.index.get(word)
+        row = self.rule.words.known.find(word)
         key = fold(word)
-        if row is not None:
+        if row >= 0:
             return self._shares(key, singular(key), float(self.rule.idf[row]) / self._rarest)
         most = max(self.forms.folded, self.forms.plurals)
         own = [(self.vocabulary.bucket(word), 1.0 - most)] if most < 1 else []

@@ -75,8 +75,8 @@ class OpenModel:
     def unseen_words(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
         """Return the words of documents that the model does not know, ascending."""
         counts = DocumentReading.of(documents).counts(self.rule.columns)
-        known = self.rule.words.index
-        return sorted(word for word in counts.words if word not in known)
+        rows = self.rule.words.known.rows(counts.words)
+        return sorted(counts.words[i] for i in np.flatnonzero(rows < 0).tolist())
 
     def encode_documents(self, documents: Sequence[Mapping[str, Any]]) -> Encoded:
         """Encode documents: v, [t | t′] and the default bias."""
@@ -113,8 +113,9 @@ class OpenModel:
 
     def _unseen(self, text: str) -> dict[str, int]:
         """Count the words of a text that the model does not know."""
-        counts, words = count_words(text), self.rule.words
-        return {word: tf for word, tf in counts.items() if words.row(word) < 0}
+        counts = count_words(text)
+        rows = self.rule.words.rows([*counts]).tolist()
+        return {word: tf for (word, tf), row in zip(counts.items(), rows, strict=True) if row < 0}
 
     def row(self, word: str) -> int:
         """Return the bucket of an unknown word, below R."""

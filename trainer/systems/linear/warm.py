@@ -150,8 +150,7 @@ def _copy_diagonals(old: LinearModel, features: Features, parameters: Parameters
         if name in place:
             parameters.D[f, : len(rows)] = _found(stored.D[place[name]], rows)
     if len(side.phrases) and len(stored.phrases):
-        index = stored.phrases.index
-        rows = np.array([index.get(phrase, -1) for phrase in side.phrases.phrases])
+        rows = stored.phrases.rows_of_whole(side.phrases.phrases)
         # P is D times an idf that is not stored; the idf of now keeps what each phrase counts.
         parameters.D[-1, words:] = _found(stored.P, rows) / features.phrase_idf
 

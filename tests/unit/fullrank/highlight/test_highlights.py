@@ -35,16 +35,16 @@ def share(model: LinearModel, query: str, document: dict[str, str], word: str) -
     for text in document.values():
         own = np.zeros_like(phi)
         for name, tf in count_words(text).items():
-            own[side.words.index[name]] = (1 + np.log(tf)) * side.idf[side.words.index[name]]
+            own[side.words.row(name)] = (1 + np.log(tf)) * side.idf[side.words.row(name)]
         phi += own / (np.linalg.norm(own) or 1)
     phi /= np.linalg.norm(phi)
     encoded = model.encode_queries([query])
-    row = side.words.index[word]
+    row = side.words.row(word)
     dense = phi[row] * float(side.table[row].astype(float) @ encoded.dense[0])
     s = encoded.sparse.csr().toarray()[0]
     t = model.encode_documents([document]).sparse.csr().toarray()[0]
     assert word in counts
-    feature = model.sparse.words.index[word]
+    feature = model.sparse.words.row(word)
     return dense + float(s[feature]) * float(t[feature])
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fullrank.kernels.joined import find_joined
+from fullrank.storage.lexicon import Lexicon
 from fullrank.text.features import Vocabulary
-from fullrank.text.folding import fold, singular, spellings
-from fullrank.text.forms import Forms
+from fullrank.text.folding import IRREGULAR, fold, folded_letters, singular, spellings
+from fullrank.text.form_tables import FormTables, KeyedRows
+from fullrank.text.forms import Forms, Neighbours, spaced
 
 TEXT = """
 café cafés cafe müller muller mueller wifi wi fi t shirt city cities citys 500ml 500 ml keyboard key board straße
@@ -108,3 +115,86 @@ def test_forms_equal_those_of_a_search_over_all_words(seed: int) -> None:
         found = dict(source.of(word))
         assert found.keys() == wanted.keys()
         assert list(found.values()) == pytest.approx([wanted[row] for row in found], rel=1e-5)
+
+
+written = st.one_of(
+    st.text("aeshxczoiuy", min_size=1, max_size=6),
+    st.text("aéüøßдйカ日ʻ9s", min_size=1, max_size=4),
+    st.sampled_from(["wo", "men", "ch", "ildren", "quiz", "zes", "mous", "e", "ʻ", "ʼ"]),
+)
+
+
+@given(st.lists(written, max_size=40), st.lists(written, max_size=18), st.integers(0, 2**32 - 1))
+def test_joined_words_equal_those_of_a_search_over_all_neighbours(
+    known: list[str], sequence: list[str], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    parts = [sequence[i : i + int(rng.integers(2, 5))] for i in range(0, len(sequence) - 1, 2)]
+    whole = ["".join(several) for several in parts]
+    other = [*map(fold, whole), *map(singular, map(fold, whole))]
+    some = [word for word in {*known, *whole[:2], *other} if word and rng.random() < 0.7]
+    compounds = [" ".join(several) for several in parts[:1]]
+    words = sorted({*some, *sequence[:6]})
+    source = Forms(Vocabulary(words), np.ones(len(words), np.float32), 0.5, 0.25, compounds)
+    wanted: dict[str, int] = {}
+    if 1 < len(sequence) <= 16:
+        for size in range(2, 5):
+            for first in range(len(sequence) - size + 1):
+                compound = " ".join(sequence[first : first + size])
+                if source.of(compound):
+                    wanted[compound] = wanted.get(compound, 0) + 1
+    assert source.count_joined(Neighbours(spaced(sequence))) == wanted
+
+
+@given(st.text("aeshxczoiuyAé9", min_size=2, max_size=8))
+def test_the_kernel_makes_the_singular_of_a_key(key: str) -> None:
+    """A key passes if a table has its singular; only irregular plurals and the key itself pass besides."""
+    nothing, irregular = Lexicon.of([]).slots, Lexicon.of(IRREGULAR).slots
+    number, letters = singular(key), spaced([key[:1], key[1:]]).utf8
+    found = find_joined(
+        *letters, *letters, Lexicon.of([number]).slots, nothing, nothing, irregular, 2, 1
+    )
+    assert found.tolist() == [[0, 2]]
+    others = Lexicon.of({key[:-1], key[:-2], key[:-2] + "y", key[:-3] + "y"} - {number, key}).slots
+    found = find_joined(*letters, *letters, others, nothing, nothing, irregular, 2, 1)
+    assert len(found) == (key in IRREGULAR)
+
+
+def test_a_query_without_letters_that_folding_keeps_is_looked_up() -> None:
+    assert folded_letters("ʻ") == ("", "")
+    source = Forms(Vocabulary(["ʻʼ"]), np.ones(1, np.float32), 0.5, 0.25)
+    assert source.count_joined(Neighbours(spaced(["ʻ", "ʼ"]))) == {"ʻ ʼ": 1}
+
+
+def test_stored_tables_give_the_same_forms() -> None:
+    source = forms()
+    parts = source.tables.arrays(), source.tables.strings()
+    again = replace(source, stored=FormTables.stored(*parts, len(WORDS)))
+    for word in [*WORDS, "caffe", "wi fi", "key boards"]:
+        assert again.of(word) == source.of(word)
+    assert FormTables.stored({}, {}, 3) is None
+
+
+@pytest.mark.parametrize("name", sorted(forms().tables.arrays()))
+def test_damaged_tables_are_refused(name: str) -> None:
+    tables = forms().tables
+    strings, longer = tables.strings(), np.append(tables.arrays()[name], 1)
+    with pytest.raises(ValueError, match=r"form|needed"):
+        FormTables.stored({**tables.arrays(), name: longer}, strings, len(WORDS))
+    damaged = tables.arrays()[name].copy()
+    damaged[0] = -1
+    if name != "forms.shares":
+        with pytest.raises(ValueError, match="form"):
+            FormTables.stored({**tables.arrays(), name: damaged}, strings, len(WORDS))
+
+
+def test_rows_under_keys_equal_those_of_the_dictionary() -> None:
+    found: dict[str, list[tuple[int, ...]]] = {
+        "a": [(1,), (2, 3)],
+        "é": [(0,)],
+        "": [],
+        "日本": [(4, 5, 6)],
+    }
+    keyed = KeyedRows.of(found)
+    assert {key: keyed.get(key) for key in found} == found
+    assert keyed.get("b") == KeyedRows.of({}).get("a") == []

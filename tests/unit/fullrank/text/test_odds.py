@@ -16,9 +16,9 @@ COUNTS = {"list": 90, "lint": 2, "tsil": 5, "목록표시": 3}
 LATIN = len(set("listlinttsil"))
 ODDS = TypingOdds(
     COUNTS,
-    lambda word: COUNTS.get(word, 0),
+    lambda words: [COUNTS.get(word, 0) for word in words],
     100.0,
-    Spelling(COUNTS, lambda word: COUNTS.get(word, 0)),
+    Spelling(COUNTS, lambda words: [COUNTS.get(word, 0) for word in words]),
 )
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import pickle
+from zlib import crc32
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fullrank.storage.strings import StringTable
+from fullrank.text.forms import spaced
 from fullrank.text.phrases import MAX_WORDS, Phrases, phrases_of
 
 KNOWN = [
@@ -96,3 +101,37 @@ def test_phrases_are_pickled_without_their_index() -> None:
     phrases = Phrases(KNOWN)
     assert phrases.count("cat") == {"cat": 1}
     assert pickle.loads(pickle.dumps(phrases)).count("new york") == {"new york": 1, "york": 1}
+
+
+spoken = st.text("abé日", min_size=1, max_size=2)
+
+
+@given(
+    st.lists(st.lists(spoken, min_size=1, max_size=4), max_size=20), st.lists(spoken, max_size=30)
+)
+def test_rows_equal_a_search_at_every_place(known: list[list[str]], sequence: list[str]) -> None:
+    """Search by the plain twin: beginnings that are no phrases, words that begin others, other scripts."""
+    names = sorted({" ".join(parts) for parts in known})
+    phrases = Phrases(names)
+    windows = [
+        " ".join(sequence[first:last])
+        for first in range(len(sequence))
+        for last in range(first + 1, len(sequence) + 1)
+    ]
+    wanted = {row: windows.count(name) for row, name in enumerate(names) if name in windows}
+    found = phrases.rows_of(spaced(sequence), 3)
+    assert found.width == 3 + len(names)
+    assert found.indices.tolist() == [3 + row for row in wanted]
+    assert found.values.tolist() == [*wanted.values()]
+    asked = [*names, *windows[:20], "", "a "]
+    index = {name: row for row, name in enumerate(names)}
+    assert phrases.rows_of_whole(asked).tolist() == [index.get(name, -1) for name in asked]
+
+
+def test_the_slots_of_phrases_are_stored_and_checked() -> None:
+    again = Phrases(StringTable.of(KNOWN), Phrases(KNOWN).beginnings)
+    assert again.count("York, NEW york!") == {"new york": 1, "york": 2, "york new york": 1}
+    with pytest.raises(ValueError, match="no hash table"):
+        Phrases(KNOWN, np.zeros(3, np.uint64))
+    with pytest.raises(IndexError, match="damaged index"):
+        Phrases(["cat"], np.full(2, crc32(b"cat") << 32 | 5, np.uint64)).count("cat")

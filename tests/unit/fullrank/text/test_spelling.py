@@ -15,7 +15,7 @@ COUNTS = {"list": 8, "lift": 1, "lists": 2, "last": 16, "files": 5, "command": 3
 
 
 def spelling_of(counts: Mapping[str, float]) -> Spelling:
-    return Spelling(counts, lambda word: counts.get(word, 0))
+    return Spelling(counts, lambda words: [counts.get(word, 0) for word in words])
 
 
 def distance(a: str, b: str) -> int:
@@ -111,5 +111,5 @@ def test_letters_of_other_alphabets_are_found() -> None:
 
 def test_a_vocabulary_with_two_word_features_corrects_to_single_words() -> None:
     vocabulary = Vocabulary(["git", "git commit", "gitcommits"])
-    spelling = Spelling(vocabulary.words, lambda word: float(word in vocabulary.index))
+    spelling = Spelling(vocabulary.words, lambda words: (vocabulary.rows(words) >= 0).tolist())
     assert [near.word for near in spelling.neighbours("gitcommit")] == ["gitcommits"]

@@ -94,9 +94,9 @@ def test_rows_of_shared_words_are_copied_whatever_their_order(
         (parameters.U, before.U, features.query_composition, features.model.query, model.query),
         (parameters.V, before.V, features.document_composition, features.model.document, model.document),
     ):  # fmt: skip
-        letters = {g: stored.trigram_table[i, columns] for g, i in stored.trigrams.index.items()}
+        letters = {g: stored.trigram_table[i, columns] for i, g in enumerate(stored.trigrams.words)}
         for i, word in enumerate(composition.labels):
-            if word not in stored.words.index:
+            if word not in stored.words.known:
                 np.testing.assert_array_equal(table[i], random[i])
                 new += 1
                 continue
@@ -105,10 +105,10 @@ def test_rows_of_shared_words_are_copied_whatever_their_order(
             for g in parts:
                 if g in letters:
                     total = total + letters[g] / len(parts) ** 0.5
-            wanted = stored.table[stored.words.index[word], columns]
+            wanted = stored.table[stored.words.row(word), columns]
             np.testing.assert_allclose(total, wanted, atol=1e-6)
             shared += 1
-        for g, i in side.trigrams.index.items():
+        for i, g in enumerate(side.trigrams.words):
             row = table[len(composition.labels) + i]
             if g in letters:
                 np.testing.assert_allclose(row, letters[g] * 3**0.5, rtol=1e-6)
@@ -121,7 +121,8 @@ def test_rows_of_shared_words_are_copied_whatever_their_order(
     level = np.median(bundle.encoded.bias)
     for id, bias in zip(ids, parameters.bias.tolist(), strict=True):
         assert bias == pytest.approx(bundle.encoded.bias[old[id]] if id in old else level)
-    stored_D, words = model.sparse.D, model.sparse.words.index
+    stored_D = model.sparse.D
+    words = {word: row for row, word in enumerate(model.sparse.words.words)}
     for f in range(len(stored_D)):
         for i, word in enumerate(features.model.sparse.words.words):
             wanted = stored_D[f, words[word]] if word in words else np.median(stored_D[f])
