@@ -129,6 +129,7 @@ def _for_steps(features: Features) -> Features:
         P=floats,
         compounds=(),
         variants=(),
+        form_tables=None,
     )
     dense = DenseSide(Vocabulary(()), floats, floats)
     return replace(

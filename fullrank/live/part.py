@@ -205,7 +205,7 @@ class Part:
         if not floor.words:
             return floor
         words = np.array(floor.words, np.int32)
-        width = self.retriever.documents.sparse.width
+        width = self.retriever.documents.width
         if self.features is None:
             own = words[words < width]
         else:

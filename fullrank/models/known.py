@@ -76,10 +76,10 @@ class KnownWords:
     def document_frequency(self, word: str) -> float:
         """Return how often a word occurs in documents, relative to the rarest ones, as far as the model knows."""
         for vocabulary, frequency in self._lexical:
-            row = vocabulary.index.get(word)
-            if row is not None:
+            row = vocabulary.row(word)
+            if row >= 0:
                 return float(frequency[row])
-        return self.frequency(word)
+        return self.frequencies([word])[0]
 
     def is_known(self, word: str) -> bool:
         """Return whether the model knows a word, or another form of it."""

@@ -171,10 +171,8 @@ class Retriever:
             return True
         if not floor.words or not self._full_scan.is_inner_product:
             return False
-        sparse = self.documents.sparse
-        return all(
-            np.isin(sparse.row(row)[0], floor.words).any() for row in found.rows[~reached].tolist()
-        )
+        without = found.rows[~reached].tolist()
+        return all(np.isin(self.documents.row(row)[1], floor.words).any() for row in without)
 
     def count(self, query: Encoded, floor: Floor, most: int, *, deleted: Mask | None = None) -> int:
         """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for `reaching`."""

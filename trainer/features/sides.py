@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -132,6 +132,9 @@ def sparse_side(
         plurals=settings.plurals,
         compounds=known_compounds(corpus, vocabulary) if settings.folded else [],
     )
+    if side.forms is not None:
+        # Every evaluation during training makes a new side with other weights, but with the same words.
+        side = replace(side, form_tables=side.forms.tables)
     return side, document_phrases
 
 

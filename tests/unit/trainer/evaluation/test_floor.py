@@ -121,7 +121,8 @@ def test_the_growth_by_words_keeps_judged_documents_without_a_word(tmp_path: Pat
         bundle, collection = open_bundle(result.path), read_collection(tmp_path / "planted")
         judgements, _ = judge(collection, "valid")
         texts = query_texts(collection, bundle.model, [j.query for j in judgements])
-        found = calibrate_floor(bundle.model, bundle.encoded, texts, judgements)
+        encoded = bundle.encoded.whole()
+        found = calibrate_floor(bundle.model, encoded, texts, judgements)
         assert found is not None
         floor, known = found.floor, bundle.known_words
         assert floor.common == max(1.0, len(bundle.documents) / 10)
@@ -130,9 +131,9 @@ def test_the_growth_by_words_keeps_judged_documents_without_a_word(tmp_path: Pat
             for document in collection.documents
         ]
         queries = bundle.encode(texts)
-        dense = queries.dense.astype(float) @ bundle.encoded.dense.astype(float).T
-        lexical = (queries.sparse.csr() @ bundle.encoded.sparse.csr().T).toarray().astype(float)
-        scores = dense + lexical + bundle.encoded.bias
+        dense = queries.dense.astype(float) @ encoded.dense.astype(float).T
+        lexical = (queries.sparse.csr() @ encoded.sparse.csr().T).toarray().astype(float)
+        scores = dense + lexical + encoded.bias
         row_of = {id: row for row, id in enumerate(bundle.documents.ids)}
         ids = [document.id for document in collection.documents]
         growth = [np.inf]
