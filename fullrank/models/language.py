@@ -16,15 +16,14 @@ Expanded documents make it one. The score is Σ_q n(q) t_q(D) with t_q(D) = log(
 where P' is the bracket above and t_q does not depend on the query. A document then stores its `expanded` heaviest t_q:
 the words that people are likely to ask for it with. Queries are as cheap as with BM25.
 
-In a damped model a word that a document has n times counts 1 + ln n times, also in the pairs that P(q|w) is learned
-from. A manual page that repeats its command in every example is then not about that command alone. With p below 1
-(`length`), P_ml is n(w, D) / (|D|^p L^(1 − p)), L the mean length of a document: one of twice the length loses less
-than half of each share.
+A damped model counts a word that a document has n times 1 + ln n times, because a page that repeats its command in each
+example is not about that command alone. With `length` p below 1, P_ml is n(w, D) / (|D|^p L^(1 − p)), L the mean length
+of a document, so one of twice the length loses less than half of each share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -33,14 +32,15 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int32, Rows
 from fullrank.models.contract import Mask, Parts, field_text
 from fullrank.models.corrections import Corrected, Corrector, split_terms
 from fullrank.models.fold_in import fold_in
+from fullrank.models.likelihood import LanguageScorer
 from fullrank.models.reading import DocumentReading
 from fullrank.models.shares import are_in, lexical_shares
 from fullrank.models.stems import Stems
-from fullrank.scoring import TermShare, WordScore
+from fullrank.scoring import TermShare
 from fullrank.storage.lexicon import Lexicon
 from fullrank.text.features import Counts, Vocabulary, count_corpus, damped
 from fullrank.text.reading import Reading
@@ -49,10 +49,6 @@ from fullrank.text.stemming import LANGUAGES
 KIND = "language"
 LATENT = ("none", "topics", "translation")
 
-# Rows of θ per block, which then stays in the processor's cache.
-_BLOCK_ROWS = 1024
-# Words of a query per block.
-_BLOCK_WORDS = 16
 # Documents that are expanded at once; each may have thousands of words before the heaviest are kept.
 _BLOCK_DOCUMENTS = 256
 
@@ -309,99 +305,3 @@ def no_translation(words: int) -> sp.csr_array[np.float32]:
     """Return an empty translation table."""
     nothing = np.zeros(0, np.float32)
     return sp.csr_array((nothing, ([], [])), shape=(words, words))
-
-
-class LanguageScorer:
-    """log P(Q|D) for one set of documents, float64. The bits of a score depend on the query and on the document alone.
-
-    lexical  the score with P_x left out: Σ n(q) log(1 + c λ₂ P_ml / P_C),   c = (1 − λ₁) / λ₁
-    dense    the part that P_x adds, never below zero: Σ n(q) log(1 + c [λ₂ P_ml + (1 − λ₂) P_x] / P_C) − lexical
-    """
-
-    def __init__(self, model: LanguageModel, documents: Encoded) -> None:
-        self.model, self.documents = model, documents
-        self._background = model.background.astype(np.float64)
-
-    @cached_property
-    def _rows(self) -> sp.csr_array[np.float64]:
-        """P_ml: document → words, (n, W)."""
-        return self.documents.sparse.csr().astype(np.float64)
-
-    @cached_property
-    def _postings(self) -> sp.csr_array[np.float32]:
-        """P_ml: word → documents, (W, n)."""
-        return sp.csr_array(self.documents.sparse.csr().T.tocsr())
-
-    def ratios(self, words: Int32, rows: Int64) -> Iterator[tuple[Float64, Float64]]:
-        """Yield P_ml / P_C and P_x / P_C of each word in the given documents, float64 (rows,) each."""
-        for start in range(0, len(words), _BLOCK_WORDS):
-            block = words[start : start + _BLOCK_WORDS]
-            background = self._background[block]
-            smoothed = self._latent(block, rows)
-            for word, share, line in zip(block.tolist(), background, smoothed, strict=True):
-                yield self._matched(word)[rows] / share, line / share
-
-    def _matched(self, word: int) -> Float64:
-        """Return P_ml(word | document) of every document, float64 (n,)."""
-        found = np.zeros(len(self.documents))
-        postings = self._postings
-        start, stop = postings.indptr[word], postings.indptr[word + 1]
-        found[postings.indices[start:stop]] = postings.data[start:stop]
-        return found
-
-    def _latent(self, words: Int32, rows: Int64) -> Float64:
-        """Return P_x(word | document), float64 (words, rows)."""
-        kind = self.model.settings["latent"]
-        out = np.zeros((len(words), len(rows)))
-        if kind == "topics":
-            phi = self.model.query[words].astype(np.float64)
-            for start in range(0, len(rows), _BLOCK_ROWS):
-                part = rows[start : start + _BLOCK_ROWS]
-                theta = self.documents.dense[part].astype(np.float64)
-                for line, row in zip(out, phi, strict=True):
-                    # einsum sums each row in the same order for any other rows; BLAS does not guarantee that.
-                    np.einsum("nz,z->n", theta, row, out=line[start : start + len(part)])
-        elif kind == "translation":
-            table = self.model.translation[words].astype(np.float64).toarray()
-            everything = np.array_equal(rows, np.arange(len(self.documents)))
-            matrix = self._rows if everything else self._rows[rows]
-            out[:] = np.asarray(matrix @ table.T).T
-        return out
-
-    def words_score(
-        self, words: Int32, counts: Float32, rows: Int64
-    ) -> Iterator[tuple[Float64, Float64]]:
-        """Yield (dense, lexical) of each word of a query, float64 (rows,) each."""
-        lambda1, lambda2 = self.model.settings["lambda1"], self.model.settings["lambda2"]
-        c = (1 - lambda1) / lambda1
-        for n, (matched, smoothed) in zip(counts.tolist(), self.ratios(words, rows), strict=True):
-            # No log1p: it takes eight times as long for digits that no ranking depends on.
-            lexical = n * np.log(1 + c * lambda2 * matched)
-            both = n * np.log(1 + c * (lambda2 * matched + (1 - lambda2) * smoothed))
-            yield both - lexical, lexical
-
-    def score(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64]:
-        """Return (dense, lexical) of one encoded query for the given documents, float64 (rows,) each."""
-        _, words, counts, _ = query.row(0)
-        dense, lexical = np.zeros(len(rows)), np.zeros(len(rows))
-        # Add word by word: numpy sums an axis in another order for one row than for many.
-        for word_dense, word_lexical in self.words_score(words, counts, rows):
-            dense += word_dense
-            lexical += word_lexical
-        return dense, lexical
-
-    def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
-        """Return the contribution of each word to one document's score; they add up to dense and lexical."""
-        _, words, counts, _ = query.row(0)
-        parts = self.words_score(words, counts, np.array([row]))
-        found = dict(zip(words.tolist(), parts, strict=True))
-        scores = []
-        for term in terms:
-            own = [
-                found[feature]
-                for feature in np.atleast_1d(term.feature).tolist()
-                if feature in found
-            ]
-            dense, lexical = (sum(float(part[i][0]) for part in own) for i in range(2))
-            scores.append(WordScore(term.term, dense, lexical))
-        return scores

@@ -11,7 +11,8 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
 from fullrank.measures import average_precision
-from fullrank.models.language import LanguageModel, LanguageScorer, no_translation
+from fullrank.models.language import LanguageModel, no_translation
+from fullrank.models.likelihood import LanguageScorer
 from fullrank.text.features import Vocabulary, damped
 from fullrank.text.stemming import stemmer
 from trainer.evaluation.evaluate import Judgement, evenly_spread

@@ -11,7 +11,8 @@ import pytest
 
 from fullrank.bundle import open_bundle
 from fullrank.errors import TrainingError
-from fullrank.models.language import LanguageModel, LanguageScorer
+from fullrank.models.language import LanguageModel
+from fullrank.models.likelihood import LanguageScorer
 from fullrank.progress import Reporter
 from fullrank.text.stemming import stemmer
 from tests.planted import write_lines, write_planted, write_qrels
