@@ -76,7 +76,7 @@ class KnownWords:
     def document_frequency(self, word: str) -> float:
         """Return how often a word occurs in documents, relative to the rarest ones, as far as the model knows."""
         for vocabulary, frequency in self._lexical:
-            row = vocabulary.row(word)
+            row = vocabulary.known.find(word)
             if row >= 0:
                 return float(frequency[row])
         return self.frequencies([word])[0]

@@ -17,8 +17,8 @@ OWN_GROUP = Path("/proc/self/cgroup")
 GROUPS = Path("/sys/fs/cgroup")
 # Kept free for everything else on the machine.
 _RESERVE = 64 << 20
-# Bytes of: a worker's buffers; a word in a vocabulary; a document with an index; a sparse entry without one, which
-# loading turns into posting lists.
+# Bytes of: a worker's buffers; a word in a vocabulary without a stored hash table, which loading makes; a document with
+# an index; a sparse entry without one, which loading turns into posting lists.
 _BASE, _PER_WORD, _PER_DOCUMENT, _PER_ENTRY = 16 << 20, 160, 160, 28
 
 
@@ -26,7 +26,8 @@ def private_bytes(manifest: Manifest) -> int:
     """Return an upper estimate of the bytes that one worker allocates for a bundle."""
     rows = {name: entry.shape[0] for name, entry in manifest.files.items() if entry.shape}
     vocabularies = [n for n in rows if n.startswith("model/") and n.endswith(".offsets.npy")]
-    total = _BASE + _PER_WORD * sum(rows[name] for name in vocabularies)
+    made = [name for name in vocabularies if name.replace(".offsets.", ".slots.") not in rows]
+    total = _BASE + _PER_WORD * sum(rows[name] for name in made)
     if "index/cells.rows.npy" not in rows:
         return total + _PER_ENTRY * rows.get("documents/indices.npy", 0)
     return total + _PER_DOCUMENT * rows.get("documents/bias.npy", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def words(number: int) -> list[Document]:
 
 @pytest.mark.sweep
 def test_the_estimate_is_not_below_what_a_worker_allocates(tmp_path: Path) -> None:
-    version = make_bundle(tmp_path, "many", words(24_000), n_dense=16)
+    version = make_bundle(tmp_path, "many", words(48_000), n_dense=16)
     path = tmp_path / "many" / version
     code = f"""
 import ctypes, gc, re
@@ -48,6 +49,14 @@ print(taken() - before)
     took, estimate = int(done.stdout), memory.private_bytes(read_manifest(path))
     assert took > 2_000_000
     assert took <= estimate <= 16_800_000 + 4 * took
+
+
+def test_words_count_where_the_bundle_has_no_hash_table_of_them(tmp_path: Path) -> None:
+    manifest = read_manifest(tmp_path / "one" / make_bundle(tmp_path, "one", words(3_000)))
+    files = {name: entry for name, entry in manifest.files.items() if "slots" not in name}
+    assert len(files) < len(manifest.files)
+    more = memory.private_bytes(replace(manifest, files=files)) - memory.private_bytes(manifest)
+    assert more >= 100 * 2_000  # the words of the texts
 
 
 def test_the_tightest_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
