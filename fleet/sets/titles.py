@@ -6,15 +6,14 @@ of each shard.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from fleet.remote import Folder
+from fleet.sets.checked import read_checked, write_checked
 from fleet.sets.manifest import SetManifest
 from fullrank.bundle import Bundle
-from fullrank.errors import BundleError
 from service.usage.candidates import MAX_CHARS, MAX_TITLES, TITLE
 
 TITLES = "titles.json"
@@ -72,9 +71,7 @@ class SetTitles:
 
 def write_titles(folder: Folder, titles: SetTitles) -> str:
     """Write titles.json, before set.json, and return its sha256 (hex), which set.json records. Raises RemoteError."""
-    content = titles.dump()
-    folder.write(TITLES, content)
-    return hashlib.sha256(content).hexdigest()
+    return write_checked(folder, TITLES, titles.dump())
 
 
 def read_titles(folder: Folder, manifest: SetManifest) -> SetTitles:
@@ -86,9 +83,4 @@ def read_titles(folder: Folder, manifest: SetManifest) -> SetTitles:
     """
     if manifest.titles_sha256 is None:
         return SetTitles()
-    content = folder.read(TITLES)
-    if content is None:
-        raise BundleError(f"{folder}/{TITLES}: is missing")
-    if hashlib.sha256(content).hexdigest() != manifest.titles_sha256:
-        raise BundleError(f"{folder}/{TITLES}: sha256 differs from that in set.json")
-    return SetTitles.parse(content)
+    return SetTitles.parse(read_checked(folder, TITLES, manifest.titles_sha256))

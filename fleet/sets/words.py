@@ -5,7 +5,6 @@ A router encodes a query once for all shards, so it needs these words of all of 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from heapq import merge
@@ -14,9 +13,9 @@ from itertools import groupby
 import orjson
 
 from fleet.remote import Folder
+from fleet.sets.checked import read_checked, write_checked
 from fleet.sets.manifest import SetManifest
 from fullrank.bundle import Bundle
-from fullrank.errors import BundleError
 
 WORDS = "words.json"
 
@@ -57,9 +56,7 @@ class SetWords:
 
 def write_words(folder: Folder, words: SetWords) -> str:
     """Write words.json, before set.json, and return its sha256 (hex), which set.json records. Raises RemoteError."""
-    content = words.dump()
-    folder.write(WORDS, content)
-    return hashlib.sha256(content).hexdigest()
+    return write_checked(folder, WORDS, words.dump())
 
 
 def read_words(folder: Folder, manifest: SetManifest) -> SetWords:
@@ -71,9 +68,4 @@ def read_words(folder: Folder, manifest: SetManifest) -> SetWords:
     """
     if manifest.words_sha256 is None:
         return SetWords()
-    content = folder.read(WORDS)
-    if content is None:
-        raise BundleError(f"{folder}/{WORDS}: is missing")
-    if hashlib.sha256(content).hexdigest() != manifest.words_sha256:
-        raise BundleError(f"{folder}/{WORDS}: sha256 differs from that in set.json")
-    return SetWords.parse(content)
+    return SetWords.parse(read_checked(folder, WORDS, manifest.words_sha256))

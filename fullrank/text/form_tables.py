@@ -124,7 +124,7 @@ class FormTables:
     def stored(
         arrays: Mapping[str, np.ndarray], strings: Mapping[str, Sequence[str]], words: int
     ) -> FormTables | None:
-        """Return the tables of `words` known words from their stored parts; None if there are none.
+        """Return the tables of `words` known words from their stored parts; None if the bundle has no tables.
 
         Raises:
             KeyError, ValueError: They are incomplete, or do not fit together.

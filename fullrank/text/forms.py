@@ -85,7 +85,7 @@ class Neighbours:
 
     @cached_property
     def _letters(self) -> tuple[Names, Names]:
-        """The folded letters of each word, and the same with umlauts spelled out; one object if there are none."""
+        """The folded letters of each word, and those with umlauts spelled out: one object where no word has any."""
         sequence = self._sequence
         if "".join(sequence).isascii():
             return sequence, sequence
