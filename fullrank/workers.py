@@ -76,6 +76,10 @@ class Worker:
             raise message
         return message
 
+    def has_message(self) -> bool:
+        """Return whether ``receive`` would return or raise at once."""
+        return self._connection.poll()
+
     def kill(self) -> None:
         """End the process at once."""
         self.process.kill()

@@ -80,7 +80,7 @@ def write_bundle(
     """Write a bundle from documents in memory: ``stream_bundle`` with one batch.
 
     Args:
-        root: StagingFolder of bundles.
+        root: Folder of bundles.
         name: Name of the model.
         model: See ``stream_bundle``, as for the arguments not listed here.
         encoded: The documents as the model encodes them; row i is documents[i].
@@ -134,7 +134,7 @@ def stream_bundle(
     """Write a bundle from batches of documents.
 
     Args:
-        root: StagingFolder of bundles.
+        root: Folder of bundles.
         name: Name of the model.
         model: Stored by its ``parts()``. It is loaded again from the files and must give the golden answers bit for
             bit before the folder is published.

@@ -1,7 +1,8 @@
 """Encode batches of documents with a model on several cores.
 
-This process reads and writes; each of p - 1 worker processes opens the model of the bundle and takes every (p - 1)-th
-batch. Results come in the order of the batches and do not depend on p.
+Each of p - 1 worker processes opens the model of the bundle. This process reads and writes, gives each idle worker the
+next batch, and encodes one itself when the next result is not there yet. Results come in the order of the batches and
+do not depend on p.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -21,6 +23,17 @@ from fullrank.workers import Worker
 
 Documents = Sequence[Document]
 
+# Batches for each process that are encoded but not written yet, or being encoded.
+_AHEAD = 2
+
+
+@dataclass
+class _Taken:
+    """A batch, and its encoding or the worker that has it."""
+
+    documents: Documents
+    encoded: Encoded | Worker
+
 
 def encode_batches(
     batches: Iterable[Documents], model: Model, bundle: Path, processes: int
@@ -31,7 +44,7 @@ def encode_batches(
         batches: of documents.
         model: the model.
         bundle: where worker processes find the same model.
-        processes: p; 1 encodes in this process.
+        processes: p.
 
     Returns:
         An iterator over (batch, its encoding).
@@ -40,33 +53,44 @@ def encode_batches(
         FullrankError: a worker died.
         Exception: any error of the model.
     """
-    if processes == 1:
-        for batch in batches:
-            yield batch, model.encode_documents(_texts(batch))
-        return
-    busy: deque[tuple[Documents, Worker]] = deque()
+    rest, taken = iter(batches), deque[_Taken]()
     with ExitStack() as stack:
-        workers = [
+        starting = [
             stack.enter_context(Worker("trainer.indexing.encoders:work", "encodes documents"))
             for _ in range(processes - 1)
         ]
-        for worker in workers:
+        for worker in starting:
             worker.send(bundle)
-        for batch in batches:
-            if len(busy) < len(workers):
-                worker = workers[len(busy)]
-                worker.send(_texts(batch))
-                busy.append((batch, worker))
-                continue
-            # Receive before sending: if both ends were sending, neither would return.
-            done, worker = busy.popleft()
-            encoded = worker.receive()
-            worker.send(_texts(batch))
-            busy.append((batch, worker))
-            yield done, encoded
-        while busy:
-            done, worker = busy.popleft()
-            yield done, worker.receive()
+        idle: list[Worker] = []
+        while True:
+            for worker in [worker for worker in starting if worker.has_message()]:
+                worker.receive()
+                starting.remove(worker)
+                idle.append(worker)
+            for one in taken:
+                # Received even if it is not the next result, because a worker waits until its result is taken.
+                if isinstance(one.encoded, Worker) and one.encoded.has_message():
+                    _receive(one, idle)
+            while idle and (documents := next(rest, None)) is not None:
+                worker = idle.pop()
+                worker.send(_texts(documents))
+                taken.append(_Taken(documents, worker))
+            if taken and isinstance(encoded := taken[0].encoded, Encoded):
+                yield taken.popleft().documents, encoded
+            elif len(taken) < _AHEAD * processes and (documents := next(rest, None)) is not None:
+                taken.append(_Taken(documents, model.encode_documents(_texts(documents))))
+            elif taken:
+                _receive(taken[0], idle)
+            else:
+                return
+
+
+def _receive(one: _Taken, idle: list[Worker]) -> None:
+    """Wait for the encoding of a batch; its worker is idle then."""
+    worker = one.encoded
+    if isinstance(worker, Worker):
+        one.encoded = worker.receive()
+        idle.append(worker)
 
 
 def _texts(batch: Documents) -> list[dict[str, str]]:
@@ -75,14 +99,16 @@ def _texts(batch: Documents) -> list[dict[str, str]]:
 
 
 def work(connection: Connection) -> None:
-    """Encode the texts that arrive with the model of a bundle; runs in a worker process."""
-    bundle: Path = connection.recv()
-    model: Model | None = None
+    """Open the model of a bundle, say so, then encode the texts that arrive; runs in a worker process."""
+    try:
+        _, model = open_model(connection.recv())
+    except Exception as error:
+        connection.send(error)
+        raise
+    connection.send(None)
     while True:
         texts = connection.recv()
         try:
-            if model is None:
-                _, model = open_model(bundle)
             answer: Encoded | Exception = model.encode_documents(texts)
         except Exception as error:
             answer = error

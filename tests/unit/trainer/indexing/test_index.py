@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.bundle import Bundle, list_bundles, open_bundle, write_bundle
+from fullrank.bundle import Bundle, list_bundles, open_bundle
 from fullrank.bundle import write as publish
 from fullrank.errors import BundleError, CollectionError, FullrankError
 from fullrank.progress import Reporter
 from fullrank.workers import Worker
-from tests.golden.test_golden import CREATED, DOCUMENTS, QUERIES, WORDS, planted_model
+from tests.golden.test_golden import WORDS
 from trainer.indexing import encoders
 from trainer.indexing import index as indexing
 from trainer.indexing.index import index
@@ -31,22 +31,6 @@ from trainer.indexing.index import index
 QUIET = Reporter(quiet=True)
 REPOSITORY = Path(__file__).resolve().parents[4]
 COUNT = 83
-
-
-@pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The planted model, with five documents of its own."""
-    model = planted_model()
-    return write_bundle(
-        tmp_path_factory.mktemp("bundles"),
-        "planted",
-        model=model,
-        encoded=model.encode_documents([d.texts(["title", "text"]) for d in DOCUMENTS]),
-        documents=DOCUMENTS,
-        golden_queries=QUERIES,
-        card={"recipe": {"name": "planted"}, "seed": 7},
-        created=CREATED,
-    )
 
 
 def lines(count: int = COUNT) -> list[str]:
