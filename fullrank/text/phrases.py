@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
+import numpy as np
+
 from fullrank.encoding import Int32, Rows
 from fullrank.kernels import phrases as kernels
 from fullrank.kernels.arrays import UInt64
@@ -118,7 +120,8 @@ class Phrases:
         """Return for each text the phrase that it is, with value 1."""
         if not len(self):
             return Rows.empty(len(texts), 0)
-        found = self.rows_of_whole(phrases_of(texts)).tolist()
-        return Rows.from_lists(
-            [([row], [1.0]) if row >= 0 else ([], []) for row in found], len(self)
-        )
+        found = self.rows_of_whole(phrases_of(texts))
+        is_phrase = found >= 0
+        indptr = np.concatenate([[0], np.cumsum(is_phrase)])
+        values = np.ones(indptr[-1], np.float32)
+        return Rows(indptr, found[is_phrase].astype(np.int32, copy=False), values, len(self))
