@@ -28,9 +28,9 @@ LEVELS = 255
 # Codes are asked for so many slots before they are read.
 _AHEAD = 8
 # Scores of this many slots stay in the first cache.
-_BLOCK = 2048
+BLOCK = 2048
 # A slot & this is its place in the block; whatever a damaged file holds, it is a place in the block.
-_IN_BLOCK = np.uint64(_BLOCK - 1)
+_IN_BLOCK = np.uint64(BLOCK - 1)
 # Three roundings of the float32 look-up of an impact, and one to spare.
 _ROUNDING = 4 * 2.0**-24
 
@@ -53,6 +53,21 @@ def keep_from(slots: Int64, scores: Float32, count: int, threshold: np.float32) 
 
 
 @helper
+def lists_of(indptr: Int64, entries: int, words: Int32) -> tuple[Int64, Int64]:
+    """Return where the list of each word begins and ends.
+
+    Raises:
+        IndexError: A list ends outside the file.
+    """
+    place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
+    for i in range(len(words)):
+        place[i], stop[i] = indptr[words[i]], indptr[words[i] + 1]
+        check_inside(place[i], entries + 1)
+        check_inside(stop[i], entries + 1)
+    return place, stop
+
+
+@helper
 def word_tables(
     indptr: Int64, entries: int, limits: Float32, words: Int32, weights: Float64
 ) -> tuple[Float32, Int64, Int64]:
@@ -62,16 +77,12 @@ def word_tables(
         IndexError: A list ends outside the file.
     """
     tables = np.empty((len(words), LEVELS + 1), np.float32)
-    place, stop = np.empty(len(words), np.int64), np.empty(len(words), np.int64)
     for i in range(len(words)):
-        word = words[i]
-        low = np.float64(limits[word, 0])
-        step = (np.float64(limits[word, 1]) - low) / LEVELS
+        low = np.float64(limits[words[i], 0])
+        step = (np.float64(limits[words[i], 1]) - low) / LEVELS
         for level in range(LEVELS + 1):
             tables[i, level] = np.float32((low + step * level) * weights[i])
-        place[i], stop[i] = indptr[word], indptr[word + 1]
-        check_inside(place[i], entries + 1)
-        check_inside(stop[i], entries + 1)
+    place, stop = lists_of(indptr, entries, words)
     return tables, place, stop
 
 
@@ -94,6 +105,19 @@ def add_block(
         while p < last and slots[p] < end:
             sums[np.uint64(slots[p]) & _IN_BLOCK] += tables[word, np.uint64(impacts[p])]
             p += np.uint64(1)
+        place[i] = p
+
+
+@helper
+def mark_block(place: Int64, stop: Int64, slots: Int32, end: int, marks: Mask) -> None:
+    """Mark the slots of a block that are in a list; move each list on to ``end``."""
+    if len(place):
+        marks[:] = False
+    for i in range(len(place)):
+        p = place[i]
+        while p < stop[i] and slots[p] < end:
+            marks[np.uint64(slots[p]) & _IN_BLOCK] = True
+            p += 1
         place[i] = p
 
 
@@ -128,7 +152,8 @@ def read_block(
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"),
     array("int32"), array("boolean"),
-    INT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
+    array("int32"), FLOAT64, FLOAT64,
+    INT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
 )  # fmt: skip
 def scan_slots(
     outline: Int8,
@@ -150,20 +175,27 @@ def scan_slots(
     weights: Float64,
     rows: Int32,
     deleted: Mask,
+    features: Int32,
+    dense: float,
+    lexical: float,
     wanted: int,
     least: float,
-    over: float,
-    below: float,
-    above: float,
+    outline_error: float,
+    error: float,
+    off: float,
+    left_below: float,
+    left_above: float,
     most: int,
 ) -> tuple[Int64, Float32, bool]:
-    """Find the slots that may be among the best `wanted`, by bounds from outlines and then by codes.
+    """Find the slots that may be among the best `wanted` with evidence, by bounds from outlines and then by codes.
 
-    f ≤ (outlines) + ‖p‖ ‖r‖ + Σ s_w t̂_w + b + over      and      g − below ≤ f ≤ g + above,  g = û·v̂ + Σ s_w t̂_w + b
+    u·v ≤ (outlines) + ‖p‖ ‖r‖ + outline_error      and      |u·v − û·v̂| ≤ error
+    left_below − off ≤ s·t − Σ s_w t̂_w ≤ left_above + off
 
     It reads all outlines once, a block at a time, and the codes of those whose bound reaches the score asked for: the
-    k-th best g − below so far, or `least` if that is more. The scores of a block stay in the first cache, where the
-    posting lists add to them.
+    k-th best score so far that a slot with evidence has for certain, or `least` if that is more. The scores of a block
+    stay in the first cache, where the posting lists add to them. A slot has evidence if it is in the list of a feature,
+    or u·v or s·t reaches its floor.
 
     Args:
         outline, outline_scale: The query's, int8 (H,), and its scale.
@@ -175,13 +207,16 @@ def scan_slots(
         words, weights: int32 and float64 (m,), s_w.
         rows: int32 (n,), the document of each slot.
         deleted: bool (n,), by document; empty for none.
+        features: int32, the words whose documents have evidence.
+        dense, lexical: The floors of u·v and of s·t; −∞ if any slot reaches it, ∞ if none does.
         wanted: k.
         least: A score that all wanted documents reach; −∞ if none is known.
-        over, below, above: Not negative.
+        outline_error, error, off, left_below, left_above: As above; left_below is not positive, the others are not
+            negative.
         most: Stop where more slots than this reach the score asked for so far.
 
     Returns:
-        The slots, their g, and whether there are too many; then they are incomplete.
+        The slots, their û·v̂ + Σ s_w t̂_w + b, and whether there are too many; then they are incomplete.
 
     Raises:
         IndexError: A list ends outside the file.
@@ -189,39 +224,52 @@ def scan_slots(
     count = len(scales)
     shift = code_shift(code)
     tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
+    mark_place, mark_stop = lists_of(indptr, len(slots), features)
+    marks = np.zeros(BLOCK, np.bool_)
     best, best_slots = np.empty(wanted, np.float32), np.empty(wanted, np.int64)
-    kept, kept_scores = np.empty(most + _BLOCK, np.int64), np.empty(most + _BLOCK, np.float32)
-    products, bounds = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.float32)
-    sums, reaching = np.zeros(_BLOCK, np.float32), np.empty(_BLOCK, np.int64)
+    kept, kept_scores = np.empty(most + BLOCK, np.int64), np.empty(most + BLOCK, np.float32)
+    products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
+    sums, reaching = np.zeros(BLOCK, np.float32), np.empty(BLOCK, np.int64)
     size = n_kept = 0
+    over, above = outline_error + off + left_above, error + off + left_above
+    below = error + off - left_below
     reached, threshold = minus(least, over), minus(least, above)
-    for start in range(0, count, _BLOCK):
-        end = min(start + _BLOCK, count)
+    bound, near, far = minus(dense, outline_error), minus(dense, error), -minus(-dense, error)
+    lexical_near = minus(lexical, off + left_above)
+    lexical_far = -minus(-lexical, off - left_below)
+    for start in range(0, count, BLOCK):
+        end = min(start + BLOCK, count)
         read_block(
             outline, outline_scale, outlines, outline_scales, left, rest, start, end, products, bounds
         )  # fmt: skip
         own_bias = bias[start:end]
-        for j in range(len(own_bias)):
-            bounds[j] += own_bias[j]
         add_block(tables, place, stop, slots, impacts, end, sums)
+        mark_block(mark_place, mark_stop, slots, end, marks)
         n_reaching = 0
-        for j in range(end - start):
+        for j in range(len(own_bias)):
             # Without a branch: whether a bound reaches the score cannot be predicted.
             reaching[n_reaching] = j
-            n_reaching += bounds[j] + sums[j] >= reached
+            n_reaching += bounds[j] + own_bias[j] + sums[j] >= reached
         for i in range(n_reaching):
             if i + _AHEAD < n_reaching:
                 prefetch_row(codes, start + reaching[i + _AHEAD], 64)
             j = reaching[i]
-            if bounds[j] + sums[j] < reached or (len(deleted) and deleted[rows[start + j]]):
+            if not (marks[j] or sums[j] >= lexical_near or bounds[j] >= bound):
                 continue
-            product = code_product(code, shift, codes, start + j) * scale
-            score = product * scales[start + j] + bias[start + j] + sums[j]
+            if bounds[j] + own_bias[j] + sums[j] < reached:
+                continue
+            if len(deleted) and deleted[rows[start + j]]:
+                continue
+            product = code_product(code, shift, codes, start + j) * scale * scales[start + j]
+            score = product + own_bias[j] + sums[j]
             if not score >= threshold:
+                continue
+            is_certain = marks[j] or sums[j] >= lexical_far or product >= far
+            if not (is_certain or sums[j] >= lexical_near or product >= near):
                 continue
             kept[n_kept], kept_scores[n_kept] = start + j, score
             n_kept += 1
-            if size < wanted or score > best[0]:
+            if is_certain and (size < wanted or score > best[0]):
                 size = push(best, best_slots, size, score, start + j)
                 if size == wanted:
                     worst = max(least, np.float64(best[0]) - below)
@@ -232,98 +280,6 @@ def scan_slots(
                 return kept[:0], kept_scores[:0], True
     n_kept = keep_from(kept, kept_scores, n_kept, threshold)
     return kept[:n_kept], kept_scores[:n_kept], False
-
-
-@kernel(
-    several(array("int64"), array("int64")),
-    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
-    array("int8"), FLOAT32, array("int8", 2), array("float32"),
-    array("int64"), array("int32"), array("uint8"), array("float32", 2),
-    array("int32"), array("float64"),
-    array("int32"), array("boolean"),
-    FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
-)  # fmt: skip
-def slots_with_evidence(
-    outline: Int8,
-    outline_scale: np.float32,
-    outlines: UInt8,
-    outline_scales: Float32,
-    left: np.float32,
-    rest: Float32,
-    code: Int8,
-    scale: np.float32,
-    codes: Int8,
-    scales: Float32,
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
-    words: Int32,
-    weights: Float64,
-    rows: Int32,
-    deleted: Mask,
-    dense: float,
-    lexical: float,
-    over: float,
-    error: float,
-    off: float,
-    most: int,
-) -> tuple[Int64, Int64]:
-    """Find all slots whose u·v or s·t reaches a floor.
-
-    Outlines bound u·v from above; the codes of the few slots whose bound reaches the floor decide.
-
-    Args:
-        dense, lexical: The floors of u·v and of s·t; ∞ for one that nothing reaches.
-        over: How far u·v may be above its outline and ‖p‖ ‖r‖.
-        error: How far u·v may be from û·v̂.
-        off: How far s·t may be from Σ s_w t̂_w.
-        most: Stop where more slots than this reach a floor for certain.
-
-    The other arguments are those of ``scan_slots``.
-
-    Returns:
-        The slots that reach a floor for certain, and those that may.
-
-    Raises:
-        IndexError: A list ends outside the file.
-    """
-    count = len(scales)
-    shift = code_shift(code)
-    tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
-    certain, open_ones = np.empty(count, np.int64), np.empty(count, np.int64)
-    products, bounds = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.float32)
-    sums, reaching = np.zeros(_BLOCK, np.float32), np.empty(_BLOCK, np.int64)
-    n_certain = n_open = 0
-    bound, near, far = minus(dense, over), minus(dense, error), -minus(-dense, error)
-    lexical_near, lexical_far = minus(lexical, off), -minus(-lexical, off)
-    for start in range(0, count, _BLOCK):
-        end = min(start + _BLOCK, count)
-        read_block(
-            outline, outline_scale, outlines, outline_scales, left, rest, start, end, products, bounds
-        )  # fmt: skip
-        add_block(tables, place, stop, slots, impacts, end, sums)
-        n_reaching = 0
-        for j in range(end - start):
-            reaching[n_reaching] = j
-            n_reaching += (bounds[j] >= bound) | (sums[j] >= lexical_near)
-        for i in range(n_reaching):
-            j = reaching[i]
-            slot = start + j
-            if len(deleted) and deleted[rows[slot]]:
-                continue
-            product = np.float32(-np.inf)
-            if sums[j] < lexical_far and bounds[j] >= bound:
-                product = code_product(code, shift, codes, slot) * scale * scales[slot]
-            if sums[j] >= lexical_far or product >= far:
-                certain[n_certain] = slot
-                n_certain += 1
-            elif sums[j] >= lexical_near or product >= near:
-                open_ones[n_open] = slot
-                n_open += 1
-        if n_certain > most:
-            break
-    return certain[:n_certain], open_ones[:n_open]
 
 
 @kernel(

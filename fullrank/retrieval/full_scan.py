@@ -61,7 +61,7 @@ class FullScan:
         return self.documents.whole()
 
     @cached_property
-    def _postings(self) -> Rows:
+    def postings(self) -> Rows:
         """Feature → documents, F rows of n columns."""
         return Rows.from_csr(sp.csr_array(self._all.sparse.csr().T))
 
@@ -104,11 +104,11 @@ class FullScan:
     def warm(self) -> None:
         """Build the matrices and bounds that the first scan would build."""
         if self.is_inner_product:
-            _ = self._postings, self._largest_weight, self._sparse_limits, self._largest_norm
+            _ = self.postings, self._largest_weight, self._sparse_limits, self._largest_norm
 
     def rows_having(self, feature: int) -> Int32:
         """Return the rows of the documents that have a sparse feature."""
-        return self._postings.row(feature)[0]
+        return self.postings.row(feature)[0]
 
     def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
         """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
@@ -136,7 +136,7 @@ class FullScan:
         else:
             scanned = np.zeros((len(queries), len(self.documents)), np.float32)
         scanned += self.documents.bias
-        postings = self._postings
+        postings = self.postings
         for i, scores in enumerate(scanned):
             words, weights = queries.sparse.row(i)
             add_weights(postings.indptr, postings.indices, postings.values, words, weights, scores)

@@ -3,15 +3,19 @@
 The outlines bound every score from above; the codes of the documents that may still be among the best give
 g = û·v̂ + Σ s_w t̂_w + b, with a bound on both sides. Words are added in the order of their plan, until the remaining
 words could contribute less than the error of the codes, or less than a fiftieth of what all words could. If too many
-candidates remain, the scan is repeated with more words.
+candidates remain, the scan is repeated with more words. Documents without the evidence that a floor asks for are no
+candidates, as far as the bounds can tell.
 """
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.scan import scan_slots
+from fullrank.retrieval.floor import Floor
 from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.query import CodedQuery
@@ -38,6 +42,7 @@ def index_candidates(
     score_parts: ScoreParts,
     deleted: Mask | None,
     least: float,
+    floor: Floor | None = None,
 ) -> Int64:
     """Return the rows that may be among the top `wanted` and reach `least`, in no order; no other row can be.
 
@@ -50,7 +55,10 @@ def index_candidates(
         score_parts: Scores given rows in float64.
         deleted: bool (n,), rows that must not be returned.
         least: A score that every wanted document reaches; −∞ if none is known.
+        floor: Only documents that reach it are wanted.
     """
+    if floor is not None and floor.score is not None:
+        least, floor = max(least, floor.score), None
     codes, postings, cells, outline = index.codes, index.postings, index.cells, index.outline
     mask = NONE_DELETED if deleted is None else deleted
     plan = postings.plan(words, weights)
@@ -60,24 +68,27 @@ def index_candidates(
     error, outline_error = query.error + rounded, query.outline_error + rounded
     if not max(error, outline_error) < np.inf:
         return remaining(len(cells.rows), deleted)
+    features = np.array([] if floor is None else floor.words, np.int32)
+    dense, lexical = (-math.inf, -math.inf) if floor is None else (floor.dense, floor.lexical)
     added = int(np.argmax(width <= max(2 * query.error, _MAX_LEFT_OUT * float(width[0]))))
     too_many = True
     while too_many:
-        off, left_out = float(plan.errors[added]), float(plan.above[added])
-        below, above = error + off - float(plan.below[added]), error + off + left_out
+        off = float(plan.errors[added]) + rounded
+        left_below, left_above = float(plan.below[added]), float(plan.above[added])
         is_last = added == len(plan.words)
         most = len(cells.rows) if is_last else max(_MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted)
         slots, scores, too_many = scan_slots(
             query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
             postings.indptr, postings.slots, postings.impacts, postings.limits,
-            plan.words[:added], plan.weights[:added], cells.rows, mask,
-            wanted, least, outline_error + off + left_out, below, above, most,
+            plan.words[:added], plan.weights[:added], cells.rows, mask, features, dense, lexical,
+            wanted, least, outline_error, error, off, left_below, left_above, most,
         )  # fmt: skip
         if too_many:
             added = max(min(added + 1, len(plan.words)), int(np.argmax(width <= width[added] / 2)))
     rows = cells.rows[slots].astype(np.int64)
-    if len(rows) <= max(_FEW, 2 * wanted):
+    # The best by g may lack evidence, so with a floor their scores say nothing about the others.
+    if floor is not None or len(rows) <= max(_FEW, 2 * wanted):
         return rows
-    found = Scanned(scores, below, above)
+    found = Scanned(scores, error + off - left_below, error + off + left_above)
     return rows[candidates(found, wanted, lambda places: score_parts(rows[places]), None)]

@@ -30,7 +30,7 @@ class Ranking:
         lexical: s·t.
         bias: b.
         certified: The ranking is proven equal to that of the float64 scores of all documents.
-        total: How many documents the search could have returned.
+        total: How many documents the search could have returned; a floor is not asked.
     """
 
     rows: Int64

@@ -13,13 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
+from fullrank.kernels.evidence import are_in_lists
+from fullrank.kernels.select import in_order
 from fullrank.records import Documents
-from fullrank.retrieval.evidence import Floor, rows_reaching
+from fullrank.retrieval.evidence import rows_reaching
 from fullrank.retrieval.fast import fast_candidates
+from fullrank.retrieval.floor import Floor
 from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.query import CodedQuery, coded
@@ -27,7 +31,7 @@ from fullrank.retrieval.index_scan import index_candidates
 from fullrank.retrieval.ranking import Mask, Ranking, remaining
 from fullrank.retrieval.scratch import Scratch
 from fullrank.retrieval.select import Scanned, ScoreParts, candidates
-from fullrank.scoring import Scorer
+from fullrank.scoring import Ranked, Scorer
 
 # The scores of one block of queries take at most 64 MB.
 _BLOCK_SCORES = 1 << 24
@@ -36,8 +40,22 @@ _BLOCK_SCORES = 1 << 24
 BRUTE_FORCE_DIVISOR, FAST_BRUTE_FORCE_DIVISOR = 80, 400
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
+# Candidates of the fast mode may lack the evidence that a floor asks for, so it looks for more of them.
+_FOR_EACH_FOUND = 2
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
 _FIRST_LOOK = Effort(nprobe=4, words=16, depth=256, sparse=64, rescored=24, floor=0.3)
+
+
+class _Found(NamedTuple):
+    """Candidates of the fast mode.
+
+    Attributes:
+        rows: To score in float64.
+        is_full: Whether there may be more that were left out for their number.
+    """
+
+    rows: Int64
+    is_full: bool
 
 
 class Retriever:
@@ -164,16 +182,6 @@ class Retriever:
             mask &= ~deleted
         return np.flatnonzero(mask)
 
-    def _holds(self, floor: Floor, found: Ranking) -> bool:
-        """Return whether every document of a ranking has the evidence that a floor asks for."""
-        reached = floor.reached(found.dense, found.lexical, found.bias)
-        if reached.all():
-            return True
-        if not floor.words or not self._full_scan.is_inner_product:
-            return False
-        without = found.rows[~reached].tolist()
-        return all(np.isin(self.documents.row(row)[1], floor.words).any() for row in without)
-
     def count(self, query: Encoded, floor: Floor, most: int, *, deleted: Mask | None = None) -> int:
         """Return how many documents reach a floor, or ``most`` + 1 if these are more; arguments as for `reaching`."""
         return min(len(self.reaching(query, floor, deleted=deleted, most=most)), most + 1)
@@ -191,34 +199,12 @@ class Retriever:
         floor: Floor | None,
     ) -> Ranking:
         """Rank for query i the documents that reach the floor; no effort means an exact search."""
-        if floor is None:
-            return self._ranked(queries, i, scan, limit, offset, deleted, effort, least)
-        wanted = offset + limit
-        found = self._ranked(queries, i, scan, wanted, 0, deleted, effort, least)
-        if not self._holds(floor, found):
-            # A document without evidence has a place among the best, for its bias: leave out all of these.
-            one, below = queries.slice(i, i + 1), np.ones(len(self.documents), np.bool_)
-            below[self.reaching(one, floor, deleted=deleted)] = False
-            found = self._ranked(queries, i, scan, wanted, 0, below, effort, least)
-        return found.take(np.arange(offset, len(found.rows))) if offset else found
-
-    def _ranked(
-        self,
-        queries: Encoded,
-        i: int,
-        scan: Float32 | None,
-        limit: int,
-        offset: int,
-        deleted: Mask | None,
-        effort: Effort | None,
-        least: float,
-    ) -> Ranking:
-        """Rank for query i; no effort means an exact search."""
         count, wanted = len(self.documents), offset + limit
-        total = count if deleted is None else count - int(np.count_nonzero(deleted))
         one = queries.slice(i, i + 1)
+        if scan is not None and floor is not None:
+            deleted, floor = self._below(one, floor, deleted), None
+        total = count if deleted is None else count - int(np.count_nonzero(deleted))
         score_parts: ScoreParts = partial(self._full_scan.score_parts, one)
-        certified = True
         divisor = BRUTE_FORCE_DIVISOR if effort is None else FAST_BRUTE_FORCE_DIVISOR
         if total <= max(wanted, count // divisor):
             rows = remaining(count, deleted)
@@ -227,24 +213,58 @@ class Retriever:
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
         else:
             assert self.index is not None
-            index, share = self.index, total / count
-            u, words, weights, _ = queries.row(i)
-            query = coded(u, index.codes, index.outline)
-            look = partial(self._fast, query, words, weights, wanted, deleted, share)
+            u, words, weights, _ = one.row(0)
+            query = coded(u, self.index.codes, self.index.outline)
+            look = partial(self._fast, query, words, weights, wanted, deleted, total / count)
             is_known = least > -math.inf
-            found = None if effort is None else look(effort, least)
-            certified = found is None or (len(found) < wanted and not is_known)
-            if found is not None and not certified:
-                rows = found
-            else:
-                found = look(_FIRST_LOOK, least) if index.cells.count > 1 and not is_known else None
-                if found is not None and len(found) >= wanted:
-                    least = max(least, float(self._full_scan.rank(one, found, wanted - 1, 1)[1][0]))
-                rows = index_candidates(
-                    index, query, words, weights, wanted, score_parts, deleted, least
-                )
-        ranked = self._full_scan.rank(one, rows, offset, limit)
-        return Ranking(*ranked, certified=certified, total=total)
+            found = None if effort is None else look(effort, least, floor)
+            if found is not None:
+                ranked = self._rank(one, found.rows, floor, offset, limit)
+                if len(ranked[0]) == limit or (is_known and not found.is_full):
+                    return Ranking(*ranked, certified=False, total=total)
+            elif self.index.cells.count > 1 and not is_known:
+                found = look(_FIRST_LOOK, least, floor)
+                if found is not None and len(found.rows) >= wanted:
+                    kth = self._rank(one, found.rows, floor, wanted - 1, 1)[1]
+                    least = max([least, *kth.tolist()])
+            rows = index_candidates(
+                self.index, query, words, weights, wanted, score_parts, deleted, least, floor
+            )
+        ranked = self._rank(one, rows, floor, offset, limit)
+        return Ranking(*ranked, certified=True, total=total)
+
+    def _below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
+        """Return bool (n,), True for documents that do not reach the floor or are to be left out."""
+        mask = np.ones(len(self.documents), np.bool_)
+        mask[self.reaching(query, floor, deleted=deleted)] = False
+        return mask
+
+    def _rank(
+        self, query: Encoded, rows: Int64, floor: Floor | None, offset: int, limit: int
+    ) -> Ranked:
+        """Score rows in float64, and return places offset..offset + limit of those that reach the floor."""
+        if floor is None:
+            return self._full_scan.rank(query, rows, offset, limit)
+        parts = self._full_scan.score_parts(query, rows)
+        reached = floor.reached(*parts)
+        if not reached.all():
+            others = np.flatnonzero(~reached)
+            reached[others] = self._have(rows[others], floor.words)
+            kept = np.flatnonzero(reached)
+            dense, lexical, bias = (part[kept] for part in parts)
+            return in_order(rows[kept], dense, lexical, bias, offset, limit)
+        return in_order(rows, *parts, offset, limit)
+
+    def _have(self, rows: Int64, features: Sequence[int]) -> Mask:
+        """Return which of some rows have one of some sparse features, bool (rows,)."""
+        if not features or not self._full_scan.is_inner_product:
+            return np.zeros(len(rows), np.bool_)
+        words = np.array(features, np.int32)
+        if self.index is None:
+            lists = self._full_scan.postings
+            return are_in_lists(lists.indptr, lists.indices, words, rows.astype(np.int32))
+        own = self.index.postings
+        return are_in_lists(own.indptr, own.slots, words, self.index.cells.slots[rows])
 
     def _fast(
         self,
@@ -256,16 +276,20 @@ class Retriever:
         share: float,
         effort: Effort,
         least: float,
-    ) -> Int64 | None:
+        floor: Floor | None,
+    ) -> _Found | None:
         """Find candidates of the fast mode; None where the exact search would be faster."""
         assert self.index is not None
         assert self._scratch is not None
+        if floor is not None:
+            wanted *= _FOR_EACH_FOUND
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return None
-        return fast_candidates(
+        rows = fast_candidates(
             self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share, least
         )
+        return _Found(rows, len(rows) >= scaled.rescored)
 
     def scores(self, queries: Encoded) -> Float32:
         """Return the scores of all documents, float32 (B, n), each within ε of the float64 score."""

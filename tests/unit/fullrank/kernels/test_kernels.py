@@ -13,6 +13,7 @@ from numba.core.event import install_recorder
 
 from fullrank.encoding import Encoded, Rows
 from fullrank.kernels.codes import code_query, code_vectors
+from fullrank.kernels.evidence import are_in_lists
 from fullrank.kernels.fast import best_estimated
 from fullrank.kernels.groups import GROUP, group_products, in_groups
 from fullrank.kernels.products import code_product, code_shift
@@ -196,9 +197,21 @@ def test_products_of_groups(seed: int, count: int, fours: int) -> None:
     st.floats(0, 3),
     st.floats(0, 1),
     st.booleans(),
+    st.sampled_from([-np.inf, 0.0, 0.5, 1.0, np.inf]),
+    st.sampled_from([-np.inf, 0.0, 0.5, 1.0, np.inf]),
+    st.lists(st.integers(0, 5), max_size=2),
 )
 def test_scans_of_slots(
-    seed: int, count: int, width: int, wanted: int, slack: float, gone: float, is_least_known: bool
+    seed: int,
+    count: int,
+    width: int,
+    wanted: int,
+    slack: float,
+    gone: float,
+    is_least_known: bool,
+    dense: float,
+    lexical: float,
+    features: list[int],
 ) -> None:
     """The outline is a part of each code, and the rest has any length that bounds what it leaves."""
     rng = np.random.default_rng(seed)
@@ -206,13 +219,18 @@ def test_scans_of_slots(
     code = rng.integers(-127, 128, width).astype(np.int8)
     words, weights = rng.permutation(6)[:3].astype(np.int32), rng.normal(size=3)
     deleted = rng.random(count) < gone
-    scores = (codes.astype(np.int64) @ code.astype(np.int64)) * 1e-4 * scales + bias
-    scores += contributions(lists, impacts, limits, words, weights)
+    products = (codes.astype(np.int64) @ code.astype(np.int64)) * 1e-4 * scales
+    sums = contributions(lists, impacts, limits, words, weights)
+    scores = products + sums + bias
+    has_feature = (lists.csr().T.toarray()[:, features] != 0).any(axis=1)
     first = width // 8 * 4
     left = np.linalg.norm(code[first:].astype(np.float64)) * 1e-4
     rest = np.linalg.norm(codes[:, first:].astype(np.float64), axis=1) * scales
     for mask in (np.zeros(0, np.bool_), deleted):
-        kept = np.flatnonzero(~mask[rows]) if len(mask) else np.arange(count)
+        is_kept = ~mask[rows] if len(mask) else np.ones(count, np.bool_)
+        may_be = has_feature | (products >= dense - slack / 2 - 1e-3) | (sums >= lexical - 1e-3)
+        is_found = has_feature | (products >= dense + slack / 2 + 1e-3) | (sums >= lexical + 1e-3)
+        kept, possible = np.flatnonzero(is_kept & is_found), np.flatnonzero(is_kept & may_be)
         best = np.sort(scores[kept])[-wanted] if len(kept) >= wanted else -np.inf
         least = float(best) - 0.1 if is_least_known else -np.inf
         slots, found, too_many = scan_slots(
@@ -220,12 +238,13 @@ def test_scans_of_slots(
             in_groups(np.ascontiguousarray(codes[:, :first])), scales,
             np.float32(left), rest.astype(np.float32),
             code, np.float32(1e-4), codes, scales, bias, lists.indptr, lists.indices, impacts, limits,
-            words, weights, rows, mask, wanted, least, 1e-3, slack / 2, slack / 2, count,
+            words, weights, rows, mask, np.array(features, np.int32), dense, lexical,
+            wanted, least, 1e-3, slack / 2, 0.0, 0.0, 0.0, count,
         )  # fmt: skip
         assert not too_many
         np.testing.assert_allclose(found, scores[slots], rtol=1e-4, atol=1e-4)
         assert np.all(np.diff(slots) > 0)
-        assert set(slots.tolist()) <= set(kept.tolist())
+        assert set(slots.tolist()) <= set(possible.tolist())
         least = max(least, best - slack / 2)
         assert set(kept[scores[kept] >= least + 2e-3].tolist()) <= set(slots.tolist())
         assert np.all(scores[slots] >= least - slack / 2 - 1e-3)
@@ -240,10 +259,21 @@ def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
     for most, expected in ((2000, True), (count, False)):
         slots, _, too_many = scan_slots(
             none, one, in_groups(codes), bias, one, bias, none, one, codes, bias, bias, *lists,
-            nothing, np.zeros(0), order, np.zeros(0, np.bool_), 10, -np.inf, 0.5, 0.0, 0.5, most,
+            nothing, np.zeros(0), order, np.zeros(0, np.bool_), nothing, -np.inf, np.inf,
+            10, -np.inf, 0.5, 0.5, 0.0, 0.0, 0.0, most,
         )  # fmt: skip
         assert too_many is expected
         assert len(slots) == (0 if expected else count)
+
+
+@given(SEEDS, st.integers(1, 200), st.integers(0, 9), st.lists(st.integers(0, 8), max_size=4))
+def test_slots_in_lists(seed: int, count: int, asked: int, words: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    lists = random_rows(rng, 9, count)  # a row a word
+    wanted = rng.integers(0, count, asked).astype(np.int32)
+    found = are_in_lists(lists.indptr, lists.indices, np.array(words, np.int32), wanted)
+    having = {row for word in words for row in lists.row(word)[0].tolist()}
+    assert found.tolist() == [row in having for row in wanted.tolist()]
 
 
 @given(SEEDS, st.integers(1, 30), st.integers(1, 12))
@@ -303,7 +333,8 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
         with pytest.raises(IndexError, match="damaged"):
             scan_slots(
                 none, one, in_groups(codes), scores, one, scores, none, one, codes, scores, scores,
-                indptr, t.indices, impacts, limits, words, s, words, nobody, 3, -np.inf, 0.0, 0.0, 0.0, 9,
+                indptr, t.indices, impacts, limits, words, s, words, nobody, words[:0], -np.inf, np.inf,
+                3, -np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 9,
             )  # fmt: skip
 
 

@@ -24,7 +24,7 @@ SIZES = (0.0, 1e-30, 1e-6, 1.0, 1e10, 1e25, 1e37)
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("indexed", [False, True])
+@pytest.mark.parametrize("indexed", ["no", "yes", "in cells"])
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32 - 1),
@@ -44,7 +44,7 @@ SIZES = (0.0, 1e-30, 1e-6, 1.0, 1e10, 1e25, 1e37)
 @example(1, 300, 4, 3, 1.0, 1e10, 0.3, 0.5, "both", [], 10, 10, 5)
 @example(1, 300, 4, 3, 1.0, 1e10, 0.3, 1.0, "both", [2], 10, 10, 5)
 def test_search_and_count_equal_brute_force(
-    indexed: bool,
+    indexed: str,
     seed: int,
     count: int,
     n_dense: int,
@@ -65,7 +65,9 @@ def test_search_and_count_equal_brute_force(
     documents = replace(documents, bias=(documents.bias * bias).astype(np.float32))
     query = _query(rng, n_dense, width)
     deleted = rng.random(len(documents)) < gone
-    index = index_in_memory(documents) if indexed else None
+    index = None if indexed == "no" else index_in_memory(documents)
+    if indexed == "in cells":
+        index = with_cells(documents, EVERYTHING)
     retriever = Retriever(documents, None, index)
     dense, lexical, own = retriever.score_parts(query, np.arange(len(documents)))
 
@@ -96,6 +98,12 @@ def test_search_and_count_equal_brute_force(
     [found] = retriever.search(query, limit, offset=offset, deleted=deleted, floor=floor)
     assert found.certified
     assert_same_bits(replace(found, total=wanted.total), wanted)
+
+    if len(wanted.rows) and not offset:
+        least = float(wanted.scores[len(wanted.rows) // 2])
+        [some] = retriever.search(query, limit, deleted=deleted, floor=floor, least=least)
+        best = np.arange(np.count_nonzero(wanted.scores >= least))
+        assert_same_bits(replace(some.take(best), total=wanted.total), wanted.take(best))
 
 
 def test_words_of_one_query_are_not_stored_and_its_floor_grows() -> None:

@@ -1,0 +1,131 @@
+"""Which documents have the evidence that a query asks for, from an index."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, Mask, UInt8
+from fullrank.kernels.compiler import FLOAT32, FLOAT64, INT64, array, kernel, output, several
+from fullrank.kernels.products import code_product, code_shift
+from fullrank.kernels.scan import BLOCK, add_block, lists_of, minus, read_block, word_tables
+
+
+@kernel(
+    several(array("int64"), array("int64")),
+    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
+    array("int8"), FLOAT32, array("int8", 2), array("float32"),
+    array("int64"), array("int32"), array("uint8"), array("float32", 2),
+    array("int32"), array("float64"),
+    array("int32"), array("boolean"),
+    FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
+)  # fmt: skip
+def slots_with_evidence(
+    outline: Int8,
+    outline_scale: np.float32,
+    outlines: UInt8,
+    outline_scales: Float32,
+    left: np.float32,
+    rest: Float32,
+    code: Int8,
+    scale: np.float32,
+    codes: Int8,
+    scales: Float32,
+    indptr: Int64,
+    slots: Int32,
+    impacts: UInt8,
+    limits: Float32,
+    words: Int32,
+    weights: Float64,
+    rows: Int32,
+    deleted: Mask,
+    dense: float,
+    lexical: float,
+    over: float,
+    error: float,
+    off: float,
+    most: int,
+) -> tuple[Int64, Int64]:
+    """Find all slots whose u·v or s·t reaches a floor.
+
+    Outlines bound u·v from above; the codes of the few slots whose bound reaches the floor decide.
+
+    Args:
+        dense, lexical: The floors of u·v and of s·t; ∞ for one that nothing reaches.
+        over: How far u·v may be above its outline and ‖p‖ ‖r‖.
+        error: How far u·v may be from û·v̂.
+        off: How far s·t may be from Σ s_w t̂_w.
+        most: Stop where more slots than this reach a floor for certain.
+
+    The other arguments are those of ``scan_slots``.
+
+    Returns:
+        The slots that reach a floor for certain, and those that may.
+
+    Raises:
+        IndexError: A list ends outside the file.
+    """
+    count = len(scales)
+    shift = code_shift(code)
+    tables, place, stop = word_tables(indptr, len(slots), limits, words, weights)
+    certain, open_ones = np.empty(count, np.int64), np.empty(count, np.int64)
+    products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
+    sums, reaching = np.zeros(BLOCK, np.float32), np.empty(BLOCK, np.int64)
+    n_certain = n_open = 0
+    bound, near, far = minus(dense, over), minus(dense, error), -minus(-dense, error)
+    lexical_near, lexical_far = minus(lexical, off), -minus(-lexical, off)
+    for start in range(0, count, BLOCK):
+        end = min(start + BLOCK, count)
+        read_block(
+            outline, outline_scale, outlines, outline_scales, left, rest, start, end, products, bounds
+        )  # fmt: skip
+        add_block(tables, place, stop, slots, impacts, end, sums)
+        n_reaching = 0
+        for j in range(end - start):
+            reaching[n_reaching] = j
+            n_reaching += (bounds[j] >= bound) | (sums[j] >= lexical_near)
+        for i in range(n_reaching):
+            j = reaching[i]
+            slot = start + j
+            if len(deleted) and deleted[rows[slot]]:
+                continue
+            product = np.float32(-np.inf)
+            if sums[j] < lexical_far and bounds[j] >= bound:
+                product = code_product(code, shift, codes, slot) * scale * scales[slot]
+            if sums[j] >= lexical_far or product >= far:
+                certain[n_certain] = slot
+                n_certain += 1
+            elif sums[j] >= lexical_near or product >= near:
+                open_ones[n_open] = slot
+                n_open += 1
+        if n_certain > most:
+            break
+    return certain[:n_certain], open_ones[:n_open]
+
+
+@kernel(output("boolean"), array("int64"), array("int32"), array("int32"), array("int32"))
+def are_in_lists(indptr: Int64, slots: Int32, words: Int32, wanted: Int32) -> Mask:
+    """Return which slots are in the list of one of some words, bool (wanted,).
+
+    Args:
+        indptr, slots: The list of word w is slots[indptr[w]:indptr[w + 1]], ascending.
+        words: The words.
+        wanted: The slots.
+
+    Raises:
+        IndexError: A list ends outside the file.
+    """
+    place, stop = lists_of(indptr, len(slots), words)
+    found = np.zeros(len(wanted), np.bool_)
+    for i in range(len(wanted)):
+        for k in range(len(words)):
+            low, high = place[k], stop[k]
+            while low < high:
+                middle = (low + high) // 2
+                if slots[middle] < wanted[i]:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < stop[k] and slots[low] == wanted[i]:
+                found[i] = True
+                break
+    return found
