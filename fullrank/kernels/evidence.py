@@ -5,7 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, Mask, UInt8
-from fullrank.kernels.compiler import FLOAT32, FLOAT64, INT64, array, kernel, output, several
+from fullrank.kernels.compiler import (
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    array,
+    helper,
+    kernel,
+    output,
+    several,
+)
 from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.scan import BLOCK, add_block, lists_of, minus, read_block, word_tables
 
@@ -102,6 +111,22 @@ def slots_with_evidence(
     return certain[:n_certain], open_ones[:n_open]
 
 
+@helper
+def is_in_lists(slot: int, place: Int64, stop: Int64, slots: Int32) -> bool:
+    """Return whether a slot is in one of some ascending lists."""
+    for k in range(len(place)):
+        low, high = place[k], stop[k]
+        while low < high:
+            middle = (low + high) // 2
+            if slots[middle] < slot:
+                low = middle + 1
+            else:
+                high = middle
+        if low < stop[k] and slots[low] == slot:
+            return True
+    return False
+
+
 @kernel(output("boolean"), array("int64"), array("int32"), array("int32"), array("int32"))
 def are_in_lists(indptr: Int64, slots: Int32, words: Int32, wanted: Int32) -> Mask:
     """Return which slots are in the list of one of some words, bool (wanted,).
@@ -117,15 +142,5 @@ def are_in_lists(indptr: Int64, slots: Int32, words: Int32, wanted: Int32) -> Ma
     place, stop = lists_of(indptr, len(slots), words)
     found = np.zeros(len(wanted), np.bool_)
     for i in range(len(wanted)):
-        for k in range(len(words)):
-            low, high = place[k], stop[k]
-            while low < high:
-                middle = (low + high) // 2
-                if slots[middle] < wanted[i]:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < stop[k] and slots[low] == wanted[i]:
-                found[i] = True
-                break
+        found[i] = is_in_lists(wanted[i], place, stop, slots)
     return found

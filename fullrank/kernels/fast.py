@@ -15,9 +15,10 @@ from fullrank.kernels.compiler import (
     kernel,
     output,
 )
+from fullrank.kernels.evidence import is_in_lists
 from fullrank.kernels.prefetch import prefetch, prefetch_row
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import LEVELS, keep_from
+from fullrank.kernels.scan import LEVELS, keep_from, lists_of
 from fullrank.kernels.select import about_kth_largest, kth_largest, push
 
 # Stands for a sum of exactly zero, so that zero means: not read.
@@ -227,12 +228,17 @@ def estimate(
     signatures: UInt8,
     bits: Int64,
     values: Float32,
+    place: Int64,
+    stop: Int64,
+    slots: Int32,
+    dense: float,
+    lexical: float,
     scores: Float32,
     best: Float32,
     found: Int64,
     size: int,
 ) -> int:
-    """Estimate the scores of slots, and put the best into a heap; return its size."""
+    """Estimate the scores of slots, and put the best with evidence into a heap; return its size."""
     most = np.float32(0)
     for k in range(len(bits)):
         most += max(values[k], np.float32(0))
@@ -242,14 +248,16 @@ def estimate(
             prefetch(scores, pool[i + _AHEAD])
         slot = pool[i]
         check_inside(slot, len(scores))
-        product = code_product(code, shift, codes, slot) * scale
-        score = product * scales[slot] + bias[slot] + scores[slot]
+        product = code_product(code, shift, codes, slot) * scale * scales[slot]
+        score = product + bias[slot] + scores[slot]
         if size < len(best) or score + most > best[0]:
             for k in range(len(bits)):
                 if signatures[slot, bits[k] >> 3] >> (bits[k] & 7) & 1:
                     score += values[k]
             if size < len(best) or score > best[0]:
-                size = push(best, found, size, score, slot)
+                rest = score - product - bias[slot]
+                if product >= dense or rest >= lexical or is_in_lists(slot, place, stop, slots):
+                    size = push(best, found, size, score, slot)
     return size
 
 
@@ -262,7 +270,7 @@ def estimate(
     array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
     array("int8", 2), array("float32"), array("float32"), array("float32"), array("int64"), array("uint16"),
     array("int32"), array("boolean"), array("int64"),
-    output("float32"),
+    array("int32"), FLOAT64, FLOAT64, output("float32"),
 )  # fmt: skip
 def best_estimated(
     words: Int32,
@@ -299,9 +307,12 @@ def best_estimated(
     rows: Int32,
     deleted: Mask,
     asked: Int64,
+    features: Int32,
+    dense: float,
+    lexical: float,
     scores: Float32,
 ) -> Int64:
-    """Return the `rescored` candidates with the best estimates, as slots in no order.
+    """Return the `rescored` candidates with evidence and the best estimates, as slots in no order.
 
     The estimate of a document is û·v̂ + Σ impacts read + Σ of its signature's words + b. A document of a cell may reach
     u · centre + the mean b + spread · the radius, and the impacts read on top.
@@ -323,6 +334,7 @@ def best_estimated(
         cell_of: uint16 (n,), the cell of each slot.
         rows, deleted: As scan_slots.
         asked: Slots to estimate in place of any others; empty for none.
+        features, dense, lexical: As scan_slots. Estimates of u·v and s·t decide here.
         scores: float32 (n,), zero before and afterwards.
 
     Raises:
@@ -333,6 +345,7 @@ def best_estimated(
         words, weights, depth, floor, head_indptr, head_slots, head_impacts,
         indptr, slots, impacts, limits, signed, rest, scores,
     )  # fmt: skip
+    place, stop = lists_of(indptr, len(slots), features)
     best, found = np.empty(rescored, np.float32), np.empty(rescored, np.int64)
     size = 0
     near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
@@ -370,8 +383,8 @@ def best_estimated(
                     chosen[cell] = not chosen[cell] and reach[cell] >= least
                 pool = slots_of_cells(chosen, starts, scores, rows, deleted)
         size = estimate(
-            pool, code, shift, scale, codes, scales, bias, signatures, bits, values, scores,
-            best, found, size,
+            pool, code, shift, scale, codes, scales, bias, signatures, bits, values,
+            place, stop, slots, dense, lexical, scores, best, found, size,
         )  # fmt: skip
     for i in range(len(read)):
         scores[read[i]] = 0

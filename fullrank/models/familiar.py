@@ -86,6 +86,7 @@ class Familiar:
         self._parts = list(_parts(self._model))
         self._piece = lru_cache(_CACHED)(self._find)
         self._word = lru_cache(_CACHED)(self._find_word)
+        self._has = lru_cache(_CACHED)(known.is_known)
 
     def knows(
         self,
@@ -166,7 +167,7 @@ class Familiar:
         return self._piece(piece).odds
 
     def _is_known(self, piece: str, odds: float) -> bool:
-        if self._known.is_known(piece):
+        if self._has(piece):
             return True
         found = self.odds(piece)
         return found > 0 and found >= odds
@@ -177,7 +178,7 @@ class Familiar:
 
     def _find(self, piece: str) -> Piece:
         features = frozenset(self._features(piece))
-        if self._known.is_known(piece):
+        if self._has(piece):
             return Piece(features, math.inf)
         if not features:
             return Piece(features, 0.0)

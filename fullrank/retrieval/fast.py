@@ -8,6 +8,8 @@
                 u · centre + mean b of the cell + effort.margin · ‖u‖ · radius of the cell + Σ impacts read
     returned    the best effort.rescored of those estimated
 
+Documents that lack the evidence that a floor asks for, by these estimates, are left out.
+
 So a query with good matches estimates few documents, and one without many. The fast mode misses a document that its
 cell makes unlikely. How often that happens is measured when a bundle is made, and stored in its manifest.
 
@@ -24,6 +26,7 @@ import numpy as np
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.fast import best_estimated
 from fullrank.kernels.select import kept_slots
+from fullrank.retrieval.floor import Floor, floors_of
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.query import CodedQuery
 from fullrank.retrieval.ranking import NONE_DELETED, Mask
@@ -45,6 +48,7 @@ def fast_candidates(
     deleted: Mask | None,
     share: float,
     least: float = -math.inf,
+    floor: Floor | None = None,
 ) -> Int64:
     """Return the rows to score in float64, distinct, in no order.
 
@@ -55,7 +59,9 @@ def fast_candidates(
         deleted: bool (n,), rows that must not be returned.
         share: How many of the documents are not deleted.
         least: A score that every wanted document reaches; −∞ if none is known.
+        floor: Only documents that reach it are wanted.
     """
+    features, dense, lexical = floors_of(floor)
     lists, codes, cells, postings = index.shortlists, index.codes, index.cells, index.postings
     mask, asked = NONE_DELETED if deleted is None else deleted, _NO_SLOTS
     nprobe = min(effort.nprobe, cells.count) if query.length else 0
@@ -72,7 +78,7 @@ def fast_candidates(
             lists.signed, lists.rest(postings, effort.depth), lists.signatures,
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
             cells.centres, cells.scales, cells.bias, cells.radius, cells.starts, cells.of,
-            cells.rows, mask, asked, scratch.scores,
+            cells.rows, mask, asked, features, dense - query.error, lexical, scratch.scores,
         )  # fmt: skip
     except IndexError:
         scratch.scores.fill(0)

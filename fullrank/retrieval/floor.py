@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.encoding import Float64
+from fullrank.encoding import Float64, Int32
 from fullrank.retrieval.ranking import Mask
 
 # A part of a score; documents that share nothing with a query have 0.
 _ANY = 1e-6
+_NO_FEATURES: Int32 = np.zeros(0, np.int32)
 _STORED = ("dense", "lexical", "unseen")
 # Absent in bundles of earlier releases.
 _OF_QUERIES = ("share", "odds", "unfamiliar")
@@ -122,3 +123,10 @@ class Floor:
         if self.score is not None:
             return np.asarray(dense + lexical + bias >= self.score)
         return (dense >= self.dense) | (lexical >= self.lexical)
+
+
+def floors_of(floor: Floor | None) -> tuple[Int32, float, float]:
+    """Return what kernels take: the features that are evidence, and the floors of u·v and s·t; −∞ where any will do."""
+    if floor is None or floor.score is not None:
+        return _NO_FEATURES, -math.inf, -math.inf
+    return np.array(floor.words, np.int32), floor.dense, floor.lexical

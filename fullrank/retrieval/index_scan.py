@@ -9,13 +9,11 @@ candidates, as far as the bounds can tell.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64
 from fullrank.kernels.scan import scan_slots
-from fullrank.retrieval.floor import Floor
+from fullrank.retrieval.floor import Floor, floors_of
 from fullrank.retrieval.full_scan import rounding
 from fullrank.retrieval.index import Index
 from fullrank.retrieval.index.query import CodedQuery
@@ -59,6 +57,7 @@ def index_candidates(
     """
     if floor is not None and floor.score is not None:
         least, floor = max(least, floor.score), None
+    features, dense, lexical = floors_of(floor)
     codes, postings, cells, outline = index.codes, index.postings, index.cells, index.outline
     mask = NONE_DELETED if deleted is None else deleted
     plan = postings.plan(words, weights)
@@ -68,8 +67,6 @@ def index_candidates(
     error, outline_error = query.error + rounded, query.outline_error + rounded
     if not max(error, outline_error) < np.inf:
         return remaining(len(cells.rows), deleted)
-    features = np.array([] if floor is None else floor.words, np.int32)
-    dense, lexical = (-math.inf, -math.inf) if floor is None else (floor.dense, floor.lexical)
     added = int(np.argmax(width <= max(2 * query.error, _MAX_LEFT_OUT * float(width[0]))))
     too_many = True
     while too_many:

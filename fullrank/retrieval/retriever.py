@@ -40,8 +40,6 @@ _BLOCK_SCORES = 1 << 24
 BRUTE_FORCE_DIVISOR, FAST_BRUTE_FORCE_DIVISOR = 80, 400
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
-# Candidates of the fast mode may lack the evidence that a floor asks for, so it looks for more of them.
-_FOR_EACH_FOUND = 2
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
 _FIRST_LOOK = Effort(nprobe=4, words=16, depth=256, sparse=64, rescored=24, floor=0.3)
 
@@ -281,14 +279,12 @@ class Retriever:
         """Find candidates of the fast mode; None where the exact search would be faster."""
         assert self.index is not None
         assert self._scratch is not None
-        if floor is not None:
-            wanted *= _FOR_EACH_FOUND
         scaled = effort.scaled(len(words), wanted)
         if scaled.rescored > max(effort.rescored, len(self.documents) // _MAX_RESCORED_DIVISOR):
             return None
         rows = fast_candidates(
-            self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share, least
-        )
+            self.index, self._scratch, query, words, weights, wanted, scaled, deleted, share, least, floor
+        )  # fmt: skip
         return _Found(rows, len(rows) >= scaled.rescored)
 
     def scores(self, queries: Encoded) -> Float32:

@@ -338,8 +338,24 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
             )  # fmt: skip
 
 
-@given(SEEDS, st.integers(1, 60), st.integers(0, 80), st.integers(1, 12), st.booleans())
-def test_the_best_estimated(seed: int, count: int, width: int, limit: int, masked: bool) -> None:
+@given(
+    SEEDS,
+    st.integers(1, 60),
+    st.integers(0, 80),
+    st.integers(1, 12),
+    st.booleans(),
+    st.sampled_from([(-np.inf, -np.inf), (0.1, np.inf), (np.inf, 0.1), (np.inf, np.inf)]),
+    st.lists(st.integers(0, 5), max_size=2),
+)
+def test_the_best_estimated(
+    seed: int,
+    count: int,
+    width: int,
+    limit: int,
+    masked: bool,
+    floors: tuple[float, float],
+    features: list[int],
+) -> None:
     """All lists are read in full, so an estimate is the score of the codes and the impacts."""
     rng = np.random.default_rng(seed)
     codes, scales, bias, lists, impacts, limits, rows = random_index(rng, count, 6, width)
@@ -347,9 +363,16 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
     words = np.sort(rng.permutation(6)[:3]).astype(np.int32)
     weights = rng.normal(size=3).astype(np.float32)
     deleted = rng.random(count) < 0.3 if masked else np.zeros(0, np.bool_)
-    kept = np.flatnonzero(~deleted[rows]) if masked else np.arange(count)
-    estimates = (codes.astype(np.int64) @ code.astype(np.int64)) * 0.01 * scales + bias
-    estimates += contributions(lists, impacts, limits, words, weights)
+    products = (codes.astype(np.int64) @ code.astype(np.int64)) * 0.01 * scales
+    sums = contributions(lists, impacts, limits, words, weights)
+    estimates = products + sums + bias
+    dense, lexical = floors
+    # float32 decides what is this near to a floor.
+    assume(not np.any(np.abs([products - dense, sums - lexical]) < 1e-4))
+    has_feature = (lists.csr().T.toarray()[:, features] != 0).any(axis=1)
+    is_found = has_feature | (products >= dense) | (sums >= lexical)
+    everyone = np.flatnonzero(~deleted[rows]) if masked else np.arange(count)
+    kept = everyone[is_found[everyone]]
 
     starts = np.sort(np.concatenate([[0], rng.integers(0, count + 1, 4), [count]]))
     cell_of = np.repeat(np.arange(5, dtype=np.uint16), np.diff(starts))
@@ -358,7 +381,7 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
     centre_bias, radius = rng.normal(size=5).astype(np.float32), rng.random(5).astype(np.float32)
     near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales + centre_bias
     read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
-    scores, some = np.zeros(count, np.float32), rng.permutation(kept)[: rng.integers(1, 9)]
+    scores, some = np.zeros(count, np.float32), rng.permutation(everyone)[: rng.integers(1, 9)]
 
     def found(
         nprobe: int, spread: float, sparse: int, asked: np.ndarray, known: float = -np.inf
@@ -369,7 +392,8 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
             lists.indptr, lists.indices, impacts, limits,
             words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
             code, np.float32(0.01), codes, scales, bias,
-            centres, centre_scales, centre_bias, radius, starts, cell_of, rows, deleted, asked, scores,
+            centres, centre_scales, centre_bias, radius, starts, cell_of, rows, deleted, asked,
+            np.array(features, np.int32), dense, lexical, scores,
         )  # fmt: skip
         assert not scores.any()
         assert len(set(slots.tolist())) == len(slots)
@@ -390,6 +414,7 @@ def test_the_best_estimated(seed: int, count: int, width: int, limit: int, maske
         (found(1, 0.0, 1, some, 1e9), some),
         (found(0, 1e9, 1, everything, -1e8), kept),
     ):
+        pool = pool[is_found[pool]]
         if len(pool) >= max(1, limit // 2):  # fewer estimates than wanted: nothing is left out
             assert len(slots) == min(limit, len(pool))
             assert set(slots.tolist()) <= set(pool.tolist())
