@@ -138,7 +138,7 @@ class OpenShard:
             return ledger
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
-        search = Search.of(view, request, mode, asked.query, checked, asked.floor)
+        search = Search.of(view, request, mode, asked.query, checked, asked.floor, None)
         facets, ranges = _counts(search) if request.is_counted else ((), {})
         began = time.perf_counter()
         ads: Sequence[Ad | None] = ()

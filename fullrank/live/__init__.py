@@ -14,6 +14,7 @@ segments    segments.py    immutable segments of added documents: encoded, chose
 ids         ids.py         rows by id
 prefixes    prefixes.py    completes the last word of a query with words that only live documents have
 gather      gather.py      copies documents of several parts into one
+reordering  reordering.py  the second stage over documents of several parts
 
 Words that the model does not know have rows of their own: fullrank.models.unseen.
 

@@ -23,6 +23,7 @@ from fullrank.live.ids import hashes_of
 from fullrank.live.operation import Operation
 from fullrank.live.part import Part
 from fullrank.live.prefixes import NewPrefixes
+from fullrank.live.reordering import reordered
 from fullrank.live.segments import (
     Merged,
     build_segment,
@@ -34,8 +35,7 @@ from fullrank.live.segments import (
 )
 from fullrank.models.contract import Model
 from fullrank.rerank.facts import DocumentFacts
-from fullrank.rerank.features import FirstStage
-from fullrank.rerank.stage import DEPTH, SecondStage
+from fullrank.rerank.stage import DEPTH
 from fullrank.retrieval import Floor, Mask
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.storage.documents import Document
@@ -324,28 +324,12 @@ class View:
             found = self._first(query, limit, offset, deleted, mode, floor)
         else:
             found = self._first(query, max(DEPTH, offset + limit), 0, deleted, mode, floor)
-            found = self._reordered(stage, text, found, slice(offset, offset + limit))
+            page = slice(offset, offset + limit)
+            found = reordered(stage, text, self.parts, found, page)
         if floor is None or found.is_total or not is_counted or mode != "exact":
             return found
         total, is_total = self._count(query, floor, deleted)
         return replace(found, total=total, is_total=is_total)
-
-    def _reordered(self, stage: SecondStage, text: str, found: Hits, page: slice) -> Hits:
-        """Return a page of a ranking that starts at its first place, after the second stage."""
-        hits = found.hits[:DEPTH]
-        parts = self.parts
-        number = {id(part): i for i, part in enumerate(parts)}
-        facts = gather_facts(parts, Selection.of([(number[id(hit.part)], hit.row) for hit in hits]))
-        if facts is None:
-            return replace(found, hits=[])
-        columns = zip(*((hit.score, hit.dense, hit.lexical, hit.bias) for hit in hits), strict=True)
-        first = FirstStage(*(np.array(column) for column in columns))
-        order = stage.order(text, first, facts)
-        best = [
-            found.hits[i]._replace(features=order.features[i]) if i < len(hits) else found.hits[i]
-            for i in order.places(len(found.hits))[page].tolist()
-        ]
-        return replace(found, hits=best, reordered=len(hits))
 
     def _first(
         self,

@@ -106,6 +106,32 @@ def compute(
     Returns:
         float32 (R, K) with a column for each of `names`, all finite.
     """
+    return in_list(_of_pairs(text, first, facts, statistics, counter), first.scores)
+
+
+def in_list(features: Float32, scores: Float64) -> Float32:
+    """Return features with those that depend on the other documents of the list: gap and place.
+
+    All others are features of a pair, so those of a list are those of its parts, put together and passed here.
+
+    Args:
+        features: float32 (R, K), of the documents in any list.
+        scores: float64 (R,), their first scores, best first.
+    """
+    found = features.copy()
+    found[:, _PLAIN.index("gap")] = _finite(scores[:1] - scores)
+    found[:, _PLAIN.index("place")] = np.arange(1, len(scores) + 1)
+    return found
+
+
+def _of_pairs(
+    text: str,
+    first: FirstStage,
+    facts: DocumentFacts,
+    statistics: Statistics,
+    counter: TextCounter,
+) -> Float32:
+    """Compute the features of each pair, with zeros for gap and place."""
     count, width = len(facts), facts.fields
     words, _ = numbered(counter(text))
     n_words = max(1, len(words))
@@ -126,8 +152,7 @@ def compute(
     found = np.empty((count, len(_PLAIN) + width * len(_BY_FIELD)))
     found[:, 0], found[:, 1] = first.scores, first.dense
     found[:, 2], found[:, 3] = first.lexical, first.bias
-    found[:, 4] = first.scores[:1] - first.scores
-    found[:, 5] = np.arange(1, count + 1)
+    found[:, 4:6] = 0
     found[:, 6] = len(words)
     found[:, 7] = anywhere / n_words
     found[:, 8] = np.log1p(facts.clicks)
@@ -137,7 +162,12 @@ def compute(
     by_kind[:, :, 1] = hits / n_words
     by_kind[:, :, 2] = hits / np.maximum(distinct, 1)
     by_kind[:, :, 3] = np.log1p(lengths)
-    return np.clip(found, -_LARGEST, _LARGEST).astype(np.float32)
+    return _finite(found)
+
+
+def _finite(values: Float64) -> Float32:
+    """Round to float32; what is too large becomes the largest number."""
+    return np.clip(values, -_LARGEST, _LARGEST).astype(np.float32)
 
 
 def _matches(facts: DocumentFacts, words: UInt32) -> tuple[Int64, Int64]:

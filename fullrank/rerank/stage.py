@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from fullrank.encoding import Float32, Float64, Int64
 from fullrank.rerank.facts import DocumentFacts, FactSettings
-from fullrank.rerank.features import FirstStage, Statistics, compute, names
+from fullrank.rerank.features import FirstStage, Statistics, compute, in_list, names
 from fullrank.rerank.trees import Trees
 from fullrank.retrieval.ranking import Ranking
 
@@ -103,7 +103,19 @@ class SecondStage:
             first: Their first scores, best first, at most DEPTH.
             facts: About the same documents, in the same order.
         """
-        features = self.features(text, first, facts)
+        return self.order_by(self.features(text, first, facts))
+
+    def order_merged(self, features: Float32, scores: Float64) -> Reordered:
+        """Order the first documents of a ranking that was merged from several.
+
+        Args:
+            features: float32 (R, K), as ``features`` returns them for the ranking that each document is from.
+            scores: float64 (R,), their first scores, best first, at most DEPTH.
+        """
+        return self.order_by(in_list(features, scores))
+
+    def order_by(self, features: Float32) -> Reordered:
+        """Order the first documents of a ranking by their features, float32 (R, K), best first."""
         scores = self.trees.predict(features)
         return Reordered(np.argsort(-scores, kind="stable"), scores, features)
 

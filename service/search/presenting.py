@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from fullrank.encoding import Encoded
+from fullrank.encoding import Encoded, Float32
 from fullrank.live import View
 from fullrank.live.hits import LiveHit
 from fullrank.models.widening import Widened
@@ -75,14 +75,14 @@ def _explained(
             {"word": word.word, "dense": float(word.dense), "lexical": float(word.lexical)}
             for word in found.words
         ],
-        "second_stage": _second_score(hit, stage),
+        "second_stage": second_score(stage, hit.features),
     }
 
 
-def _second_score(hit: LiveHit, stage: SecondStage | None) -> dict[str, Any] | None:
-    """Split the score that reordered a hit; None if it was not reordered."""
-    if stage is None or hit.features is None:
+def second_score(stage: SecondStage | None, features: Float32 | None) -> dict[str, Any] | None:
+    """Split the score that reordered a hit, given its features, ready for JSON; None if it was not reordered."""
+    if stage is None or features is None:
         return None
-    found = stage.explain(hit.features)
-    features = [feature._asdict() for feature in found.features]
-    return {"score": found.score, "base": found.base, "features": features}
+    found = stage.explain(features)
+    split = [feature._asdict() for feature in found.features]
+    return {"score": found.score, "base": found.base, "features": split}

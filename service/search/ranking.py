@@ -15,7 +15,7 @@ from service.search.counting import counts_of
 from service.search.mode_policy import SearchModePolicy
 from service.search.presenting import shown
 from service.search.request import Ranked, RankRequest
-from service.search.searching import Search, check, floor_of, widened
+from service.search.searching import Search, check, floor_of, reordered_text, widened
 from service.telemetry.stages import Stages
 
 
@@ -56,7 +56,8 @@ def rank_view(
         encoded = view.model.encode_queries([request.text])
         stages.done("encode")
     query = widened(view, request, encoded)
-    search = Search.of(view, request, mode, query.encoded, checked, floor_of(view, request))
+    floor, text = floor_of(view, request), reordered_text(view, request)
+    search = Search.of(view, request, mode, query.encoded, checked, floor, text)
     facets: dict[str, Any] = {}
     ranges: dict[str, Any] = {}
     if request.is_counted:

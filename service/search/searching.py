@@ -78,6 +78,7 @@ class Search:
         order: Of the hits; None: by score.
         deleted: For each part the documents that are not found; None: all are.
         floor: The evidence that a document needs; None: every document is found.
+        text: What the second stage reads; None leaves that stage out.
     """
 
     view: View
@@ -87,6 +88,7 @@ class Search:
     order: Order | None
     deleted: Sequence[Mask | None]
     floor: Floor | None
+    text: str | None
 
     @classmethod
     def of(
@@ -97,13 +99,14 @@ class Search:
         query: Encoded,
         checked: Checked,
         floor: Floor | None,
+        text: str | None,
     ) -> Search:
-        """Prepare a checked request; floor: as ``floor_of`` returns it."""
+        """Prepare a checked request; floor and text: as ``floor_of`` and ``reordered_text`` return them."""
         deleted = checked.deleted
         if floor is not None and (request.is_counted or checked.order is not None):
             # Counting values, and any order but that of scores, needs every document with evidence.
             deleted, floor = view.below(query, floor, deleted), None
-        return cls(view, request, mode, query, checked.order, deleted, floor)
+        return cls(view, request, mode, query, checked.order, deleted, floor, text)
 
     @property
     def counted(self) -> Sequence[Mask | None]:
@@ -118,23 +121,14 @@ class Search:
             return found, None, following
         if request.filling is None:
             return self._page(request.limit, self.deleted, is_counted=True), None, None
-        is_reordered = self._text is not None
         filled = request.filling.fill(
-            self.view, self.uncounted, self.deleted, is_reordered=is_reordered
+            self.view, self.uncounted, self.deleted, is_reordered=self.text is not None
         )
         return filled.hits, filled, None
 
     def uncounted(self, limit: int, deleted: Sequence[Mask | None]) -> Hits:
         """Return the first hits that are not deleted; their total is the least that is known."""
         return self._page(limit, deleted, is_counted=False)
-
-    @property
-    def _text(self) -> str | None:
-        """What the second stage reads; None if it does not fit the request."""
-        stage, request = self.view.bundle.second_stage, self.request
-        # The trees were trained on short queries and are unreliable for a document as a query.
-        fits = stage is not None and (stage.of_documents or not request.is_document)
-        return request.text if fits and request.only is None and request.after is None else None
 
     def _first(self, limit: int) -> Hits:
         """Return the best documents by score, boosted or not."""
@@ -148,7 +142,7 @@ class Search:
         if self.order is not None:
             page = slice(offset, offset + limit)
             return self.order.search(
-                self.query, page, deleted=deleted, mode=self.mode, text=self._text
+                self.query, page, deleted=deleted, mode=self.mode, text=self.text
             )
         return self.view.search(
             self.query,
@@ -156,7 +150,7 @@ class Search:
             offset=offset,
             deleted=deleted,
             mode=self.mode,
-            text=self._text,
+            text=self.text,
             floor=self.floor,
             is_counted=is_counted,
         )
@@ -175,6 +169,16 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
         texts = [request.text, *(one.synonym for one in request.synonyms)]
         floor = known.with_words(view, floor, texts)
     return floor.of_any_word() if floor is not None and request.by_any_word else floor
+
+
+def reordered_text(view: View, request: RankRequest) -> str | None:
+    """Return what the second stage reads; None if there is none, or it does not fit the request."""
+    stage, ordering = view.bundle.second_stage, request.ordering
+    # The trees were trained on short queries and are unreliable for a document as a query.
+    fits = stage is not None and (stage.of_documents or not request.is_document)
+    is_by_score = ordering is None or ordering.is_by_score
+    is_ranked = request.only is None and request.after is None and is_by_score
+    return request.text if fits and is_ranked else None
 
 
 def can_match_any_word(view: View, request: RankRequest) -> bool:

@@ -29,6 +29,24 @@ def test_documents_are_ordered_by_the_second_score() -> None:
     assert found.scores.tolist() == stage.trees.predict(found.features).tolist()
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 5])
+def test_a_ranking_that_was_merged_is_ordered_as_a_whole_one(pieces: int) -> None:
+    """Bit for bit, wherever the pieces have their documents."""
+    stage, facts = stage_of(DOCUMENTS, seed=3)
+    first = first_stage(len(facts))
+    whole = stage.order("copy files", first, facts)
+    owner = np.random.default_rng(pieces).integers(0, pieces, len(facts))
+    features = np.empty_like(whole.features)
+    for piece in range(pieces):
+        own = np.flatnonzero(owner == piece)
+        part = FirstStage(*(column[own] for column in first))
+        features[own] = stage.features("copy files", part, facts.take(own))
+    found = stage.order_merged(features, first.scores)
+    assert found.features.tobytes() == whole.features.tobytes()
+    assert found.scores.tobytes() == whole.scores.tobytes()
+    assert found.order.tolist() == whole.order.tolist()
+
+
 def test_equal_second_scores_keep_the_first_order() -> None:
     stage, facts = stage_of(DOCUMENTS, trees=Trees.empty())
     found = stage.order("copy files", first_stage(len(facts)), facts)
