@@ -89,9 +89,10 @@ def stage_of(
     trees: Trees | None = None,
     of_documents: bool = False,
     seed: int = 1,
+    settings: FactSettings = SETTINGS,
 ) -> tuple[SecondStage, DocumentFacts]:
     """A stage whose trees are random, and the facts of its documents."""
-    facts = DocumentFacts.of([document.fields for document in documents], SETTINGS)
+    facts = DocumentFacts.of([document.fields for document in documents], settings)
     if trees is None:
-        trees = random_trees(30, 7, len(names(SETTINGS.names)), seed)
-    return SecondStage(SETTINGS, Statistics.of(facts), trees, of_documents), facts
+        trees = random_trees(30, 7, len(names(settings.names)), seed)
+    return SecondStage(settings, Statistics.of(facts), trees, of_documents), facts

@@ -5,7 +5,7 @@
 write.py     write_bundle, stream_bundle: a model and its documents become a folder, all or nothing
 bundle.py    Bundle: search, explain, encode, evaluate
 results.py   SearchResult, Hit: what a search returns
-open.py      open_bundle, open_model: verify, map, replay the golden queries
+open.py      open_bundle, open_model, open_stage: verify, map, replay the golden queries
 corpus.py    write_corpus: its documents, to train again
 catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offers
 """
@@ -13,7 +13,7 @@ catalog.py   list_bundles, find_bundle, log_position_of: what a root folder offe
 from fullrank.bundle.bundle import Bundle
 from fullrank.bundle.catalog import BundleInfo, find_bundle, list_bundles, log_position_of
 from fullrank.bundle.manifest import Manifest
-from fullrank.bundle.open import open_bundle, open_model, read_manifest, verify_bundle
+from fullrank.bundle.open import open_bundle, open_model, open_stage, read_manifest, verify_bundle
 from fullrank.bundle.results import Hit, SearchResult
 from fullrank.bundle.write import stream_bundle, write_bundle
 
@@ -28,6 +28,7 @@ __all__ = [
     "log_position_of",
     "open_bundle",
     "open_model",
+    "open_stage",
     "read_manifest",
     "stream_bundle",
     "verify_bundle",

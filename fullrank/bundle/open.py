@@ -23,8 +23,14 @@ from fullrank.bundle.manifest import (
     Manifest,
     parse_manifest,
 )
+from fullrank.bundle.second_stage import (
+    CLICKS,
+    OF_DOCUMENTS,
+    StageAlone,
+    open_second_stage,
+    open_stage_alone,
+)
 from fullrank.bundle.second_stage import SECTION as RERANK
-from fullrank.bundle.second_stage import open_second_stage
 from fullrank.bundle.verify import advise, check_folder, check_hash, map_array, map_bytes
 from fullrank.encoding import Encoded
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
@@ -120,6 +126,32 @@ def open_model(path: Path) -> tuple[Manifest, Model]:
             if name.startswith(_MODEL):
                 check_hash(path, name, entry)
         return manifest, _load(manifest, *_Files(path, manifest, True).within(_MODEL))
+
+
+def open_stage(path: Path) -> StageAlone | None:
+    """Open only the second stage of a bundle, and verify the files that it reads; None without one.
+
+    Raises:
+        BundleNotFound, BundleError: As ``open_bundle``.
+    """
+    path = Path(path)
+    with _errors_named(path):
+        manifest = read_manifest(path)
+        if manifest.rerank is None:
+            return None
+        check_folder(path, manifest)
+        files = _Files(path, manifest, True)
+        stem, others = f"{RERANK}/", f"{RERANK}/{OF_DOCUMENTS}"
+        names = [
+            name.removeprefix(stem).removesuffix(".npy")
+            for name in sorted(manifest.files)
+            if name.startswith(stem) and not name.startswith(others)
+        ]
+        arrays = {name: files.array(f"{stem}{name}.npy") for name in [*names, CLICKS]}
+        ids = files.strings(IDS, ".txt")
+        for name in sorted(files.used):
+            check_hash(path, name, manifest.files[name])
+        return open_stage_alone(manifest.rerank, arrays, ids)
 
 
 def verify_bundle(path: Path) -> None:

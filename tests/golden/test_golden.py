@@ -19,6 +19,8 @@ import pytest
 from fullrank.bundle import Bundle, list_bundles, open_bundle, write_bundle
 from fullrank.bundle.manifest import FORMAT_VERSION, READABLE
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.stage import SecondStage
 from fullrank.storage.documents import Document
 from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases
@@ -79,8 +81,13 @@ def planted_model() -> LinearModel:
 CARD = {"made": "tests/golden"}
 
 
-def write_planted(root: Path, card: Mapping[str, Any] = CARD) -> Path:
-    """Write the planted bundle; later releases are compared with the first one written."""
+def write_planted(
+    root: Path,
+    card: Mapping[str, Any] = CARD,
+    second_stage: tuple[SecondStage, DocumentFacts] | None = None,
+) -> Path:
+    """Write the planted bundle; later releases are compared with the first one written, without a second stage."""
+    stage, *facts = second_stage or (None,)
     model = planted_model()
     return write_bundle(
         root,
@@ -91,6 +98,8 @@ def write_planted(root: Path, card: Mapping[str, Any] = CARD) -> Path:
         golden_queries=QUERIES,
         card=card,
         created=CREATED,
+        second_stage=stage,
+        facts=facts,
     )
 
 

@@ -1,7 +1,8 @@
 """Encode a corpus of any size with a trained model and write a new bundle of that model.
 
 The model encodes every document again. The new bundle lacks what training learned about single documents (their biases,
-the document vectors of half transductive models) and clicked text that was collected from queries.
+the document vectors of half transductive models) and clicked text that was collected from queries. A second stage
+stays; of single documents it knows how many training queries led to those whose ids are in the corpus.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.bundle import log_position_of, open_model, stream_bundle
+from fullrank.bundle import log_position_of, open_model, open_stage, stream_bundle
 from fullrank.bundle.manifest import Manifest, is_name
 from fullrank.bundle.write import Batch
 from fullrank.errors import BundleError
@@ -105,6 +106,7 @@ def index(
         raise BundleError(f"{name!r} cannot name a bundle: a-z, 0-9, '.', '_', '-', at most 100")
     bundle, out = Path(bundle), Path(out)
     manifest, model = open_model(bundle)
+    kept = open_stage(bundle)
     log_position = (
         None if exported_from is None else log_position_of(exported_from, name or manifest.name)
     )
@@ -125,6 +127,8 @@ def index(
                 or _make_queries(source, model, _TUNING_QUERIES, _SEED + 1),
                 card=_card(manifest, source, counts),
                 log_position=log_position,
+                second_stage=None if kept is None else kept.stage,
+                facts=() if kept is None else map(kept.facts, _batches(source.documents(), batch)),
                 floor=manifest.floor,
                 progress=progress,
             )

@@ -13,6 +13,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,8 +23,17 @@ from fullrank.bundle import Bundle, list_bundles, open_bundle
 from fullrank.bundle import write as publish
 from fullrank.errors import BundleError, CollectionError, FullrankError
 from fullrank.progress import Reporter
+from fullrank.rerank.facts import DocumentFacts
 from fullrank.workers import Worker
-from tests.golden.test_golden import WORDS
+from tests.golden.test_golden import (
+    CREATED,
+    DOCUMENTS,
+    QUERIES,
+    WORDS,
+    planted_model,
+    write_planted,
+)
+from tests.reranking import stage_of
 from trainer.indexing import encoders
 from trainer.indexing import index as indexing
 from trainer.indexing.index import index
@@ -88,6 +98,51 @@ def test_indexing_encodes_new_documents_with_the_same_model(straight: Bundle, bu
     assert card["collection"]["empty_documents"] == 8
     assert card["trained"] == parent.card
     assert len((straight.path / "golden.jsonl").read_text("utf-8").split("\n")) > 15
+
+
+@pytest.mark.parametrize(("batch", "processes"), [(4096, 1), (7, 3)])
+def test_a_second_stage_stays_and_reads_the_new_documents(
+    batch: int, processes: int, tmp_path: Path
+) -> None:
+    """Training queries led to documents of the training, as often as before, and to no others."""
+    stage, facts = stage_of(DOCUMENTS, seed=3)
+    clicked = replace(facts, clicks=np.arange(1, 6, dtype=np.int32))
+    parent = open_bundle(write_planted(tmp_path / "bundles", second_stage=(stage, clicked)))
+    given = [*lines(), *(json.dumps({"_id": d.id, **d.fields}) for d in DOCUMENTS)]
+    path = corpus(tmp_path, random.Random(2).sample(given, len(given)))
+    out = tmp_path / "out"
+    result = index(parent.path, path, out, batch=batch, processes=processes, reporter=QUIET)
+    found = open_bundle(result.path)
+    assert found.second_stage is not None
+    assert found.facts is not None
+    assert found.manifest.rerank == parent.manifest.rerank
+    assert parent.facts is not None
+    assert parent.facts.clicks.tolist() == [1, 2, 3, 4, 5]
+    documents = [found.documents.fields(row) for row in range(len(found.documents))]
+    ids = {document.id: place for place, document in enumerate(DOCUMENTS, 1)}
+    clicks = np.array([ids.get(id, 0) for id in found.documents.ids], np.int32)
+    assert np.count_nonzero(clicks) == len(DOCUMENTS)
+    expected = DocumentFacts.of(documents, stage.settings, clicks).arrays()
+    for name, array in found.facts.arrays().items():
+        assert array.tobytes() == expected[name].tobytes()
+    hits = found.search("red apple bake", 20)
+    assert hits.reordered == len(given)
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["rerank/trees.leaf.npy", "rerank/words.idf.npy", "rerank/documents.clicks.npy", "ids.txt"],
+)
+def test_a_damaged_second_stage_is_refused(file: str, tmp_path: Path) -> None:
+    bundle = write_planted(tmp_path / "bundles", second_stage=stage_of(DOCUMENTS, seed=3))
+    [damaged] = bundle.rglob(file)
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    path = corpus(tmp_path, lines())
+    with pytest.raises(BundleError, match=file):
+        index(bundle, path, tmp_path / "out", processes=1, reporter=QUIET)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
