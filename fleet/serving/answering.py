@@ -33,14 +33,17 @@ from fleet.serving.wire import (
 from fleet.sets import SetManifest
 from fullrank.ads import Ad
 from fullrank.bundle import Bundle
+from fullrank.encoding import Float32
 from fullrank.errors import FilterError
 from fullrank.filters.facets import FacetCounts, counted
 from fullrank.filters.ranges import range_counts
 from fullrank.live import View
 from fullrank.live.gather import Selection
 from fullrank.live.hits import Hits, LiveHit
+from fullrank.live.reordering import features_of
 from fullrank.live.segments import gather_in_model_features
 from fullrank.models.widening import Widened
+from fullrank.rerank.stage import DEPTH
 from service.ads.eligible import Eligible
 from service.ads.filling import candidates
 from service.ads.ledger import Ledger
@@ -138,6 +141,7 @@ class OpenShard:
             return ledger
         mode = self._policy.mode(view.bundle, request.mode)
         checked = check(view, request, self._bitmaps)
+        # The router reorders the hits of all shards.
         search = Search.of(view, request, mode, asked.query, checked, asked.floor, None)
         facets, ranges = _counts(search) if request.is_counted else ((), {})
         began = time.perf_counter()
@@ -149,7 +153,7 @@ class OpenShard:
             found, ads, dearest = candidates(eligible, search.uncounted, asked.wanted)
             is_all = len(found.hits) < asked.wanted.limit
         else:
-            found, is_all = _first(search)
+            found, is_all = _first(search, DEPTH if asked.is_reordered else 0)
         if mode == "exact" and request.only is None and search.order is None:
             self._policy.observe_exact(view.bundle, time.perf_counter() - began)
         hits, order = found.hits, search.order
@@ -168,6 +172,7 @@ class OpenShard:
             _shown(view, request, Widened(asked.query, []), hits) if asked.is_shown else None,
             ads,
             dearest,
+            _features(view, request.text, hits) if asked.is_reordered else None,
         )
 
     def _count_ads(self, view: View, asked: CountAds) -> LeftOut | LedgerBehind:
@@ -213,12 +218,21 @@ def _describe(view: View, asked: Describe) -> Described:
     return Described(ids, encoded)
 
 
-def _first(search: Search) -> tuple[Hits, bool]:
-    """Return the first hits of a search, and whether there are no others."""
+def _features(view: View, text: str, hits: Sequence[LiveHit]) -> Float32 | None:
+    stage = view.bundle.second_stage
+    return None if stage is None else features_of(stage, text, view.parts, hits[:DEPTH])
+
+
+def _first(search: Search, unordered: int) -> tuple[Hits, bool]:
+    """Return the first hits of a search, and whether there are no others; unordered: as for ``Order.first``."""
     request = search.request
     if search.order is not None and request.after is None:
         return search.order.first(
-            search.query, request.limit, deleted=search.deleted, mode=search.mode
+            search.query,
+            request.limit,
+            deleted=search.deleted,
+            mode=search.mode,
+            unordered=unordered,
         )
     found, _, following = search.run()
     if request.after is not None:

@@ -4,6 +4,7 @@
 2. ask every shard for the first documents of its own ranking, and merge them
 3. where more than scores decides the order, ask for what does: groups further down, encodings for diversity
    where the placements of a page are filled, ask for more candidates until they are (pages.py)
+   where a second stage reorders the first documents of all, shards send what it reads (merge.py)
 4. ask the shards that have the hits to show them, unless the answers of step 2 have them already
 """
 
@@ -23,18 +24,21 @@ from fleet.serving.head import Head, HeadView
 from fleet.serving.merge import Hit, Merged, Place, scored
 from fleet.serving.pages import SetPage
 from fleet.serving.transport import Shards
-from fleet.serving.wire import Describe, Described, Page, Question, Rank, Show
+from fleet.serving.wire import Describe, Described, Page, Question, Rank, Show, Shown
 from fullrank.encoding import Encoded, concatenate
 from fullrank.live import View
 from fullrank.models.widening import Widened
 from fullrank.ordering.diversity import DEPTH, diverse_order, similarities
+from fullrank.rerank.stage import DEPTH as REORDERED
+from fullrank.rerank.stage import SecondStage
 from service.ads.filling import PageFilling
 from service.ads.placing import Wanted
 from service.search.caching.bitmaps import Bitmaps
 from service.search.counting import counts_of
 from service.search.paging import After
+from service.search.presenting import second_score
 from service.search.request import Ranked, RankRequest
-from service.search.searching import check, floor_of, widened
+from service.search.searching import check, floor_of, reordered_text, widened
 from service.telemetry.stages import Stages
 
 # Up to so many hits the shards show all that they find at once: that spares a second call, and costs the fields of
@@ -160,12 +164,21 @@ class _SetSearch:
             is_total and covered == 1,
             merged.facets(request) if request.is_counted else {},
             merged.mode,
-            0,
+            len(merged.features),
             None,
             following,
             merged.ranges(request) if request.is_counted else {},
             covered,
         )
+
+    @property
+    def _stage(self) -> SecondStage | None:
+        """The second stage that reorders the first hits; None: none does."""
+        request = self.request
+        # As on one machine: groups are read from the first place on, a page below the first hits alone is not.
+        is_below = request.ordering is None and request.offset >= REORDERED
+        fits = reordered_text(self.view, request) is not None and not is_below
+        return self.head.second_stage if fits else None
 
     @property
     def _wanted(self) -> int:
@@ -175,11 +188,14 @@ class _SetSearch:
 
     async def _merged(self, depth: int) -> Merged:
         """Return the first hits of every shard, merged."""
-        return Merged.of(await self.asking.all(self._rank(depth)))
+        return Merged.of(await self.asking.all(self._rank(depth)), self._stage)
 
     def _rank(self, depth: int, page: Page | None = None, wanted: Wanted | None = None) -> Rank:
         """Return the question for the first hits of a shard, and of those that a page lacks."""
-        request = self.request
+        request, is_reordered = self.request, self._stage is not None
+        if is_reordered:
+            depth = max(depth, REORDERED)
+            wanted = None if wanted is None else wanted._replace(limit=depth)
         is_light = not (request.explain or request.highlight or request.offset)
         return Rank(
             # Shards read neither what the router has read already, nor what they cannot send.
@@ -197,13 +213,14 @@ class _SetSearch:
             NewFields.of(self.view, request),
             page,
             wanted,
+            is_reordered,
         )
 
     async def _grouped(self, depth: int) -> tuple[Merged, list[Place]]:
         """Return the first hits that their groups leave in."""
         assert self.request.ordering is not None
         group_by = self.request.ordering.group_by
-        asked = depth
+        asked = depth if self._stage is None else max(depth, REORDERED)
         while True:
             merged = await self._merged(asked)
             if group_by is None:
@@ -239,7 +256,7 @@ class _SetSearch:
 
     async def _filled(self, filling: PageFilling, stages: Stages) -> Ranked:
         """Fill the placements of a page, and show their hits."""
-        page = SetPage(self.view, self.request, filling, self.asking)
+        page = SetPage(self.view, self.request, filling, self.asking, self._stage)
         filled, found = await page.fill(
             lambda asked, wanted: self._rank(wanted.limit, asked, wanted)
         )
@@ -256,7 +273,7 @@ class _SetSearch:
             filled.hits.is_total and covered == 1,
             {},
             page.mode,
-            0,
+            filled.hits.reordered,
             filled,
             covered=covered,
         )
@@ -279,9 +296,16 @@ class _SetSearch:
             for row, answer in zip(rows[number], answers, strict=True):
                 shown[row] = answer
         return [
-            None if own is None else own.hit(hit.id, hit.scores[0])
+            None if own is None else self._json(hit, own)
             for hit, own in zip(hits, shown, strict=True)
         ]
+
+    def _json(self, hit: Hit, shown: Shown) -> dict[str, Any]:
+        found = shown.hit(hit.id, hit.scores[0])
+        if found["explanation"] is not None:
+            score = second_score(self.head.second_stage, hit.features)
+            found["explanation"]["second_stage"] = score
+        return found
 
 
 def _following(after: After, merged: Merged, page: Sequence[Place]) -> After | None:

@@ -28,10 +28,10 @@ from service.usage.candidates import TITLE
 
 @dataclass(frozen=True, eq=False)
 class Head(Bundle):
-    """A bundle with the model of a set, its fields, and no documents.
+    """A bundle with the model and the second stage of a set, its fields, and no documents.
 
     Encoding a query, checking a request and correcting a word are the same for all shards, so a router does them with
-    the code that does them for an ordinary bundle.
+    the code that does them for an ordinary bundle. The second stage reorders what shards have found.
 
     Attributes:
         set: The manifest of the set.
@@ -126,6 +126,7 @@ class Head(Bundle):
             DocumentStore([], []),
             Retriever(encoded),
             {},
+            shard.second_stage,
             set=manifest,
             takes_writes=takes_writes,
             words=words or SetWords(),

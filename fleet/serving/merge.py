@@ -7,15 +7,17 @@ bit for bit, and the first k of the whole are among the first k of each shard.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fleet.serving.wire import Found, Scored, Shown
 from fullrank.ads import Ad
+from fullrank.encoding import Float32
 from fullrank.filters.facets import merged
 from fullrank.ordering.groups import Group, within
+from fullrank.rerank.stage import DEPTH, SecondStage
 from fullrank.retrieval.evidence import COUNTED
 from service.search.counting import facet_json, ranges_json
 from service.search.request import RankRequest
@@ -45,12 +47,14 @@ class Hit(NamedTuple):
         id: Its id.
         scores: Score, dense, lexical, bias and boost.
         shown: As an answer shows it, if its shard was asked for that.
+        features: float32 (K,), what the second stage ordered it by; None if it did not.
     """
 
     shard: int
     id: str
     scores: Sequence[float]
     shown: Shown | None
+    features: Float32 | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +64,44 @@ class Merged:
     Attributes:
         found: By number of the shard.
         places: All hits, in the order of the whole.
+        features: float32 (K,) of each hit that a second stage has reordered; these are the first ones.
+        is_reordered: Whether a second stage was applied, perhaps to no hits.
     """
 
     found: Mapping[int, Found]
     places: list[Place]
+    features: Mapping[Place, Float32] = field(default_factory=dict)
+    is_reordered: bool = False
 
     @classmethod
-    def of(cls, found: Mapping[int, Found]) -> Merged:
-        """Merge answers by (−score, id), or by (keys, id)."""
+    def of(cls, found: Mapping[int, Found], stage: SecondStage | None = None) -> Merged:
+        """Merge answers by (−score, id), or by (keys, id).
+
+        Args:
+            found: By number of the shard.
+            stage: Reorders the first hits then; each shard has sent the features of its own first ones.
+        """
         places = [place for number, answer in found.items() for place in _places(number, answer)]
-        return cls(found, sorted(places))
+        merged = cls(found, sorted(places))
+        return merged if stage is None else merged._reordered(stage)
+
+    def _reordered(self, stage: SecondStage) -> Merged:
+        first = self.places[:DEPTH]
+        if not first:
+            return replace(self, is_reordered=True)
+        scores = np.array([self.scores(place)[0] for place in first])
+        order = stage.order_merged(np.array([self._features(place) for place in first]), scores)
+        places = [self.places[row] for row in order.places(len(self.places)).tolist()]
+        features = dict(zip(first, order.features, strict=True))
+        return Merged(self.found, places, features, is_reordered=True)
+
+    def _features(self, place: Place) -> Float32:
+        features = self.found[place.shard].features
+        assert (
+            features is not None
+        )  # the model id of a set covers its second stage, so each shard has it
+        own: Float32 = features[place.row]
+        return own
 
     @property
     def is_certified(self) -> bool:
@@ -109,7 +141,7 @@ class Merged:
         """Return a hit."""
         shown = self.found[place.shard].shown
         own = None if shown is None else shown[place.row]
-        return Hit(place.shard, place.id, self.scores(place), own)
+        return Hit(place.shard, place.id, self.scores(place), own, self.features.get(place))
 
     def ad(self, place: Place) -> Ad | None:
         """Return the ad of a hit for a page."""
@@ -127,8 +159,12 @@ class Merged:
         """
         if is_capped and self.mode == "fast":
             # A search that looks at some documents knows those only.
-            is_total = len(page) < request.limit and (bool(page) or not request.offset)
-            return request.offset + len(page), is_total
+            offset, limit = request.offset, request.limit
+            if self.is_reordered:
+                offset, limit = 0, max(DEPTH, offset + limit)
+                page = self.places[:limit]
+            is_total = len(page) < limit and (bool(page) or not offset)
+            return offset + len(page), is_total
         total = sum(answer.total for answer in self.found.values())
         is_total = all(answer.is_total for answer in self.found.values())
         if is_capped and (total > COUNTED or not is_total):

@@ -13,6 +13,7 @@ from fleet.serving.wire import CountAds, LedgerBehind, LeftOut, Page, Question
 from fullrank.ads.rules import sum_reasons
 from fullrank.live import View
 from fullrank.live.hits import Hits, LiveHit
+from fullrank.rerank.stage import SecondStage
 from service.ads.eligible import has_ads
 from service.ads.filling import Filled, PageFilling
 from service.ads.placing import Candidates, Placed, Wanted
@@ -30,12 +31,19 @@ class SetPage:
         request: What is asked for.
         filling: The placements.
         asking: Asks the shards.
+        stage: The second stage that reorders the first documents of each ranking; None: none does.
     """
 
     def __init__(
-        self, view: View, request: RankRequest, filling: PageFilling, asking: Asking
+        self,
+        view: View,
+        request: RankRequest,
+        filling: PageFilling,
+        asking: Asking,
+        stage: SecondStage | None,
     ) -> None:
         self._view, self._request, self._filling, self._asking = view, request, filling, asking
+        self._stage = stage
         conditions = filling.conditions
         # A shard has no taxonomy.
         self._conditions = replace(conditions, rules=conditions.rules.expanded)
@@ -49,7 +57,9 @@ class SetPage:
         Returns:
             The page, whose hits have no rows; and the same hits as shards gave them.
         """
-        steps = self._filling.steps(has_ads=has_ads(self._view))
+        steps = self._filling.steps(
+            has_ads=has_ads(self._view), is_reordered=self._stage is not None
+        )
         try:
             wanted = next(steps)
             while True:
@@ -61,7 +71,7 @@ class SetPage:
 
     async def _candidates(self, rank: Rank, wanted: Wanted) -> Candidates:
         """Return the first documents of all shards that may still be placed."""
-        merged = Merged.of(await self._ask(lambda page: rank(page, wanted)))
+        merged = Merged.of(await self._ask(lambda page: rank(page, wanted)), self._stage)
         if merged.mode == "fast":
             self.mode = "fast"
         places = merged.places[: wanted.limit]
@@ -72,7 +82,7 @@ class SetPage:
             hits.append(LiveHit(self._view.base, -1, place.id, score, dense, lexical, bias, boost))
         total, is_total = merged.total(places, self._request, is_capped=False)
         return Candidates(
-            Hits(hits, merged.is_certified, total, is_total),
+            Hits(hits, merged.is_certified, total, is_total, len(merged.features)),
             [merged.ad(place) for place in places],
             max((one.dearest for one in merged.found.values()), default=0.0),
         )

@@ -158,8 +158,6 @@ class ShardServer:
         entry = manifest.shards[self.number]
         source = folder / shard_folder(self.number)
         bundle = open_bundle(self._cache.fetch(source, entry.manifest_sha256))
-        if bundle.second_stage is not None:
-            raise BundleError(f"{source}: has a second stage, which a fleet does not apply")
         # A shard without writes is the same bundle in several sets, so only set.json has its position.
         position = replace(bundle.manifest, log_position=manifest.log_position)
         bundle = replace(bundle, manifest=position)

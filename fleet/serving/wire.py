@@ -22,7 +22,7 @@ import orjson
 
 from fleet.serving.columns import NONE_NEW, NewFields
 from fullrank.ads import Ad, PriceFloor
-from fullrank.encoding import Encoded, Float64
+from fullrank.encoding import Encoded, Float32, Float64
 from fullrank.filters.facets import FacetCounts
 from fullrank.ordering.groups import Group
 from fullrank.retrieval import Floor
@@ -58,6 +58,8 @@ class Rank:
         fields: What live documents have added to the fields of the set.
         page: To be filled; None: the hits are one list.
         wanted: The documents that the page lacks.
+        is_reordered: Whether a second stage reorders the first documents of the merged ranking, for which the shard
+            sends their features.
     """
 
     request: RankRequest
@@ -67,6 +69,7 @@ class Rank:
     fields: NewFields = NONE_NEW
     page: Page | None = None
     wanted: Wanted | None = None
+    is_reordered: bool = False
 
 
 class Scored(NamedTuple):
@@ -120,6 +123,8 @@ class Found:
         shown: The hits, if they were asked for.
         ads: The ad of each hit, for a page; None: the document has no ad.
         dearest: As of ``service.ads.placing.Candidates``.
+        features: float32 (R, K), what the second stage reads of the first hits, as far as it may reorder them; None: it
+            was not asked for, or there are no hits.
     """
 
     hits: Scored
@@ -135,6 +140,7 @@ class Found:
     shown: Sequence[Shown] | None
     ads: Sequence[Ad | None] = ()
     dearest: float = 0.0
+    features: Float32 | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from fullrank.bundle.manifest import (
     mismatch,
     parse_position,
 )
+from fullrank.bundle.second_stage import OF_DOCUMENTS
+from fullrank.bundle.second_stage import SECTION as RERANK
 from fullrank.errors import BundleError
 from fullrank.storage.strict_json import JsonError, parse_object
 from service.models.outline import FieldOutline, Outline
@@ -36,12 +38,22 @@ def shard_folder(number: int) -> str:
 
 
 def model_id(manifest: Manifest) -> str:
-    """Return the sha256 (hex) of a bundle's model: its settings and the hashes of its files.
+    """Return the sha256 (hex) of a bundle's model and its second stage: their settings and the hashes of their files.
 
     Shards of one set have the same, whatever documents they have.
     """
-    hashes = {p: entry.sha256 for p, entry in manifest.files.items() if p.startswith(_MODEL)}
-    return hashlib.sha256(canonical_json([hashes, manifest.model]).encode()).hexdigest()
+    hashes = {p: entry.sha256 for p, entry in manifest.files.items() if _is_of_model(p)}
+    content = [hashes, manifest.model]
+    if manifest.rerank is not None:
+        content.append(manifest.rerank)
+    return hashlib.sha256(canonical_json(content).encode()).hexdigest()
+
+
+def _is_of_model(path: str) -> bool:
+    """Return whether a file of a bundle depends on the training alone, not on the documents."""
+    return path.startswith(_MODEL) or (
+        path.startswith(f"{RERANK}/") and not path.startswith(f"{RERANK}/{OF_DOCUMENTS}")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +83,7 @@ class SetManifest:
         name: Of the model, as in ``Manifest``.
         version: Names the folder.
         created: UTC time, ISO 8601.
-        model_id: Of the model of every shard.
+        model_id: Of the model and the second stage of every shard.
         shards: By number.
         columns: Kinds of the values of each stored field over all shards, or why it cannot be filtered by:
             name → ["number"] or {"refused": reason}.

@@ -63,7 +63,7 @@ def within(documents: Iterable[Sequence[Group]], limit: int) -> list[int]:
     return kept
 
 
-def possible(documents: Iterable[Sequence[Group]], limit: int) -> list[int]:
+def possible(documents: Iterable[Sequence[Group]], limit: int, unordered: int = 0) -> list[int]:
     """Return the places of the documents that may be kept when others, unknown here, come between these.
 
     A group is full, whatever the others are, after `limit` documents of no other group: each of them is kept and
@@ -72,11 +72,12 @@ def possible(documents: Iterable[Sequence[Group]], limit: int) -> list[int]:
     Args:
         documents: The groups of each, in their order.
         limit: Most documents of a group.
+        unordered: So many of the first documents may change places with each other, so any of them may be kept.
     """
     counts: Counter[Group] = Counter()
     kept = []
     for place, groups in enumerate(documents):
-        if all(counts[group] < limit for group in groups):
+        if place < unordered or all(counts[group] < limit for group in groups):
             if len(groups) == 1:
                 counts.update(groups)
             kept.append(place)

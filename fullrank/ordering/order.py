@@ -117,7 +117,13 @@ class Order:
         return replace(found, hits=hits[page])
 
     def first(
-        self, query: Encoded, count: int, *, deleted: Sequence[Mask | None], mode: str
+        self,
+        query: Encoded,
+        count: int,
+        *,
+        deleted: Sequence[Mask | None],
+        mode: str,
+        unordered: int = 0,
     ) -> tuple[Hits, bool]:
         """Return the first hits that an answer may have to which other views contribute, without regard to diversity.
 
@@ -126,17 +132,20 @@ class Order:
             count: Most hits.
             deleted: As for ``search``.
             mode: As for ``search``.
+            unordered: So many of the first hits are returned whatever their groups, because a second stage may reorder
+                them with those of other views.
 
         Returns:
-            The hits, in the order before diversity, without those that their groups leave out whatever the other
-            views have; and whether there are no others.
+            The hits, in the order before diversity and a second stage, without those that their groups leave out
+            whatever the other views have; and whether there are no others.
         """
         masks, depth = self._masks(deleted), count
         while True:
             found = self._read(query, depth, masks=masks, mode=mode, text=None)
             hits = found.hits
             if self._asked.group_by is not None:
-                places = possible(map(self.groups_of, hits), self._asked.group_by.limit)
+                limit = self._asked.group_by.limit
+                places = possible(map(self.groups_of, hits), limit, unordered)
                 hits = [hits[place] for place in places]
             is_all = not len(found.hits) == depth < len(self._view)
             if len(hits) >= count or is_all:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return planted_bundle(tmp_path_factory.mktemp("bundles"))
+    return planted_bundle(tmp_path_factory.mktemp("bundles"), is_reordered=True)
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from fullrank.progress import Reporter
-from tests.golden.test_golden import WORDS, write_planted
+from tests.golden.test_golden import DOCUMENTS, WORDS, write_planted
+from tests.reranking import stage_of
 
 QUIET = Reporter(quiet=True)
 
 
-def planted_bundle(root: Path) -> Path:
-    """Write the bundle into a folder of bundles."""
-    return write_planted(root, {"recipe": {"name": "planted"}})
+def planted_bundle(root: Path, *, is_reordered: bool = False) -> Path:
+    """Write the bundle into a folder of bundles; is_reordered: with a second stage."""
+    stage = stage_of(DOCUMENTS, seed=3) if is_reordered else None
+    return write_planted(root, {"recipe": {"name": "planted"}}, stage)
 
 
 def document(number: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 
@@ -45,7 +46,7 @@ class Place:
     """
 
     def __init__(self, folder: Path, shards: int, count: int = COUNT) -> None:
-        trained = planted_bundle(folder / "bundles")
+        trained = planted_bundle(folder / "bundles", is_reordered=True)
         corpus = corpus_of(folder, count)
         self.whole = index(trained, corpus, folder / "whole", reporter=QUIET).path
         self.root = Folder(str(folder / "sets"))
@@ -107,14 +108,17 @@ def opened(address: str) -> tuple[SetManifest, dict[int, Bundle]]:
 
 
 def contents(bundles: Sequence[Bundle]) -> dict[str, Any]:
-    """Every document: its fields and its encoding, to the last bit."""
+    """Every document: its fields, its encoding and what the second stage reads, to the last bit."""
     found = {}
     for bundle in bundles:
+        assert bundle.facts is not None
         for row, id in enumerate(bundle.documents.ids):
             arrays = bundle.encoded.slice(row, row + 1).arrays()
             encoded = {name: array.tobytes() for name, array in arrays.items()}
             assert id not in found
-            found[id] = bundle.documents.fields(row), encoded
+            facts = bundle.facts.take(np.array([row])).arrays()
+            read = {name: array.tobytes() for name, array in facts.items()}
+            found[id] = bundle.documents.fields(row), encoded, read
     return found
 
 

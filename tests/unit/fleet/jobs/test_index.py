@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fleet.jobs.facts import Facts, FieldFacts
@@ -19,6 +21,7 @@ from fleet.jobs.values import ValueSample
 from fleet.partitions import partition_of
 from fleet.remote import Folder
 from fleet.sets import read_set, shard_folder
+from fleet.sets.manifest import model_id
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
 from service.models.outline import FieldOutline, Outline
@@ -84,6 +87,47 @@ def test_the_bundles_depend_on_neither_time_nor_pieces_nor_compression(
     (tmp_path / "corpus-2.jsonl").write_bytes(content[content.rindex(b"\n") + 1 :])
     third = read_set(Folder(run(bundle, tmp_path, tmp_path / "c").address))
     assert first.set_id == second.set_id == third.set_id
+
+
+def test_every_shard_has_the_second_stage_and_its_own_facts(corpus: Path, tmp_path: Path) -> None:
+    trained = planted_bundle(tmp_path / "bundles", is_reordered=True)
+    parent = open_bundle(trained)
+    whole = open_bundle(index(trained, corpus, tmp_path / "whole", reporter=QUIET).path)
+    found = run(trained, corpus, tmp_path / "sharded", shards=4)
+    manifest = read_set(Folder(found.address))
+    assert manifest.model_id == model_id(parent.manifest) == model_id(whole.manifest)
+    assert whole.facts is not None
+    seen = 0
+    for number in range(4):
+        shard = open_bundle(Path(found.address, shard_folder(number)))
+        assert shard.second_stage is not None
+        assert shard.facts is not None
+        assert model_id(shard.manifest) == manifest.model_id
+        for name, entry in parent.manifest.files.items():
+            if name.startswith("rerank/") and not name.startswith("rerank/documents."):
+                assert shard.manifest.files[name] == whole.manifest.files[name] == entry
+                seen += 1
+        rows = np.array([whole.documents.row(id) for id in shard.documents.ids])
+        expected = whole.facts.take(rows).arrays()
+        for name, array in shard.facts.arrays().items():
+            assert array.tobytes() == expected[name].tobytes()
+    assert seen == 4 * 8
+
+
+def test_the_id_of_a_model_covers_its_second_stage(bundle: Path, tmp_path: Path) -> None:
+    staged = open_bundle(planted_bundle(tmp_path, is_reordered=True)).manifest
+    plain = open_bundle(bundle).manifest
+    assert staged.rerank is not None
+    others = [
+        plain,
+        replace(staged, rerank={**staged.rerank, "newest": 1}),
+        replace(
+            staged, files={**staged.files, "rerank/trees.leaf.npy": staged.files["golden.jsonl"]}
+        ),
+    ]
+    assert len({model_id(manifest) for manifest in [staged, *others]}) == 4
+    facts = {**staged.files, "rerank/documents.days.npy": staged.files["golden.jsonl"]}
+    assert model_id(replace(staged, files=facts)) == model_id(staged)
 
 
 class Dying(InProcess):

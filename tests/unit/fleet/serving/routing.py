@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
@@ -22,6 +23,8 @@ from fleet.serving.shard import ShardServer
 from fleet.serving.transport import Failure, InProcessShards
 from fleet.sets import SetManifest, read_set
 from fullrank.progress import Reporter
+from fullrank.rerank.facts import DocumentFacts
+from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Floor
 from fullrank.storage.documents import Document
 from service.models.workers import Report
@@ -44,7 +47,7 @@ WORDS = [
     "unpack",
 ]
 BRANDS = ["acme", "zenith", "apex", "日本", ""]
-# Reordered by trees, an indexed bundle would not be; a floor is kept, and words are evidence.
+# Words are evidence.
 FLOOR = Floor(0.8, 0.5, 0.5, share=0.5, odds=10.0, unfamiliar=0.9, per_word=0.3, common=3.0)
 
 
@@ -86,6 +89,7 @@ class Whole:
         count: Number of documents.
         floor: What a document must reach to be found; None: every document is found.
         further: Returns more fields of a document, given its number.
+        make_stage: Returns the second stage of the models, given the documents; None: they have none.
 
     Attributes:
         ids, titles: Of the documents.
@@ -98,6 +102,7 @@ class Whole:
         count: int,
         floor: Floor | None = FLOOR,
         further: Callable[[int], Mapping[str, Any]] = lambda _: {},
+        make_stage: Callable[[Sequence[Document]], SecondStage] | None = None,
     ) -> None:
         self.root = root
         lines = [{**document(number), **further(number)} for number in range(count)]
@@ -105,7 +110,7 @@ class Whole:
         documents = [
             Document(line["_id"], {k: v for k, v in line.items() if k != "_id"}) for line in lines
         ]
-        self._documents, self._floor = documents, floor
+        self._documents, self._floor, self._make_stage = documents, floor, make_stage
         self.versions: list[str] = []
         self.ids = [line["_id"] for line in lines]
         self.titles = {line["title"] for line in lines}
@@ -114,8 +119,19 @@ class Whole:
     def train(self, seed: int) -> Path:
         """Make a model of its own for the same documents, and a bundle; return the folder of the model."""
         folder = self.root / "trained"
+        stage = None
+        if self._make_stage is not None:
+            found, fields = self._make_stage(self._documents), [d.fields for d in self._documents]
+            clicks = np.arange(len(fields), dtype=np.int32) % 5
+            stage = found, DocumentFacts.of(fields, found.settings, clicks)
         version = make_bundle(
-            folder, "planted", self._documents, n_dense=6, floor=self._floor, seed=seed
+            folder,
+            "planted",
+            self._documents,
+            n_dense=6,
+            floor=self._floor,
+            seed=seed,
+            second_stage=stage,
         )
         trained = folder / "planted" / version
         corpus, out = self.root / "corpus.jsonl", self.root / "bundles"
