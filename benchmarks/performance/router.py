@@ -7,7 +7,8 @@ shards in this process, and what they answer is kept. Then the router ranks each
 were kept, so that only its own work is timed: it checks and encodes the query, packs the question, unpacks and merges
 the answers. The least processor time of each query counts. The result has, for each number of shards, the median and
 the 90th percentile of that in ms, the ms that one more shard adds (a line fitted through the medians), and the mean
-bytes of a question and of an answer. Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1.
+bytes of a question and of an answer; with a second stage, the calls that show hits are among these. Set
+OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations
@@ -52,22 +53,23 @@ class KeptAnswers:
                 servers[number] = ShardServer(number, BundleCache(cache))
                 servers[number].load(address)
         self._shards = InProcessShards(servers)
-        self._kept: dict[bytes, Mapping[int, bytes | Failure]] = {}
+        self._kept: dict[tuple[tuple[int, bytes], ...], Mapping[int, bytes | Failure]] = {}
 
     async def ask(
         self, payloads: Mapping[int, bytes], deadline_s: float
     ) -> Mapping[int, bytes | Failure]:
-        [payload] = set(payloads.values())
-        if payload not in self._kept:
-            self._kept[payload] = await self._shards.ask(payloads, deadline_s)
-        return self._kept[payload]
+        asked = tuple(sorted(payloads.items()))
+        if asked not in self._kept:
+            self._kept[asked] = await self._shards.ask(payloads, deadline_s)
+        return self._kept[asked]
 
     def bytes(self) -> tuple[float, float]:
         """Return the mean size of a question and of an answer."""
-        answers = [a for kept in self._kept.values() for a in kept.values() if isinstance(a, bytes)]
-        return float(np.mean([len(p) for p in self._kept])), float(
-            np.mean([len(a) for a in answers])
-        )
+        questions = [len(payload) for asked in self._kept for _, payload in asked]
+        answers = [
+            len(a) for kept in self._kept.values() for a in kept.values() if isinstance(a, bytes)
+        ]
+        return float(np.mean(questions)), float(np.mean(answers))
 
 
 async def measure(address: str, cache: Path, texts: Sequence[str]) -> tuple[np.ndarray, Any]:

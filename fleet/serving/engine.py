@@ -280,21 +280,16 @@ class _SetSearch:
 
     async def _shown(self, hits: Sequence[Hit]) -> list[dict[str, Any] | None]:
         """Return hits ready for JSON; None for one whose shard is missing by now, or that was deleted meanwhile."""
-        rows: dict[int, list[int]] = {}
-        for row, hit in enumerate(hits):
-            if hit.shown is None:
-                rows.setdefault(hit.shard, []).append(row)
+        rows = [row for row, hit in enumerate(hits) if hit.shown is None]
+        wanted = [hits[row] for row in rows]
         request = replace(self.request, synonyms=(), filling=None)
-        asked: dict[int, Question] = {
-            number: Show(
-                request, self.query.encoded, self.query.terms, scored([hits[row] for row in own])
-            )
-            for number, own in rows.items()
-        }
+        # Packing a question takes longer than sending each shard the ids of hits that others have.
+        question = Show(request, self.query.encoded, self.query.terms, scored(wanted))
+        answers = await self.asking.each(dict.fromkeys({hit.shard for hit in wanted}, question))
         shown = [hit.shown for hit in hits]
-        for number, answers in (await self.asking.each(asked)).items():
-            for row, answer in zip(rows[number], answers, strict=True):
-                shown[row] = answer
+        for place, row in enumerate(rows):
+            if hits[row].shard in answers:
+                shown[row] = answers[hits[row].shard][place]
         return [
             None if own is None else self._json(hit, own)
             for hit, own in zip(hits, shown, strict=True)

@@ -207,6 +207,6 @@ def _places(number: int, answer: Found) -> list[Place]:
 
 
 def scored(hits: Sequence[Hit]) -> Scored:
-    """Return hits of one shard for a question to it."""
+    """Return hits for a question to their shards."""
     scores = np.array([hit.scores for hit in hits], np.float64).reshape(-1, 5)
     return Scored([hit.id for hit in hits], scores)

@@ -6,7 +6,7 @@ Unpickling runs what the sender wants, so shards and routers must share a privat
 
     Rank       the first documents of the shard's own ranking    Found, or LedgerBehind
     CountAds   how many ads a page leaves out                    LeftOut, or LedgerBehind
-    Show       hits as an answer shows them                      list of Shown, None for a document that was deleted
+    Show       hits as an answer shows them                      list of Shown, None for those of other shards
     Describe   the encodings of documents                        Described
     Read       the stored fields of a document                   JSON object; None without such a document
 """
@@ -190,7 +190,7 @@ class Show:
         request: What to show.
         query: As of ``Rank``.
         terms: What widening added, for explanations.
-        hits: Documents of the shard.
+        hits: Documents of any shards; the shard shows its own.
     """
 
     request: RankRequest
