@@ -27,6 +27,9 @@ from service.errors import CursorExpired, DocumentsMissing, NotYetVisible
 
 # Pause before a shard that is behind is asked again.
 _BEHIND_S = 0.01
+# Of the time that is left: how long a request that may do without a shard waits for it, so that there is time to ask
+# the others again.
+_SHARE_OF_ONE_CALL = 0.75
 _log = getLogger(__name__)
 
 
@@ -50,7 +53,7 @@ class Asking:
         shards: Reaches them.
         manifest: Of the set.
         patience: How long to wait for them, from now on.
-        partial: Go on without shards that are missing; otherwise the request fails.
+        partial: Go on without shards that are missing, and wait less long for them; otherwise the request fails.
         min_seq: Operation of the log that answers must contain.
         at: Operation as of which they are; None: the last one.
     """
@@ -108,7 +111,8 @@ class Asking:
         payloads, contents = self._packed(questions), dict[int, Any]()
         while payloads:
             left_s = max(0.0, self._end - self._now)
-            outcomes = await self._shards.ask(payloads, left_s)
+            wait_s = _SHARE_OF_ONE_CALL * left_s if self._partial else left_s
+            outcomes = await self._shards.ask(payloads, wait_s)
             behind = {}
             for number, payload in payloads.items():
                 found = _content(outcomes[number], self._manifest.set_id)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from fleet.partitions import partition_of, shard_of
 from fleet.remote import Folder
 from fleet.serving.answering import OpenShard
+from fleet.serving.transport import Failure
 from fleet.sets import SetManifest, read_set
 from service.http.schemas import SearchReply
 from tests.unit.fleet.serving.routing import FailingShards, Whole
@@ -73,6 +75,39 @@ async def test_a_missing_shard_fails_a_search(
     )
     shards.failing = set()
     assert (await client.post("/v1/search", json=SEARCH)).status_code == 200
+
+
+class LateShards(FailingShards):
+    """Shards of which the failing ones keep the caller waiting until it gives up."""
+
+    async def ask(
+        self, payloads: Mapping[int, bytes], deadline_s: float
+    ) -> Mapping[int, bytes | Failure]:
+        if not self.failing.isdisjoint(payloads):
+            await asyncio.sleep(deadline_s)
+        return await super().ask(payloads, deadline_s) if deadline_s else self._late(payloads)
+
+    @staticmethod
+    def _late(payloads: Mapping[int, bytes]) -> Mapping[int, Failure]:
+        return dict.fromkeys(payloads, Failure("no answer before the deadline"))
+
+
+async def test_a_late_shard_leaves_time_to_show_the_hits_of_the_others(
+    whole: Whole, address: str
+) -> None:
+    """A search with explanations asks twice, and the first call ends only when it gives up."""
+    shards = LateShards.of(address, whole.root / "cache")
+    try:
+        async with whole.router(address, shards, name="late", deadline_ms=4000) as client:
+            shards.failing = {1}
+            body = {**SEARCH, "explain": True, "partial": True}
+            reply = await client.post("/v1/search", json=body)
+    finally:
+        shards.close()
+    assert reply.status_code == 200, reply.text
+    assert len(reply.json()["hits"]) == reply.json()["total_at_least"] > 0
+    assert 0 < reply.json()["covered"] < 1
+    assert shards.asked == [4, 3]
 
 
 @pytest.mark.parametrize("changes", [{}, {"limit": 5}, {"explain": True}, {"diversity": 0.5}])
