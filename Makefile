@@ -20,7 +20,8 @@ FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harne
 # These tests kill processes, fill disks, lose nodes, and compare a fleet with one machine after each write.
 # They are few and take a third of the time of all tests.
 LONG_TESTS := tests/faults tests/fleet tests/unit/fleet/counting \
-	tests/unit/fleet/serving/test_equal_live.py tests/unit/fleet/serving/test_equal_compacted.py
+	tests/unit/fleet/serving/test_equal_live.py tests/unit/fleet/serving/test_equal_compacted.py \
+	tests/unit/fleet/serving/test_equal_live_reordered.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-fast test-long test-slow test-portable test-browser test-wheel coverage check format bench pins release clean

@@ -29,3 +29,8 @@ def stage_for(
         assert columns.index(name) in made.feature
     stage, _ = stage_of(documents, trees=made, of_documents=of_documents, settings=_SETTINGS)
     return stage
+
+
+def stage_of_documents(documents: Sequence[Document]) -> SecondStage:
+    """Return a second stage that was trained on documents as queries, so that it orders pages too."""
+    return stage_for(documents, of_documents=True)

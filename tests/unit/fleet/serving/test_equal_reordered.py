@@ -6,8 +6,8 @@ The tests of ``test_equal`` run here over a bundle with a second stage.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,11 +16,10 @@ import pytest
 from fleet.remote import Folder
 from fleet.sets import read_set
 from fullrank.bundle import find_bundle, open_bundle
-from fullrank.rerank.stage import DEPTH, SecondStage
-from fullrank.storage.documents import Document
-from tests.unit.fleet.serving.reordering import stage_for
+from fullrank.rerank.stage import DEPTH
+from tests.unit.fleet.serving.reordering import stage_for, stage_of_documents
 from tests.unit.fleet.serving.routing import WORDS, FailingShards, Whole
-from tests.unit.fleet.serving.test_equal import all_equal, condition, query
+from tests.unit.fleet.serving.test_equal import all_equal, answer_of, condition, query
 from tests.unit.fleet.serving.test_equal import anyio_backend as anyio_backend
 from tests.unit.fleet.serving.test_equal import clients as clients
 from tests.unit.fleet.serving.test_equal import shards as shards
@@ -38,19 +37,9 @@ __all__ = ["test_rules", "test_searches"]
 COUNT = 400
 
 
-def stage_of_documents(documents: Sequence[Document]) -> SecondStage:
-    return stage_for(documents, of_documents=True)
-
-
-@pytest.fixture(scope="module", params=[stage_for, stage_of_documents])
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Whole:
-    return Whole(tmp_path_factory.mktemp("whole"), COUNT, make_stage=request.param)
-
-
-def is_of_documents(whole: Whole) -> bool:
-    stage = open_bundle(find_bundle(whole.root / "bundles", "planted")).second_stage
-    assert stage is not None
-    return stage.of_documents
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    return Whole(tmp_path_factory.mktemp("whole"), COUNT, make_stage=stage_of_documents)
 
 
 async def test_pages_are_cut_from_the_reordered_list(clients: list[httpx.AsyncClient]) -> None:
@@ -111,6 +100,7 @@ async def test_groups_are_read_from_the_reordered_list(
                 "offset": offset,
                 "min_score": -50.0,
                 "explain": True,
+                "rules": False,
             }
             status, found = await all_equal(clients, "POST", "/v1/search", json=body)
             assert (status, found["reordered"]) == (200, DEPTH)
@@ -138,32 +128,57 @@ async def test_other_orders_have_no_second_stage(
         assert all(hit["explanation"]["second_stage"] is None for hit in found["hits"])
 
 
+def page(rng: random.Random) -> dict[str, Any]:
+    placements = [
+        {"id": f"p{i}", "count": rng.randint(1, 8)}
+        | ({"min_score": rng.choice([0.0, 3.0, 6.0])} if rng.random() < 0.5 else {})
+        for i in range(rng.randint(1, 4))
+    ]
+    text = {"title": query(rng), "text": query(rng)}
+    return {"page": text, "placements": placements, "explain": rng.random() < 0.5}
+
+
 async def test_documents_as_queries_use_a_stage_that_was_trained_on_them(
     clients: list[httpx.AsyncClient], whole: Whole
 ) -> None:
-    rng, expected = random.Random(9), is_of_documents(whole)
+    rng = random.Random(9)
     for id in rng.sample(whole.ids, 10):
         url = f"/v1/documents/{id}/similar"
         status, found = await all_equal(clients, "GET", url, params={"limit": 7, "offset": 2})
-        assert (status, found["reordered"] > 0) == (200, expected and bool(found["hits"]))
+        assert (status, found["reordered"] > 0) == (200, bool(found["hits"]))
     for _ in range(25):
-        body = {
-            "page": {"title": query(rng), "text": query(rng)},
-            "placements": [
-                {"id": f"p{i}", "count": rng.randint(1, 8)}
-                | ({"min_score": rng.choice([0.0, 3.0, 6.0])} if rng.random() < 0.5 else {})
-                for i in range(rng.randint(1, 4))
-            ],
-            "explain": rng.random() < 0.5,
-        }
-        status, found = await all_equal(clients, "POST", "/v1/match", json=body)
-        assert (status, found["reordered"]) == (200, DEPTH if expected else 0)
+        status, found = await all_equal(clients, "POST", "/v1/match", json=page(rng))
+        assert (status, found["reordered"]) == (200, DEPTH)
+
+
+async def test_documents_as_queries_use_no_other_stage(tmp_path: Path) -> None:
+    whole, rng = Whole(tmp_path, 120, make_stage=stage_for), random.Random(10)
+    address = whole.cut(3)
+    shards = FailingShards.of(address, tmp_path / "cache")
+    requests: list[tuple[str, str, Any, int]] = [
+        ("GET", f"/v1/documents/{whole.ids[3]}/similar", None, 0),
+        *(("POST", "/v1/match", page(rng), 0) for _ in range(3)),
+        ("POST", "/v1/search", {"query": "copy", "min_score": -50.0, "explain": True}, DEPTH),
+    ]
+    try:
+        async with whole.service() as one, whole.router(address, shards) as router:
+            for method, url, body, reordered in requests:
+                expected, found = [
+                    answer_of(await client.request(method, url, json=body))
+                    for client in (one, router)
+                ]
+                assert found == expected
+                assert (found[0], found[1]["reordered"]) == (200, reordered)
+    finally:
+        shards.close()
 
 
 async def test_a_search_without_hits_has_nothing_to_reorder(
     clients: list[httpx.AsyncClient],
 ) -> None:
-    for body in ({"query": "copy", "min_score": 99.0}, {"query": "copy", "filter": {"stars": 77}}):
+    extras: list[dict[str, Any]] = [{"min_score": 99.0}, {"filter": {"stars": 77}}]
+    for extra in extras:
+        body = {"query": "copy", "rules": False, **extra}
         status, found = await all_equal(clients, "POST", "/v1/search", json=body)
         assert (status, found["hits"], found["reordered"]) == (200, [], 0)
 
