@@ -26,11 +26,8 @@ from fullrank.progress import Reporter
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.workers import Worker
 from tests.golden.test_golden import (
-    CREATED,
     DOCUMENTS,
-    QUERIES,
     WORDS,
-    planted_model,
     write_planted,
 )
 from tests.reranking import stage_of
