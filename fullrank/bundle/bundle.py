@@ -245,7 +245,13 @@ class Bundle:
         wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
         floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
         search = partial(
-            self.retriever.search, query, wanted, offset=first, deleted=deleted, mode=mode
+            self.retriever.search,
+            query,
+            wanted,
+            offset=first,
+            deleted=deleted,
+            mode=mode,
+            counted=COUNTED,
         )
         [ranking] = search(floor=floor)
         if not len(ranking.rows) and floor is not None and self._is_all_weak(text, query, floor):
@@ -276,7 +282,9 @@ class Bundle:
         if floor is not None and 0 < len(ranking.rows) < wanted:
             total = first + len(ranking.rows)  # a page that is not full is the last one
         elif floor is not None:
-            found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
+            found = ranking.found
+            if found is None:  # a fast search looks at some documents only
+                found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
             total, is_total = min(found, COUNTED), found <= COUNTED
         return SearchResult(hits, ranking.certified, total, is_total, count)
 

@@ -146,14 +146,14 @@ def read_block(
 
 
 @kernel(
-    several(array("int64"), array("float32"), types.boolean),
+    several(array("int64"), array("float32"), types.boolean, types.int64, array("int64")),
     array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
     array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"),
     array("int32"), array("boolean"),
     array("int32"), FLOAT64, FLOAT64,
-    INT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64,
+    INT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, FLOAT64, INT64, INT64,
 )  # fmt: skip
 def scan_slots(
     outline: Int8,
@@ -186,7 +186,8 @@ def scan_slots(
     left_below: float,
     left_above: float,
     most: int,
-) -> tuple[Int64, Float32, bool]:
+    counted: int,
+) -> tuple[Int64, Float32, bool, int, Int64]:
     """Find the slots that may be among the best `wanted` with evidence, by bounds from outlines and then by codes.
 
     u·v ≤ (outlines) + ‖p‖ ‖r‖ + outline_error      and      |u·v − û·v̂| ≤ error
@@ -214,9 +215,11 @@ def scan_slots(
         outline_error, error, off, left_below, left_above: As above; left_below is not positive, the others are not
             negative.
         most: Stop where more slots than this reach the score asked for so far.
+        counted: Count the slots with evidence until there are more than this for certain; −1: count none.
 
     Returns:
-        The slots, their û·v̂ + Σ s_w t̂_w + b, and whether there are too many; then they are incomplete.
+        The slots, their û·v̂ + Σ s_w t̂_w + b, and whether there are too many; then they are incomplete. How many slots
+        have evidence for certain, and which others may have it.
 
     Raises:
         IndexError: A list ends outside the file.
@@ -230,7 +233,8 @@ def scan_slots(
     kept, kept_scores = np.empty(most + BLOCK, np.int64), np.empty(most + BLOCK, np.float32)
     products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
     sums, reaching = np.zeros(BLOCK, np.float32), np.empty(BLOCK, np.int64)
-    size = n_kept = 0
+    open_ones = np.empty(count if counted >= 0 else 0, np.int64)
+    size = n_kept = n_certain = n_open = 0
     over, above = outline_error + off + left_above, error + off + left_above
     below = error + off - left_below
     reached, threshold = minus(least, over), minus(least, above)
@@ -245,6 +249,26 @@ def scan_slots(
         own_bias = bias[start:end]
         add_block(tables, place, stop, slots, impacts, end, sums)
         mark_block(mark_place, mark_stop, slots, end, marks)
+        if n_certain <= counted:
+            n_reaching = 0
+            for j in range(end - start):
+                is_certain = marks[j] | (sums[j] >= lexical_far)
+                reaching[n_reaching] = j
+                n_reaching += is_certain | (bounds[j] >= bound) | (sums[j] >= lexical_near)
+            for i in range(n_reaching):
+                j = reaching[i]
+                if len(deleted) and deleted[rows[start + j]]:
+                    continue
+                is_certain, product = marks[j] or sums[j] >= lexical_far, np.float32(-np.inf)
+                if not is_certain and bounds[j] >= bound:
+                    product = (
+                        code_product(code, shift, codes, start + j) * scale * scales[start + j]
+                    )
+                if is_certain or product >= far:
+                    n_certain += 1
+                elif sums[j] >= lexical_near or product >= near:
+                    open_ones[n_open] = start + j
+                    n_open += 1
         n_reaching = 0
         for j in range(len(own_bias)):
             # Without a branch: whether a bound reaches the score cannot be predicted.
@@ -277,9 +301,9 @@ def scan_slots(
         if n_kept > most:
             n_kept = keep_from(kept, kept_scores, n_kept, threshold)
             if n_kept > most:
-                return kept[:0], kept_scores[:0], True
+                return kept[:0], kept_scores[:0], True, n_certain, open_ones[:n_open]
     n_kept = keep_from(kept, kept_scores, n_kept, threshold)
-    return kept[:n_kept], kept_scores[:n_kept], False
+    return kept[:n_kept], kept_scores[:n_kept], False, n_certain, open_ones[:n_open]
 
 
 @kernel(

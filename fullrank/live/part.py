@@ -146,6 +146,7 @@ class Part:
         mode: str,
         least: float = -math.inf,
         floor: Floor | None = None,
+        counted: int | None = None,
     ) -> Ranking:
         """Rank the documents for one query.
 
@@ -156,14 +157,15 @@ class Part:
             deleted: bool (n,), True for documents to leave out; must include ``removed``.
             mode: As for ``Retriever.search``.
             least: As for ``Retriever.search``.
-            floor: As for ``Retriever.search``.
+            floor, counted: As for ``Retriever.search``.
 
         Returns:
             The ranking, rows of this part.
         """
         query = self.project(query)
         floor = None if floor is None else self._project_floor(floor)
-        if deleted is None or deleted is not self.removed or self.n_removed > _MAX_EXTRA_HITS:
+        is_masked = counted is not None or self.n_removed > _MAX_EXTRA_HITS
+        if deleted is None or deleted is not self.removed or is_masked:
             [found] = self.retriever.search(
                 query,
                 limit,
@@ -172,18 +174,13 @@ class Part:
                 mode=mode,
                 least=least,
                 floor=floor,
+                counted=counted,
             )
             return found
         wanted = offset + limit + self.n_removed
         [found] = self.retriever.search(query, wanted, mode=mode, least=least, floor=floor)
         kept = np.flatnonzero(~deleted[found.rows])[offset : offset + limit]
         return replace(found.take(kept), total=found.total - self.n_removed)
-
-    def count(self, query: Encoded, floor: Floor, most: int, deleted: Mask | None) -> int:
-        """Return how many documents reach the floor, or ``most`` + 1 if these are more; deleted: as for ``search``."""
-        return self.retriever.count(
-            self.project(query), self._project_floor(floor), most, deleted=deleted
-        )
 
     def below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
         """Return bool (n,), True for documents that do not reach the floor or are to be left out."""

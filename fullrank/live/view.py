@@ -321,15 +321,10 @@ class View:
         deleted = self.deleted() if deleted is None else deleted
         stage = self.bundle.second_stage
         if stage is None or text is None or offset >= DEPTH:
-            found = self._first(query, limit, offset, deleted, mode, floor)
-        else:
-            found = self._first(query, max(DEPTH, offset + limit), 0, deleted, mode, floor)
-            page = slice(offset, offset + limit)
-            found = reordered(stage, text, self.parts, found, page)
-        if floor is None or found.is_total or not is_counted or mode != "exact":
-            return found
-        total, is_total = self._count(query, floor, deleted)
-        return replace(found, total=total, is_total=is_total)
+            return self._first(query, limit, offset, deleted, mode, floor, is_counted)
+        wanted = max(DEPTH, offset + limit)
+        found = self._first(query, wanted, 0, deleted, mode, floor, is_counted)
+        return reordered(stage, text, self.parts, found, slice(offset, offset + limit))
 
     def _first(
         self,
@@ -339,17 +334,29 @@ class View:
         deleted: Sequence[Mask | None],
         mode: str,
         floor: Floor | None,
+        is_counted: bool,
     ) -> Hits:
         """Return the places offset..offset + limit of the ranking by score."""
         wanted, first = (offset + limit, 0) if self.added else (limit, offset)
+        count = 0 if floor is not None and is_counted and mode == "exact" else None
         hits: list[LiveHit] = []
         certified, total, least = True, 0, -math.inf
         # The bundle first: the scores of its best documents spare the search of most others.
         for part, mask in zip(self.parts, deleted, strict=True):
             own = None if floor is None else floor.of_live(part is not self.base)
+            counted = None if count is None or count > COUNTED else COUNTED - count
             found = part.search(
-                query, wanted, offset=first, deleted=mask, mode=mode, least=least, floor=own
+                query,
+                wanted,
+                offset=first,
+                deleted=mask,
+                mode=mode,
+                least=least,
+                floor=own,
+                counted=counted,
             )
+            if count is not None:
+                count += found.found or 0
             certified, total = certified and found.certified, total + found.total
             ids = part.store.ids
             new = [
@@ -365,18 +372,9 @@ class View:
         page, is_total = hits[offset:] if self.added else hits, True
         if floor is not None:
             total, is_total = offset + len(page), len(page) < limit and (bool(page) or not offset)
+        if count is not None and not is_total:
+            total, is_total = min(count, COUNTED), count <= COUNTED
         return Hits(page, certified, total, is_total)
-
-    def _count(
-        self, query: Encoded, floor: Floor, deleted: Sequence[Mask | None]
-    ) -> tuple[int, bool]:
-        """Return how many documents reach a floor, at most ``COUNTED``, and whether these are all."""
-        count = 0
-        for part, mask in zip(self.parts, deleted, strict=True):
-            count += part.count(query, floor.of_live(part is not self.base), COUNTED - count, mask)
-            if count > COUNTED:
-                return COUNTED, False
-        return count, True
 
 
 def _place(hit: LiveHit) -> tuple[float, str]:

@@ -59,7 +59,7 @@ def rows_reaching(
     if not max(off, query.error + rounded, query.outline_error + rounded) < np.inf:
         may_be = remaining(count, deleted)
     elif floor.score is not None:
-        may_be = index_candidates(
+        may_be, _ = index_candidates(
             index, query, words, weights, count, score_parts, deleted, floor.score
         )
     else:

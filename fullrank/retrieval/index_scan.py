@@ -41,8 +41,9 @@ def index_candidates(
     deleted: Mask | None,
     least: float,
     floor: Floor | None = None,
-) -> Int64:
-    """Return the rows that may be among the top `wanted` and reach `least`, in no order; no other row can be.
+    counted: int | None = None,
+) -> tuple[Int64, int | None]:
+    """Find the rows that may be among the top `wanted` and reach `least`; no other row can be.
 
     Args:
         index: The index.
@@ -54,6 +55,10 @@ def index_candidates(
         deleted: bool (n,), rows that must not be returned.
         least: A score that every wanted document reaches; −∞ if none is known.
         floor: Only documents that reach it are wanted.
+        counted: Count the documents that reach the floor, up to one more than this; None: do not.
+
+    Returns:
+        The rows, in no order, and how many documents reach the floor; None where they were not counted.
     """
     if floor is not None and floor.score is not None:
         least, floor = max(least, floor.score), None
@@ -66,26 +71,39 @@ def index_candidates(
     rounded = rounding(len(plan.words) + 8, size)
     error, outline_error = query.error + rounded, query.outline_error + rounded
     if not max(error, outline_error) < np.inf:
-        return remaining(len(cells.rows), deleted)
+        return remaining(len(cells.rows), deleted), None
     added = int(np.argmax(width <= max(2 * query.error, _MAX_LEFT_OUT * float(width[0]))))
+    if counted is not None:
+        added = len(plan.words)
     too_many = True
     while too_many:
         off = float(plan.errors[added]) + rounded
         left_below, left_above = float(plan.below[added]), float(plan.above[added])
         is_last = added == len(plan.words)
         most = len(cells.rows) if is_last else max(_MIN_REFINED, MAX_CANDIDATES_PER_HIT * wanted)
-        slots, scores, too_many = scan_slots(
+        slots, scores, too_many, n_certain, open_slots = scan_slots(
             query.outline, query.outline_scale, outline.codes, outline.scales, query.left, outline.rest,
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
             postings.indptr, postings.slots, postings.impacts, postings.limits,
             plan.words[:added], plan.weights[:added], cells.rows, mask, features, dense, lexical,
             wanted, least, outline_error, error, off, left_below, left_above, most,
+            -1 if counted is None else counted,
         )  # fmt: skip
         if too_many:
             added = max(min(added + 1, len(plan.words)), int(np.argmax(width <= width[added] / 2)))
     rows = cells.rows[slots].astype(np.int64)
+    found = None
+    if floor is not None and counted is not None:
+        found = int(n_certain)
+        if found <= counted:
+            found += int(
+                np.count_nonzero(
+                    floor.reached(*score_parts(cells.rows[open_slots].astype(np.int64)))
+                )
+            )
+        found = min(found, counted + 1)
     # The best by g may lack evidence, so with a floor their scores say nothing about the others.
     if floor is not None or len(rows) <= max(_FEW, 2 * wanted):
-        return rows
-    found = Scanned(scores, error + off - left_below, error + off + left_above)
-    return rows[candidates(found, wanted, lambda places: score_parts(rows[places]), None)]
+        return rows, found
+    scanned = Scanned(scores, error + off - left_below, error + off + left_above)
+    return rows[candidates(scanned, wanted, lambda places: score_parts(rows[places]), None)], None

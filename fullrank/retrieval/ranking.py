@@ -31,6 +31,7 @@ class Ranking:
         bias: b.
         certified: The ranking is proven equal to that of the float64 scores of all documents.
         total: How many documents the search could have returned; a floor is not asked.
+        found: How many documents reach the floor, if they were counted.
     """
 
     rows: Int64
@@ -40,6 +41,7 @@ class Ranking:
     bias: Float64
     certified: bool
     total: int
+    found: int | None = None
 
     def take(self, places: Int64) -> Ranking:
         """Return the ranking of the documents at the given places, in the given order."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -100,6 +101,7 @@ class Retriever:
         effort: Effort | None = None,
         least: float = -math.inf,
         floor: Floor | None = None,
+        counted: int | None = None,
     ) -> list[Ranking]:
         """Return places offset..offset + limit of each query's ranking.
 
@@ -113,6 +115,8 @@ class Retriever:
             effort: Of the fast mode, in place of the index's own.
             least: The caller needs no document that scores less, so these may be left out.
             floor: Only documents that reach it are ranked.
+            counted: Count the documents that reach the floor, up to one more than this, unless a fast search looks at
+                some documents only; None: do not count.
 
         Raises:
             ValueError: The mode is unknown.
@@ -134,7 +138,18 @@ class Retriever:
             for i in range(len(part)):
                 mask = deleted if deleted is None or deleted.ndim == 1 else deleted[start + i]
                 line = None if scan is None else scan[i]
-                found.append(self._one(part, i, line, limit, offset, mask, effort, least, floor))
+                one = part.slice(i, i + 1)
+                ranking = self._one(
+                    part, i, line, limit, offset, mask, effort, least, floor, counted
+                )
+                if (
+                    ranking.certified
+                    and floor is not None
+                    and counted is not None
+                    and ranking.found is None
+                ):
+                    ranking = replace(ranking, found=self.count(one, floor, counted, deleted=mask))
+                found.append(ranking)
         return found
 
     def reaching(
@@ -195,9 +210,10 @@ class Retriever:
         effort: Effort | None,
         least: float,
         floor: Floor | None,
+        counted: int | None,
     ) -> Ranking:
         """Rank for query i the documents that reach the floor; no effort means an exact search."""
-        count, wanted = len(self.documents), offset + limit
+        count, wanted, n_found = len(self.documents), offset + limit, None
         one = queries.slice(i, i + 1)
         if scan is not None and floor is not None:
             deleted, floor = self._below(one, floor, deleted), None
@@ -225,11 +241,11 @@ class Retriever:
                 if found is not None and len(found.rows) >= wanted:
                     kth = self._rank(one, found.rows, floor, wanted - 1, 1)[1]
                     least = max([least, *kth.tolist()])
-            rows = index_candidates(
-                self.index, query, words, weights, wanted, score_parts, deleted, least, floor
-            )
+            rows, n_found = index_candidates(
+                self.index, query, words, weights, wanted, score_parts, deleted, least, floor, counted
+            )  # fmt: skip
         ranked = self._rank(one, rows, floor, offset, limit)
-        return Ranking(*ranked, certified=True, total=total)
+        return Ranking(*ranked, certified=True, total=total, found=n_found)
 
     def _below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
         """Return bool (n,), True for documents that do not reach the floor or are to be left out."""

@@ -200,6 +200,7 @@ def test_products_of_groups(seed: int, count: int, fours: int) -> None:
     st.sampled_from([-np.inf, 0.0, 0.5, 1.0, np.inf]),
     st.sampled_from([-np.inf, 0.0, 0.5, 1.0, np.inf]),
     st.lists(st.integers(0, 5), max_size=2),
+    st.sampled_from([-1, 0, 100, 10_000]),
 )
 def test_scans_of_slots(
     seed: int,
@@ -212,6 +213,7 @@ def test_scans_of_slots(
     dense: float,
     lexical: float,
     features: list[int],
+    counted: int,
 ) -> None:
     """The outline is a part of each code, and the rest has any length that bounds what it leaves."""
     rng = np.random.default_rng(seed)
@@ -233,15 +235,23 @@ def test_scans_of_slots(
         kept, possible = np.flatnonzero(is_kept & is_found), np.flatnonzero(is_kept & may_be)
         best = np.sort(scores[kept])[-wanted] if len(kept) >= wanted else -np.inf
         least = float(best) - 0.1 if is_least_known else -np.inf
-        slots, found, too_many = scan_slots(
+        slots, found, too_many, n_certain, open_ones = scan_slots(
             np.ascontiguousarray(code[:first]), np.float32(1e-4),
             in_groups(np.ascontiguousarray(codes[:, :first])), scales,
             np.float32(left), rest.astype(np.float32),
             code, np.float32(1e-4), codes, scales, bias, lists.indptr, lists.indices, impacts, limits,
             words, weights, rows, mask, np.array(features, np.int32), dense, lexical,
-            wanted, least, 1e-3, slack / 2, 0.0, 0.0, 0.0, count,
+            wanted, least, 1e-3, slack / 2, 0.0, 0.0, 0.0, count, counted,
         )  # fmt: skip
         assert not too_many
+        n_open = len(open_ones)
+        if counted >= n_certain:
+            assert len(kept) <= n_certain + n_open <= len(possible)
+            assert set(open_ones.tolist()) <= set(possible.tolist())
+        elif counted == -1:
+            assert n_certain == n_open == 0
+        else:
+            assert counted < n_certain <= len(possible)
         np.testing.assert_allclose(found, scores[slots], rtol=1e-4, atol=1e-4)
         assert np.all(np.diff(slots) > 0)
         assert set(slots.tolist()) <= set(possible.tolist())
@@ -257,10 +267,10 @@ def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
     lists = np.zeros(1, np.int64), nothing, np.zeros(0, np.uint8), np.zeros((0, 2), np.float32)
     none, one = np.zeros(0, np.int8), np.float32(1)
     for most, expected in ((2000, True), (count, False)):
-        slots, _, too_many = scan_slots(
+        slots, _, too_many, _, _ = scan_slots(
             none, one, in_groups(codes), bias, one, bias, none, one, codes, bias, bias, *lists,
             nothing, np.zeros(0), order, np.zeros(0, np.bool_), nothing, -np.inf, np.inf,
-            10, -np.inf, 0.5, 0.5, 0.0, 0.0, 0.0, most,
+            10, -np.inf, 0.5, 0.5, 0.0, 0.0, 0.0, most, -1,
         )  # fmt: skip
         assert too_many is expected
         assert len(slots) == (0 if expected else count)
@@ -334,7 +344,7 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
             scan_slots(
                 none, one, in_groups(codes), scores, one, scores, none, one, codes, scores, scores,
                 indptr, t.indices, impacts, limits, words, s, words, nobody, words[:0], -np.inf, np.inf,
-                3, -np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 9,
+                3, -np.inf, 0.0, 0.0, 0.0, 0.0, 0.0, 9, -1,
             )  # fmt: skip
 
 

@@ -98,6 +98,11 @@ def test_search_and_count_equal_brute_force(
     [found] = retriever.search(query, limit, offset=offset, deleted=deleted, floor=floor)
     assert found.certified
     assert_same_bits(replace(found, total=wanted.total), wanted)
+    [counted] = retriever.search(
+        query, limit, offset=offset, deleted=deleted, floor=floor, counted=most
+    )
+    assert counted.found == min(len(expected), most + 1)
+    assert_same_bits(replace(counted, total=wanted.total), wanted)
 
     if len(wanted.rows) and not offset:
         least = float(wanted.scores[len(wanted.rows) // 2])
