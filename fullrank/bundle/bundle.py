@@ -245,18 +245,12 @@ class Bundle:
         wanted, first = (max(DEPTH, offset + limit), 0) if is_reordered else (limit, offset)
         floor = self.floor_of(text) if min_score is None else Floor(score=min_score)
         search = partial(
-            self.retriever.search,
-            query,
-            wanted,
-            offset=first,
-            deleted=deleted,
-            mode=mode,
-            counted=COUNTED,
+            self.retriever.search, query, wanted, offset=first, deleted=deleted, mode=mode
         )
-        [ranking] = search(floor=floor)
+        [ranking] = search(floor=floor, counted=COUNTED)
         if not len(ranking.rows) and floor is not None and self._is_all_weak(text, query, floor):
             floor = floor.of_any_word()
-            [ranking] = search(floor=floor)
+            [ranking] = search(floor=floor, counted=COUNTED)
         reordered = self.reorder(text, ranking) if is_reordered else None
         places = np.arange(len(ranking.rows))
         if reordered is not None:
@@ -282,9 +276,8 @@ class Bundle:
         if floor is not None and 0 < len(ranking.rows) < wanted:
             total = first + len(ranking.rows)  # a page that is not full is the last one
         elif floor is not None:
-            found = ranking.found
-            if found is None:  # a fast search looks at some documents only
-                found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
+            # A fast search looks at some documents only, and counts none.
+            found = ranking.found or self.retriever.count(query, floor, COUNTED, deleted=deleted)
             total, is_total = min(found, COUNTED), found <= COUNTED
         return SearchResult(hits, ranking.certified, total, is_total, count)
 
