@@ -10,7 +10,9 @@ exact_floor, fast_floor   the ten best documents that have the evidence that the
 count                     how many documents have it, up to 10,000
 exact_counted             exact_floor and count: of one scan in releases that can
 
-and recall, the share of the hits of `exact_floor` that `fast_floor` has. It imports nothing but fullrank and numpy, so
+and recall, the share of the hits of `exact_floor` that `fast_floor` has; changed, the share of the queries that have a
+document without evidence among their first ten; and exact_after_fast, the share of the searches of `fast_floor` that
+went on as exact ones. It imports nothing but fullrank and numpy, so
 that it runs with any release that has floors. Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1.
 """
 
@@ -67,6 +69,7 @@ def mean_us(work: Callable[[Asked], Any], asked: list[Asked]) -> tuple[float, li
 def measured(bundle: Bundle) -> dict[str, Any]:
     """Return what a bundle shows."""
     search, found = bundle.retriever.search, {}
+    alone: dict[str, list[Any]] = {}
 
     def plain(mode: str, one: Asked) -> Ranking:
         return search(one[0], 10, mode=mode)[0]
@@ -86,10 +89,13 @@ def measured(bundle: Bundle) -> dict[str, Any]:
     asked = [(bundle.encode(text), bundle.floor_of(text)) for text in queries_of(bundle)]
     times: dict[str, Any] = {"queries": len(asked), "documents": len(bundle.documents)}
     for mode in bundle.retriever.modes:
-        times[mode], _ = mean_us(partial(plain, mode), asked)
+        times[mode], alone[mode] = mean_us(partial(plain, mode), asked)
         times[f"{mode}_floor"], found[mode] = mean_us(partial(with_floor, mode), asked)
     times["count"], _ = mean_us(count, asked)
     times["exact_counted"], _ = mean_us(counted, asked)
+    pairs = zip(alone["exact"], found["exact"], strict=True)
+    changed = [not np.array_equal(one.rows, other.rows) for one, other in pairs]
+    times["changed"] = round(float(np.mean(changed)), 3)
     if "fast" in found:
         shares = [
             np.isin(exact.rows, fast.rows).mean()
@@ -97,6 +103,8 @@ def measured(bundle: Bundle) -> dict[str, Any]:
             if len(exact.rows)
         ]
         times["recall"] = round(float(np.mean(shares)), 4)
+        certified = [one.certified for one in found["fast"]]
+        times["exact_after_fast"] = round(float(np.mean(certified)), 3)
     return times
 
 

@@ -276,8 +276,9 @@ class Bundle:
         if floor is not None and 0 < len(ranking.rows) < wanted:
             total = first + len(ranking.rows)  # a page that is not full is the last one
         elif floor is not None:
-            # A fast search looks at some documents only, and counts none.
-            found = ranking.found or self.retriever.count(query, floor, COUNTED, deleted=deleted)
+            found = ranking.found
+            if found is None:  # a fast search looks at some documents only
+                found = self.retriever.count(query, floor, COUNTED, deleted=deleted)
             total, is_total = min(found, COUNTED), found <= COUNTED
         return SearchResult(hits, ranking.certified, total, is_total, count)
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
-from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64, Rows
+from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.scan import add_weights
 from fullrank.kernels.select import in_order
 from fullrank.records import Documents
@@ -105,10 +105,6 @@ class FullScan:
         """Build the matrices and bounds that the first scan would build."""
         if self.is_inner_product:
             _ = self.postings, self._largest_weight, self._sparse_limits, self._largest_norm
-
-    def rows_having(self, feature: int) -> Int32:
-        """Return the rows of the documents that have a sparse feature."""
-        return self.postings.row(feature)[0]
 
     def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
         """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""

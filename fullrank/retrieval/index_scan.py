@@ -62,6 +62,8 @@ def index_candidates(
     """
     if floor is not None and floor.score is not None:
         least, floor = max(least, floor.score), None
+    if floor is None:
+        counted = None
     features, dense, lexical = floors_of(floor)
     codes, postings, cells, outline = index.codes, index.postings, index.cells, index.outline
     mask = NONE_DELETED if deleted is None else deleted

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -134,22 +133,13 @@ class Retriever:
             if scanned is not None:
                 scan: Float32 | None = scanned[start : start + len(part)]
             else:
-                scan = self.scores(part) if self.index is None else None
+                scan = self.scores(part) if self.index is None and floor is None else None
             for i in range(len(part)):
                 mask = deleted if deleted is None or deleted.ndim == 1 else deleted[start + i]
                 line = None if scan is None else scan[i]
-                one = part.slice(i, i + 1)
-                ranking = self._one(
-                    part, i, line, limit, offset, mask, effort, least, floor, counted
+                found.append(
+                    self._one(part, i, line, limit, offset, mask, effort, least, floor, counted)
                 )
-                if (
-                    ranking.certified
-                    and floor is not None
-                    and counted is not None
-                    and ranking.found is None
-                ):
-                    ranking = replace(ranking, found=self.count(one, floor, counted, deleted=mask))
-                found.append(ranking)
         return found
 
     def reaching(
@@ -164,35 +154,20 @@ class Retriever:
             most: Where more documents than this reach it, any more than this many of them will do.
         """
         parts, count = partial(self.score_parts, query), len(self.documents)
-        most = count if most is None else most
-        having = self._rows_having(floor.words, deleted)
-        if len(having) > most:
-            return having
         if self.index is None:
             rows = remaining(count, deleted)
-            found = rows[floor.reached(*parts(rows))]
-        else:
-            u, words, weights, _ = query.row(0)
-            own = coded(u, self.index.codes, self.index.outline)
-            found = rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
+            return rows[self._reached(query, rows, floor)[0]]
+        most = count if most is None else most
+        having = _rows_having(self.index, floor.words, deleted)
+        if len(having) > most:
+            return having
+        u, words, weights, _ = query.row(0)
+        own = coded(u, self.index.codes, self.index.outline)
+        found = rows_reaching(self.index, own, words, weights, floor, parts, deleted, most)
         if not len(having):
             return found
         mask = np.zeros(count, np.bool_)
         mask[having] = mask[found] = True
-        return np.flatnonzero(mask)
-
-    def _rows_having(self, features: Sequence[int], deleted: Mask | None) -> Int64:
-        """Return the rows of the documents that have one of some features, ascending, without those to leave out."""
-        if not features or not self._full_scan.is_inner_product:
-            return np.zeros(0, np.int64)
-        mask = np.zeros(len(self.documents), np.bool_)
-        for feature in features:
-            if self.index is None:
-                mask[self._full_scan.rows_having(feature)] = True
-            else:
-                mask[self.index.cells.rows[self.index.postings.slots_of(feature)]] = True
-        if deleted is not None:
-            mask &= ~deleted
         return np.flatnonzero(mask)
 
     def count(self, query: Encoded, floor: Floor, most: int, *, deleted: Mask | None = None) -> int:
@@ -215,14 +190,15 @@ class Retriever:
         """Rank for query i the documents that reach the floor; no effort means an exact search."""
         count, wanted, n_found = len(self.documents), offset + limit, None
         one = queries.slice(i, i + 1)
-        if scan is not None and floor is not None:
-            deleted, floor = self._below(one, floor, deleted), None
         total = count if deleted is None else count - int(np.count_nonzero(deleted))
         score_parts: ScoreParts = partial(self._full_scan.score_parts, one)
         divisor = BRUTE_FORCE_DIVISOR if effort is None else FAST_BRUTE_FORCE_DIVISOR
-        if total <= max(wanted, count // divisor):
+        is_plain = floor is not None and self.index is None
+        if is_plain or total <= max(wanted, count // divisor):
             rows = remaining(count, deleted)
-        elif scan is not None:
+            ranked, n_found = self._rank(one, rows, floor, offset, limit)
+            return Ranking(*ranked, certified=True, total=total, found=_counted(n_found, counted))
+        if scan is not None:
             error = self._full_scan.error(queries, i, scan)
             rows = candidates(Scanned(scan, error, error), wanted, score_parts, deleted)
         else:
@@ -233,41 +209,48 @@ class Retriever:
             is_known = least > -math.inf
             found = None if effort is None else look(effort, least, floor)
             if found is not None:
-                ranked = self._rank(one, found.rows, floor, offset, limit)
+                ranked, _ = self._rank(one, found.rows, floor, offset, limit)
                 if len(ranked[0]) == limit or (is_known and not found.is_full):
                     return Ranking(*ranked, certified=False, total=total)
             elif self.index.cells.count > 1 and not is_known:
                 found = look(_FIRST_LOOK, least, floor)
                 if found is not None and len(found.rows) >= wanted:
-                    kth = self._rank(one, found.rows, floor, wanted - 1, 1)[1]
-                    least = max([least, *kth.tolist()])
+                    kth, _ = self._rank(one, found.rows, floor, wanted - 1, 1)
+                    least = max([least, *kth[1].tolist()])
             rows, n_found = index_candidates(
                 self.index, query, words, weights, wanted, score_parts, deleted, least, floor, counted
             )  # fmt: skip
-        ranked = self._rank(one, rows, floor, offset, limit)
+            if n_found is None and floor is not None and counted is not None:
+                n_found = self.count(one, floor, counted, deleted=deleted)
+        ranked, _ = self._rank(one, rows, floor, offset, limit)
         return Ranking(*ranked, certified=True, total=total, found=n_found)
-
-    def _below(self, query: Encoded, floor: Floor, deleted: Mask | None) -> Mask:
-        """Return bool (n,), True for documents that do not reach the floor or are to be left out."""
-        mask = np.ones(len(self.documents), np.bool_)
-        mask[self.reaching(query, floor, deleted=deleted)] = False
-        return mask
 
     def _rank(
         self, query: Encoded, rows: Int64, floor: Floor | None, offset: int, limit: int
-    ) -> Ranked:
-        """Score rows in float64, and return places offset..offset + limit of those that reach the floor."""
+    ) -> tuple[Ranked, int | None]:
+        """Score rows in float64, and order those that reach the floor.
+
+        Returns:
+            Places offset..offset + limit of the order, and how many of the rows reach the floor; None without one.
+        """
         if floor is None:
-            return self._full_scan.rank(query, rows, offset, limit)
+            return self._full_scan.rank(query, rows, offset, limit), None
+        reached, parts = self._reached(query, rows, floor)
+        if not reached.all():
+            kept = np.flatnonzero(reached)
+            rows, parts = rows[kept], (parts[0][kept], parts[1][kept], parts[2][kept])
+        return in_order(rows, *parts, offset, limit), len(rows)
+
+    def _reached(
+        self, query: Encoded, rows: Int64, floor: Floor
+    ) -> tuple[Mask, tuple[Float64, Float64, Float64]]:
+        """Return which of some rows reach the floor, bool (rows,), and the parts of their scores."""
         parts = self._full_scan.score_parts(query, rows)
         reached = floor.reached(*parts)
         if not reached.all():
             others = np.flatnonzero(~reached)
             reached[others] = self._have(rows[others], floor.words)
-            kept = np.flatnonzero(reached)
-            dense, lexical, bias = (part[kept] for part in parts)
-            return in_order(rows[kept], dense, lexical, bias, offset, limit)
-        return in_order(rows, *parts, offset, limit)
+        return reached, parts
 
     def _have(self, rows: Int64, features: Sequence[int]) -> Mask:
         """Return which of some rows have one of some sparse features, bool (rows,)."""
@@ -310,3 +293,20 @@ class Retriever:
     def score_parts(self, query: Encoded, rows: Int64) -> tuple[Float64, Float64, Float64]:
         """Return (dense, lexical, bias) of one query for the given documents, float64 (rows,) each."""
         return self._full_scan.score_parts(query, rows)
+
+
+def _rows_having(index: Index, features: Sequence[int], deleted: Mask | None) -> Int64:
+    """Return the rows of the documents that have one of some features, ascending, without those to leave out."""
+    if not features:
+        return np.zeros(0, np.int64)
+    mask = np.zeros(len(index.cells.rows), np.bool_)
+    for feature in features:
+        mask[index.cells.rows[index.postings.slots_of(feature)]] = True
+    if deleted is not None:
+        mask &= ~deleted
+    return np.flatnonzero(mask)
+
+
+def _counted(found: int | None, counted: int | None) -> int | None:
+    """Return a count up to one more than what is to be counted; None if nothing is."""
+    return None if found is None or counted is None else min(found, counted + 1)

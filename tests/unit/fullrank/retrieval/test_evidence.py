@@ -102,6 +102,7 @@ def test_search_and_count_equal_brute_force(
         query, limit, offset=offset, deleted=deleted, floor=floor, counted=most
     )
     assert counted.found == min(len(expected), most + 1)
+    assert retriever.search(query, limit, counted=most)[0].found is None, "there is no floor"
     assert_same_bits(replace(counted, total=wanted.total), wanted)
 
     if len(wanted.rows) and not offset:
