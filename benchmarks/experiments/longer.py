@@ -1,7 +1,7 @@
 """Experiment 1 for ten times as long, with harder negatives, and the candidates of the papers.
 
     python -m benchmarks.experiments.longer [--words 30000,0] [--hardest 1,8,32] [--systems ssi,ssi-hardest-8]
-                                   [--seconds 250] [--set key=value]... [--out DIR] [--json | --markdown]
+                                   [--seconds 250] [--set key=value]... [--folder DIR] [--out DIR] [--json | --markdown]
 
 The systems of tables 3 and 4 of Bai et al. 2009 on debian under the margin loss; linear ones once for each k of
 ``--hardest``: the negative is the hardest of k random documents. --seconds are processor seconds of one thread, so
@@ -10,6 +10,8 @@ ten times the passes of the 20 s of ``documents``.
 
 The papers rank the linked documents among 10,000 random others for MAP and P@10, not among all documents. The measures
 "MAP of 10k" and "P@10 of 10k" do the same; a query has the same candidates for every system.
+
+--folder measures another linked collection instead, such as that of ``benchmarks.performance.linked``.
 
 The findings are tested twice: with k = 1, as in the papers, and with the k of the best MAP on validation.
 """
@@ -21,6 +23,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
@@ -189,15 +192,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options.add_argument(
         "--hardest", type=numbers, default=list(HARDEST), help="k of the negatives; default 1,8,32"
     )
+    options.add_argument("--folder", type=Path, help="a collection to measure instead of --only")
     given = options.parse_args(arguments)
     tables: list[Table] = []
     found: list[Finding] = []
+    folders = {name: collection_folder(name) for name in given.only}
+    if given.folder:
+        folders = {given.folder.name: given.folder}
     with Lab("longer", given) as lab, processor_clock():
-        for name in given.only:
+        for name, folder in folders.items():
             for words in given.words:
                 setting = f"{words:,} words" if words else "all words"
                 where = f"{name}, {setting}"
-                task = Task(where, collection_folder(name), (*LONGER, f"words={words}"))
+                task = Task(where, folder, (*LONGER, f"words={words}"))
                 systems = variants(lab, task, LIMITED if words else UNLIMITED, given.hardest)
                 results = lab.run(task, systems, among_few)
                 tables.append(table(task, systems, results))

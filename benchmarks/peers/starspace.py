@@ -2,9 +2,14 @@
 
     python -m benchmarks.peers.starspace --binary PATH/starspace [--collection tldr/en]
 
-Build the binary outside of this repository: g++, make and Boost's headers, then `make BOOST_DIR=/usr/include` in its
-sources. It trains; the scores are computed here from the vectors that it writes, by its own formula: a text is the sum
-of the vectors of its words divided by (number of words)^p, and a score is the cosine or the product of two texts.
+Build the binary outside of this repository with g++, make and Boost's headers. Its sources need one change: model.cpp
+ends a thread by `bool doneTraining`, which an optimising compiler reads only once, so the program never ends. Make it a
+`std::atomic<bool>` (and include <atomic>), then
+
+    make starspace BOOST_DIR=/usr/include CXXFLAGS="-pthread -std=gnu++11 -O3 -march=native -DBOOST_UBLAS_NDEBUG"
+
+StarSpace trains; the scores are computed here from the vectors that it writes, by its own formula: a text is the sum of
+the vectors of its words divided by (number of words)^p, and a score is the cosine or the product of two texts.
 
 starspace          trainMode 0, a query and a relevant document; trainMode 1, the texts of a document (its own and its
                    training queries), one of them against the others
@@ -116,10 +121,11 @@ def _embed(
 
 
 TRIALS: tuple[Settings, ...] = (
-    {"trainMode": 0, "dim": 100, "epoch": 10},
-    {"trainMode": 0, "dim": 100, "epoch": 10, "names": True},
-    {"trainMode": 0, "dim": 100, "epoch": 10, "names": True, "lr": 0.05, "adagrad": "true"},
-    {"trainMode": 1, "dim": 100, "epoch": 20, "names": True},
+    {"trainMode": 0, "dim": 100, "epoch": 20},
+    {"trainMode": 0, "dim": 100, "epoch": 20, "names": True},
+    {"trainMode": 0, "dim": 100, "epoch": 20, "names": True, "lr": 0.05},
+    {"trainMode": 1, "dim": 100, "epoch": 80, "names": True},
+    {"trainMode": 1, "dim": 100, "epoch": 80, "names": True, "lr": 0.05},
 )
 
 

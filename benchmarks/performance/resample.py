@@ -104,18 +104,27 @@ class Source:
 
     def documents(self, seed: int, stretch: float) -> Iterator[Line]:
         """Yield the endless corpus of a seed, in ascending order of id."""
+        return (line for _, line in self.draws(seed, stretch))
+
+    def draws(self, seed: int, stretch: float) -> Iterator[tuple[int, Line]]:
+        """Yield the same corpus; before each document the place in ``kept`` of the one that it was drawn from."""
         draw = random.Random(seed)
+        numbers = range(len(self._places))
         for number in range(10**9):
-            section, place = draw.choice(self._places)
+            drawn = draw.choice(numbers)
+            section, place = self._places[drawn]
             title = _title(draw, section, place)
             target = stretch * section.lengths[place] - len(words(title))
-            yield {
-                "_id": f"r{number:09}",
-                "title": title,
-                "text": " ".join(_sentences(draw, section, place, target)),
-                "section": section.name,
-                "draw": round(draw.random(), 9),
-            }
+            yield (
+                drawn,
+                {
+                    "_id": f"r{number:09}",
+                    "title": title,
+                    "text": " ".join(_sentences(draw, section, place, target)),
+                    "section": section.name,
+                    "draw": round(draw.random(), 9),
+                },
+            )
 
     def stretch(self, terms: float, seed: int) -> float:
         """Return the stretch at which a document has ``terms`` distinct words on average; 1 for terms = 0."""
