@@ -73,8 +73,8 @@ def _trained(function: str, lines: Sequence[str], settings: Settings) -> Any:
 
 
 LABEL_TRIALS: tuple[Settings, ...] = (
-    {"loss": "softmax", "dim": 50, "epoch": 10, "lr": 0.5},
     {"loss": "softmax", "dim": 50, "epoch": 10, "lr": 1.0},
+    {"loss": "softmax", "dim": 50, "epoch": 25, "lr": 1.0},
 )
 
 SYSTEMS = (

@@ -8,6 +8,8 @@ select.py     the rows of the best approximate scores
 rows.py       sorting, renumbering, adding and multiplying sparse rows
 encode.py     from counts of a query to u and s
 fast.py       the candidates of the fast mode
+heads.py      what it reads of posting lists
+pools.py      which documents it estimates
 gather.py     copies of encoded documents
 tokens.py     tokens of texts, numbered and counted
 words.py      strings in a hash table

@@ -16,204 +16,36 @@ from fullrank.kernels.compiler import (
     output,
 )
 from fullrank.kernels.evidence import is_in_lists
+from fullrank.kernels.heads import read_heads
+from fullrank.kernels.pools import (
+    likely_slots,
+    mark,
+    not_done,
+    slots_by_outline,
+    slots_in,
+    slots_of_cells,
+    slots_reaching,
+)
 from fullrank.kernels.prefetch import prefetch, prefetch_row
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import LEVELS, keep_from, lists_of
+from fullrank.kernels.scan import BLOCK, lists_of
 from fullrank.kernels.select import about_kth_largest, kth_largest, push
 
-# Stands for a sum of exactly zero, so that zero means: not read.
-_READ = np.float32(np.finfo(np.float32).tiny)
-# A word of the signatures is read in full where at most one document in _WHOLE has it, and where it adds to each at
-# least this share of the largest contribution of any word.
-_WHOLE, _HEAVY = 8, 0.2
 # Memory is asked for so many slots before it is needed.
 _AHEAD = 32
-# Stands for the sum of a slot that is estimated.
-_DONE = np.float32(np.inf)
-# The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
-_CENTRE_WEIGHT = np.float32(0.5)
+# So many slots of cells are estimated together: more share the wait for memory, fewer know better estimates.
+_TOGETHER = 128
+# Cells that are estimated before the others.
+_NEXT = 64
 
 
 @helper
-def read_heads(
-    words: Int32,
-    weights: Float32,
-    depth: int,
-    floor: float,
-    head_indptr: Int64,
-    head_slots: Int32,
-    head_impacts: UInt8,
-    indptr: Int64,
-    slots: Int32,
-    impacts: UInt8,
-    limits: Float32,
-    signed: Int32,
-    rest: Float64,
-    scores: Float32,
-) -> tuple[Int64, Int64, Float32]:
-    """Add up the heads of the lists of a query's words.
-
-    Args:
-        words, weights: The query's words, int32 and float32 (m,).
-        depth: Entries to read of a word of the signatures that is frequent or light; other lists are read in full.
-        floor: Stop where the word contributes less than this share of the largest contribution of any word.
-        head_indptr, head_slots, head_impacts: The short lists (Shortlists).
-        indptr, slots, impacts, limits: The postings, for words without a short list.
-        signed: The words of the signatures, int32 ascending.
-        rest: The mean impact of each behind its head, float64.
-        scores: float32 (n,), zero before; not zero afterwards where a slot was read.
-
-    Returns:
-        The slots read, each once; the signature bits of words read in part; what each bit adds to an estimate. A head's
-        contribution leaves that out, so that a document gets the sum of both.
-
-    Raises:
-        IndexError: A list has a slot that does not exist.
-    """
-    count = len(words)
-    start, stop = np.empty(count, np.int64), np.empty(count, np.int64)
-    from_heads, cut = np.empty(count, np.bool_), np.empty(count, np.bool_)
-    base, step = np.empty(count, np.float64), np.empty(count, np.float64)
-    bits, values = np.empty(count, np.int64), np.empty(count, np.float32)
-    n_bits = n_entries = 0
-    largest = most = 0.0
-    for i in range(count):
-        low = np.float64(limits[words[i], 0]) * weights[i]
-        most = max(most, low, np.float64(limits[words[i], 1]) * weights[i])
-    for i in range(count):
-        word, weight = words[i], np.float64(weights[i])
-        low = np.float64(limits[word, 0]) * weight
-        step[i] = (np.float64(limits[word, 1]) - np.float64(limits[word, 0])) * weight / LEVELS
-        start[i], stop[i] = head_indptr[word], head_indptr[word + 1]
-        from_heads[i] = start[i] < stop[i]
-        bit = np.searchsorted(signed, word)
-        is_signed = bit < len(signed) and signed[bit] == word
-        if is_signed:
-            stop[i] = min(stop[i], start[i] + depth)
-        in_part = is_signed and stop[i] - start[i] < indptr[word + 1] - indptr[word]
-        base[i] = low
-        if in_part:
-            is_rare = _WHOLE * (indptr[word + 1] - indptr[word]) <= len(scores)
-            if is_rare and low + step[i] * rest[bit] >= _HEAVY * most:
-                in_part, from_heads[i] = False, False
-        if in_part:
-            value = low + step[i] * rest[bit]
-            bits[n_bits], values[n_bits] = bit, np.float32(value)
-            n_bits += 1
-            base[i] = low - value
-        largest = max(largest, base[i] + LEVELS * max(step[i], 0.0))
-        # A floor needs contributions that descend along the list.
-        cut[i] = in_part and step[i] > 0 and limits[word, 1] > 0
-        if not from_heads[i]:
-            start[i], stop[i] = indptr[word], indptr[word + 1]
-        n_entries += stop[i] - start[i]
-    least = floor * largest
-    found = np.empty(n_entries, np.int64)
-    size = 0
-    for i in range(count):
-        list_slots = head_slots if from_heads[i] else slots
-        list_impacts = head_impacts if from_heads[i] else impacts
-        check_inside(start[i], len(list_slots) + 1)
-        check_inside(stop[i], len(list_slots) + 1)
-        for p in range(start[i], stop[i]):
-            value = base[i] + step[i] * list_impacts[p]
-            if cut[i] and least > 0 and value < least:
-                break
-            if p + _AHEAD < stop[i]:
-                prefetch(scores, list_slots[p + _AHEAD])
-            slot = list_slots[p]
-            check_inside(slot, len(scores))
-            score = scores[slot]
-            if score == 0:
-                found[size] = slot
-                size += 1
-            score += np.float32(value)
-            scores[slot] = score if score != 0 else _READ
-    return found[:size], bits[:n_bits], values[:n_bits]
-
-
-@helper
-def likely_slots(
-    near: Float32,
-    reach: Float32,
-    cell_of: UInt16,
-    read: Int64,
-    scores: Float32,
-    rows: Int32,
-    deleted: Mask,
-    sparse: int,
-) -> tuple[Int64, Int64, Float32]:
-    """Return the `sparse` best of the slots read, by what was read of them and a share of their cell's score.
-
-    Returns:
-        These slots, all that were read and are not deleted, and what was read of each on top of its cell's reach.
-    """
-    kept, reaches = np.empty(len(read), np.int64), np.empty(len(read), np.float32)
-    estimates = np.empty(len(read), np.float32)
-    size = 0
-    for i in range(len(read)):
-        if i + _AHEAD < len(read):
-            prefetch(scores, read[i + _AHEAD])
-            prefetch(cell_of, read[i + _AHEAD])
-        slot, home = read[i], int(cell_of[read[i]])
-        check_inside(home, len(near))
-        kept[size] = slot
-        estimates[size] = scores[slot] + _CENTRE_WEIGHT * near[home]
-        reaches[size] = scores[slot] + reach[home]
-        size += not (len(deleted) and deleted[rows[slot]])
-    found = kept[:size].copy()
-    if size > sparse:
-        least = about_kth_largest(estimates[:size], sparse)
-        found = found[: keep_from(found, estimates, size, least)]
-    return found, kept[:size], reaches[:size]
-
-
-@helper
-def slots_of_cells(
-    chosen: Mask, starts: Int64, scores: Float32, rows: Int32, deleted: Mask
-) -> Int64:
-    """Return the slots of the chosen cells that are not estimated yet."""
-    count = 0
-    for cell in range(len(chosen)):
-        if chosen[cell]:
-            check_inside(starts[cell], len(rows) + 1)
-            check_inside(starts[cell + 1], len(rows) + 1)
-            count += max(starts[cell + 1] - starts[cell], 0)
-    found = np.empty(count, np.int64)
-    size = 0
-    for cell in range(len(chosen)):
-        if chosen[cell]:
-            for slot in range(starts[cell], starts[cell + 1]):
-                found[size] = slot
-                is_done = scores[slot] == _DONE
-                size += not is_done and not (len(deleted) and deleted[rows[slot]])
-    return found[:size]
-
-
-@helper
-def slots_reaching(
-    least: np.float32,
-    kept: Int64,
-    reaches: Float32,
-    chosen: Mask,
-    cell_of: UInt16,
-    scores: Float32,
-) -> Int64:
-    """Return the slots outside the chosen cells that may reach a score and are not estimated yet."""
-    found = np.empty(len(kept), np.int64)
-    size = 0
-    for i in range(len(kept)):
-        if reaches[i] >= least:
-            found[size] = kept[i]
-            size += scores[kept[i]] != _DONE and not chosen[cell_of[kept[i]]]
-    return found[:size]
-
-
-@helper
-def mark(pool: Int64, scores: Float32) -> None:
-    """Mark slots as estimated."""
-    for i in range(len(pool)):
-        scores[pool[i]] = _DONE
+def largest_sum(values: Float32) -> np.float32:
+    """Return the most that some of the values add up to."""
+    total = np.float32(0)
+    for k in range(len(values)):
+        total += max(values[k], np.float32(0))
+    return total
 
 
 @helper
@@ -239,9 +71,7 @@ def estimate(
     size: int,
 ) -> int:
     """Estimate the scores of slots, and put the best with evidence into a heap; return its size."""
-    most = np.float32(0)
-    for k in range(len(bits)):
-        most += max(values[k], np.float32(0))
+    most = largest_sum(values)
     for i in range(len(pool)):
         if i + _AHEAD < len(pool):
             prefetch_row(codes, pool[i + _AHEAD], 64)
@@ -261,6 +91,69 @@ def estimate(
     return size
 
 
+@helper
+def kth_estimate(best: Float32, size: int, wanted: int, known: float) -> np.float32:
+    """Return the k-th best estimate so far, or the known score if that is more."""
+    least = np.float32(known)
+    return max(least, kth_largest(best[:size], wanted)) if size >= wanted else least
+
+
+@helper
+def estimate_cells(
+    chosen: Mask,
+    starts: Int64,
+    outline: Int8,
+    outline_scale: np.float32,
+    outlines: UInt8,
+    outline_scales: Float32,
+    left: np.float32,
+    rest_lengths: Float32,
+    rows: Int32,
+    deleted: Mask,
+    least: np.float32,
+    code: Int8,
+    shift: np.int32,
+    scale: np.float32,
+    codes: Int8,
+    scales: Float32,
+    bias: Float32,
+    signatures: UInt8,
+    bits: Int64,
+    values: Float32,
+    place: Int64,
+    stop: Int64,
+    slots: Int32,
+    dense: float,
+    lexical: float,
+    scores: Float32,
+    best: Float32,
+    found: Int64,
+    size: int,
+) -> int:
+    """Estimate the slots of the chosen cells whose outline lets them be among the best; return the heap's size."""
+    pool = np.empty(slots_in(chosen, starts, len(rows)), np.int64)
+    products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
+    most, waiting, last = largest_sum(values), 0, len(chosen) - 1
+    for cell in range(len(chosen)):
+        if chosen[cell]:
+            reached = np.float32(-np.inf)
+            if len(outline):
+                reached = (best[0] if size == len(best) else least) - most
+            waiting = slots_by_outline(
+                reached, starts[cell], starts[cell + 1],
+                outline, outline_scale, outlines, outline_scales, left, rest_lengths,
+                bias, scores, products, bounds, pool, waiting,
+            )  # fmt: skip
+        if waiting >= _TOGETHER or (cell == last and waiting):
+            waiting = not_done(pool, waiting, scores, rows, deleted)
+            size = estimate(
+                pool[:waiting], code, shift, scale, codes, scales, bias, signatures, bits, values,
+                place, stop, slots, dense, lexical, scores, best, found, size,
+            )  # fmt: skip
+            waiting = 0
+    return size
+
+
 @kernel(
     array("int64"),
     array("int32"), array("float32"), INT64, FLOAT64, INT64, FLOAT64, INT64, INT64, INT64, FLOAT64,
@@ -268,6 +161,7 @@ def estimate(
     array("int64"), array("int32"), array("uint8"), array("float32", 2),
     array("int32"), array("float64"), array("uint8", 2),
     array("int8"), FLOAT32, array("int8", 2), array("float32"), array("float32"),
+    array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
     array("int8", 2), array("float32"), array("float32"), array("float32"), array("int64"), array("uint16"),
     array("int32"), array("boolean"), array("int64"),
     array("int32"), FLOAT64, FLOAT64, output("float32"),
@@ -298,6 +192,12 @@ def best_estimated(
     codes: Int8,
     scales: Float32,
     bias: Float32,
+    outline: Int8,
+    outline_scale: np.float32,
+    outlines: UInt8,
+    outline_scales: Float32,
+    left: np.float32,
+    rest_lengths: Float32,
     centres: Int8,
     centre_scales: Float32,
     centre_bias: Float32,
@@ -328,6 +228,8 @@ def best_estimated(
         head_indptr, head_slots, head_impacts, indptr, slots, impacts, limits, signed, rest: As read_heads.
         signatures: uint8 (n, ⌈signed / 8⌉).
         code, scale, codes, scales, bias: As scan_slots.
+        outline, outline_scale, outlines, outline_scales, left, rest_lengths: As scan_slots; an empty outline tells
+            nothing.
         centres, centre_scales: int8 (C, N), float32 (C,), of the cells.
         centre_bias, radius: float32 (C,), the mean b of a cell, and the root of its mean ‖v − centre‖².
         starts: int64 (C + 1,), the slots of cell c are starts[c]..starts[c + 1].
@@ -350,7 +252,8 @@ def best_estimated(
     size = 0
     near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
     chosen = np.zeros(len(centres), np.bool_)
-    pool, kept, reaches = asked, asked, near
+    asked_now = np.zeros(len(centres), np.bool_)
+    pool, kept, reaches, nearest = asked, asked, near, np.float32(0)
     if len(asked) == 0:
         for cell in range(len(centres)):
             product = code_product(code, shift, centres, cell) * scale
@@ -359,33 +262,39 @@ def best_estimated(
         pool, kept, reaches = likely_slots(
             near, reach, cell_of, read, scores, rows, deleted, sparse
         )
-    # The likely slots, the nearest cells, then the other slots and cells that may reach the k-th best estimate so far.
-    for turn in range(4):
-        least = np.float32(-np.inf)
+        nearest = about_kth_largest(near, max(nprobe, 1))
+    # The likely slots, the nearest cells, then the other slots that may reach the k-th best estimate so far.
+    for turn in range(3):
         if turn == 1:
             if len(asked):
                 break
             mark(pool, scores)
-            if nprobe > 0:
-                least = about_kth_largest(near, nprobe)
             for cell in range(len(near)):
-                chosen[cell] = nprobe > 0 and near[cell] >= least
+                chosen[cell] = nprobe > 0 and near[cell] >= nearest
             pool = slots_of_cells(chosen, starts, scores, rows, deleted)
-        elif turn > 1:
-            if size >= wanted:
-                least = kth_largest(best[:size], wanted)
-            least = max(least, np.float32(known))
-            if turn == 2:
-                pool = slots_reaching(least, kept, reaches, chosen, cell_of, scores)
-            else:
-                mark(pool, scores)
-                for cell in range(len(near)):
-                    chosen[cell] = not chosen[cell] and reach[cell] >= least
-                pool = slots_of_cells(chosen, starts, scores, rows, deleted)
+        elif turn == 2:
+            least = kth_estimate(best, size, wanted, known)
+            pool = slots_reaching(least, kept, reaches, chosen, cell_of, scores)
         size = estimate(
             pool, code, shift, scale, codes, scales, bias, signatures, bits, values,
             place, stop, slots, dense, lexical, scores, best, found, size,
         )  # fmt: skip
+    # Then the other cells that may: some near ones, because they raise that estimate, and all.
+    if len(asked) == 0:
+        mark(pool, scores)
+        for nearest in (about_kth_largest(near, min(_NEXT, len(near))), np.float32(-np.inf)):
+            least = kth_estimate(best, size, wanted, known)
+            for cell in range(len(near)):
+                asked_now[cell] = (
+                    not chosen[cell] and near[cell] >= nearest and reach[cell] >= least
+                )
+                chosen[cell] |= asked_now[cell]
+            size = estimate_cells(
+                asked_now, starts, outline, outline_scale, outlines, outline_scales, left, rest_lengths,
+                rows, deleted, least,
+                code, shift, scale, codes, scales, bias, signatures, bits, values,
+                place, stop, slots, dense, lexical, scores, best, found, size,
+            )  # fmt: skip
     for i in range(len(read)):
         scores[read[i]] = 0
     return found[:size]

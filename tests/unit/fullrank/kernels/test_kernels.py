@@ -348,6 +348,21 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
             )  # fmt: skip
 
 
+def outlines_of(
+    code: np.ndarray, codes: np.ndarray, scales: np.ndarray, kind: str
+) -> tuple[np.ndarray, np.ndarray, np.float32, np.ndarray]:
+    """Return outlines by the first numbers of the codes: the query's, the slots', and the lengths of the rests."""
+    size = {"none": 0, "half": len(code) // 8 * 4, "whole": len(code)}[kind]
+    padded = -(-size // 4) * 4
+    own = np.zeros(padded, np.int8)
+    own[:size] = code[:size]
+    all_of_them = np.zeros((len(codes), padded), np.int8)
+    all_of_them[:, :size] = codes[:, :size]
+    left = np.linalg.norm(0.01 * code[size:].astype(np.float64)) * (1 + 1e-5)
+    rest = np.linalg.norm(codes[:, size:].astype(np.float64), axis=1) * scales * (1 + 1e-5)
+    return own, in_groups(all_of_them), np.float32(left), rest.astype(np.float32)
+
+
 @given(
     SEEDS,
     st.integers(1, 60),
@@ -356,6 +371,7 @@ def test_damaged_numbers_of_a_file_are_refused() -> None:
     st.booleans(),
     st.sampled_from([(-np.inf, -np.inf), (0.1, np.inf), (np.inf, 0.1), (np.inf, np.inf)]),
     st.lists(st.integers(0, 5), max_size=2),
+    st.sampled_from(["none", "whole", "half"]),
 )
 def test_the_best_estimated(
     seed: int,
@@ -365,8 +381,12 @@ def test_the_best_estimated(
     masked: bool,
     floors: tuple[float, float],
     features: list[int],
+    outlined: str,
 ) -> None:
-    """All lists are read in full, so an estimate is the score of the codes and the impacts."""
+    """All lists are read in full, so an estimate is the score of the codes and the impacts.
+
+    The outlines are the codes themselves, or their first half; the bounds of both hold, so they change nothing.
+    """
     rng = np.random.default_rng(seed)
     codes, scales, bias, lists, impacts, limits, rows = random_index(rng, count, 6, width)
     code = rng.integers(-127, 128, width).astype(np.int8)
@@ -374,6 +394,7 @@ def test_the_best_estimated(
     weights = rng.normal(size=3).astype(np.float32)
     deleted = rng.random(count) < 0.3 if masked else np.zeros(0, np.bool_)
     products = (codes.astype(np.int64) @ code.astype(np.int64)) * 0.01 * scales
+    outline, outlines, left, rest = outlines_of(code, codes, scales, outlined)
     sums = contributions(lists, impacts, limits, words, weights)
     estimates = products + sums + bias
     dense, lexical = floors
@@ -402,6 +423,7 @@ def test_the_best_estimated(
             lists.indptr, lists.indices, impacts, limits,
             words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
             code, np.float32(0.01), codes, scales, bias,
+            outline, np.float32(0.01), outlines, scales, left, rest,
             centres, centre_scales, centre_bias, radius, starts, cell_of, rows, deleted, asked,
             np.array(features, np.int32), dense, lexical, scores,
         )  # fmt: skip

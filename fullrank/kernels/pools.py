@@ -1,0 +1,164 @@
+"""Slots to estimate: those read that are likely, those of chosen cells, and those that may reach a score."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fullrank.kernels.arrays import Float32, Int8, Int32, Int64, Mask, UInt8, UInt16
+from fullrank.kernels.compiler import check_inside, helper
+from fullrank.kernels.groups import GROUP
+from fullrank.kernels.prefetch import prefetch
+from fullrank.kernels.scan import BLOCK, keep_from, read_block
+from fullrank.kernels.select import about_kth_largest
+
+DONE = np.float32(np.inf)
+"""Stands for the sum of a slot that is estimated."""
+
+# Memory is asked for so many slots before it is needed.
+_AHEAD = 32
+# The weight of a cell's centre as an estimate of u·v. Recall hardly changes between a quarter and one.
+_CENTRE_WEIGHT = np.float32(0.5)
+
+
+@helper
+def likely_slots(
+    near: Float32,
+    reach: Float32,
+    cell_of: UInt16,
+    read: Int64,
+    scores: Float32,
+    rows: Int32,
+    deleted: Mask,
+    sparse: int,
+) -> tuple[Int64, Int64, Float32]:
+    """Return the `sparse` best of the slots read, by what was read of them and a share of their cell's score.
+
+    Returns:
+        These slots, all that were read and are not deleted, and what was read of each on top of its cell's reach.
+    """
+    kept, reaches = np.empty(len(read), np.int64), np.empty(len(read), np.float32)
+    estimates = np.empty(len(read), np.float32)
+    size = 0
+    for i in range(len(read)):
+        if i + _AHEAD < len(read):
+            prefetch(scores, read[i + _AHEAD])
+            prefetch(cell_of, read[i + _AHEAD])
+        slot, home = read[i], int(cell_of[read[i]])
+        check_inside(home, len(near))
+        kept[size] = slot
+        estimates[size] = scores[slot] + _CENTRE_WEIGHT * near[home]
+        reaches[size] = scores[slot] + reach[home]
+        size += not (len(deleted) and deleted[rows[slot]])
+    found = kept[:size].copy()
+    if size > sparse:
+        least = about_kth_largest(estimates[:size], sparse)
+        found = found[: keep_from(found, estimates, size, least)]
+    return found, kept[:size], reaches[:size]
+
+
+@helper
+def slots_in(chosen: Mask, starts: Int64, slots: int) -> int:
+    """Return how many slots the chosen cells have.
+
+    Raises:
+        IndexError: A cell begins or ends at a slot that does not exist.
+    """
+    count = 0
+    for cell in range(len(chosen)):
+        if chosen[cell]:
+            check_inside(starts[cell], slots + 1)
+            check_inside(starts[cell + 1], slots + 1)
+            count += max(starts[cell + 1] - starts[cell], 0)
+    return count
+
+
+@helper
+def not_done(found: Int64, size: int, scores: Float32, rows: Int32, deleted: Mask) -> int:
+    """Keep the slots that are neither estimated nor deleted; return how many there are."""
+    kept = 0
+    for i in range(size):
+        slot = found[i]
+        found[kept] = slot
+        kept += scores[slot] != DONE and not (len(deleted) and deleted[rows[slot]])
+    return kept
+
+
+@helper
+def slots_of_cells(
+    chosen: Mask, starts: Int64, scores: Float32, rows: Int32, deleted: Mask
+) -> Int64:
+    """Return the slots of the chosen cells that are not estimated yet."""
+    found = np.empty(slots_in(chosen, starts, len(rows)), np.int64)
+    size = 0
+    for cell in range(len(chosen)):
+        if chosen[cell]:
+            for slot in range(starts[cell], starts[cell + 1]):
+                found[size] = slot
+                size += 1
+    return found[: not_done(found, size, scores, rows, deleted)]
+
+
+@helper
+def slots_reaching(
+    least: np.float32,
+    kept: Int64,
+    reaches: Float32,
+    chosen: Mask,
+    cell_of: UInt16,
+    scores: Float32,
+) -> Int64:
+    """Return the slots outside the chosen cells that may reach a score and are not estimated yet."""
+    found = np.empty(len(kept), np.int64)
+    size = 0
+    for i in range(len(kept)):
+        if reaches[i] >= least:
+            found[size] = kept[i]
+            size += scores[kept[i]] != DONE and not chosen[cell_of[kept[i]]]
+    return found[:size]
+
+
+@helper
+def mark(pool: Int64, scores: Float32) -> None:
+    """Mark slots as estimated."""
+    for i in range(len(pool)):
+        scores[pool[i]] = DONE
+
+
+@helper
+def slots_by_outline(
+    least: np.float32,
+    first: int,
+    stop: int,
+    outline: Int8,
+    outline_scale: np.float32,
+    outlines: UInt8,
+    outline_scales: Float32,
+    left: np.float32,
+    rest: Float32,
+    bias: Float32,
+    scores: Float32,
+    products: Int32,
+    bounds: Float32,
+    found: Int64,
+    size: int,
+) -> int:
+    """Add the slots first..stop whose outline lets them reach a score to those found; return how many there are.
+
+    A slot may reach (outlines) + ‖p‖ ‖r‖ + b + what was read of it. `products` and `bounds` are buffers of a block.
+    """
+    if least == -np.inf:
+        for slot in range(first, stop):
+            found[size] = slot
+            size += 1
+        return size
+    for begin in range(first // GROUP * GROUP, stop, BLOCK):
+        end = min(begin + BLOCK, stop)
+        read_block(
+            outline, outline_scale, outlines, outline_scales, left, rest, begin, end, products, bounds
+        )  # fmt: skip
+        own_bias, own_scores = bias[begin:end], scores[begin:end]
+        for j in range(max(first - begin, 0), len(own_bias)):
+            # Without a branch: whether a slot reaches the score cannot be predicted.
+            found[size] = begin + j
+            size += bounds[j] + own_bias[j] + own_scores[j] >= least
+    return size
