@@ -212,10 +212,11 @@ def best_estimated(
     lexical: float,
     scores: Float32,
 ) -> Int64:
-    """Return the `rescored` candidates with evidence and the best estimates, as slots in no order.
+    """Return at most `rescored` candidates with evidence, those with the best estimates, as slots in no order.
 
     The estimate of a document is û·v̂ + Σ impacts read + Σ of its signature's words + b. A document of a cell may reach
-    u · centre + the mean b + spread · the radius, and the impacts read on top.
+    u · centre + the mean b + spread · the radius, and the impacts read on top. Of a cell, slots whose outline does not
+    let them reach the k-th best estimate, or the least of `rescored` candidates, are left out.
 
     Args:
         words, weights, depth, floor: As read_heads.

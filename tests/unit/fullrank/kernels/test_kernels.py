@@ -385,7 +385,8 @@ def test_the_best_estimated(
 ) -> None:
     """All lists are read in full, so an estimate is the score of the codes and the impacts.
 
-    The outlines are the codes themselves, or their first half; the bounds of both hold, so they change nothing.
+    The outlines are the codes themselves, or their first half. The bounds of both hold, so the `wanted` best are found;
+    others are left out where their outlines cannot reach these.
     """
     rng = np.random.default_rng(seed)
     codes, scales, bias, lists, impacts, limits, rows = random_index(rng, count, 6, width)
@@ -413,12 +414,13 @@ def test_the_best_estimated(
     near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales + centre_bias
     read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
     scores, some = np.zeros(count, np.float32), rng.permutation(everyone)[: rng.integers(1, 9)]
+    wanted = max(1, limit // 2)
 
     def found(
         nprobe: int, spread: float, sparse: int, asked: np.ndarray, known: float = -np.inf
     ) -> np.ndarray:
         slots = best_estimated(
-            words, weights, 9, 0.0, nprobe, spread, sparse, limit, max(1, limit // 2), known,
+            words, weights, 9, 0.0, nprobe, spread, sparse, limit, wanted, known,
             np.zeros(7, np.int64), lists.indices[:0], impacts[:0],
             lists.indptr, lists.indices, impacts, limits,
             words[:0], np.zeros(0), np.zeros((count, 0), np.uint8),
@@ -447,15 +449,15 @@ def test_the_best_estimated(
         (found(0, 1e9, 1, everything, -1e8), kept),
     ):
         pool = pool[is_found[pool]]
-        if len(pool) >= max(1, limit // 2):  # fewer estimates than wanted: nothing is left out
-            assert len(slots) == min(limit, len(pool))
+        assert len(slots) >= min(wanted, len(pool))
+        if len(pool) >= wanted:  # fewer estimates than wanted: nothing is left out
             assert set(slots.tolist()) <= set(pool.tolist())
+            assert len(slots) <= limit
+            sure = min(limit, len(pool)) if outlined == "none" else wanted
             np.testing.assert_allclose(
-                np.sort(estimates[slots]), np.sort(estimates[pool])[max(0, len(pool) - limit) :],
+                np.sort(estimates[slots])[::-1][:sure], np.sort(estimates[pool])[::-1][:sure],
                 rtol=1e-4, atol=1e-4,
             )  # fmt: skip
-        else:
-            assert len(slots) >= min(limit, len(pool))
     first = found(1, 1.0, 1, everything, 1e8)  # nothing else may reach the known score
     assert set(first.tolist()) <= set(kept.tolist())
 
