@@ -196,9 +196,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = options.parse_args(arguments)
     tables: list[Table] = []
     found: list[Finding] = []
-    folders = {name: collection_folder(name) for name in given.only}
-    if given.folder:
-        folders = {given.folder.name: given.folder}
+    folders = (
+        {given.folder.name: given.folder}
+        if given.folder
+        else {name: collection_folder(name) for name in given.only}
+    )
     with Lab("longer", given) as lab, processor_clock():
         for name, folder in folders.items():
             for words in given.words:

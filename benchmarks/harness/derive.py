@@ -54,11 +54,16 @@ def write_splits(source: Path, target: Path, splits: Mapping[str, Sequence[Link]
     """Write the collection ``target``: corpus and queries of ``source``, judged by ``splits`` only."""
     link_corpus(source, target)
     link_queries(source, target)
+    write_qrels(target, splits)
+    return target
+
+
+def write_qrels(target: Path, splits: Mapping[str, Sequence[Link]]) -> None:
+    """Write the judgements of a collection, in ascending order."""
     (target / "qrels").mkdir(exist_ok=True)
     for name, links in splits.items():
         lines = ["\t".join(QRELS_HEADER), *(f"{q}\t{d}\t1" for q, d in sorted(links))]
         (target / "qrels" / f"{name}.tsv").write_text("\n".join(lines) + "\n", "utf-8")
-    return target
 
 
 def write_described(source: Path, target: Path, splits: Mapping[str, Sequence[Link]]) -> Path:

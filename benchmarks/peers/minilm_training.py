@@ -212,6 +212,7 @@ def fine_tune(model: Any, data: PeerData, schedule: Schedule, folder: Path) -> P
     if file.exists():
         kept = torch.load(file, weights_only=True)
         progress, best = Progress(**kept["progress"]), kept["best"]
+        # With more patience than the run before, training goes on.
         progress.converged = progress.since_best >= schedule.patience
         model.load_state_dict(kept["model"])
         optimiser.load_state_dict(kept["optimiser"])

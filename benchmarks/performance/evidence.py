@@ -12,8 +12,8 @@ exact_counted             exact_floor and count: of one scan in releases that ca
 
 and recall, the share of the hits of `exact_floor` that `fast_floor` has; changed, the share of the queries that have a
 document without evidence among their first ten; and exact_after_fast, the share of the searches of `fast_floor` that
-went on as exact ones. It imports nothing but fullrank and numpy, so
-that it runs with any release that has floors. Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1.
+went on as exact ones. It imports nothing but fullrank and numpy, so that it runs with any release that has
+floors. Set OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1.
 """
 
 from __future__ import annotations

@@ -18,36 +18,25 @@ import argparse
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
-import orjson
-
+from benchmarks.harness.derive import Link, links_of, write_qrels
 from benchmarks.harness.report import data_folder
-from benchmarks.performance.resample import TERMS, Source, read_source
+from benchmarks.performance.resample import TERMS, Line, Source, read_source, write_lines
 from fullrank.progress import Reporter
+from trainer.collection import read_collection
 
 ASKED = 3000
 SPLITS = ("train", "valid", "test")
 
-Links = list[tuple[str, str]]
-"""Pairs of ids: a document and one that it links to."""
-
-
-def read_links(folder: Path) -> dict[str, Links]:
-    """Return the links of each split of a collection whose queries are documents."""
-    found: dict[str, Links] = {}
-    for split in SPLITS:
-        with (folder / "qrels" / f"{split}.tsv").open(encoding="utf-8") as lines:
-            next(lines)  # the heading
-            rows = (line.rstrip("\n").split("\t") for line in lines)
-            found[split] = [(query, document) for query, document, _ in rows]
-    return found
-
 
 def inherit(
-    links: Mapping[str, Links], copies: Mapping[str, Sequence[str]], *, asked: int, seed: int
-) -> dict[str, Links]:
+    links: Mapping[str, Sequence[Link]],
+    copies: Mapping[str, Sequence[str]],
+    *,
+    asked: int,
+    seed: int,
+) -> dict[str, list[Link]]:
     """Give the links of sources to their copies, as the head of this module says.
 
     Args:
@@ -64,7 +53,7 @@ def inherit(
         split: [pair for pair in pairs if copies.get(pair[0]) and copies.get(pair[1])]
         for split, pairs in links.items()
     }
-    found: dict[str, Links] = {"train": []}
+    found: dict[str, list[Link]] = {"train": []}
     answers: dict[str, str] = {}  # source → its asked copy
     for split in ("valid", "test"):
         sources = sorted({source for source, _ in known[split]})
@@ -87,7 +76,7 @@ def inherit(
 
 def write_collection(
     source: Source,
-    links: Mapping[str, Links],
+    links: Mapping[str, Sequence[Link]],
     out: Path,
     documents: int,
     *,
@@ -95,20 +84,15 @@ def write_collection(
     stretch: float,
 ) -> Iterator[int]:
     """Write a collection to ``out``; yield the number of documents of each step."""
-    (out / "qrels").mkdir(parents=True)
     copies: dict[str, list[str]] = defaultdict(list)
-    stream = source.draws(seed, stretch)
-    with (out / "corpus.jsonl").open("wb") as file:
-        for start in range(0, documents, 1000):
-            drawn = list(islice(stream, min(1000, documents - start)))
-            for place, line in drawn:
-                copies[source.kept[place]["_id"]].append(line["_id"])
-                file.write(orjson.dumps(line) + b"\n")
-            yield len(drawn)
-    for split, pairs in inherit(links, copies, asked=ASKED, seed=seed).items():
-        with (out / "qrels" / f"{split}.tsv").open("w", encoding="utf-8") as file:
-            file.write("query-id\tcorpus-id\tscore\n")
-            file.writelines(f"{query}\t{document}\t1\n" for query, document in pairs)
+
+    def lines() -> Iterator[Line]:
+        for place, line in source.draws(seed, stretch):
+            copies[source.kept[place]["_id"]].append(line["_id"])
+            yield line
+
+    yield from write_lines(lines(), out, documents)
+    write_qrels(out, inherit(links, copies, asked=ASKED, seed=seed))
 
 
 def main() -> None:
@@ -120,7 +104,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     source = read_source(data_folder() / "debian")
-    links = read_links(data_folder() / "debian")
+    collection = read_collection(data_folder() / "debian")
+    links = {split: links_of(collection, [split]) for split in SPLITS}
     stretch = source.stretch(given.terms, given.seed)
     with Reporter() as report, report.stage("writing", total=given.documents) as stage:
         for number in write_collection(

@@ -179,13 +179,18 @@ def write_corpus(
     source: Source, out: Path, documents: int, *, seed: int, stretch: float
 ) -> Iterator[int]:
     """Write ``out``/corpus.jsonl a thousand lines at a time; yield the number of lines written."""
+    return write_lines(source.documents(seed, stretch), out, documents)
+
+
+def write_lines(lines: Iterator[Line], out: Path, documents: int) -> Iterator[int]:
+    """Write the first lines as ``out``/corpus.jsonl, a thousand at a time; yield the number of lines written."""
     out.mkdir(parents=True, exist_ok=True)
-    partial_path, stream = out / "corpus.jsonl.part", source.documents(seed, stretch)
+    partial_path = out / "corpus.jsonl.part"
     with partial_path.open("wb") as file:
         for start in range(0, documents, 1000):
-            lines = list(islice(stream, min(1000, documents - start)))
-            file.writelines(orjson.dumps(line) + b"\n" for line in lines)
-            yield len(lines)
+            block = list(islice(lines, min(1000, documents - start)))
+            file.writelines(orjson.dumps(line) + b"\n" for line in block)
+            yield len(block)
     partial_path.replace(out / "corpus.jsonl")
 
 

@@ -253,7 +253,7 @@ def best_estimated(
     size = 0
     near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
     chosen = np.zeros(len(centres), np.bool_)
-    asked_now = np.zeros(len(centres), np.bool_)
+    opened = np.zeros(len(centres), np.bool_)
     pool, kept, reaches, nearest = asked, asked, near, np.float32(0)
     if len(asked) == 0:
         for cell in range(len(centres)):
@@ -286,12 +286,10 @@ def best_estimated(
         for nearest in (about_kth_largest(near, min(_NEXT, len(near))), np.float32(-np.inf)):
             least = kth_estimate(best, size, wanted, known)
             for cell in range(len(near)):
-                asked_now[cell] = (
-                    not chosen[cell] and near[cell] >= nearest and reach[cell] >= least
-                )
-                chosen[cell] |= asked_now[cell]
+                opened[cell] = not chosen[cell] and near[cell] >= nearest and reach[cell] >= least
+                chosen[cell] |= opened[cell]
             size = estimate_cells(
-                asked_now, starts, outline, outline_scale, outlines, outline_scales, left, rest_lengths,
+                opened, starts, outline, outline_scale, outlines, outline_scales, left, rest_lengths,
                 rows, deleted, least,
                 code, shift, scale, codes, scales, bias, signatures, bits, values,
                 place, stop, slots, dense, lexical, scores, best, found, size,

@@ -37,8 +37,8 @@ from fullrank.retrieval.scratch import Scratch
 _NO_SLOTS = np.zeros(0, np.int64)
 # Estimating so many documents one by one takes as long as the rest of a search.
 _ESTIMATED = 16_384
-# u·v of a document among the best exceeds its outline by at most this share of ‖p‖ ‖r‖. On Debian 0.19 would do for
-# 99.9 % of those, and 1 for all documents, but then ten times as many are estimated.
+# How far u·v may be above â·ĥ, as a share of the certain bound ‖p‖ ‖r‖. A larger share finds hardly more of the best
+# documents, and lets many others be estimated.
 REST = 0.3
 
 
