@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from itertools import compress, product
 
 import numpy as np
 
@@ -83,20 +85,53 @@ def simulate(
 
 
 def gamma_by_hand(votes: Votes, mixture: Mixture) -> dict[tuple[str, str], float]:
-    """How likely each document answers its query, by Bayes' rule, vote by vote; places beyond the fit are its last."""
+    """How likely each document answers its query, by Bayes' rule: see answers_by_hand."""
+    return answers_by_hand(votes, mixture)[0]
+
+
+def answers_by_hand(
+    votes: Votes, mixture: Mixture
+) -> tuple[dict[tuple[str, str], float], dict[str, float]]:
+    """Sum over all sets of documents that may answer a query, vote by vote. Places beyond the fit are its last.
+
+    Returns:
+        How likely each document answers its query, and how likely each query has one answer at most.
+    """
     last = len(mixture.epsilon) - 1
     best: dict[tuple[str, str], int] = {}
-    odds: dict[tuple[str, str], float] = {}
+    right: dict[tuple[str, str], float] = {}
+    wrong: dict[tuple[str, str], float] = {}
     rows = zip(votes.query, votes.document, votes.place, votes.clicked, strict=True)
     for q, d, place, clicked in rows:
         pair = votes.queries[q], votes.documents[d]
         p = mixture.propensities.of([place])[0]
-        right, wrong = mixture.alpha * p, mixture.epsilon[min(place, last)] * p
-        ratio = right / wrong if clicked else (1 - right) / (1 - wrong)
-        odds[pair] = odds.get(pair, 1.0) * ratio
-        best[pair] = min(int(place), best.get(pair, int(place)))
-    found = {}
-    for pair, ratio in odds.items():
-        prior = mixture.prior[min(best[pair], last)]
-        found[pair] = float(ratio * prior / (ratio * prior + 1 - prior))
-    return found
+        for of, share in ((right, mixture.alpha), (wrong, mixture.epsilon[min(place, last)])):
+            of[pair] = of.get(pair, 1.0) * (share * p if clicked else 1 - share * p)
+        best[pair] = min(int(place), best.get(pair, last))
+    found: dict[tuple[str, str], float] = {}
+    of_one: dict[str, float] = {}
+    for query in {query for query, _ in best}:
+        shown = [pair for pair in best if pair[0] == query]
+        odds = [float(mixture.odds[best[pair]]) for pair in shown]
+        priors = [float(mixture.prior[best[pair]]) for pair in shown]
+        answering = dict.fromkeys(shown, 0.0)
+        one = many = 0.0
+        for chosen in product((False, True), repeat=len(shown)):
+            likely = math.prod(
+                (right if answers else wrong)[pair]
+                for pair, answers in zip(shown, chosen, strict=True)
+            )
+            in_many = likely * math.prod(
+                prior if answers else 1 - prior
+                for prior, answers in zip(priors, chosen, strict=True)
+            )
+            in_one = 0.0
+            if sum(chosen) <= 1:
+                in_one = likely * math.prod(compress(odds, chosen)) / (1 + sum(odds))
+            in_one, in_many = mixture.one_answer * in_one, (1 - mixture.one_answer) * in_many
+            one, many = one + in_one, many + in_many
+            for pair in compress(shown, chosen):
+                answering[pair] += in_one + in_many
+        found |= {pair: value / (one + many) for pair, value in answering.items()}
+        of_one[query] = one / (one + many)
+    return found, of_one

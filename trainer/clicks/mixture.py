@@ -1,22 +1,36 @@
 """Which documents answer a query: clicks as a mixture of documents that do and documents that do not.
 
-    P(click on d at place k) = α p_k    if d answers the query, a priori with probability π_b
+    P(click on d at place k) = α p_k    if d answers the query
                                ε_k p_k  otherwise: by mistake, or out of trust in the first places
 
-p_k is how likely place k is looked at (`propensity`), b the best place at which d was shown for the query. EM fits α, ε
-and π: the E step gives γ = P(d answers | its votes), the M step
+p_k is how likely place k is looked at (`propensity`), b the best place at which d was shown for the query. Queries are
+of two kinds:
 
-    α = Σ γ c / Σ γ p,    ε_k = Σ_k (1 − γ) c / Σ_k (1 − γ) p,    π_b = mean of γ over the documents of b
+    a share ρ has at most one answer: P(d) = o_b / (1 + Σ o), the sum over all documents shown for the query
+    of the others, each document answers with probability π_b, whatever the others do
 
-with c = 1 for a click. That maximises the likelihood of Poisson clicks, and of ours where clicks are rare (Dempster,
-Laird, Rubin 1977; the regression EM of Wang et al. 2018 with known p). Sums start with a few votes at the mean, so that
-a small log gives sensible values. Ten votes tell most documents apart: one that answers is clicked far more often.
+So where one document explains the clicks of a query, the others need more of them. EM fits all parameters. With l, the
+likelihood of the votes on d if it answers over that if it does not, and r, how likely the query has one answer at most,
+the E step gives γ = P(d answers | all votes on the query):
+
+    γ = r γ¹ + (1 − r) γ*,    γ¹ = o_b l / (1 + Σ o l),    γ* = π_b l / (1 − π_b + π_b l)
+
+and the M step, with c = 1 for a click,
+
+    α = Σ γ c / Σ γ p,    ε_k = Σ_k (1 − γ) c / Σ_k (1 − γ) p,    ρ = mean of r over the queries
+    π_b = Σ_b (1 − r) γ* / Σ_b (1 − r),    o_b = Σ_b r γ¹ / Σ_b r / (1 + Σ o)
+
+The last is a step of an MM algorithm (Hunter 2004), the others maximise the likelihood of Poisson clicks, and of ours
+where clicks are rare (Dempster, Laird, Rubin 1977; the regression EM of Wang et al. 2018 with known p). Sums start with
+a few votes at the mean, so that a small log gives sensible values. Ten votes tell most documents apart: one that
+answers is clicked far more often.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
@@ -25,13 +39,13 @@ from fullrank.encoding import Float64, Int64
 from trainer.clicks.join import Votes
 from trainer.clicks.propensity import Propensities
 
-# Where EM begins: one document in ten answers, and is clicked ten times as often.
-_ALPHA, _EPSILON, _PI = 0.5, 0.05, 0.1
-# Votes that agree with the mean, for each place.
-_SMOOTH_VIEWS, _SMOOTH_DOCUMENTS = 50.0, 5.0
+# Where EM begins: one document in ten answers, and is clicked ten times as often; half of the queries have one answer.
+_ALPHA, _EPSILON, _PI, _RHO = 0.5, 0.05, 0.1, 0.5
+# Votes, documents and queries that agree with the mean, for each place.
+_SMOOTH_VIEWS, _SMOOTH_DOCUMENTS, _SMOOTH_QUERIES = 50.0, 5.0, 10.0
 # A document that answers is clicked at least twice as often as another.
 _MAX_EPSILON = 0.5
-_STEPS, _TOLERANCE = 200, 1e-4
+_STEPS, _TOLERANCE = 200, 1e-3
 _TINY = 1e-9
 
 
@@ -41,6 +55,7 @@ class Clicked:
 
     Attributes:
         pairs: int64, query · width + document, ascending and without repetition.
+        query: int64, of each pair, ascending: 0 for the first query that has a pair, and so on.
         pair: int64, of each row, place in ``pairs``.
         place: int64, of each row; 0 is the first.
         views: float64, of each row, votes.
@@ -49,6 +64,7 @@ class Clicked:
     """
 
     pairs: Int64
+    query: Int64
     pair: Int64
     place: Int64
     views: Float64
@@ -63,16 +79,15 @@ class Clicked:
             votes: to count.
             c: float64, of each vote, from 0 to 1: whether it is a click.
         """
-        pairs, at = np.unique(
-            votes.query * max(1, len(votes.documents)) + votes.document, return_inverse=True
-        )
+        width = max(1, len(votes.documents))
+        pairs, at = np.unique(votes.query * width + votes.document, return_inverse=True)
+        _, query = np.unique(pairs // width, return_inverse=True)
         places = int(votes.place.max(initial=-1)) + 1
         rows, row = np.unique(at * places + votes.place, return_inverse=True)
         pair, place = np.divmod(rows, max(1, places))
         views = np.bincount(row, minlength=len(rows)).astype(np.float64)
-        return Clicked(
-            pairs, pair, place, views, np.bincount(row, c, len(rows)).astype(np.float64), at
-        )
+        clicks = np.bincount(row, c, len(rows)).astype(np.float64)
+        return Clicked(pairs, query, pair, place, views, clicks, at)
 
     def total(self, values: Float64) -> Float64:
         """Return the sum of the rows of each pair, float64."""
@@ -94,27 +109,21 @@ class Mixture:
         alpha: α.
         epsilon: ε_k, float64, of each place that was seen.
         prior: π_b, float64, of each place that was seen.
+        odds: o_b, float64, of each place that was seen.
+        one_answer: ρ.
         propensities: p_k.
     """
 
     alpha: float
     epsilon: Float64
     prior: Float64
+    odds: Float64
+    one_answer: float
     propensities: Propensities
 
     def posterior(self, counted: Clicked) -> Float64:
         """Return γ of each pair, float64. Places that were not seen in the fit are like the last one that was."""
-        last = len(self.epsilon) - 1
-        p = self.propensities.of(counted.place)
-        relevant, other = (
-            _share(self.alpha * p),
-            _share(self.epsilon[_upto(counted.place, last)] * p),
-        )
-        evidence = counted.clicks * np.log(relevant / other)
-        evidence += (counted.views - counted.clicks) * np.log((1 - relevant) / (1 - other))
-        odds = counted.total(evidence)
-        found: Float64 = expit(odds + logit(_share(self.prior[_upto(counted.best, last)])))
-        return found
+        return _explain(self, counted).gamma
 
     def noticed(self, counted: Clicked) -> Float64:
         """Return how likely each pair would have been clicked at least once if it were relevant, float64."""
@@ -123,8 +132,60 @@ class Mixture:
         return found
 
 
+class _Explained(NamedTuple):
+    """The E step.
+
+    Attributes:
+        one, many: γ¹ and γ*, float64, of each pair.
+        of_one: r, float64, of each pair: that of its query.
+        total: 1 + Σ o, float64, of each pair: that of its query.
+        one_answer: the mean of r over the queries.
+    """
+
+    one: Float64
+    many: Float64
+    of_one: Float64
+    total: Float64
+    one_answer: float
+
+    @property
+    def gamma(self) -> Float64:
+        """γ of each pair, float64."""
+        found: Float64 = self.of_one * self.one + (1 - self.of_one) * self.many
+        return found
+
+
+def _explain(mixture: Mixture, counted: Clicked) -> _Explained:
+    """Compute the E step, in logarithms: ten clicks far down are a likelihood of e⁵⁰."""
+    if not len(counted.pairs):
+        none = np.zeros(0)
+        return _Explained(none, none, none, none, mixture.one_answer)
+    last = len(mixture.epsilon) - 1
+    p = mixture.propensities.of(counted.place)
+    relevant = _share(mixture.alpha * p)
+    other = _share(mixture.epsilon[_upto(counted.place, last)] * p)
+    evidence = counted.clicks * np.log(relevant / other)
+    evidence += (counted.views - counted.clicks) * np.log((1 - relevant) / (1 - other))
+    likelihood = counted.total(evidence)  # log l
+    best = _upto(counted.best, last)
+    starts = np.flatnonzero(np.diff(counted.query, prepend=-1))
+    before = np.log(mixture.odds[best])
+    after = before + likelihood
+    total, reached = (
+        np.logaddexp(0, np.logaddexp.reduceat(odds, starts)) for odds in (before, after)
+    )
+    prior = _share(mixture.prior[best])
+    each = logit(prior) + likelihood
+    # How much likelier the votes on a query are if it has one answer at most.
+    ratio = reached - total - np.add.reduceat(np.log1p(-prior) + np.logaddexp(0, each), starts)
+    of_one: Float64 = expit(logit(_share(np.array([mixture.one_answer]))) + ratio)
+    at = counted.query
+    one = np.exp(after - reached[at])
+    return _Explained(one, expit(each), of_one[at], np.exp(total)[at], float(of_one.mean()))
+
+
 def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
-    """Fit α, ε and π by EM.
+    """Fit α, ε, π, o and ρ by EM.
 
     Args:
         counted: of all queries.
@@ -133,16 +194,17 @@ def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
     places = int(counted.place.max(initial=0)) + 1
     p = propensities.of(counted.place)
     looked = counted.views * p
-    best = counted.best
-    documents = np.bincount(best, minlength=places)
-    found = Mixture(_ALPHA, np.full(places, _EPSILON), np.full(places, _PI), propensities)
-    if (
-        counted.clicks == counted.views
-    ).all():  # an imported log of clicks alone: nothing was passed over
-        return replace(found, alpha=1.0, epsilon=np.full(places, _TINY))
+    found = Mixture(
+        _ALPHA, np.full(places, _EPSILON), np.full(places, _PI), np.full(places, _PI), _RHO, propensities
+    )  # fmt: skip
+    # An imported log of clicks alone: nothing was passed over, so all that was clicked answers.
+    if (counted.clicks == counted.views).all():
+        return replace(found, alpha=1.0, epsilon=np.full(places, _TINY), one_answer=0.0)
+    queries = int(counted.query[-1]) + 1
     before = np.zeros(len(counted.pairs))
     for _ in range(_STEPS):
-        gamma = found.posterior(counted)
+        explained = _explain(found, counted)
+        gamma = explained.gamma
         if np.abs(gamma - before).max() < _TOLERANCE:
             break
         before, share = gamma, gamma[counted.pair]
@@ -151,9 +213,23 @@ def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
         seen = np.bincount(counted.place, (1 - share) * looked, places)
         mean = (clicks.sum() + _SMOOTH_VIEWS * _EPSILON) / (seen.sum() + _SMOOTH_VIEWS)
         epsilon = (clicks + _SMOOTH_VIEWS * mean) / (seen + _SMOOTH_VIEWS)
-        prior = np.bincount(best, gamma, places) + _SMOOTH_DOCUMENTS * gamma.mean()
-        prior /= documents + _SMOOTH_DOCUMENTS
-        found = Mixture(alpha, np.minimum(epsilon, _MAX_EPSILON * alpha), prior, propensities)
+        of_one, of_many = explained.of_one, 1 - explained.of_one
+        answering = float(gamma.mean())
+        found = Mixture(
+            alpha,
+            np.minimum(epsilon, _MAX_EPSILON * alpha),
+            _ratio(counted.best, of_many * explained.many, of_many, answering, places),
+            _ratio(counted.best, of_one * explained.one, of_one / explained.total, answering, places),
+            (explained.one_answer * queries + _RHO * _SMOOTH_QUERIES) / (queries + _SMOOTH_QUERIES),
+            propensities,
+        )  # fmt: skip
+    return found
+
+
+def _ratio(best: Int64, above: Float64, below: Float64, mean: float, places: int) -> Float64:
+    """Divide sums over the pairs of each best place; a few documents at the mean are added."""
+    sums = [np.bincount(best, values, places).astype(np.float64) for values in (above, below)]
+    found: Float64 = (sums[0] + _SMOOTH_DOCUMENTS * mean) / (sums[1] + _SMOOTH_DOCUMENTS)
     return found
 
 

@@ -15,7 +15,7 @@ from fullrank.models.language import LanguageModel, no_translation
 from fullrank.models.likelihood import LanguageScorer
 from fullrank.text.features import Vocabulary, damped
 from fullrank.text.stemming import stemmer
-from trainer.evaluation.evaluate import Judgement, evenly_spread
+from trainer.evaluation.evaluate import Judgement, evenly_spread, relative_weights
 from trainer.features.corpus import Corpus, document_frequency
 from trainer.features.sides import kept_words
 from trainer.recipes.recipe import Recipe
@@ -311,12 +311,14 @@ def try_weights(
     """
     grid = list(product(settings.lambda1, settings.lambda2))
     chosen = evenly_spread(len(valid.judgements), settings.mix_queries).tolist()
+    weights = relative_weights([valid.judgements[i] for i in chosen])
     total = np.zeros(len(grid))
-    for i in chosen:
+    for nth, i in enumerate(chosen):
         scores = mixed_scores(model, documents, queries.slice(i, i + 1), grid)
-        total += [_average_precision(line, valid.judgements[i]) for line in scores]
-    found = zip(grid, total / len(chosen), strict=True)
-    return [{"lambda1": l1, "lambda2": l2, "map": float(ap)} for (l1, l2), ap in found]
+        found = np.array([_average_precision(line, valid.judgements[i]) for line in scores])
+        total += found if weights is None else weights[nth] * found
+    means = zip(grid, total / len(chosen), strict=True)
+    return [{"lambda1": l1, "lambda2": l2, "map": float(ap)} for (l1, l2), ap in means]
 
 
 def mixed_scores(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.clicking import click, gamma_by_hand, listing
+from tests.clicking import answers_by_hand, click, gamma_by_hand, listing
 from trainer.clicks.join import Votes, join
 from trainer.clicks.mixture import Clicked, Mixture, fit_mixture
 from trainer.clicks.propensity import Propensities
@@ -19,22 +20,33 @@ ALPHA, EPSILON = 0.7, 0.06
 
 
 def simulated(
-    other: Callable[[int], float] = lambda k: EPSILON, seed: int = 1, queries: int = 300
+    other: Callable[[int], float] = lambda k: EPSILON,
+    seed: int = 1,
+    queries: int = 300,
+    shown: int = 10,
+    answers: int = 1,
 ) -> tuple[Votes, set[tuple[str, str]]]:
-    """Ten people search each query; one document of ten answers. Return the votes and what answers."""
+    """Ten people search each query; some documents answer it. Return the votes and what answers."""
     rng = np.random.default_rng(seed)
-    lists, events, answers = [], [], set()
+    lists, events, found = [], [], set()
     for query in range(queries):
-        right = min(9, int(rng.geometric(0.3)) - 1)
-        answers.add((f"query {query}", f"d{right}"))
+        right = {min(shown - 1, int(rng.geometric(0.3)) - 1) for _ in range(answers)}
+        found |= {(f"query {query}", f"d{place}") for place in right}
         for user in range(10):
             id = f"{query}-{user}"
-            lists.append(listing(id, [f"d{i}" for i in range(10)], f"query {query}", user=f"u{id}"))
-            for place in range(10):
-                share = ALPHA if place == right else other(place + 1)
+            ids = [f"d{i}" for i in range(shown)]
+            lists.append(listing(id, ids, f"query {query}", user=f"u{id}"))
+            for place in range(shown):
+                share = ALPHA if place in right else other(place + 1)
                 if rng.random() < share / (place + 1):
                     events.append(click(id, f"d{place}", user=f"u{id}"))
-    return join(lists, events), answers
+    return join(lists, events), found
+
+
+def a_mixture(places: int, one_answer: float = 0.6) -> Mixture:
+    """A mixture whose parameters are all different."""
+    epsilon, prior = np.linspace(0.1, 0.02, places), np.linspace(0.4, 0.05, places)
+    return Mixture(0.6, epsilon, prior, np.linspace(0.9, 0.02, places), one_answer, ETA_1)
 
 
 def counts(votes: Votes) -> Clicked:
@@ -49,12 +61,38 @@ def named(votes: Votes, counted: Clicked) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_posterior_is_bayes_rule() -> None:
-    votes, _ = simulated(queries=20)
+@pytest.mark.parametrize("one_answer", [0.0, 0.6, 1.0])
+def test_the_posterior_is_bayes_rule(one_answer: float) -> None:
+    votes, _ = simulated(queries=8, answers=2)
     counted = counts(votes)
-    mixture = Mixture(0.6, np.linspace(0.1, 0.02, 8), np.linspace(0.4, 0.05, 8), ETA_1)
+    mixture = a_mixture(8, one_answer)
     found = dict(zip(named(votes, counted), mixture.posterior(counted), strict=True))
-    assert found == pytest.approx(gamma_by_hand(votes, mixture))
+    assert found == pytest.approx(gamma_by_hand(votes, mixture), rel=1e-6, abs=1e-8)
+
+
+def test_an_answer_takes_clicks_of_others_for_mistakes() -> None:
+    """Where queries have one answer, a click on b says less once everybody clicked a."""
+    lists = [listing(f"l{i}", "ab", user=f"u{i}") for i in range(6)]
+    events = [click(f"l{i}", "a", user=f"u{i}") for i in range(1, 6)]
+    events.append(click("l0", "b", user="u0"))
+    counted = counts(join(lists, events))
+    alone, free = (
+        a_mixture(2, one_answer).posterior(counted)[1].item() for one_answer in (1.0, 0.0)
+    )
+    assert alone < 0.01 < 0.1 < free
+
+
+@pytest.mark.parametrize("answers", [1, 2, 4])
+def test_a_fit_tells_whether_queries_have_one_answer(answers: int) -> None:
+    votes, right = simulated(queries=600, answers=answers)
+    counted = counts(votes)
+    mixture = fit_mixture(counted, ETA_1)
+    assert mixture.one_answer > 0.8 if answers == 1 else mixture.one_answer < 0.1
+    gamma = mixture.posterior(counted)
+    is_right = np.array([pair in right for pair in named(votes, counted)])
+    sure = gamma > 0.5
+    assert sure.sum() > 0.6 * is_right.sum()
+    assert is_right[sure].mean() == pytest.approx(gamma[sure].mean(), abs=0.03)
 
 
 def test_a_fit_finds_how_people_click_and_says_how_sure_it_is() -> None:
@@ -63,7 +101,6 @@ def test_a_fit_finds_how_people_click_and_says_how_sure_it_is() -> None:
     mixture = fit_mixture(counted, ETA_1)
     assert mixture.alpha == pytest.approx(ALPHA, abs=0.05)
     assert mixture.epsilon == pytest.approx(np.full(10, EPSILON), abs=0.03)
-    assert mixture.prior.sum() == pytest.approx(1, abs=0.1)
     gamma = mixture.posterior(counted)
     is_right = np.array([pair in answers for pair in named(votes, counted)])
     for low, high in ((0.0, 0.1), (0.1, 0.5), (0.5, 0.9), (0.9, 1.0)):
@@ -74,9 +111,10 @@ def test_a_fit_finds_how_people_click_and_says_how_sure_it_is() -> None:
 
 def test_a_fit_is_a_fixed_point() -> None:
     """The sums of the M step, in plain Python, give the parameters back."""
-    votes, _ = simulated(queries=100)
+    shown = 5
+    votes, _ = simulated(queries=100, shown=shown)
     mixture = fit_mixture(counts(votes), ETA_1)
-    gamma = gamma_by_hand(votes, mixture)
+    gamma, of_one = answers_by_hand(votes, mixture)
     clicks, looks = 0.0, 0.0
     mistaken: dict[int, float] = defaultdict(float)
     seen: dict[int, float] = defaultdict(float)
@@ -87,15 +125,23 @@ def test_a_fit_is_a_fixed_point() -> None:
         clicks, looks = clicks + share * clicked, looks + share * p
         mistaken[place] += (1 - share) * clicked
         seen[place] += (1 - share) * p
-    assert mixture.alpha == pytest.approx(clicks / looks, abs=1e-3)
+    assert mixture.alpha == pytest.approx(clicks / looks, abs=1e-2)
     mean = (sum(mistaken.values()) + 50 * 0.05) / (sum(seen.values()) + 50)
-    wanted = [(mistaken[k] + 50 * mean) / (seen[k] + 50) for k in range(10)]
-    assert mixture.epsilon == pytest.approx(wanted, abs=1e-3)
+    wanted = [(mistaken[k] + 50 * mean) / (seen[k] + 50) for k in range(shown)]
+    assert mixture.epsilon == pytest.approx(wanted, abs=1e-2)
     mean = sum(gamma.values()) / len(gamma)
-    at = [[g for (_, d), g in gamma.items() if d == f"d{k}"] for k in range(10)]
-    assert mixture.prior == pytest.approx(
-        [(sum(found) + 5 * mean) / (len(found) + 5) for found in at], abs=1e-3
-    )
+    one = gamma_by_hand(votes, replace(mixture, one_answer=1.0))
+    many = gamma_by_hand(votes, replace(mixture, one_answer=0.0))
+    share_of_one = (sum(of_one.values()) + 0.5 * 10) / (len(of_one) + 10)
+    assert mixture.one_answer == pytest.approx(share_of_one, abs=1e-2)
+    # Every query has the same documents at the same places.
+    total = 1 + mixture.odds.sum()
+    for k in range(shown):
+        at = [(of_one[q], one[q, d], many[q, d]) for q, d in gamma if d == f"d{k}"]
+        prior = (sum((1 - r) * g for r, _, g in at) + 5 * mean) / (sum(1 - r for r, *_ in at) + 5)
+        odds = (sum(r * g for r, g, _ in at) + 5 * mean) / (sum(r / total for r, *_ in at) + 5)
+        assert mixture.prior[k] == pytest.approx(prior, abs=1e-2)
+        assert mixture.odds[k] == pytest.approx(odds, abs=2e-2)
 
 
 def test_trust_in_the_first_places_is_no_answer() -> None:
@@ -114,7 +160,7 @@ def test_noticed_is_the_chance_of_a_click() -> None:
     lists = [listing("l1", "ab", user="ann"), listing("l2", "ba", user="bob")]
     votes = join(lists, [click("l1", "a", user="ann")])
     counted = counts(votes)
-    mixture = Mixture(0.6, np.full(2, 0.1), np.full(2, 0.3), ETA_1)
+    mixture = a_mixture(2)
     assert mixture.noticed(counted) == pytest.approx([1 - 0.4 * 0.7] * 2)
 
 

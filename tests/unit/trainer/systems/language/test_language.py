@@ -165,7 +165,14 @@ def test_learning_from_pairs_is_refused_without_any(tmp_path: Path) -> None:
         assert found.config["lambda1"] == load_recipe(name).language.lambda1[0]
 
 
-def test_weights_are_chosen_on_validation_and_may_be_fixed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_weights_are_chosen_on_validation_and_may_be_fixed(
+    tmp_path: Path, is_weighted: bool
+) -> None:
+    folder = write_planted(tmp_path / "c", splits=("train", "valid"))
+    if is_weighted:
+        weights = {pair: 1.0 + 9 * (ord(pair[0][-1]) % 2) for pair in judged_pairs(folder, "valid")}
+        write_values(folder, "weights", "valid", weights)
     trainer = trainer_of(tmp_path)
     found = trainer.search(load_recipe("bltm-pr").override(TINY))
     tried = found.fitted.facts["weights"]
