@@ -6,7 +6,6 @@ routing, authentication and the body.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable
 
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.admission.admission import Admission
 from service.http.headers import SAFETY_HEADERS
+from service.http.ids import new_id
 from service.http.problems import problem_response
 from service.telemetry.metrics import Metrics
 
@@ -27,8 +27,8 @@ def request_id_from(headers: Iterable[tuple[bytes, bytes]]) -> str:
     for name, value in headers:
         if name == b"x-request-id":
             given = value.decode("latin-1")
-            return given if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
-    return os.urandom(16).hex()
+            return given if _REQUEST_ID.fullmatch(given) else new_id()
+    return new_id()
 
 
 class OverloadMiddleware:

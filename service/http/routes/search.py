@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from service.experiments.tried import NOTHING, Tried
 from service.http.body import parse_text
 from service.http.deps import PathId, Services, ServicesDep, ServingDep
 from service.http.guard import RankingRoute, needs
+from service.http.ids import new_id
 from service.http.limits import check_limits
 from service.http.match_schemas import MatchReply, MatchRequest, Page
 from service.http.matching import filling_of, page_of, placements_of
@@ -83,7 +83,7 @@ def _ranking_reply(
 ) -> dict[str, Any]:
     """Record an answer and write its reply."""
     view, ranked, serving = answer.view, answer.ranked, answer.serving
-    query_id = os.urandom(16).hex()
+    query_id = new_id()
     if answer.services.events is not None:
         answer.services.events.record(
             Shown(
