@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from fullrank.bundle import open_bundle
-from tests.api.support import CORPUS, make_bundle, running
+from tests.api.support import AUTH, CORPUS, activate, make_bundle, running
 from tests.reranking import stage_of
 
 pytestmark = pytest.mark.anyio
@@ -82,3 +82,36 @@ async def test_a_model_without_a_second_stage_reorders_nothing(client: httpx.Asy
     found = await search(client, "copy files", explain=True)
     assert found["reordered"] == 0
     assert all(hit["explanation"]["second_stage"] is None for hit in found["hits"])
+
+
+@pytest.mark.parametrize("active", ["plain", "staged"])
+async def test_a_version_with_a_stage_is_tried_against_one_without(
+    tmp_path: Path, active: str
+) -> None:
+    stage = stage_of(DOCUMENTS, seed=2)
+    versions = {
+        "plain": make_bundle(tmp_path, "plain", n_dense=4),
+        "staged": make_bundle(tmp_path, "staged", n_dense=4, second_stage=stage),
+    }
+    [other] = versions.keys() - {active}
+    async with running(tmp_path) as client:
+        alone = {
+            version: (await search(client, "copy files", model=version, explain=True))["hits"]
+            for version in versions.values()
+        }
+        assert (await activate(client, versions[active])).status_code == 200
+        body = {"candidate": versions[other], "share": 1}
+        begun = await client.put("/v1/experiments/default", json=body, headers=AUTH)
+        assert begun.status_code == 200, begun.text
+        replies = [
+            await search(client, "copy files", user_id=f"u{i}", explain=True) for i in range(12)
+        ]
+    orders = {version: ids(hits) for version, hits in alone.items()}
+    assert orders[versions["plain"]] != orders[versions["staged"]]
+    for reply in replies:
+        assert (reply["model"], reply["candidate"]) == (versions[active], versions[other])
+        assert reply["reordered"] == len(CORPUS)
+        assert sorted(ids(reply["hits"])) == sorted(orders[versions[active]])
+        for hit in reply["hits"]:
+            assert hit in alone[versions["plain"]] or hit in alone[versions["staged"]]
+    assert len({tuple(ids(reply["hits"])) for reply in replies}) > 1
