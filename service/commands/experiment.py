@@ -87,7 +87,7 @@ def status(bundles: BundlesFolder, events: EventsOption = None, json: Json = Fal
     typer.echo(f"{found.candidate} against {found.active}, since {_moment(found.started)}")
     typer.echo(
         f"{found.wins} votes for the candidate, {found.losses} against; e-value {found.e_value:.3g} of {LEVEL:g}: "
-        f"{found.verdict}{' (expired)' if found.over else ''}"
+        f"{found.verdict}{' (expired)' if found.expired else ''}"
     )
 
 

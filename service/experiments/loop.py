@@ -123,7 +123,7 @@ class Loop:
 
     def _follow(self, status: Status, *, is_defence: bool) -> dict[str, Any]:
         """Act on the votes of an experiment; in a defence the candidate served before the active version."""
-        names = ("active", "candidate", "started", "wins", "losses", "e_value", "course")
+        names = ("active", "candidate", "started", "wins", "losses", "e_value", "e_values")
         numbers = {name: getattr(status, name) for name in names}
         if status.verdict is Verdict.PROMOTE and is_defence:
             return self._note(
@@ -134,7 +134,7 @@ class Loop:
                 {"did": "promoted", **numbers},
                 lambda: self._swap.promote(status.candidate, self._options.share, FACE_DAYS),
             )
-        if status.verdict is Verdict.STOP or status.over:
+        if status.verdict is Verdict.STOP or status.expired:
             why = "stopped" if status.verdict is Verdict.STOP else "ended undecided"
             why = f"defended: {why}" if is_defence else why
             return self._note({"did": why, **numbers}, self._swap.stop_experiment)

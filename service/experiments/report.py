@@ -38,7 +38,7 @@ class Reports:
         self._at, self._found = 0.0, dict[str, Any]()
 
     async def votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
-        """Return `wins`, `losses`, `e_value`, `verdict`, `over` and `course` of an experiment.
+        """Return `wins`, `losses`, `e_value`, `verdict`, `expired` and `e_values` of an experiment.
 
         Raises:
             EventsUnavailable: The log cannot be read.
@@ -54,7 +54,7 @@ class Reports:
             key = (active, experiment)
             if key != self._key or time.monotonic() - self._at >= _FRESH_S:
                 found = status_of(active, experiment, self._events, time.time()).as_dict()
-                wanted = ("wins", "losses", "e_value", "verdict", "over", "course")
+                wanted = ("wins", "losses", "e_value", "verdict", "expired", "e_values")
                 self._found = {name: found[name] for name in wanted}
                 self._key, self._at = key, time.monotonic()
             return self._found
@@ -86,6 +86,6 @@ def _described(made: dict[str, Any]) -> dict[str, Any]:
     if started is not None:
         started = datetime.fromtimestamp(started, UTC).isoformat(timespec="seconds")
     described["started"] = started
-    described["course"] = made.get("course")
+    described["e_values"] = made.get("e_values")
     described["gates"] = gates and [{name: gate[name] for name in kept} for gate in gates]
     return described

@@ -29,8 +29,8 @@ class Status:
         wins, losses: Votes for and against the candidate, until they decided.
         e_value: Evidence that one of the two is better.
         verdict: promote, stop or open; of the first moment at which the votes decided.
-        over: Whether it has expired.
-        course: (seconds since 1970, e-value) over time, at most 200 points.
+        expired: Whether it has expired.
+        e_values: (seconds since 1970, e-value) over time, at most 200 points.
     """
 
     active: str
@@ -42,8 +42,8 @@ class Status:
     losses: int
     e_value: float
     verdict: Verdict
-    over: bool
-    course: Sequence[tuple[float, float]]
+    expired: bool
+    e_values: Sequence[tuple[float, float]]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -69,7 +69,7 @@ def status_of(active: str, experiment: Experiment, log: EventLog, now: float) ->
     votes = votes_of(log.lists(since), log.events(since), active, experiment.candidate, since)
     tallies = list(follow(vote.wins for vote in votes))
     last = tallies[-1] if tallies else Tally()
-    course = [(vote.at, tally.e_value) for vote, tally in zip(votes, tallies, strict=False)]
+    e_values = [(vote.at, tally.e_value) for vote, tally in zip(votes, tallies, strict=False)]
     return Status(
         active,
         experiment.candidate,
@@ -78,11 +78,11 @@ def status_of(active: str, experiment: Experiment, log: EventLog, now: float) ->
         experiment.max_days,
         *last,
         now > since + experiment.max_days * _DAY_S,
-        _thinned(course),
+        _thinned(e_values),
     )
 
 
-def _thinned(course: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+def _thinned(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
     """Keep at most 200 points, the last one among them."""
-    step = -(-len(course) // _POINTS) or 1
-    return course[::-1][::step][::-1]
+    step = -(-len(points) // _POINTS) or 1
+    return points[::-1][::step][::-1]

@@ -49,7 +49,7 @@ class DecisionEntry(Reply):
     losses: int | None
     e_value: float | None
     started: str | None = Field(description="when the experiment began; null for a training")
-    course: list[tuple[float, float]] | None = Field(
+    e_values: list[tuple[float, float]] | None = Field(
         description="seconds since 1970 and the e-value then, at most 200 points"
     )
     gates: list[GateEntry] | None = Field(description="of a training")
@@ -64,8 +64,8 @@ class ExperimentStatusReply(ExperimentReply, DecisionsReply):
     losses: int
     e_value: float = Field(description="evidence that one of the two is better; 20 decides")
     verdict: Literal["promote", "stop", "open"]
-    over: bool = Field(description="whether max_days have passed")
-    course: list[tuple[float, float]] = Field(
+    expired: bool = Field(description="whether max_days have passed")
+    e_values: list[tuple[float, float]] = Field(
         description="seconds since 1970 and the e-value then, at most 200 points"
     )
 

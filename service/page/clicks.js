@@ -1,7 +1,7 @@
 // For operators: what visitors clicked, the experiment, and what the loop decided.
 
 import { readAnalytics, readDecisions, readExperiment } from "./api.js";
-import { courseOf } from "./course.js";
+import { eValuesOf } from "./evalues.js";
 import { choose } from "./models.js";
 import { formatNumber } from "./score.js";
 
@@ -69,7 +69,7 @@ function tableOf(title, queries) {
 function experimentOf(found) {
   if (!found) return [element("p", "No experiment is running.")];
   const until = new Date(Date.parse(found.started) + found.max_days * 86_400_000);
-  const end = found.over ? "Its time has ended." : `It ends on ${moment.format(until)}.`;
+  const end = found.expired ? "Its time has ended." : `It ends on ${moment.format(until)}.`;
   const models = element(
     "p",
     element("code", found.candidate),
@@ -82,7 +82,7 @@ function experimentOf(found) {
     `${countOf(found.wins, "vote")} for the candidate, ${whole.format(found.losses)} against, `,
     `e-value ${formatNumber(found.e_value)}: ${VERDICTS[found.verdict]}.`,
   );
-  return found.course.length ? [models, votes, courseOf(found)] : [models, votes];
+  return found.e_values.length ? [models, votes, eValuesOf(found)] : [models, votes];
 }
 
 function decisionOf(made) {
@@ -93,7 +93,7 @@ function decisionOf(made) {
   if (made.e_value !== null) parts.push(`${made.wins} to ${made.losses} votes, e-value ${formatNumber(made.e_value)}`);
   for (const gate of made.gates ?? []) parts.push(`${gate.name} ${gate.passed ? "passed" : "failed"}: ${gate.reason}`);
   if (parts.length) item.append(element("ul", ...parts.map((part) => element("li", part))));
-  if (made.course?.length) item.append(courseOf(made));
+  if (made.e_values?.length) item.append(eValuesOf(made));
   return item;
 }
 

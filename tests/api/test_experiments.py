@@ -58,7 +58,7 @@ async def test_an_experiment_begins_and_ends(root: Root) -> None:
         ExperimentStatusReply.model_validate(found)
         assert begun.json().items() <= found.items()
         assert (found["wins"], found["losses"], found["verdict"]) == (0, 0, "open")
-        assert found["course"] == found["decisions"] == []
+        assert found["e_values"] == found["decisions"] == []
         assert (found["active"], found["candidate"]) == (root.learned, root.bm25)
         assert (await client.delete(PATH, headers=AUTH)).json() == begun.json()
         assert (await client.get(PATH, headers=AUTH)).status_code == 404
@@ -227,16 +227,16 @@ async def test_votes_are_counted_and_their_course_is_kept(root: Root) -> None:
         found = (await client.get(PATH, headers=AUTH)).json()
         ExperimentStatusReply.model_validate(found)
         assert (found["wins"], found["losses"], found["verdict"]) == (5, 2, "open")
-        assert found["over"] is False
+        assert found["expired"] is False
         # B(w + 1, l + 1) 2^(w + l) is 2^n / ((n + 1) binomial(n, w)).
         votes = [(n, min(n, 5)) for n in range(1, 8)]
         expected = [2**n / ((n + 1) * comb(n, w)) for n, w in votes]
-        assert [e for _, e in found["course"]] == pytest.approx(expected)
+        assert [e for _, e in found["e_values"]] == pytest.approx(expected)
         assert found["e_value"] == pytest.approx(expected[-1])
         # For 30 seconds the log is not read again.
         log_votes(root, wins=20, losses=0)
         again = (await client.get(PATH, headers=AUTH)).json()
-        assert (again["wins"], again["course"]) == (5, found["course"])
+        assert (again["wins"], again["e_values"]) == (5, found["e_values"])
 
 
 async def test_votes_that_decide_promote(root: Root) -> None:
@@ -245,7 +245,7 @@ async def test_votes_that_decide_promote(root: Root) -> None:
         log_votes(root, wins=12, losses=0)
         found = (await client.get(PATH, headers=AUTH)).json()
         assert found["verdict"] == "promote"
-        assert found["e_value"] >= 20 > found["course"][-2][1]
+        assert found["e_value"] >= 20 > found["e_values"][-2][1]
 
 
 async def test_decisions_of_the_loop_are_listed(root: Root) -> None:
@@ -257,7 +257,7 @@ async def test_decisions_of_the_loop_are_listed(root: Root) -> None:
          "report": report},
         {"at": 3.0, "name": "learned", "did": "promoted", "active": root.learned,
          "candidate": root.bm25, "wins": 12, "losses": 1, "e_value": 24.4,
-         "started": 0.0, "course": [[2.0, 2.0], [3.0, 24.4]]},
+         "started": 0.0, "e_values": [[2.0, 2.0], [3.0, 24.4]]},
     ]  # fmt: skip
     path = root.path / "loop.json"
     async with running(root.path) as client:
@@ -268,8 +268,8 @@ async def test_decisions_of_the_loop_are_listed(root: Root) -> None:
         promoted, began, failed = reply["decisions"]
         assert (promoted["did"], promoted["wins"], promoted["gates"]) == ("promoted", 12, None)
         assert promoted["started"] == "1970-01-01T00:00:00+00:00"
-        assert promoted["course"] == [[2.0, 2.0], [3.0, 24.4]]
-        assert began["course"] is None
+        assert promoted["e_values"] == [[2.0, 2.0], [3.0, 24.4]]
+        assert began["e_values"] is None
         assert (began["active"], began["candidate"]) == (root.learned, root.bm25)
         assert began["gates"] == [{"name": "clicks", "passed": True, "reason": "as good"}]
         assert (failed["candidate"], failed["gates"], failed["wins"]) == (None, None, None)

@@ -52,8 +52,10 @@ def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     gate = {"name": "clicks", "passed": True, "reason": "as good as before"}
     report = {"published": candidate, "gates": [gate]}
     began = {"at": 1.0, "name": "learned", "did": "began an experiment", "retrained": active}
-    ended = {"at": 0.5, "name": "learned", "did": "stopped", "active": active, "wins": 1, "losses": 9,
-             "candidate": "older-1", "e_value": 21.0, "started": 0.0, "course": [[0.1, 2.0], [0.5, 21.0]]}  # fmt: skip
+    ended = {
+        "at": 0.5, "name": "learned", "did": "stopped", "active": active, "candidate": "older-1", "started": 0.0,
+        "wins": 1, "losses": 9, "e_value": 21.0, "e_values": [[0.1, 2.0], [0.5, 21.0]],
+    }  # fmt: skip
     (root / "loop.json").write_text(json.dumps([ended, {**began, "report": report}]))
     with served(root) as address:
         yield address
@@ -86,9 +88,9 @@ def test_an_admin_sees_clicks_and_the_experiment(browser: Browser, operated: str
         # 2^9 / (10 · 9)
         "8 votes for the candidate, 1 against, e-value 5.69: undecided so far."
     )
-    course = section.locator("#experiment").get_by_role("img", name="it decides at 20")
-    assert course.locator("path").get_attribute("d", timeout=1000)
-    line, one = (course.locator(f".{kind}").bounding_box() for kind in ("decides", "start"))
+    chart = section.locator("#experiment").get_by_role("img", name="it decides at 20")
+    assert chart.locator("path").get_attribute("d", timeout=1000)
+    line, one = (chart.locator(f".{kind}").bounding_box() for kind in ("decides", "start"))
     assert line is not None
     assert one is not None
     assert line["y"] < one["y"]
@@ -96,7 +98,7 @@ def test_an_admin_sees_clicks_and_the_experiment(browser: Browser, operated: str
     expect(newest).to_contain_text("learned: began an experiment")
     expect(newest).to_contain_text("clicks passed: as good as before")
     expect(newest.get_by_role("img")).to_have_count(0)
-    # An experiment that has ended keeps its course.
+    # An experiment that has ended keeps its chart.
     expect(stopped).to_contain_text("1 to 9 votes, e-value 21")
     expect(stopped.get_by_role("img", name="to 21.0 on")).to_be_visible()
     assert violations(page) == []

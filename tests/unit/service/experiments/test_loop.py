@@ -299,8 +299,8 @@ def test_the_status_draws_the_evidence(case: Case) -> None:
     case.vote(case.old, case.new, 30, 30)
     found = read_status(case.root, case.log)
     assert found is not None
-    assert found.wins + found.losses == len(found.course)
-    assert found.course[-1][1] == found.e_value
+    assert found.wins + found.losses == len(found.e_values)
+    assert found.e_values[-1][1] == found.e_value
     assert found.verdict is Verdict.OPEN
 
 

@@ -5,10 +5,10 @@ const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [640, 220, 44, 12, 14, 26];
 const DECIDES = 20;
 const day = new Intl.DateTimeFormat("en", { dateStyle: "medium" });
 
-//   found  an experiment: `started` as a date, `course` as [seconds since 1970, e-value] by time
-export function courseOf({ started, course }) {
+//   found  an experiment: `started` as a date, `e_values` as [seconds since 1970, e-value] by time
+export function eValuesOf({ started, e_values }) {
   const begin = Date.parse(started) / 1000;
-  const points = [[begin, 1], ...course];
+  const points = [[begin, 1], ...e_values];
   const [end, last] = points.at(-1);
   const values = points.map(([, value]) => value);
   const low = Math.log(Math.min(0.5, ...values)) - 0.2;
@@ -16,10 +16,10 @@ export function courseOf({ started, course }) {
   const x = (at) => LEFT + ((WIDTH - LEFT - RIGHT) * (at - begin)) / Math.max(end - begin, 1);
   const y = (value) => TOP + ((HEIGHT - TOP - BOTTOM) * (high - Math.log(value))) / (high - low);
 
-  const svg = part("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "course", role: "img" });
+  const svg = part("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "e-values", role: "img" });
   svg.setAttribute(
     "aria-label",
-    `The e-value over ${course.length} moments, from 1 on ${day.format(1000 * begin)} ` +
+    `The e-value over ${e_values.length} moments, from 1 on ${day.format(1000 * begin)} ` +
       `to ${last.toPrecision(3)} on ${day.format(1000 * end)}; it decides at ${DECIDES}.`,
   );
   for (const value of [1, DECIDES]) {
