@@ -115,7 +115,9 @@ class Corrector:
             counts: Of B queries. Those of more than `MAX_CORRECTED` words stay as they are.
         """
         columns = self.unknown(words)
-        if columns and (len(counts) > 1 or len(counts.indices) > MAX_CORRECTED):
+        # A short query counted alone has every word, and is the common case.
+        is_alone = len(counts) == 1 and len(words) == len(counts.indices) <= MAX_CORRECTED
+        if columns and not is_alone:
             asked = short_queries(counts, MAX_CORRECTED).distinct()
             columns = sorted({*columns}.intersection(asked))
         found = {i: near for i in columns if (near := self._of_unknown(words[i]))}

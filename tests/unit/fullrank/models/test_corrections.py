@@ -95,6 +95,19 @@ def test_long_queries_are_not_corrected() -> None:
     np.testing.assert_allclose(np.array(weights(found)), expected, rtol=1e-6)
 
 
+def test_words_of_other_queries_are_not_corrected() -> None:
+    """Training encodes a few of all queries, perhaps one, by the words of all of them."""
+    words = ["aple", "pear", "quinc"]
+    for asked in ([1], [0, 1]):
+        indices = np.array(asked, np.int32)
+        one = Rows(np.array([0, len(asked)]), indices, np.ones(len(asked), np.float32), len(words))
+        two = Rows.vstack([one, one])
+        for counts in (one, two):
+            found = fruit().corrected(words, counts)
+            assert (found is None) == (asked == [1])
+            assert found is None or list(found.found) == ["aple"]
+
+
 @dataclass(frozen=True)
 class Table:
     """A source of variants: aple is pear."""
