@@ -84,8 +84,8 @@ def variant_shares(
     """
     if not places or (len(counts) == 1 and len(counts.indices) > MAX_WORDS):
         asked: Iterable[int] = ()
-    elif len(counts) == 1:
-        asked = places
+    elif len(counts) == 1 and len(words) == len(counts.indices):
+        asked = places  # of a query counted alone, the common case
     else:
         asked = {*places}.intersection(short_queries(counts).distinct())
     return _shares(words, asked, sources, width)
