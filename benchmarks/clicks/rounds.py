@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,7 @@ class Round:
         clicks: Logged so far.
         right: Share of the judgements in training that are right.
         right_weight: The same by weight.
+        found: Shares of the queries whose answer was shown, was clicked, and is judged in training or validation.
     """
 
     mrr: float
@@ -70,6 +72,7 @@ class Round:
     clicks: int
     right: float
     right_weight: float
+    found: tuple[float, float, float]
 
 
 class Workbench:
@@ -126,25 +129,49 @@ class Workbench:
             )
         return folder, fitted
 
+    @cached_property
+    def answers(self) -> dict[str, set[str]]:
+        """The documents that answer each normalised query."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for text, rows in zip(self.collection.queries, self.collection.answers, strict=True):
+            found[normalised(text)].update(self.collection.documents[row] for row in rows)
+        return dict(found)
+
     def right(self, folder: Path) -> tuple[float, float]:
         """Compare the judgements of an export that train with the true labels.
 
         Returns:
             The share that is right, and the same by weight.
         """
-        answers: dict[str, set[str]] = defaultdict(set)
-        for text, rows in zip(self.collection.queries, self.collection.answers, strict=True):
-            answers[normalised(text)].update(self.collection.documents[row] for row in rows)
-        exported = read_collection(folder)
-        texts = {query.id: query.text for query in exported.queries or ()}
-        weights = exported.weights["train"]
         pairs = [
-            (id in answers[texts[query]], weights[query][id])
-            for query, grades in exported.qrels("train").items()
-            for id in relevant(grades)
+            (id in self.answers[text], weight)
+            for text, weights in judgements(folder, "train")
+            for id, weight in weights.items()
         ]
         is_right, weight = np.array(pairs, np.float64).T
         return float(is_right.mean()), float(np.average(is_right, weights=weight))
+
+    def found(self, logged: Logged, folder: Path) -> tuple[float, float, float]:
+        """Return the shares of the queries whose answer was shown, was clicked, and is judged in an export."""
+        texts = {served.query_id: normalised(served.text) for served in logged.lists}
+        shown = {
+            text
+            for served in logged.lists
+            if not self.answers[text := texts[served.query_id]].isdisjoint(served.ids)
+        }
+        clicked = {
+            text
+            for event in logged.events
+            if event.object_id in self.answers[text := texts[event.texts["query_id"]]]
+        }
+        judged = {
+            text
+            for split in ("train", "valid")
+            for text, weights in judgements(folder, split)
+            if not self.answers[text].isdisjoint(weights)
+        }
+        shares = [len(queries) / len(self.answers) for queries in (shown, clicked, judged)]
+        return shares[0], shares[1], shares[2]
 
     def mrr(self, bundle: Path) -> float:
         """Return the MRR of a bundle on the test queries."""
@@ -176,6 +203,17 @@ class Workbench:
         kept.parent.mkdir(exist_ok=True)
         np.save(kept, found)
         return found
+
+
+def judgements(folder: Path, split: str) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the text of each query that a split of an export judges, and the weights of its relevant documents."""
+    exported = read_collection(folder)
+    if split not in exported.splits:
+        return
+    texts = {query.id: query.text for query in exported.queries or ()}
+    weights = exported.weights[split]
+    for query, grades in exported.qrels(split).items():
+        yield texts[query], {id: weights[query][id] for id in relevant(grades)}
 
 
 def run_rounds(
@@ -231,8 +269,8 @@ def run_rounds(
         shown = frozenset(id for served in logged.lists for id in served.ids)
         clicks = len(logged.events)
         mrr = bench.mrr(candidate), bench.mrr(serving)
-        right = bench.right(folder)
-        found.append(Round(*mrr, fitted.eta, fitted.interval, shown, clicks, *right))
+        right, answers = bench.right(folder), bench.found(logged, folder)
+        found.append(Round(*mrr, fitted.eta, fitted.interval, shown, clicks, *right, answers))
     return found
 
 

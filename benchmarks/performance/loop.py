@@ -19,6 +19,7 @@ gap_closed         (MRR of `weighted` after the last round − BM25) / (trained 
                    naive_gap_closed the same for `naive`, clean_gap_closed for clicks without noise and bias
 eta_interval       95 % interval of η after the last round, in the world η = 1 (each world that has one: `eta`)
 right              of the judgements that train after each round, the share that is right; right_weight: by weight
+found              after each round, the shares of the queries whose answer was shown, was clicked, and is judged
 coverage           documents shown in the rounds, as a share of those on the first pages of the true-label model
 promoted_equal     share of experiments between equally good rankings that end in a promotion; promoted_worse those in
                    which the candidate's MRR is .03 lower, promoted_better .05 higher, within 20,000 sessions
@@ -161,6 +162,10 @@ def _summary(
         "mrr_serving": _by_round(runs, "serving"),
         "right": _by_round(runs, "right"),
         "right_weight": _by_round(runs, "right_weight"),
+        "found": [
+            [fmean(of.found[i] for of in number) for i in range(3)]
+            for number in zip(*runs, strict=True)
+        ],
         "coverage": fmean(len(r.shown & wanted) / len(wanted) for r in last),
         "clicks": round(fmean(r.clicks for r in last)),
     }

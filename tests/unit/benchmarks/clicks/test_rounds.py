@@ -48,6 +48,7 @@ def test_the_loop_learns(bench: Workbench) -> None:
     assert rounds[1].clicks > rounds[0].clicks
     assert rounds[0].shown <= rounds[1].shown
     assert (rounds[1].right, rounds[1].right_weight) == (1, 1)
+    assert rounds[0].found == (1, 1, 1)
 
 
 def test_judgements_that_are_right_are_counted_and_weighed(
@@ -68,7 +69,9 @@ def test_judgements_that_are_right_are_counted_and_weighed(
     ids = [bench.collection.documents[(answer + 1) % 100]]
     lists.append(ServedList("9", 1e9, other, ids, texts={"user_id": "u9"}))
     events.append(Event("click", 1e9 + 1, {"query_id": "9"}, ids[0]))
-    folder, _ = bench.export("some", Logged(lists, events), Policy(rule="naive"))
+    logged = Logged(lists, events)
+    folder, _ = bench.export("some", logged, Policy(rule="naive"))
+    assert bench.found(logged, folder) == (1 / 450, 1 / 450, 1 / 450)
     # Weights of a query have unit norm: 3 and 1 clicks are 3/√10 and 1/√10, a single one is 1.
     first, second = 3 / 10**0.5, 1 / 10**0.5
     assert bench.right(folder) == pytest.approx((1 / 3, first / (first + second + 1)))
