@@ -54,7 +54,9 @@ def test_a_worker_and_this_process_share_the_batches(
     ]
     found = list(encode_batches(batches, model, bundle, 2))
 
-    assert model.encoded == 3, "the worker has encoded the others"
+    # Each batch that this process encodes waits for a message of the worker: its first, or one with an encoding. So the
+    # worker encodes three of six at least, and more if it is quick.
+    assert 1 <= model.encoded <= 3
     assert [documents for documents, _ in found] == batches
     for documents, encoded in found:
         alone = planted_model().encode_documents([{"title": d.fields["title"]} for d in documents])
