@@ -98,6 +98,7 @@ def answers_by_hand(
         How likely each document answers its query, and how likely each query has one answer at most.
     """
     last = len(mixture.epsilon) - 1
+    text = text_groups(votes)
     best: dict[tuple[str, str], int] = {}
     right: dict[tuple[str, str], float] = {}
     wrong: dict[tuple[str, str], float] = {}
@@ -112,8 +113,8 @@ def answers_by_hand(
     of_one: dict[str, float] = {}
     for query in {query for query, _ in best}:
         shown = [pair for pair in best if pair[0] == query]
-        odds = [float(mixture.odds[best[pair]]) for pair in shown]
-        priors = [float(mixture.prior[best[pair]]) for pair in shown]
+        odds = [float(mixture.odds[text[pair], best[pair]]) for pair in shown]
+        priors = [float(mixture.prior[text[pair], best[pair]]) for pair in shown]
         answering = dict.fromkeys(shown, 0.0)
         one = many = 0.0
         for chosen in product((False, True), repeat=len(shown)):
@@ -135,3 +136,12 @@ def answers_by_hand(
         found |= {pair: value / (one + many) for pair, value in answering.items()}
         of_one[query] = one / (one + many)
     return found, of_one
+
+
+def text_groups(votes: Votes) -> dict[tuple[str, str], int]:
+    """The group by text of each query and document: unknown, the first, the next two, the next seven, the rest."""
+    ranks = np.full(len(votes), -1) if votes.text_rank is None else votes.text_rank
+    return {
+        (votes.queries[q], votes.documents[d]): sum(rank >= first for first in (0, 1, 3, 10))
+        for q, d, rank in zip(votes.query, votes.document, ranks.tolist(), strict=True)
+    }

@@ -20,7 +20,8 @@ from fullrank.events.lists import normalised
 from fullrank.experiment.evidence import SHARE, Tally, Verdict, follow
 from fullrank.experiment.exploring import DEPTH
 from fullrank.experiment.votes import votes_of
-from trainer.clicks import Propensities, fit_propensities, join, write_collection
+from fullrank.progress import Reporter
+from trainer.clicks import Propensities, fit_propensities, join, rank_by_text, write_collection
 from trainer.clicks.weights import DEFAULT, Rule
 from trainer.collection import read_collection, relevant
 from trainer.evaluation.evaluate import evaluate
@@ -119,9 +120,13 @@ class Workbench:
         votes = join(logged.lists, logged.events)
         fitted = fit_propensities(votes.coins)
         if not folder.exists():
+            known = policy.propensities or fitted
+            if policy.rule != "naive":
+                quiet = Reporter(quiet=True)
+                votes = rank_by_text(votes, known, self.source, self._work, quiet)
             write_collection(
                 votes,
-                policy.propensities or fitted,
+                known,
                 self.source,
                 folder,
                 rule=policy.rule,

@@ -3,6 +3,7 @@
 join.py        votes: who saw which document at which place, and whether they clicked it
 caps.py        how many votes one person has
 propensity.py  how likely a place is looked at, from pairs whose order a coin decided
+texts.py       how well each document fits its query, learned from clicks on other queries
 mixture.py     how likely a clicked document answers the query
 weights.py     how relevant a clicked document is
 imports.py     click logs of other programs
@@ -15,6 +16,7 @@ parquet.py     the log itself, as Parquet
 from trainer.clicks.export import write_collection
 from trainer.clicks.join import Coins, Votes, join
 from trainer.clicks.propensity import Propensities, fit_propensities
+from trainer.clicks.texts import rank_by_text
 from trainer.clicks.weights import RULES, Judged, weigh
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Votes",
     "fit_propensities",
     "join",
+    "rank_by_text",
     "weigh",
     "write_collection",
 ]

@@ -129,8 +129,7 @@ def write_collection(
         >>> write_collection(votes, fit_propensities(votes.coins), Path("shop"), Path("clicks"))
         {'train': 8120, 'valid': 1010, 'test': 998, 'recent': 2511}
     """
-    if folder.exists():
-        raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
+    require_new(folder)
     file = find_corpus(corpus)
     splits = split_votes(votes, recent_share, after=after, final=final)
     parts = {name: votes.take(rows) for name, rows in splits.items()}
@@ -156,6 +155,12 @@ def write_collection(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return {split: len(pairs) for split, pairs in judged.items()}
+
+
+def require_new(folder: Path) -> None:
+    """Raise FullrankError if a folder to write exists."""
+    if folder.exists():
+        raise FullrankError(f"{folder}: exists already; choose another folder or delete it")
 
 
 def _weighed(

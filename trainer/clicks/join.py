@@ -58,6 +58,8 @@ class Votes:
         shown: int64, number of the list; two votes of one list have the same.
         coins: pairs whose order a coin decided.
         counts: of what was joined and, by reason, of clicks that were left out.
+        text_rank: int64, how many documents fit the query better by their text (`texts`), −1 where that is unknown;
+            None: it is unknown everywhere.
     """
 
     queries: Sequence[str]
@@ -72,6 +74,7 @@ class Votes:
     shown: Int64
     coins: Coins
     counts: Mapping[str, int]
+    text_rank: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.query)

@@ -3,8 +3,8 @@
     P(click on d at place k) = α p_k    if d answers the query
                                ε_k p_k  otherwise: by mistake, or out of trust in the first places
 
-p_k is how likely place k is looked at (`propensity`), b the best place at which d was shown for the query. Queries are
-of two kinds:
+p_k is how likely place k is looked at (`propensity`). b is what is known of d before anybody clicked: the best place at
+which it was shown for the query, and how it ranks by its text (`texts`). Queries are of two kinds:
 
     a share ρ has at most one answer: P(d) = o_b / (1 + Σ o), the sum over all documents shown for the query
     of the others, each document answers with probability π_b, whatever the others do
@@ -46,6 +46,10 @@ _SMOOTH_VIEWS, _SMOOTH_DOCUMENTS, _SMOOTH_QUERIES = 50.0, 5.0, 10.0
 # A document that answers is clicked at least twice as often as another.
 _MAX_EPSILON = 0.5
 _STEPS, _TOLERANCE = 200, 1e-3
+# Ranks by text where the next group begins: unknown, the first document, the next two, the next seven, all others.
+_GROUPS = (0, 1, 3, 10)
+TEXTS = len(_GROUPS) + 1
+"""Groups of documents by the rank of their text; the first is of those whose rank is unknown."""
 _TINY = 1e-9
 
 
@@ -60,6 +64,7 @@ class Clicked:
         place: int64, of each row; 0 is the first.
         views: float64, of each row, votes.
         clicks: float64, of each row, votes with a click; fractions where dwell time counts.
+        text: int64, of each pair, its group by text, below TEXTS.
         of_votes: int64, of each vote, place in ``pairs``.
     """
 
@@ -69,6 +74,7 @@ class Clicked:
     place: Int64
     views: Float64
     clicks: Float64
+    text: Int64
     of_votes: Int64
 
     @staticmethod
@@ -87,7 +93,10 @@ class Clicked:
         pair, place = np.divmod(rows, max(1, places))
         views = np.bincount(row, minlength=len(rows)).astype(np.float64)
         clicks = np.bincount(row, c, len(rows)).astype(np.float64)
-        return Clicked(pairs, query, pair, place, views, clicks, at)
+        text = np.zeros(len(pairs), np.int64)
+        if votes.text_rank is not None:
+            text[at] = np.searchsorted(_GROUPS, votes.text_rank, side="right")
+        return Clicked(pairs, query, pair, place, views, clicks, text, at)
 
     def total(self, values: Float64) -> Float64:
         """Return the sum of the rows of each pair, float64."""
@@ -108,8 +117,8 @@ class Mixture:
     Attributes:
         alpha: α.
         epsilon: ε_k, float64, of each place that was seen.
-        prior: π_b, float64, of each place that was seen.
-        odds: o_b, float64, of each place that was seen.
+        prior: π_b, float64 (TEXTS, places), of each group by text and each place that was seen.
+        odds: o_b, the same.
         one_answer: ρ.
         propensities: p_k.
     """
@@ -167,14 +176,14 @@ def _explain(mixture: Mixture, counted: Clicked) -> _Explained:
     evidence = counted.clicks * np.log(relevant / other)
     evidence += (counted.views - counted.clicks) * np.log((1 - relevant) / (1 - other))
     likelihood = counted.total(evidence)  # log l
-    best = _upto(counted.best, last)
+    known = counted.text, _upto(counted.best, last)
     starts = np.flatnonzero(np.diff(counted.query, prepend=-1))
-    before = np.log(mixture.odds[best])
+    before = np.log(mixture.odds[known])
     after = before + likelihood
     total, reached = (
         np.logaddexp(0, np.logaddexp.reduceat(odds, starts)) for odds in (before, after)
     )
-    prior = _share(mixture.prior[best])
+    prior = _share(mixture.prior[known])
     each = logit(prior) + likelihood
     # How much likelier the votes on a query are if it has one answer at most.
     ratio = reached - total - np.add.reduceat(np.log1p(-prior) + np.logaddexp(0, each), starts)
@@ -194,8 +203,9 @@ def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
     places = int(counted.place.max(initial=0)) + 1
     p = propensities.of(counted.place)
     looked = counted.views * p
+    known, shape = counted.text * places + counted.best, (TEXTS, places)
     found = Mixture(
-        _ALPHA, np.full(places, _EPSILON), np.full(places, _PI), np.full(places, _PI), _RHO, propensities
+        _ALPHA, np.full(places, _EPSILON), np.full(shape, _PI), np.full(shape, _PI), _RHO, propensities
     )  # fmt: skip
     # An imported log of clicks alone: nothing was passed over, so all that was clicked answers.
     if (counted.clicks == counted.views).all():
@@ -218,19 +228,22 @@ def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
         found = Mixture(
             alpha,
             np.minimum(epsilon, _MAX_EPSILON * alpha),
-            _ratio(counted.best, of_many * explained.many, of_many, answering, places),
-            _ratio(counted.best, of_one * explained.one, of_one / explained.total, answering, places),
+            _ratio(known, of_many * explained.many, of_many, answering, shape),
+            _ratio(known, of_one * explained.one, of_one / explained.total, answering, shape),
             (explained.one_answer * queries + _RHO * _SMOOTH_QUERIES) / (queries + _SMOOTH_QUERIES),
             propensities,
         )  # fmt: skip
     return found
 
 
-def _ratio(best: Int64, above: Float64, below: Float64, mean: float, places: int) -> Float64:
-    """Divide sums over the pairs of each best place; a few documents at the mean are added."""
-    sums = [np.bincount(best, values, places).astype(np.float64) for values in (above, below)]
+def _ratio(
+    known: Int64, above: Float64, below: Float64, mean: float, shape: tuple[int, int]
+) -> Float64:
+    """Divide sums over the pairs of each b; a few documents at the mean are added."""
+    size = shape[0] * shape[1]
+    sums = [np.bincount(known, values, size).astype(np.float64) for values in (above, below)]
     found: Float64 = (sums[0] + _SMOOTH_DOCUMENTS * mean) / (sums[1] + _SMOOTH_DOCUMENTS)
-    return found
+    return found.reshape(shape)
 
 
 def _share(values: Float64) -> Float64:

@@ -127,7 +127,8 @@ def export_(
     json: Json = False,
 ) -> None:
     """Write a collection of what people clicked, to train on; or the log, to analyse."""
-    from trainer.clicks import fit_propensities, write_collection
+    from trainer.clicks import fit_propensities, rank_by_text, write_collection
+    from trainer.clicks.export import require_new
 
     if parquet is not None:
         if corpus is not None:
@@ -138,6 +139,10 @@ def export_(
         raise typer.BadParameter("name CORPUS and COLLECTION, or --parquet FOLDER")
     votes, _ = _join(_existing(log))
     propensities = fit_propensities(votes.coins)
+    if weights is not RuleName.NAIVE:
+        require_new(collection)
+        with Reporter() as report:
+            votes = rank_by_text(votes, propensities, corpus, collection.parent, report)
     counts = write_collection(
         votes,
         propensities,

@@ -19,7 +19,7 @@ from fullrank.bundle.corpus import write_corpus
 from fullrank.errors import CollectionError, FullrankError
 from fullrank.events.log import EventLog
 from fullrank.progress import Reporter
-from trainer.clicks import fit_propensities, join, write_collection
+from trainer.clicks import fit_propensities, join, rank_by_text, write_collection
 from trainer.clicks.export import split_votes
 from trainer.clicks.weights import DEFAULT, Rule
 from trainer.collection import Collection, read_collection
@@ -130,6 +130,8 @@ def retrain(
         corpus.mkdir(parents=True)
         with reporter() as report:
             write_corpus(opened, corpus / "corpus.jsonl", report)
+        with reporter() as report:
+            votes = rank_by_text(votes, propensities, corpus, scratch, report, seed=seed)
         other = None if judged is None else _judgements(judged)
 
         def fit(rule: Rule, *, final: bool = False) -> Path:

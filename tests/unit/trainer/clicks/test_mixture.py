@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.clicking import answers_by_hand, click, gamma_by_hand, listing
+from tests.clicking import answers_by_hand, click, gamma_by_hand, listing, text_groups
 from trainer.clicks.join import Votes, join
-from trainer.clicks.mixture import Clicked, Mixture, fit_mixture
+from trainer.clicks.mixture import TEXTS, Clicked, Mixture, fit_mixture
 from trainer.clicks.propensity import Propensities
 
 ETA_1 = Propensities.of_power(1.0)
@@ -25,14 +26,15 @@ def simulated(
     queries: int = 300,
     shown: int = 10,
     answers: int = 1,
+    people: int = 10,
 ) -> tuple[Votes, set[tuple[str, str]]]:
-    """Ten people search each query; some documents answer it. Return the votes and what answers."""
+    """Ten or other people search each query; some documents answer it. Return the votes and what answers."""
     rng = np.random.default_rng(seed)
     lists, events, found = [], [], set()
     for query in range(queries):
         right = {min(shown - 1, int(rng.geometric(0.3)) - 1) for _ in range(answers)}
         found |= {(f"query {query}", f"d{place}") for place in right}
-        for user in range(10):
+        for user in range(people):
             id = f"{query}-{user}"
             ids = [f"d{i}" for i in range(shown)]
             lists.append(listing(id, ids, f"query {query}", user=f"u{id}"))
@@ -45,8 +47,21 @@ def simulated(
 
 def a_mixture(places: int, one_answer: float = 0.6) -> Mixture:
     """A mixture whose parameters are all different."""
-    epsilon, prior = np.linspace(0.1, 0.02, places), np.linspace(0.4, 0.05, places)
-    return Mixture(0.6, epsilon, prior, np.linspace(0.9, 0.02, places), one_answer, ETA_1)
+    prior, odds = (
+        np.linspace(best, worst, TEXTS * places).reshape(TEXTS, places)
+        for best, worst in ((0.4, 0.05), (0.9, 0.02))
+    )
+    return Mixture(0.6, np.linspace(0.1, 0.02, places), prior, odds, one_answer, ETA_1)
+
+
+def with_text_ranks(votes: Votes, ranks: Sequence[int]) -> Votes:
+    """Rank each document by its text, in every query alike."""
+    return replace(votes, text_rank=np.array(ranks, np.int64)[votes.document])
+
+
+def hash_of(pair: tuple[str, str]) -> int:
+    """A number that is the same in every process."""
+    return zlib.crc32(" ".join(pair).encode())
 
 
 def counts(votes: Votes) -> Clicked:
@@ -64,6 +79,7 @@ def named(votes: Votes, counted: Clicked) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("one_answer", [0.0, 0.6, 1.0])
 def test_the_posterior_is_bayes_rule(one_answer: float) -> None:
     votes, _ = simulated(queries=8, answers=2)
+    votes = with_text_ranks(votes, [-1, 0, 1, 2, 3, 9, 10, 500, 0, 40])
     counted = counts(votes)
     mixture = a_mixture(8, one_answer)
     found = dict(zip(named(votes, counted), mixture.posterior(counted), strict=True))
@@ -123,6 +139,7 @@ def test_a_fit_is_a_fixed_point(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainer.clicks.mixture._STEPS", 5000)
     shown = 5
     votes, _ = simulated(queries=100, shown=shown)
+    votes = with_text_ranks(votes, [0, 2, 2, 20, -1])
     mixture = fit_mixture(counts(votes), ETA_1)
     gamma, of_one = answers_by_hand(votes, mixture)
     clicks, looks = 0.0, 0.0
@@ -145,13 +162,34 @@ def test_a_fit_is_a_fixed_point(monkeypatch: pytest.MonkeyPatch) -> None:
     share_of_one = (sum(of_one.values()) + 0.5 * 10) / (len(of_one) + 10)
     assert mixture.one_answer == pytest.approx(share_of_one, abs=1e-3)
     # Every query has the same documents at the same places.
-    total = 1 + mixture.odds.sum()
+    groups = text_groups(votes)
+    group = [groups["query 0", f"d{k}"] for k in range(shown)]
+    total = 1 + mixture.odds[group, range(shown)].sum()
     for k in range(shown):
         at = [(of_one[q], one[q, d], many[q, d]) for q, d in gamma if d == f"d{k}"]
         prior = (sum((1 - r) * g for r, _, g in at) + 5 * mean) / (sum(1 - r for r, *_ in at) + 5)
         odds = (sum(r * g for r, g, _ in at) + 5 * mean) / (sum(r / total for r, *_ in at) + 5)
-        assert mixture.prior[k] == pytest.approx(prior, abs=1e-3)
-        assert mixture.odds[k] == pytest.approx(odds, abs=1e-3)
+        assert mixture.prior[group[k], k] == pytest.approx(prior, abs=1e-3)
+        assert mixture.odds[group[k], k] == pytest.approx(odds, abs=1e-3)
+
+
+def test_a_text_that_fits_says_which_click_was_a_mistake() -> None:
+    """Few clicks, and a rank by text that is mostly right: the fit finds out how much the rank tells."""
+    votes, right = simulated(lambda k: 0.2, queries=2000, shown=5, people=2)
+    pairs = [
+        (votes.queries[q], votes.documents[d])
+        for q, d in zip(votes.query, votes.document, strict=True)
+    ]
+    is_first = np.array([(pair in right) == (hash_of(pair) % 10 > 0) for pair in pairs])
+    precision = []
+    for known in (votes, replace(votes, text_rank=np.where(is_first, 0, 50))):
+        counted = counts(known)
+        gamma = fit_mixture(counted, ETA_1).posterior(counted)
+        is_right = np.array([pair in right for pair in named(known, counted)])
+        was_clicked = counted.total(counted.clicks) > 0
+        surest = np.argsort(-gamma)[: (is_right & was_clicked).sum()]
+        precision.append(is_right[surest].mean())
+    assert precision[1] > precision[0] + 0.2
 
 
 def test_trust_in_the_first_places_is_no_answer() -> None:

@@ -1,0 +1,107 @@
+"""Ranks by text come from clicks on other queries, and equal a sort of the scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.errors import CollectionError
+from fullrank.progress import Reporter
+from tests.clicking import click, listing
+from trainer.clicks.join import Votes, join
+from trainer.clicks.propensity import Propensities
+from trainer.clicks.texts import rank_by_text
+
+ETA_1 = Propensities.of_power(1.0)
+WORDS = 12
+QUIET = Reporter(quiet=True)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Document i speaks of `thing{i}`; nobody who asks does."""
+    lines = [json.dumps({"_id": f"d{i:02}", "text": f"thing{i} here"}) for i in range(WORDS)]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
+    return tmp_path
+
+
+def searches(queries: int, misled: Mapping[int, int] | None = None, more: str = "") -> Votes:
+    """Query n asks for `need{i}`, i = n mod WORDS, and leads to document i; ``misled``: to another one."""
+    lists, events = [], []
+    for n in range(queries):
+        i = n % WORDS
+        clicked = (misled or {}).get(n, i)
+        ids = [f"d{(i + step) % WORDS:02}" for step in range(4)] + ([more] if more else [])
+        for user in range(3):
+            id = f"l{n}-{user}"
+            lists.append(listing(id, ids, f"need{i} number{n}", user=f"u{n}-{user}"))
+            events.append(click(id, f"d{clicked:02}", user=f"u{n}-{user}"))
+    return join(lists, events)
+
+
+def ranks_of(votes: Votes, corpus: Path) -> dict[tuple[str, str], int]:
+    found = rank_by_text(votes, ETA_1, corpus, corpus, QUIET)
+    assert found.text_rank is not None
+    rows = zip(votes.query, votes.document, found.text_rank.tolist(), strict=True)
+    return {(votes.queries[q], votes.documents[d]): rank for q, d, rank in rows}
+
+
+def test_other_queries_teach_which_words_go_together(corpus: Path) -> None:
+    ranks = ranks_of(searches(10 * WORDS), corpus)
+    for (query, document), rank in ranks.items():
+        fits = query.split()[0].removeprefix("need") == str(int(document[1:]))
+        assert (rank == 0) == fits, (query, document, rank)
+
+
+def test_clicks_on_a_query_do_not_change_its_ranks(corpus: Path) -> None:
+    queries = 10 * WORDS
+    before = ranks_of(searches(queries), corpus)
+    misled = 3
+    after = ranks_of(searches(queries, {misled: (misled + 1) % WORDS}), corpus)
+    changed = {query for query, document in before if before[query, document] != after[query, document]}  # fmt: skip
+    assert f"need{misled} number{misled}" not in changed
+    # It is among those that teach the other half.
+    everything = {n: (n + 1) % WORDS for n in range(0, queries, 2)}
+    assert ranks_of(searches(queries, everything), corpus) != before
+
+
+def test_a_document_that_the_corpus_lacks_has_no_rank(corpus: Path) -> None:
+    ranks = ranks_of(searches(10 * WORDS, more="gone"), corpus)
+    for (_, document), rank in ranks.items():
+        assert (rank == -1) == (document == "gone")
+
+
+def test_ranks_are_places_in_the_whole_corpus(corpus: Path) -> None:
+    """All documents are shown, so the ranks of a query are 0 to n − 1; equal scores have equal ranks."""
+    lists, events = [], []
+    for n in range(10 * WORDS):
+        ids = [f"d{(n + step) % WORDS:02}" for step in range(WORDS)]
+        lists.append(listing(f"l{n}", ids, f"need{n % WORDS} number{n}", user=f"u{n}"))
+        events.append(click(f"l{n}", ids[0], user=f"u{n}"))
+    votes = join(lists, events)
+    found = rank_by_text(votes, ETA_1, corpus, corpus, QUIET)
+    assert found.text_rank is not None
+    for query in range(len(votes.queries)):
+        ranks = np.sort(found.text_rank[votes.query == query])
+        assert ranks[0] == 0
+        assert (np.searchsorted(ranks, ranks) == ranks).all()
+
+
+def test_votes_stay_as_they_are_where_nothing_can_be_learned(corpus: Path) -> None:
+    one = searches(1)
+    assert rank_by_text(one, ETA_1, corpus, corpus, QUIET) is one
+    lists = [listing("l", "ab", "need0"), listing("m", "ab", "need1")]
+    unclicked = join(lists, [])
+    assert rank_by_text(unclicked, ETA_1, corpus, corpus, QUIET) is unclicked
+    nothing = join([], [])
+    assert rank_by_text(nothing, ETA_1, corpus, corpus, QUIET) is nothing
+
+
+def test_without_a_corpus_it_says_so(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CollectionError, match=r"no corpus\.jsonl"):
+        rank_by_text(searches(WORDS), ETA_1, tmp_path / "empty", tmp_path, QUIET)
