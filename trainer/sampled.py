@@ -10,11 +10,10 @@ from fullrank.models.contract import Model
 from trainer.evaluation.evaluate import query_texts
 from trainer.evaluation.floor import CalibratedFloor, calibrate_floor
 from trainer.features.corpus import Corpus
-from trainer.training.validation import Validation
+from trainer.training.validation import CALIBRATING, Validation
 
 _GOLDEN = 20  # replayed whenever the bundle is opened
 _TUNING = 400  # half tune the fast mode, half measure its recall
-_FLOOR = 200  # choose the evidence that a document needs to be found
 _MAX_CHARACTERS = 400
 
 
@@ -52,9 +51,9 @@ class Sampled:
             documents: Of the collection, encoded.
         """
         if self.valid is None:
-            texts = self._texts(_spread(self.corpus.query_ids, _FLOOR))
+            texts = self._texts(_spread(self.corpus.query_ids, CALIBRATING))
             return calibrate_floor(self.model, documents, texts)
-        judgements = self.valid.spread(_FLOOR).judgements
+        judgements = self.valid.spread(CALIBRATING).judgements
         texts = self._texts([judgement.query for judgement in judgements])
         return calibrate_floor(self.model, documents, texts, judgements)
 

@@ -143,9 +143,10 @@ def train(
         if (skipped := source.report.unknown_remark()) is not None:
             reporter.log("warning", reason=skipped)
         if rerank:
-            from trainer.rerank.decide import require_queries
+            from trainer.rerank.decide import require_queries, require_unlearned
 
             require_queries(source)
+            require_unlearned(chosen)
         if warm is not None and not warm.has_matrix:
             reporter.log(
                 "warning", reason=f"{warm.version} learned no matrix, so training starts anew"
@@ -294,8 +295,8 @@ class Trainer:
 
     def _row(self, recipe: Recipe, fitted: FittedModel) -> ResultRow | None:
         valid = self.valid(recipe)
-        if valid is None:
-            return None
+        if valid is None or (recipe.blend.learn_valid and self.warm is not None):
+            return None  # the bundle that it went on from had learned the queries
         measures = valid.measure_fitted(fitted)
         return ResultRow(recipe.name, valid.split, len(valid.judgements), measures)
 

@@ -65,7 +65,7 @@ from fullrank.experiment.evidence import Verdict
 from trainer.clicks import Propensities
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
-TIME = "30s"
+TIME, _QUICK_TIME = "30s", "15s"
 PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
 POLICIES = ("weighted", "coec", "naive", "known", "unexplored")
 _BASE = "eta=1"
@@ -285,6 +285,7 @@ def measure_logging(rounds: int, work: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
+    time = given.time or (_QUICK_TIME if given.quick else TIME)
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
     plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds, False)
     if given.quick:
@@ -297,12 +298,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
         work = (given.work or Path(scratch)).resolve()
-        bench = Workbench(data_folder() / "tldr" / "en", work, given.time, given.recipe)
+        bench = Workbench(data_folder() / "tldr" / "en", work, time, given.recipe)
         result: dict[str, Any] = {
             "benchmark": "loop",
             "machine": machine(["fullrank", "numpy", "numba"]),
             "seeds": list(plan.seeds),
-            "time": given.time,
+            "time": time,
             "recipe": given.recipe,
         }
         parts = given.parts.split(",")
@@ -359,7 +360,9 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
     found.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
     found.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], help="comma-separated")
-    found.add_argument("--time", default=TIME, help=f"of each training; default {TIME}")
+    found.add_argument(
+        "--time", help=f"of each training; default {TIME}, with --quick {_QUICK_TIME}"
+    )
     found.add_argument(
         "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"
     )

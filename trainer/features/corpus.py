@@ -103,6 +103,29 @@ class Pairs:
             self.documents,
         )
 
+    def with_queries_of(self, other: Pairs) -> Pairs:
+        """Return these pairs and those of queries that have none here.
+
+        Weights of the others are at most 1: in a split that measures, a judgement counts up to ten times.
+        """
+        new = other.keep(lambda query, rows: np.full(len(rows), query not in self.relevant))
+        weights, shared = self.weights, self.shared
+        if weights is not None:
+            given = new.weights or {q: np.ones(len(d), np.float32) for q, d in new.relevant.items()}
+            weights = weights | {q: np.minimum(w, np.float32(1)) for q, w in given.items()}
+        if shared is not None:
+            shared = shared | (
+                new.shared or {q: np.ones(len(d), np.bool_) for q, d in new.relevant.items()}
+            )
+        return Pairs(
+            np.union1d(self.queries, new.queries),
+            self.relevant | new.relevant,
+            self.source,
+            weights,
+            shared,
+            dict(self.passed_over) | dict(new.passed_over),
+        )
+
     def weight_of(self, query: int, documents: Int64) -> Float32:
         """Return the weights of some of a query's relevant documents, ascending; 1 without weights."""
         if self.weights is None:

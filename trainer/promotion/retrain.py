@@ -32,8 +32,9 @@ from trainer.train import train
 from trainer.training.warm import trained_card
 
 RULES: tuple[Rule, ...] = ("naive", DEFAULT)
-OVERRIDES = ("valid_queries=3000",)
-"""Of the recipe: a click far down counts ten times, so more queries are needed to choose well."""
+OVERRIDES = ("valid_queries=3000", "blend.learn_valid=true")
+"""Of the recipe: a click far down counts ten times, so more queries are needed to choose well; clicks are too few to
+learn only from those that do not choose."""
 SCRATCH = ".retrain"
 
 

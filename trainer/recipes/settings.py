@@ -286,6 +286,8 @@ class BlendSettings:
     # learning rates of a part whose last fit can go on from the first: each is tried for an epoch, and the best
     # one on validation goes on; empty: the part's own
     linked_rates: tuple[float, ...] = setting((), high=1000)
+    # the last fit also learns the queries of valid, which have chosen by then, but for those that calibrate the floor
+    learn_valid: bool = setting(False)
 
 
 @dataclass(frozen=True)

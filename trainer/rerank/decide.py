@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Encoded
-from fullrank.errors import TrainingError
+from fullrank.errors import RecipeError, TrainingError
 from fullrank.measures import Estimate, Float64, estimate
 from fullrank.progress import Reporter
 from fullrank.rerank.facts import DocumentFacts
@@ -21,6 +21,7 @@ from fullrank.retrieval import Retriever
 from trainer.collection import Collection
 from trainer.evaluation.evaluate import query_texts
 from trainer.features.corpus import Corpus
+from trainer.recipes.recipe import Recipe
 from trainer.rerank.boosting import LEAVES
 from trainer.rerank.candidates import Candidates, collect
 from trainer.rerank.crossfit import FOLDS, CrossFit, cross_fit
@@ -67,6 +68,15 @@ class Decision:
     queries: list[str]
     first: dict[str, Float64]
     second: dict[str, Float64]
+
+
+def require_unlearned(recipe: Recipe) -> None:
+    """Raise RecipeError if a recipe learns the queries that a second stage would learn from."""
+    if recipe.blend.learn_valid:
+        raise RecipeError(
+            "blend.learn_valid: the second stage needs validation queries that the model does not learn; "
+            "train without --rerank"
+        )
 
 
 def require_queries(collection: Collection) -> None:

@@ -21,6 +21,9 @@ from trainer.evaluation.evaluate import (
 from trainer.features.corpus import Corpus
 from trainer.training.fitted import FittedModel
 
+CALIBRATING = 200
+"""Queries that choose the evidence that a document needs to be found; training never learns them."""
+
 
 @dataclass(frozen=True, eq=False)
 class Validation:

@@ -4,7 +4,8 @@
 2. Choose the weights: (1 − cold) · warm + cold · cold quality, where warm queries ask for documents that training
    judged and cold ones for those set aside. Choose in the same way what documents without a judgement get on top.
 3. Put the judgements back and fit the parts that have a weight once more, with what validation chose. A part whose
-   matrices read no judgement goes on from its first fit if there is no time to start anew.
+   matrices read no judgement goes on from its first fit if there is no time to start anew. With ``learn_valid`` the
+   last fits also learn the queries of the validation split, which have chosen by then.
 
 After a warm start only the last fit is made (``warm``).
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 from fullrank.measures import Float64
 from fullrank.models.mixed import NO_LIFT, Lift
+from trainer.features.corpus import judged_pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import learns, part_run, try_part
@@ -31,6 +33,7 @@ from trainer.training.fitted import FittedModel
 from trainer.training.holdout import HoldOut, hold_out
 from trainer.training.loop import TrainingRun
 from trainer.training.result import BASELINES, ResultRow
+from trainer.training.validation import CALIBRATING
 
 
 def validate(validate_part: Callable[[Recipe], None], recipe: Recipe) -> None:
@@ -61,8 +64,11 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     linked = context.corpus.collection.documents_are_queries
     texts = recipe.blend.linked if linked else recipe.blend.recipes
     parts = [load_part(text, recipe) for text in texts]
+    final_context = _last_context(context, recipe, run)
+    if final_context is not context:
+        run = replace(run, fingerprint=f"{run.fingerprint} learn-valid")
     if run.warm is not None:
-        return go_on(fit_part, context, parts, recipe, run)
+        return go_on(fit_part, final_context, parts, recipe, run)
     held = hold_out(context.corpus, recipe.train.valid_queries)
     if not held.is_measurable:
         return _first_alone(fit_part, context, parts[0], run)
@@ -90,7 +96,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     context.files.release()
     used = np.flatnonzero(weights)
     for i in np.flatnonzero(weights == 0).tolist():
-        context.forget_features(parts[i].model)
+        final_context.forget_features(parts[i].model)
     finals = []
     learning = [i for i in used.tolist() if learns(parts[i])]
     for i in used.tolist():
@@ -100,7 +106,7 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
             left /= len(learning[learning.index(i) :])
         settled, start = trials[i].last(left)
         own = part_run(run, settled, f"final-{i}")
-        final = fit_part(context, settled, replace(own, valid=None, start=start))
+        final = fit_part(final_context, settled, replace(own, valid=None, start=start))
         finals.append(replace(final, documents=context.files.put_encoded(final.documents)))
         del final
         context.files.release()
@@ -114,8 +120,20 @@ def fit(fit_part: Fit, context: TrainingContext, recipe: Recipe, run: TrainingRu
     }
     if len(finals) == 1 and lift == NO_LIFT:
         return replace(finals[0], facts=facts, settled=None, comparison=comparison)
-    total = add_up(finals, weights[used].tolist(), facts, lift, context.corpus.unjudged)
+    total = add_up(finals, weights[used].tolist(), facts, lift, final_context.corpus.unjudged)
     return replace(total, comparison=comparison)
+
+
+def _last_context(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> TrainingContext:
+    """Return what the last fits learn: with ``learn_valid``, validation queries too, but for those of the floor."""
+    if not recipe.blend.learn_valid or run.valid is None:
+        return context
+    corpus = context.corpus
+    learned = set(run.valid.rows.tolist()) - set(run.valid.spread(CALIBRATING).rows.tolist())
+    valid = judged_pairs(corpus.collection, corpus.query_ids, run.valid.split)
+    valid = valid.keep(lambda query, rows: np.full(len(rows), query in learned))
+    pairs = corpus.pairs.with_queries_of(valid)
+    return context.with_corpus(replace(corpus, pairs=pairs, cache={}))
 
 
 def _first_alone(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from trainer.features.corpus import Pairs
 
@@ -40,3 +41,36 @@ def test_pairs_without_weights_stay_without() -> None:
     plain = Pairs(np.array([0, 1]), {0: np.array([1]), 1: np.array([0])})
     found = plain.of_queries(np.array([1]))
     assert (found.weights, found.shared) == (None, None)
+
+
+def test_queries_of_another_split_join_with_weights_of_at_most_one() -> None:
+    other = Pairs(
+        np.array([2, 4]),
+        {2: np.array([3, 9]), 4: np.array([8])},
+        weights={2: np.array([0.7, 6], np.float32), 4: np.array([1], np.float32)},
+        shared={2: np.array([False, True]), 4: np.array([True])},
+        passed_over={2: np.array([1]), 4: np.array([2])},
+    )
+    found = PAIRS.with_queries_of(other)
+    assert found.queries.tolist() == [1, 2, 4, 6]
+    # Query 4 keeps its own judgement.
+    assert {row: kept.tolist() for row, kept in found.relevant.items()} == {
+        1: [0, 2], 2: [3, 9], 4: [5], 6: [2, 7]
+    }  # fmt: skip
+    assert found.weights is not None
+    assert found.shared is not None
+    assert found.weights[2].tolist() == pytest.approx([0.7, 1])
+    assert found.weights[6].tolist() == [1, 2]
+    assert found.shared[2].tolist() == [False, True]
+    assert {row: above.tolist() for row, above in found.passed_over.items()} == {2: [1], 4: [0, 7]}
+    assert found.documents.tolist() == [0, 2, 3, 5, 7, 9]
+
+
+def test_queries_without_weights_join_with_a_weight_of_one() -> None:
+    other = Pairs(np.array([2]), {2: np.array([3, 9])})
+    found = PAIRS.with_queries_of(other)
+    assert found.weights is not None
+    assert found.shared is not None
+    assert (found.weights[2].tolist(), found.shared[2].tolist()) == ([1, 1], [True, True])
+    plain = Pairs(np.array([0]), {0: np.array([1])}).with_queries_of(other)
+    assert (plain.weights, plain.shared) == (None, None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fullrank.bundle import open_bundle
-from fullrank.errors import TrainingError
+from fullrank.errors import RecipeError, TrainingError
 from tests.planted import write_lines, write_planted, write_qrels
 from trainer.collection import read_collection
 from trainer.evaluation.evaluate import evaluate
@@ -100,6 +100,13 @@ def test_a_collection_without_a_validation_split_is_refused_first(tmp_path: Path
     with pytest.raises(TrainingError, match="learns from a split 'valid'"):
         train(folder, tmp_path / "out", "mine", recipe="bm25", rerank=True)
     assert not (tmp_path / "out").exists()
+
+
+def test_queries_that_the_model_learns_cannot_teach_a_second_stage(tmp_path: Path) -> None:
+    folder, out = write_clicked(tmp_path / "clicked"), tmp_path / "out"
+    with pytest.raises(RecipeError, match=r"^blend\.learn_valid: the second stage"):
+        train(folder, out, "mine", overrides=["blend.learn_valid=true"], rerank=True)
+    assert not out.exists()
 
 
 def test_too_few_validation_queries_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,13 @@ from trainer.collection import read_collection
 from trainer.features.matrices import Features
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.recipes.settings import ModelSettings
+from trainer.systems import registry
+from trainer.systems.blend import system as blend_system
 from trainer.systems.parts import load_part
 from trainer.systems.registry import validate
 from trainer.train import Trainer
 from trainer.training.context import TrainingContext
+from trainer.training.fitted import FittedModel
 from trainer.training.loop import Diverged, Learner, TrainingRun
 
 QUIET = Reporter(quiet=True)
@@ -273,3 +277,43 @@ def test_a_cold_document_is_encoded_like_one_that_is_added_later(
 def test_recipes_that_cannot_be_blended_are_refused(parts: tuple[str, ...], message: str) -> None:
     with pytest.raises(RecipeError, match=message):
         validate(blend(*parts))
+
+
+def test_the_last_fit_learns_the_queries_that_have_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.systems.blend.system.CALIBRATING", 5)
+    trainer = trainer_of(write_planted(tmp_path / "planted"), tmp_path)
+    seen: list[tuple[str, TrainingContext]] = []
+    registry_fit = registry.fit
+
+    def noting(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedModel:
+        seen.append((run.label, context))
+        return registry_fit(context, recipe, run)
+
+    monkeypatch.setitem(
+        registry.SYSTEMS,
+        "blend",
+        replace(registry.SYSTEMS["blend"], fit=partial(blend_system.fit, noting)),
+    )
+    recipe = blend("bm25", CLICKED, more=("blend.learn_valid=true", "valid_queries=0"))
+    trainer.search(recipe)
+    valid = trainer.valid(recipe)
+    assert valid is not None
+    trained = set(trainer.corpus.pairs.relevant)
+    for label, context in seen:
+        learned = set(context.corpus.pairs.relevant)
+        if label.startswith("final"):
+            assert learned == trained | (set(valid.rows) - set(valid.spread(5).rows))
+            answers = {
+                q: set(rows)
+                for q, rows in context.corpus.pairs.relevant.items()
+                if q not in trained
+            }
+            judged = {
+                row: set(j.relevant) for row, j in zip(valid.rows, valid.judgements, strict=True)
+            }
+            assert answers == {q: judged[q] for q in answers}
+        elif label.startswith("trial"):
+            assert learned <= trained
+    assert any(label.startswith("final") for label, _ in seen)

@@ -92,6 +92,18 @@ def test_biases_are_shared_out_and_documents_without_a_judgement_are_not_raised_
 
 
 @pytest.mark.usefixtures("_weights")
+def test_queries_that_a_blend_has_learned_do_not_measure_it(
+    planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainer.systems.blend.system.CALIBRATING", 1)
+    first = trained(planted, tmp_path, None, "blend.learn_valid=true")
+    assert first.card["table"]
+    second = trained(planted, tmp_path, first.path)
+    assert second.card["recipe"]["blend"]["learn_valid"]
+    assert second.card["table"] == []
+
+
+@pytest.mark.usefixtures("_weights")
 def test_another_sum_is_refused(planted: Path, tmp_path: Path) -> None:
     first = trained(planted, tmp_path)
     with pytest.raises(TrainingError, match="was trained with other settings of blend"):
