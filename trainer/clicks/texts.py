@@ -62,6 +62,7 @@ def rank_by_text(
 
     Raises:
         CollectionError: the corpus cannot be read.
+        TrainingError: no document has text.
     """
     if votes.clicked.all():
         return votes
