@@ -1,4 +1,4 @@
-"""Ranks by text come from clicks on other queries, and equal a sort of the scores."""
+"""Ranks by text come from clicks on other queries, and equal counts of the scores."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank.encoding import Encoded, Float32
 from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
+from fullrank.retrieval import Retriever
 from tests.clicking import click, listing
 from trainer.clicks.join import Votes, join
 from trainer.clicks.propensity import Propensities
 from trainer.clicks.texts import rank_by_text
+from trainer.training.holdout import falls_into
 
 ETA_1 = Propensities.of_power(1.0)
 WORDS = 12
@@ -64,7 +67,7 @@ def test_clicks_on_a_query_do_not_change_its_ranks(corpus: Path) -> None:
     after = ranks_of(searches(queries, {misled: (misled + 1) % WORDS}), corpus)
     changed = {query for query, document in before if before[query, document] != after[query, document]}  # fmt: skip
     assert f"need{misled} number{misled}" not in changed
-    # It is among those that teach the other half.
+    # Clicks on other queries do.
     everything = {n: (n + 1) % WORDS for n in range(0, queries, 2)}
     assert ranks_of(searches(queries, everything), corpus) != before
 
@@ -75,20 +78,29 @@ def test_a_document_that_the_corpus_lacks_has_no_rank(corpus: Path) -> None:
         assert (rank == -1) == (document == "gone")
 
 
-def test_ranks_are_places_in_the_whole_corpus(corpus: Path) -> None:
-    """All documents are shown, so the ranks of a query are 0 to n − 1; equal scores have equal ranks."""
-    lists, events = [], []
-    for n in range(10 * WORDS):
-        ids = [f"d{(n + step) % WORDS:02}" for step in range(WORDS)]
-        lists.append(listing(f"l{n}", ids, f"need{n % WORDS} number{n}", user=f"u{n}"))
-        events.append(click(f"l{n}", ids[0], user=f"u{n}"))
-    votes = join(lists, events)
-    found = rank_by_text(votes, ETA_1, corpus, corpus, QUIET)
-    assert found.text_rank is not None
-    for query in range(len(votes.queries)):
-        ranks = np.sort(found.text_rank[votes.query == query])
-        assert ranks[0] == 0
-        assert (np.searchsorted(ranks, ranks) == ranks).all()
+def test_a_rank_counts_the_documents_of_the_corpus_with_a_higher_score(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four documents are shown, and all count."""
+    lines: list[np.ndarray] = []
+
+    class Noting(Retriever):
+        def scores(self, queries: Encoded) -> Float32:
+            found = super().scores(queries)
+            lines.extend(found)
+            return found
+
+    monkeypatch.setattr("trainer.clicks.texts.Retriever", Noting)
+    monkeypatch.setattr("trainer.clicks.texts._BATCH_SCORES", 5 * WORDS)
+    votes = searches(10 * WORDS)
+    ranks = ranks_of(votes, corpus)
+    halves = [falls_into(text, 0.5, b"halves") for text in votes.queries]
+    order = [q for half in (False, True) for q, own in enumerate(halves) if own == half]
+    assert len(lines) == len(order)
+    for query, line in zip(order, lines, strict=True):
+        own = {d: r for (text, d), r in ranks.items() if text == votes.queries[query]}
+        assert len(own) == 4
+        assert own == {d: sum(line > line[int(d[1:])]) for d in own}
 
 
 def test_votes_stay_as_they_are_where_nothing_can_be_learned(corpus: Path) -> None:
