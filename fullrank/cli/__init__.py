@@ -21,6 +21,8 @@ from fullrank import __version__
 from fullrank.cli import bundles, commands, export, search
 from fullrank.errors import FullrankError
 
+_INTERRUPTED = 130  # an exit code: 128 + SIGINT
+
 
 def build_app() -> typer.Typer:
     """Make the root app with every command: fullrank's own and those of installed entry points."""
@@ -88,7 +90,19 @@ def _run() -> int:
         return _fail(str(error))
     except OSError as error:
         return _fail(_reason(error))
+    except SystemError as error:
+        # Numba raises it in place of a KeyboardInterrupt that comes while it packs what a kernel returns.
+        if not _was_interrupted(error):
+            raise
+        return _INTERRUPTED
     return 0
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Return whether a KeyboardInterrupt caused an error."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__
+    return error is not None
 
 
 def _reason(error: OSError) -> str:

@@ -120,6 +120,34 @@ def test_an_interrupt_ends_with_130(
     assert run("train", tmp_path, "--out", tmp_path, "--name", "mine").code == 130
 
 
+def test_an_interrupt_in_a_compiled_kernel_ends_with_130(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Numba calls Python to pack a result, overlooks the exception, and CPython raises SystemError from it."""
+    def fail(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as interrupt:
+            once = SystemError("a kernel returned a result with an exception set")
+            once.__cause__ = interrupt
+            raise SystemError("a dispatcher returned a result with an exception set") from once
+
+    stub_training(monkeypatch, fail)
+    got = run("train", tmp_path, "--out", tmp_path, "--name", "mine")
+    assert (got.code, got.err) == (130, "")
+
+
+def test_another_error_of_the_interpreter_is_not_taken_for_an_interrupt(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise SystemError("a bug") from ValueError()
+
+    stub_training(monkeypatch, fail)
+    with pytest.raises(SystemError, match="a bug"):
+        run("train", tmp_path, "--out", tmp_path, "--name", "mine")
+
+
 def test_a_second_stage_without_lightgbm_names_the_extra_before_any_training(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

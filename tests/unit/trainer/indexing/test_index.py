@@ -343,7 +343,7 @@ def test_a_killed_indexing_leaves_no_visible_bundle(
     assert len(workers) == 2
     process.send_signal(how)
     _, output = process.communicate(timeout=60)
-    assert process.returncode == (130 if how == signal.SIGINT else -9)
+    assert process.returncode == (130 if how == signal.SIGINT else -9), output
     assert "Traceback" not in output
     if how == signal.SIGINT:
         assert not list(out.iterdir())
