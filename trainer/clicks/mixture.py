@@ -170,27 +170,33 @@ def _explain(mixture: Mixture, counted: Clicked) -> _Explained:
         none = np.zeros(0)
         return _Explained(none, none, none, none, mixture.one_answer)
     last = len(mixture.epsilon) - 1
-    p = mixture.propensities.of(counted.place)
+    # Logarithms are taken of the few places and groups, not of each row and pair.
+    places = np.arange(int(counted.place.max()) + 1)
+    p = mixture.propensities.of(places)
     relevant = _share(mixture.alpha * p)
-    other = _share(mixture.epsilon[_upto(counted.place, last)] * p)
-    evidence = counted.clicks * np.log(relevant / other)
-    evidence += (counted.views - counted.clicks) * np.log((1 - relevant) / (1 - other))
+    other = _share(mixture.epsilon[_upto(places, last)] * p)
+    evidence = counted.clicks * np.log(relevant / other)[counted.place]
+    passed = counted.views - counted.clicks
+    evidence += passed * np.log((1 - relevant) / (1 - other))[counted.place]
     likelihood = counted.total(evidence)  # log l
-    known = counted.text, _upto(counted.best, last)
+    known = counted.text * (last + 1) + _upto(counted.best, last)
+    prior, odds = _share(mixture.prior).ravel(), mixture.odds.ravel()
     starts = np.flatnonzero(np.diff(counted.query, prepend=-1))
-    before = np.log(mixture.odds[known])
-    after = before + likelihood
-    total, reached = (
-        np.logaddexp(0, np.logaddexp.reduceat(odds, starts)) for odds in (before, after)
-    )
-    prior = _share(mixture.prior[known])
-    each = logit(prior) + likelihood
-    # How much likelier the votes on a query are if it has one answer at most.
-    ratio = reached - total - np.add.reduceat(np.log1p(-prior) + np.logaddexp(0, each), starts)
-    of_one: Float64 = expit(logit(_share(np.array([mixture.one_answer]))) + ratio)
     at = counted.query
+    after = np.log(odds)[known] + likelihood
+    total = 1 + np.add.reduceat(odds[known], starts)
+    # log(1 + Σ exp), with the largest term taken out.
+    largest = np.maximum(0, np.maximum.reduceat(after, starts))
+    rest = np.add.reduceat(np.exp(after - largest[at]), starts)
+    reached = largest + np.log(np.exp(-largest) + rest)
+    each = logit(prior)[known] + likelihood
+    mixed = np.log1p(-prior)[known] + np.maximum(0, each) + np.log1p(np.exp(-np.abs(each)))
+    # mixed is log(1 − π + π l): how likely the votes are, whether or not the document answers.
+    # How much likelier the votes on a query are if it has one answer at most.
+    ratio = reached - np.log(total) - np.add.reduceat(mixed, starts)
+    of_one: Float64 = expit(logit(_share(np.array([mixture.one_answer]))) + ratio)
     one = np.exp(after - reached[at])
-    return _Explained(one, expit(each), of_one[at], np.exp(total)[at], float(of_one.mean()))
+    return _Explained(one, expit(each), of_one[at], total[at], float(of_one.mean()))
 
 
 def fit_mixture(counted: Clicked, propensities: Propensities) -> Mixture:
