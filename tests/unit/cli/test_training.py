@@ -124,6 +124,7 @@ def test_an_interrupt_in_a_compiled_kernel_ends_with_130(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Numba calls Python to pack a result, overlooks the exception, and CPython raises SystemError from it."""
+
     def fail(*_: object, **__: object) -> None:
         try:
             raise KeyboardInterrupt
