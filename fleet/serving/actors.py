@@ -20,11 +20,11 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from fleet.remote import BundleCache
 from fleet.remote.cache import default_cache
+from fleet.serving.batching import Answers
 from fleet.serving.coordinator import Coordinator, Snapshot
 from fleet.serving.log import LogSource
 from fleet.serving.shard import ShardServer
 from fleet.serving.tracking import Source
-from fleet.serving.wire import is_not_loaded
 from fullrank.errors import FullrankError
 from service.models.workers import Report
 
@@ -58,12 +58,10 @@ class ActorReplica:
         """See ReplicaHandle.ping."""
         return await answer_of(self.actor.ping.remote())
 
-    async def call(self, payload: bytes) -> bytes:
-        """See Replica.call. A process that was just started again has no version yet: another one is asked then."""
-        answer: bytes = await answer_of(self.actor.answer.remote(payload))
-        if is_not_loaded(answer):
-            raise ConnectionError("the replica has not loaded the version")
-        return answer
+    async def call(self, payloads: Sequence[bytes]) -> Answers:
+        """See Replica.call."""
+        answers: Answers = await answer_of(self.actor.answer.remote(payloads))
+        return answers
 
 
 async def answer_of(reference: Awaitable[Answer]) -> Answer:
@@ -126,9 +124,9 @@ class ShardActor:
         return self._instance
 
     @ray.method(concurrency_group="rank")
-    def answer(self, payload: bytes) -> bytes:
-        """Answer the request of a router."""
-        return self._server.answer(payload)
+    def answer(self, payloads: Sequence[bytes]) -> Answers:
+        """Answer requests of a router."""
+        return self._server.answers(payloads)
 
     @ray.method(concurrency_group="ping")
     def pid(self) -> int:

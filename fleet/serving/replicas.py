@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from fleet.serving.batching import Answers, Batcher
 from fleet.serving.breaker import Breaker
 from fullrank.errors import FullrankError
 from service.telemetry.metrics import Metrics
@@ -40,8 +41,8 @@ class Unavailable(FullrankError):
 class Replica(Protocol):
     """A process that holds one shard; equal and hashed by what it is."""
 
-    async def call(self, payload: bytes) -> bytes:
-        """Answer a request. Raises any exception if it cannot."""
+    async def call(self, payloads: Sequence[bytes]) -> Answers:
+        """Answer requests, each by itself. Raises any exception if it can answer none."""
 
 
 class Latencies:
@@ -88,6 +89,11 @@ class _Tracked:
     replica: Replica
     breaker: Breaker
     latencies: Latencies = field(default_factory=Latencies)
+    batcher: Batcher = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The handle of a replica is replaced when its process is.
+        self.batcher = Batcher(lambda payloads: self.replica.call(payloads))
 
 
 @dataclass(eq=False)
@@ -214,7 +220,7 @@ class ReplicaSet:
         began, late_s = self.clock(), self._late_s
         late = asyncio.get_running_loop().call_later(late_s, self._failed, own)
         try:
-            answer = await asyncio.wait_for(own.replica.call(payload), max(left, late_s))
+            answer = await own.batcher.ask(payload, max(left, late_s))
         except asyncio.CancelledError:
             raise
         except Exception:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from logging import getLogger
 
 from fleet.remote import BundleCache, Folder
 from fleet.serving.answering import OpenShard
+from fleet.serving.batching import Answers
 from fleet.serving.log import LogSource
 from fleet.serving.wire import Ask, Expired, NotLoaded, Refused, Reply, pack, unpack_ask
 from fleet.sets import SetManifest, read_set, shard_folder
@@ -117,6 +119,26 @@ class ShardServer:
             Exception: Any that a defect causes. The transport reports it as a failure of the shard.
         """
         return pack(self._reply(unpack_ask(payload)))
+
+    def answers(self, payloads: Sequence[bytes]) -> Answers:
+        """Answer requests that came together, each by itself.
+
+        Returns:
+            For each the answer, or why another replica must be asked: a defect, or the process was just started again
+            and has no version yet.
+        """
+        return [self._outcome(payload) for payload in payloads]
+
+    def _outcome(self, payload: bytes) -> bytes | Exception:
+        try:
+            reply = self._reply(unpack_ask(payload))
+            if isinstance(reply, NotLoaded):
+                return ConnectionError(f"has {', '.join(reply.versions) or 'no version'} open")
+            return pack(reply)
+        except Exception as error:
+            _log.exception("shard %d failed", self.number)
+            # An exception of another library may not survive the way to the router.
+            return RuntimeError(f"{type(error).__name__}: {error}")
 
     def _reply(self, ask: Ask) -> Reply:
         shard = self._open.get(ask.version)

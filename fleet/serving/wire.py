@@ -269,10 +269,6 @@ class Answer:
     seq: int = 0
 
 
-# Bytes at the beginning of a pickle that contain the name of the class.
-_HEAD = 100
-
-
 @dataclass(frozen=True, slots=True)
 class NotLoaded:
     """The shard does not have the set.
@@ -326,11 +322,3 @@ def unpack_reply(payload: bytes) -> Reply:
     """Return the answer of a shard that is trusted."""
     message: Reply = pickle.loads(payload)
     return message
-
-
-def is_not_loaded(payload: bytes) -> bool:
-    """Return whether an answer says that the shard does not have the version."""
-    # Pickles begin with the name of the class; other answers are unpickled only once.
-    return NotLoaded.__name__.encode() in payload[:_HEAD] and isinstance(
-        unpack_reply(payload), NotLoaded
-    )

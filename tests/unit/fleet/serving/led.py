@@ -13,6 +13,7 @@ import httpx
 
 from fleet.remote import BundleCache
 from fleet.serving.app import create_router
+from fleet.serving.batching import Answers
 from fleet.serving.coordinator import Coordinator
 from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.following import Following
@@ -20,7 +21,6 @@ from fleet.serving.log import LogSource
 from fleet.serving.models import SetModels
 from fleet.serving.shard import ShardServer
 from fleet.serving.tracking import Source
-from fleet.serving.wire import is_not_loaded
 from service.telemetry.metrics import Metrics
 from tests.api.support import client_of, settings_for
 
@@ -55,12 +55,9 @@ class LocalReplica:
         self._check()
         return str(self.instance)
 
-    async def call(self, payload: bytes) -> bytes:
+    async def call(self, payloads: Sequence[bytes]) -> Answers:
         self._check()
-        answer = await asyncio.to_thread(self.server.answer, payload)
-        if is_not_loaded(answer):
-            raise ConnectionError("the replica has not loaded the version")
-        return answer
+        return await asyncio.to_thread(self.server.answers, payloads)
 
     def restart(self) -> None:
         """Start again, with no version."""

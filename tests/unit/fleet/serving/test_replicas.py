@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 
+from fleet.serving.batching import Answers
 from fleet.serving.breaker import FAILURES, OPEN_S, Breaker
 from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.replicas import ReplicaSet, Unavailable
@@ -21,12 +23,12 @@ class Fake:
         self.name, self.seconds, self.error = name, seconds, False
         self.calls = 0
 
-    async def call(self, payload: bytes) -> bytes:
+    async def call(self, payloads: Sequence[bytes]) -> Answers:
         self.calls += 1
         await asyncio.sleep(self.seconds)
         if self.error:
             raise ConnectionError("died")
-        return self.name.encode() + payload
+        return [self.name.encode() + payload for payload in payloads]
 
 
 def of(*fakes: Fake) -> ReplicaSet:

@@ -25,7 +25,6 @@ from fleet.serving.wire import (
     Question,
     Read,
     Reply,
-    is_not_loaded,
     pack,
     unpack_reply,
 )
@@ -66,12 +65,26 @@ def test_a_shard_says_that_it_lacks_a_version(address: str, tmp_path: Path) -> N
     manifest = read_set(Folder(address))
     version = server.load(address, manifest.set_id)
     for other in (Ask("other", manifest.set_id, Read("a")), Ask(version, "0" * 64, Read("a"))):
-        answer = server.answer(pack(other))
-        assert unpack_reply(answer) == NotLoaded((version,))
-        assert is_not_loaded(answer)
+        assert unpack_reply(server.answer(pack(other))) == NotLoaded((version,))
     server.release(version)
     server.release(version)
     assert ask(server, address, Read("a")) == NotLoaded(())
+
+
+def test_requests_that_come_together_are_answered_each_by_itself(
+    address: str, tmp_path: Path
+) -> None:
+    server = ShardServer(0, BundleCache(tmp_path))
+    manifest = read_set(Folder(address))
+    version = server.load(address)
+    good = pack(Ask(version, manifest.set_id, Read("a")))
+    missing = pack(Ask("other", manifest.set_id, Read("a")))
+    answers = server.answers([good, missing, b"no pickle", good])
+    assert answers[0] == answers[3] == server.answer(good)
+    assert isinstance(answers[1], ConnectionError)
+    assert version in str(answers[1])
+    assert isinstance(answers[2], RuntimeError)
+    assert "UnpicklingError" in str(answers[2])
 
 
 def test_a_shard_keeps_the_copies_of_the_last_two_released_versions(

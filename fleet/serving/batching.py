@@ -1,0 +1,88 @@
+"""Send the requests that wait for a replica in one call.
+
+A call of Ray costs the caller 0.4 to 0.7 ms of processor time, whether it carries one request or eight. A replica
+answers few calls at once anyway. A request that finds enough of them under way waits, and travels with the others that
+wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
+
+Answers = Sequence[bytes | Exception]
+
+# Calls of one replica under way: one for each of its threads.
+_CALLS = 2
+# Requests of a call, which all wait for the last of them.
+_MOST = 8
+
+
+class _Waiting(NamedTuple):
+    payload: bytes
+    until: float
+    answer: asyncio.Future[bytes]
+
+
+class Batcher:
+    """The requests of this process to one replica.
+
+    Args:
+        send: Sends requests in one call; returns for each the answer, or the exception that it caused.
+
+    Example:
+        >>> batcher = Batcher(replica.call)
+        >>> await asyncio.gather(*(batcher.ask(payload, timeout_s=1.0) for payload in payloads))
+    """
+
+    def __init__(self, send: Callable[[Sequence[bytes]], Awaitable[Answers]]) -> None:
+        self._send = send
+        self._waiting = deque[_Waiting]()
+        self._calls = set[asyncio.Task[None]]()
+
+    async def ask(self, payload: bytes, timeout_s: float) -> bytes:
+        """Return the answer to a request.
+
+        Raises:
+            TimeoutError: There was none in time.
+            Exception: What ``send`` raised, or returned for this request.
+        """
+        loop = asyncio.get_running_loop()
+        asked = _Waiting(payload, loop.time() + timeout_s, loop.create_future())
+        self._waiting.append(asked)
+        self._start()
+        return await asyncio.wait_for(asked.answer, timeout_s)
+
+    def _start(self) -> None:
+        """Send what waits, if a call may begin."""
+        while self._waiting and len(self._calls) < _CALLS:
+            count = min(_MOST, len(self._waiting))
+            batch = [self._waiting.popleft() for _ in range(count)]
+            # Nobody waits for a request that timed out or was cancelled.
+            batch = [asked for asked in batch if not asked.answer.done()]
+            if batch:
+                call = asyncio.ensure_future(self._call(batch))
+                self._calls.add(call)
+                call.add_done_callback(self._ended)
+
+    def _ended(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        self._start()
+
+    async def _call(self, batch: Sequence[_Waiting]) -> None:
+        answers: Answers
+        try:
+            # A frozen replica must not keep its place longer than somebody waits: later requests find it thawed.
+            async with asyncio.timeout_at(max(asked.until for asked in batch)):
+                answers = await self._send([asked.payload for asked in batch])
+        except Exception as error:
+            answers = [error] * len(batch)
+        for asked, answer in zip(batch, answers, strict=True):
+            if asked.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                asked.answer.set_exception(answer)
+            else:
+                asked.answer.set_result(answer)
