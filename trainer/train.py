@@ -74,7 +74,7 @@ def train(
     out: str | Path,
     name: str,
     *,
-    recipe: str | Path | None = None,
+    recipe: Recipe | str | Path | None = None,
     overrides: Sequence[str] = (),
     start: Path | None = None,
     seed: int = 1,
@@ -95,7 +95,7 @@ def train(
         collection: folder of the collection.
         out: folder of bundles.
         name: of the model.
-        recipe: name of a recipe, or path of a .toml file; by default that of ``start``, or auto.
+        recipe: itself, its name, or the path of a .toml file; by default that of ``start``, or auto.
         overrides: "key=value" settings of the recipe.
         start: a bundle of the same recipe, whose weights training goes on from in a few epochs; by default it starts
             anew.

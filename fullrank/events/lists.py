@@ -69,6 +69,11 @@ class ServedList:
         """Who asked, as a pseudonym."""
         return person(self.texts)
 
+    @property
+    def name(self) -> str:
+        """The bundle name of the version that answered; "" if the list names none."""
+        return "" if self.model is None else self.model.rsplit("-", 2)[0]
+
     def line(self) -> bytes:
         """Return the line that stores it."""
         attributes = {

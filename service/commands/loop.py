@@ -33,7 +33,7 @@ def loop(
         ),
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(help="Name or TOML file of a recipe; default: auto.")
+        str | None, typer.Option(help="Name or TOML file of a recipe; default: as of retrain.")
     ] = None,
     time: Annotated[
         str | None, typer.Option("--time", metavar="TIME", help="Time limit of a training.")

@@ -96,8 +96,7 @@ class _Lists:
             self.people[served.query_id] = person
         is_first = served.kind in ("search", "reported") and served.offset == 0
         if is_first and served.ids and self._count < _MAX_PEOPLE:
-            name = "" if served.model is None else served.model.rsplit("-", 2)[0]
-            people = self._asked[name, normalised(served.text)]
+            people = self._asked[served.name, normalised(served.text)]
             self._count += person not in people
             people.add(person)
 

@@ -88,7 +88,7 @@ class Votes:
         return replace(self, **chosen)
 
 
-def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
+def join(lists: Iterable[ServedList], events: Iterable[Event], name: str | None = None) -> Votes:
     """Join events to served lists.
 
     Only lists of searches count, and those that a client reported if there is no list of ours with the same id. Who
@@ -98,6 +98,7 @@ def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
     Args:
         lists: in any order.
         events: in any order; only clicks and what follows them count.
+        name: only lists of versions of this model count, and those that name no version; None: all.
 
     Example:
         >>> votes = join(log.lists(), log.events())
@@ -134,7 +135,13 @@ def join(lists: Iterable[ServedList], events: Iterable[Event]) -> Votes:
     bots = find_programs(np.array(who, np.int64), np.array(at, np.float64))
     is_program = np.array([served.is_bot for served in shown], np.bool_) | np.isin(person, bots)
     counts["programs"] = len(bots)
-    return _votes(shown, person, is_program, clicks, counts)
+    is_other = [name is not None and not _is_of(served, name) for served in shown]
+    return _votes(shown, person, is_program, np.array(is_other, np.bool_), clicks, counts)
+
+
+def _is_of(served: ServedList, name: str) -> bool:
+    # What a client reports as the model of its own list is not one of ours.
+    return served.kind == _REPORTED or served.name in ("", name)
 
 
 class _Click(NamedTuple):
@@ -162,11 +169,13 @@ def _votes(
     shown: Sequence[ServedList],
     person: Int64,
     is_program: Bool,
+    is_other: Bool,
     clicks: Sequence[_Click],
     counts: Counter[str],
 ) -> Votes:
     texts = _Codes()
-    trains = np.array([served.kind in ("search", _REPORTED) for served in shown], np.bool_)
+    is_search = np.array([served.kind in ("search", _REPORTED) for served in shown], np.bool_)
+    trains = is_search & ~is_other
     # Texts of pages and documents are no queries.
     codes_of = (
         texts[found.text] if is_query else -1 for found, is_query in zip(shown, trains, strict=True)
@@ -182,8 +191,10 @@ def _votes(
             reason = "without_document"
         elif click.is_bot or is_program[click.row]:
             reason = "by_programs"
-        elif not trains[click.row]:
+        elif not is_search[click.row]:
             reason = "not_a_search"
+        elif is_other[click.row]:
+            reason = "of_another_model"
         elif click.document not in (ids := shown[click.row].ids):
             reason = "not_shown"
         elif (place := ids.index(click.document)) in shown[click.row].pinned:
@@ -216,6 +227,7 @@ def _votes(
         counts=counts,
     )
     counts["lists_of_programs"] = int(is_program.sum())
+    counts["lists_of_another_model"] = int(is_other.sum())
     is_ranked = np.ones(starts[-1], np.bool_)
     for row, served in enumerate(shown):
         for place in served.pinned:

@@ -124,6 +124,14 @@ def export_(
             help="Write the log itself there, as Parquet, instead of a collection.",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Leave out what other models than this one have answered.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a collection of what people clicked, to train on; or the log, to analyse."""
@@ -137,7 +145,7 @@ def export_(
         return
     if corpus is None or collection is None:
         raise typer.BadParameter("name CORPUS and COLLECTION, or --parquet FOLDER")
-    votes, _ = _join(_existing(log))
+    votes, _ = _join(_existing(log), model)
     propensities = fit_propensities(votes.coins)
     if weights is not RuleName.NAIVE:
         require_new(collection)
@@ -257,7 +265,7 @@ def _no_key(file: Path) -> FullrankError:
     return FullrankError(f"{file}: no such key; name the key of this log with --key")
 
 
-def _join(folder: Path) -> tuple[Votes, dict[str, Any]]:
+def _join(folder: Path, model: str | None = None) -> tuple[Votes, dict[str, Any]]:
     """Join a log, and describe what was read."""
     from fullrank.events.log import EventLog
     from trainer.clicks import join
@@ -265,7 +273,7 @@ def _join(folder: Path) -> tuple[Votes, dict[str, Any]]:
     log = EventLog(folder)
     found: dict[str, Any] = {"events": 0, "actions": Counter(), "first": None, "last": None}
     with Reporter() as report, report.stage("read the log") as stage:
-        votes = join(_counted(log.lists(), stage), _described(log, found, stage))
+        votes = join(_counted(log.lists(), stage), _described(log, found, stage), model)
     found["actions"] = dict(found["actions"])
     return votes, found
 

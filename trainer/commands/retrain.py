@@ -29,7 +29,12 @@ def retrain(
             help="Collection whose judgements are added to the clicks.",
         ),
     ] = None,
-    recipe: Annotated[str, typer.Option(help="Name or TOML file of a recipe.")] = "auto",
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="Name or TOML file of a recipe; default: that of the active version, or auto if it learned nothing."
+        ),
+    ] = None,
     time: Annotated[
         str | None,
         typer.Option(

@@ -26,7 +26,7 @@ from trainer.collection import Collection, read_collection
 from trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.replay import Clicks, replay
-from trainer.promotion.start import goes_on
+from trainer.promotion.start import goes_on, recipe_of
 from trainer.recipes.recipe import load_recipe
 from trainer.train import train
 from trainer.training.warm import trained_card
@@ -93,7 +93,7 @@ def retrain(
     log: EventLog,
     *,
     judged: Path | None = None,
-    recipe: str = "auto",
+    recipe: str | Path | None = None,
     seconds: float | None = None,
     seed: int = 1,
     reporter: Callable[[], Reporter] = Reporter,
@@ -105,9 +105,9 @@ def retrain(
     Args:
         bundles: Folder of bundles.
         active: Folder of the version to improve.
-        log: Of events.
+        log: Of events. Lists of other models in it do not count.
         judged: Collection whose judgements are added to the clicks.
-        recipe: Of both candidates.
+        recipe: Of both candidates; by default that of `recipe_of`.
         seconds: Limit of each of three trainings; by default the recipe's.
         seed: Of everything random.
         reporter: Makes a reporter for each step.
@@ -116,13 +116,14 @@ def retrain(
         FullrankError: There are no clicks to learn from, or a step fails; nothing was published.
     """
     opened = open_bundle(active)
-    votes = join(log.lists(), log.events())
+    card = trained_card(opened)
+    votes = join(log.lists(), log.events(), opened.name)
     propensities = fit_propensities(votes.coins)
     clicks = int(votes.clicked.sum())
-    wanted = load_recipe(recipe).override(OVERRIDES)
+    wanted = (recipe_of(card) if recipe is None else load_recipe(recipe)).override(OVERRIDES)
     start = active if goes_on(opened, wanted, clicks) else None
     # The active version may have learned from all clicks until then.
-    after = trained_card(opened).get("clicks", {}).get("until", -math.inf)
+    after = card.get("clicks", {}).get("until", -math.inf)
     recent = Clicks.of(votes.take(split_votes(votes, after=after)["recent"]), propensities)
     scratch = bundles / SCRATCH / opened.name
     shutil.rmtree(scratch, ignore_errors=True)
@@ -147,8 +148,8 @@ def retrain(
                 raise FullrankError(f"{other.path}: judges no document of {opened.version}")
             with reporter() as report:
                 return train(
-                    folder, place, opened.name, recipe=recipe, start=start, seed=seed, seconds=seconds,
-                    exported_from=active, reporter=report, overrides=OVERRIDES,
+                    folder, place, opened.name, recipe=wanted, start=start, seed=seed, seconds=seconds,
+                    exported_from=active, reporter=report,
                 ).path  # fmt: skip
 
         candidates = {rule: open_bundle(fit(rule)) for rule in RULES}
@@ -167,7 +168,7 @@ def retrain(
             mrr,
             gates,
             clicks,
-            clicks if start is None else trained_card(opened)["clicks"]["anew_clicks"],
+            clicks if start is None else card["clicks"]["anew_clicks"],
             float(votes.time.max(initial=0.0)),
             dict(votes.counts),
             propensities.as_dict(),

@@ -135,12 +135,12 @@ def _without_limits(recipe: Recipe) -> dict[str, Any]:
 
 
 def settings_of(
-    recipe: str | Path | None, overrides: Sequence[str], start: Path | None
+    recipe: Recipe | str | Path | None, overrides: Sequence[str], start: Path | None
 ) -> tuple[Recipe, WarmStart | None]:
     """Return the recipe of a training, and the bundle that it goes on from.
 
     Args:
-        recipe: name or path; None: that of the bundle, or auto.
+        recipe: itself, its name or path; None: that of the bundle, or auto.
         overrides: "key=value" settings.
         start: the bundle; None: training starts anew.
 
@@ -150,8 +150,12 @@ def settings_of(
         TrainingError: the bundle has another recipe.
     """
     if start is None:
-        return load_recipe(recipe or "auto").override(overrides), None
+        return _loaded(recipe or "auto").override(overrides), None
     warm = WarmStart.of(open_bundle(start))
-    chosen = (warm.recipe if recipe is None else load_recipe(recipe)).override(overrides)
+    chosen = (warm.recipe if recipe is None else _loaded(recipe)).override(overrides)
     warm.require(chosen)
     return replace(chosen, auto=replace(chosen.auto, trials=())), warm
+
+
+def _loaded(recipe: Recipe | str | Path) -> Recipe:
+    return recipe if isinstance(recipe, Recipe) else load_recipe(recipe)

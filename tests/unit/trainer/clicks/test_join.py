@@ -76,6 +76,24 @@ def test_a_reported_list_counts_only_without_one_of_ours() -> None:
         assert votes.counts["not_shown"] == votes.counts["repeated_lists"] == 1
 
 
+def test_lists_of_another_model_do_not_count_where_a_model_is_named() -> None:
+    lists = [
+        listing("l1", ["a"], model="shop-eu-20261123t000000z-00000001", candidate="shop-eu-2-2"),
+        listing("l2", ["b"], "boots", model="shop-20261123t000000z-00000002"),
+        listing("l3", ["c"], "hats"),  # imported: it names no version
+        listing("l4", ["d"], "socks", model="any", kind="reported"),
+    ]
+    clicks = [click("l1", "a"), click("l2", "b"), click("l3", "c"), click("l4", "d")]
+    everything = join(lists, clicks)
+    assert [vote[1] for vote in rows(everything)] == ["b", "c", "a", "d"]
+    assert everything.counts["lists_of_another_model"] == 0
+    votes = join(lists, clicks, "shop-eu")
+    assert [vote[1] for vote in rows(votes)] == ["c", "a", "d"]
+    assert "boots" not in votes.queries
+    assert (votes.counts["of_another_model"], votes.counts["lists_of_another_model"]) == (1, 1)
+    assert [vote[1] for vote in rows(join(lists, clicks, "shop"))] == ["b", "c", "d"]
+
+
 def test_pinned_documents_have_no_votes() -> None:
     lists = [
         listing("l1", ["pin", "a", "b", "pin2"], pinned=(0, 3)),

@@ -25,7 +25,10 @@ from tests.bundles import make_bundle
 from trainer.clicks import join
 from trainer.collection import read_collection
 from trainer.promotion.mix import add_judgements
-from trainer.promotion.retrain import SCRATCH, Retrained, retrain
+from trainer.promotion.retrain import OVERRIDES, SCRATCH, Retrained, retrain
+from trainer.promotion.start import recipe_of
+from trainer.recipes.recipe import load_recipe
+from trainer.recipes.settings import AutoSettings
 from trainer.training.warm import trained_card
 
 DOCUMENTS = [
@@ -48,7 +51,9 @@ def bundles(tmp_path: Path) -> Path:
     return tmp_path / "bundles"
 
 
-def clicked(wanted: Sequence[int], lists: int = 1500, since: float = 1.8e9) -> Log:
+def clicked(
+    wanted: Sequence[int], lists: int = 1500, since: float = 1.8e9, model: str = "shop-1-1"
+) -> Log:
     """People search `alias i` and click document wanted[i], wherever it is shown."""
     draw = random.Random(1)
     shown, events = [], []
@@ -60,7 +65,7 @@ def clicked(wanted: Sequence[int], lists: int = 1500, since: float = 1.8e9) -> L
             ids[draw.randrange(10)] = target
         texts = {"user_id": f"u{draw.randrange(60)}"}
         id, at = f"{since}-{number}", since + 600.0 * number
-        shown.append(ServedList(id, at, f"alias{i} thing", ids, model="m", texts=texts))
+        shown.append(ServedList(id, at, f"alias{i} thing", ids, model=model, texts=texts))
         events.append(Event("click", at + 5, {"query_id": id, **texts}, target))
     return shown, events
 
@@ -114,6 +119,17 @@ def test_without_clicks_there_is_nothing_to_learn(bundles: Path, tmp_path: Path)
     with pytest.raises(FullrankError, match="no clicks"):
         run(bundles, EventLog(tmp_path / "none"))
     assert not (bundles / SCRATCH / "shop").exists()
+
+
+def test_another_model_of_the_same_log_teaches_nothing(bundles: Path, tmp_path: Path) -> None:
+    """Its people click something else for the same words, four times as often."""
+    other = clicked([(i + 7) % 40 for i in range(40)], 6000, since=1.9e9, model="other-1-1")
+    found = run(bundles, logged(tmp_path / "log", clicked(range(40)), other))
+    assert found.published is not None, found.gates
+    assert open_bundle(found.published).search("alias7 thing", 1)[0].id == "d07"
+    assert found.counts["lists_of_another_model"] == 6000
+    with pytest.raises(FullrankError, match="no clicks"):
+        run(bundles, logged(tmp_path / "alone", other))
 
 
 def test_programs_teach_nothing(bundles: Path, tmp_path: Path) -> None:
@@ -221,6 +237,32 @@ epochs = 4
 init = 0.1
 candidates = 40
 """
+
+
+def test_the_recipe_is_that_of_the_active_version(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Settings too; of one that learned nothing it is auto. What a search chose is searched again."""
+    monkeypatch.setattr("trainer.promotion.retrain.passed", lambda _: True)
+    assert recipe_of(open_bundle(find_bundle(bundles, "shop")).card) == load_recipe("auto")
+    log = logged(tmp_path / "log", clicked(range(40)))
+
+    def quiet() -> Reporter:
+        return Reporter(quiet=True)
+
+    own = tmp_path / "small.toml"
+    own.write_text(RECIPE)
+    for recipe in (own, "word-translation"):
+        first = retrain(bundles, find_bundle(bundles, "shop"), log, recipe=recipe, reporter=quiet)
+        assert first.published is not None, first.gates
+        wanted = load_recipe(recipe).override(OVERRIDES)
+        assert recipe_of(open_bundle(first.published).card) == wanted
+    again = retrain(bundles, find_bundle(bundles, "shop"), log, reporter=quiet)
+    assert again.published is not None
+    assert open_bundle(again.published).card["recipe"]["name"] == "word-translation"
+    searched = replace(load_recipe("auto"), auto=AutoSettings(trials=("blend.linked_rates=0.1",)))
+    assert searched.auto.trials != load_recipe("auto").auto.trials
+    assert recipe_of({"recipe": searched.as_dict()}) == load_recipe("auto")
 
 
 def test_a_days_clicks_go_on_from_the_active_version(
