@@ -82,11 +82,19 @@ class LanguageScorer:
                     # einsum sums each row in the same order for any other rows; BLAS does not guarantee that.
                     np.einsum("nz,z->n", theta, row, out=line[start : start + len(part)])
         elif kind == "translation":
-            table = self.model.translation[words].astype(np.float64).toarray()
-            everything = np.array_equal(rows, np.arange(len(self.documents)))
+            everything = len(rows) == len(self.documents) and bool((np.diff(rows) == 1).all())
             matrix = self._rows if everything else self._rows[rows]
-            out[:] = np.asarray(matrix @ table.T).T
+            out[:] = np.asarray(matrix @ self._translations(words)).T
         return out
+
+    def _translations(self, words: Int32) -> Float64:
+        """Return P(word | t), float64 (W, words)."""
+        table = self.model.translation
+        found = np.zeros((table.shape[1], len(words)))
+        for column, word in enumerate(words.tolist()):
+            start, stop = table.indptr[word], table.indptr[word + 1]
+            found[table.indices[start:stop], column] = table.data[start:stop]
+        return found
 
     def words_score(
         self, words: Int32, counts: Float32, rows: Int64
