@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +32,7 @@ _BATCH = 512
 # Sessions between two looks at the votes.
 _LOOK = 3000
 EXCLUDED = ("train", "valid")
+Judgements = Mapping[str, Sequence[tuple[str, Mapping[str, float]]]]
 
 
 @dataclass(frozen=True)
@@ -142,21 +144,24 @@ class Workbench:
             found[normalised(text)].update(self.collection.documents[row] for row in rows)
         return dict(found)
 
-    def right(self, folder: Path) -> tuple[float, float]:
+    def right(self, judged: Judgements) -> tuple[float, float]:
         """Compare the judgements of an export that train with the true labels.
+
+        Args:
+            judged: Of the export.
 
         Returns:
             The share that is right, and the same by weight.
         """
         pairs = [
             (id in self.answers[text], weight)
-            for text, weights in judgements(folder, "train")
+            for text, weights in judged["train"]
             for id, weight in weights.items()
         ]
         is_right, weight = np.array(pairs, np.float64).T
         return float(is_right.mean()), float(np.average(is_right, weights=weight))
 
-    def found(self, logged: Logged, folder: Path) -> tuple[float, float, float]:
+    def found(self, logged: Logged, judged: Judgements) -> tuple[float, float, float]:
         """Return the shares of the queries whose answer was shown, was clicked, and is judged in an export."""
         texts = {served.query_id: normalised(served.text) for served in logged.lists}
         shown = {
@@ -169,13 +174,13 @@ class Workbench:
             for event in logged.events
             if event.object_id in self.answers[text := texts[event.texts["query_id"]]]
         }
-        judged = {
+        taught = {
             text
             for split in ("train", "valid")
-            for text, weights in judgements(folder, split)
+            for text, weights in judged.get(split, ())
             if not self.answers[text].isdisjoint(weights)
         }
-        shares = [len(queries) / len(self.answers) for queries in (shown, clicked, judged)]
+        shares = [len(queries) / len(self.answers) for queries in (shown, clicked, taught)]
         return shares[0], shares[1], shares[2]
 
     def mrr(self, bundle: Path) -> float:
@@ -201,24 +206,30 @@ class Workbench:
         row_of = np.array([place[id] for id in opened.documents.ids], np.int64)
         queries = self.collection.queries
         found = np.full((len(queries), DEPTH), -1, np.int64)
-        for start in range(0, len(queries), _BATCH):
+
+        def rank(start: int) -> None:
             encoded = opened.encode(queries[start : start + _BATCH])
             for i, ranking in enumerate(opened.retriever.search(encoded, DEPTH)):
                 found[start + i, : len(ranking.rows)] = row_of[ranking.rows]
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(rank, range(0, len(queries), _BATCH)))
         kept.parent.mkdir(exist_ok=True)
         np.save(kept, found)
         return found
 
 
-def judgements(folder: Path, split: str) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield the text of each query that a split of an export judges, and the weights of its relevant documents."""
+def read_judgements(folder: Path) -> Judgements:
+    """Read an export: by split, the text of each query that is judged, and the weights of its relevant documents."""
     exported = read_collection(folder)
-    if split not in exported.splits:
-        return
     texts = {query.id: query.text for query in exported.queries or ()}
-    weights = exported.weights[split]
-    for query, grades in exported.qrels(split).items():
-        yield texts[query], {id: weights[query][id] for id in relevant(grades)}
+    return {
+        split: [
+            (texts[query], {id: exported.weights[split][query][id] for id in relevant(grades)})
+            for query, grades in exported.qrels(split).items()
+        ]
+        for split in exported.splits
+    }
 
 
 def run_rounds(
@@ -274,7 +285,8 @@ def run_rounds(
         shown = frozenset(id for served in logged.lists for id in served.ids)
         clicks = len(logged.events)
         mrr = bench.mrr(candidate), bench.mrr(serving)
-        right, answers = bench.right(folder), bench.found(logged, folder)
+        judged = read_judgements(folder)
+        right, answers = bench.right(judged), bench.found(logged, judged)
         found.append(Round(*mrr, fitted.eta, fitted.interval, shown, clicks, *right, answers))
     return found
 

@@ -33,7 +33,7 @@ lost_events        acknowledged events that the log lacks, or has more than once
 logging_share      searches per second with the log, as a share of those without (benchmarks.performance.logging)
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
-on how busy the machine is. --quick: one seed, two worlds and few experiments, about 20 minutes.
+on how busy the machine is. --quick: one seed, two worlds, a third of the searches and few experiments, in 20 minutes.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ from fullrank.experiment.evidence import Verdict
 from trainer.clicks import Propensities
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
-TIME, _QUICK_TIME = "30s", "15s"
+TIME = "30s"
+_QUICK_SESSIONS, _QUICK_TIME = 20_000, "10s"
 PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
 POLICIES = ("weighted", "coec", "naive", "known", "unexplored")
 _BASE = "eta=1"
@@ -90,6 +91,7 @@ class Plan:
         policies: Names.
         seeds: Of the rounds.
         spam_seeds: Of the runs with many spammers.
+        sessions: Searches of a round.
         quick: Few experiments.
     """
 
@@ -97,7 +99,8 @@ class Plan:
     policies: Sequence[str]
     seeds: Sequence[int]
     spam_seeds: int
-    quick: bool
+    sessions: int = SESSIONS
+    quick: bool = False
 
 
 def policy_of(name: str, world: World) -> Policy | None:
@@ -130,9 +133,8 @@ def measure_rounds(bench: Workbench, plan: Plan) -> dict[str, Any]:
         for name in plan.policies if world_name != "clean" else ["weighted"]:
             policy = policy_of(name, world)
             if policy is not None:
-                runs = [
-                    _rounds(bench, f"{world_name}-{name}", world, policy, s) for s in plan.seeds
-                ]
+                label = f"{world_name}-{name}"
+                runs = [_rounds(bench, plan, label, world, policy, seed) for seed in plan.seeds]
                 summary = found[world_name][name] = _summary(runs, ends, wanted, world)
                 # A run takes hours; what is finished can be read before its end.
                 done = {"world": world_name, "policy": name, **summary}
@@ -140,10 +142,12 @@ def measure_rounds(bench: Workbench, plan: Plan) -> dict[str, Any]:
     return {"ends": ends, "worlds": found}
 
 
-def _rounds(bench: Workbench, name: str, world: World, policy: Policy, seed: int) -> list[Round]:
+def _rounds(
+    bench: Workbench, plan: Plan, name: str, world: World, policy: Policy, seed: int
+) -> list[Round]:
     label = f"{name}-{seed}".replace("=", "")
     return run_rounds(
-        bench, label, world, policy, rounds=ROUNDS, sessions=SESSIONS, users=USERS, seed=seed
+        bench, label, world, policy, rounds=ROUNDS, sessions=plan.sessions, users=USERS, seed=seed
     )
 
 
@@ -219,9 +223,10 @@ def measure_spam(bench: Workbench, plan: Plan) -> dict[str, Any]:
 
     def run(accounts: int, seed: int) -> list[Round]:
         policy = Policy(spam=spam(bench.collection, accounts, seed))
-        return _rounds(bench, f"{_BASE}-spam-{accounts}", world, policy, seed)
+        return _rounds(bench, plan, f"{_BASE}-spam-{accounts}", world, policy, seed)
 
-    clean = [_rounds(bench, f"{_BASE}-weighted", world, Policy(), seed) for seed in plan.seeds]
+    name = f"{_BASE}-weighted"
+    clean = [_rounds(bench, plan, name, world, Policy(), seed) for seed in plan.seeds]
     spammed = [run(1, seed) for seed in plan.seeds]
     loss = [a[-1].mrr - b[-1].mrr for a, b in zip(clean, spammed, strict=True)]
     found: dict[str, Any] = {
@@ -287,15 +292,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = _parser().parse_args(arguments)
     time = given.time or (_QUICK_TIME if given.quick else TIME)
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
-    plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds, False)
+    plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds)
     if given.quick:
-        plan = Plan(
-            given.worlds.split(",") if given.worlds else [_BASE, "trust"],
-            ["weighted", "naive"],
-            [1],
-            0,
-            True,
-        )
+        worlds = given.worlds.split(",") if given.worlds else [_BASE, "trust"]
+        plan = Plan(worlds, ["weighted", "naive"], [1], 0, _QUICK_SESSIONS, quick=True)
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
         work = (given.work or Path(scratch)).resolve()
         bench = Workbench(data_folder() / "tldr" / "en", work, time, given.recipe)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.clicks.rounds import Policy, Workbench, run_rounds
+from benchmarks.clicks.rounds import Policy, Workbench, read_judgements, run_rounds
 from benchmarks.clicks.sessions import Logged, People, serve
 from benchmarks.clicks.spam import SHARE, spam
 from benchmarks.clicks.worlds import WORLDS
@@ -71,10 +71,12 @@ def test_judgements_that_are_right_are_counted_and_weighed(
     events.append(Event("click", 1e9 + 1, {"query_id": "9"}, ids[0]))
     logged = Logged(lists, events)
     folder, _ = bench.export("some", logged, Policy(rule="naive"))
-    assert bench.found(logged, folder) == (1 / 450, 1 / 450, 1 / 450)
+    assert bench.found(logged, read_judgements(folder)) == (1 / 450, 1 / 450, 1 / 450)
     # Weights of a query have unit norm: 3 and 1 clicks are 3/√10 and 1/√10, a single one is 1.
     first, second = 3 / 10**0.5, 1 / 10**0.5
-    assert bench.right(folder) == pytest.approx((1 / 3, first / (first + second + 1)))
+    assert bench.right(read_judgements(folder)) == pytest.approx(
+        (1 / 3, first / (first + second + 1))
+    )
 
 
 def test_an_account_that_clicks_its_own_makes_three_in_ten_clicks(bench: Workbench) -> None:
