@@ -1,191 +1,283 @@
-"""How many machines a number of documents and clicks needs, and how long an answer takes.
+"""How many machines a number of documents and clicks needs, what they cost, and how long an answer takes.
 
-    python -m benchmarks.fleet.capacity BUNDLE [--queries FILE] [--per-second 200] [--json]
+    python -m benchmarks.fleet.capacity [--per-second 200] [--set NAME=VALUE] [--write] [--json]
 
-Records the processor time of searches of one bundle, which stands for one shard, and of reading it. The table has a row
-for 10⁷, 10⁸ and 10⁹ documents: shards, disk, memory, cores, machines, money, and the times of a simulation that replays
-the recorded times (fanout.py). What is not measured here is an assumption, named with its source in ``ASSUMED``; change
-it with --set NAME=VALUE.
-
-The time of an exact search is taken to grow with the documents of a shard, which retrieval.md measures from 63,000 to
-1,000,000 documents.
+Everything that was measured is read from where it is published: the pages (inputs.py), and the times of shards that
+recording.py has recorded (recorded.json). The simulation of fanout.py replays these times. Rows: 10⁷, 10⁸ and 10⁹
+documents; 10⁸ to 10¹⁰ clicks; what one machine can do; and the simulation against the measured fleet. --write puts the
+tables into docs/scale.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.fleet.fanout import Float64, Load, simulate
+from benchmarks.fleet.fanout import Float64, Load, Machine, one_client, simulate
+from benchmarks.fleet.inputs import number_in, read_inputs, router_rows
+from benchmarks.fleet.recording import Recorded, ShardTimes, read_recorded
+from benchmarks.fleet.tables import tables, write
 from benchmarks.harness.report import show
-from fullrank import open_bundle
-from fullrank.bundle import Bundle
 
 DOCUMENTS = (10**7, 10**8, 10**9)
-# name → (value, unit, where it comes from)
-ASSUMED: dict[str, tuple[float, str, str]] = {
-    "shard_documents": (4e6, "documents", "choice: a shard is indexed and loaded within minutes"),
-    "replicas": (2, "replicas", "choice: one may fail"),
-    "busy": (0.5, "share of a core", "choice: so that queues stay short; fanout.py checks it"),
-    "router_ms": (
-        0.35,
-        "ms a shard",
-        "processor time of one call with bytes, measured with Ray 2.60",
-    ),
-    "encode_ms": (0.2, "ms a query", "docs/results/speed.md"),
-    "index_ms": (0.1, "ms a document", "10,300 documents a second on two cores, docs/indexing.md"),
-    "click_bytes": (400, "bytes a click", "a gzipped UBI event with its share of a served list"),
-    "links_per_s": (1.0e5, "links a second", "softmax steps of one core, docs/results/training.md"),
-    "epochs": (8, "epochs", "the default recipe on a large collection"),
-    "machine_cores": (16, "cores", "choice"),
-    "machine_gib": (64, "GiB", "choice"),
-    "machine_month": (400, "money a month", "an example: put in the price of your provider"),
-}
+CLICKS = (10**8, 10**9, 10**10)
+_HOURS_A_MONTH = 730
+# The machine of all pages of results.
+_CORES, _GIB = 2, 23.5
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """What was measured on one bundle.
+class Scaling:
+    """How the time and the size of a shard grow with its documents: a line through two recorded shards.
 
     Attributes:
-        documents: Of the bundle.
-        bytes: Of the bundle on disk.
-        search_s: float64 (n,), processor time of each search.
+        small, large: The smallest and the largest recorded shard.
+        fixed_s: Mean time of a shard without documents.
+        document_s: What each document adds.
     """
 
-    documents: int
-    bytes: int
-    search_s: Float64
+    small: ShardTimes
+    large: ShardTimes
 
-    def per_shard(self, documents: float) -> Float64:
-        """Return the times of a shard with another number of documents."""
-        return self.search_s * (documents / self.documents)
+    @property
+    def document_s(self) -> float:
+        """Seconds that each document adds to the mean time of an answer."""
+        added = float(self.large.answer_s.mean() - self.small.answer_s.mean())
+        return added / (self.large.documents - self.small.documents)
+
+    @property
+    def fixed_s(self) -> float:
+        """Mean seconds of an answer of a shard without documents."""
+        return float(self.small.answer_s.mean()) - self.document_s * self.small.documents
+
+    def mean_s(self, documents: float) -> float:
+        """Return the mean time of an answer of a shard, in seconds."""
+        return self.fixed_s + self.document_s * documents
+
+    def seconds(self, documents: float) -> Float64:
+        """Return times of a shard: those of the largest, of which all but the fixed part grows."""
+        growing = np.maximum(self.large.answer_s - self.fixed_s, 0)
+        return self.fixed_s + growing * (documents / self.large.documents)
+
+    def gib(self, documents: float) -> float:
+        """Return the size of the bundle of a shard with its model."""
+        size = documents * self.large.bytes / self.large.documents + self.large.model_bytes
+        return size / 2**30
 
 
-def record(bundle: Bundle, texts: Sequence[str]) -> Recorded:
-    """Measure the processor time of exact searches; each is done twice, and the second time counts."""
-    taken = []
-    for text in texts:
-        query = bundle.encode(text)
-        bundle.retriever.search(query, 10)
-        began = time.process_time()
-        bundle.retriever.search(query, 10)
-        taken.append(time.process_time() - began)
-    return Recorded(len(bundle.documents), bundle.manifest.total_bytes, np.array(taken))
+def scaling_of(shards: Sequence[ShardTimes]) -> Scaling:
+    """Return the line through the smallest and the largest of recorded shards, ascending."""
+    return Scaling(shards[0], shards[-1])
 
 
 def plan(
-    recorded: Recorded, documents: int, per_second: float, given: Mapping[str, float]
+    scaling: Scaling, documents: int, per_second: float, given: Mapping[str, float]
 ) -> dict[str, Any]:
     """Return one row: what this many documents need.
 
     Args:
-        recorded: Of one bundle.
-        documents: Of the fleet.
+        scaling: Of a shard.
+        documents: Of all fleets.
         per_second: Searches.
-        given: A value for each name in ``ASSUMED``.
+        given: A value for each name of ``read_inputs``.
+
+    Raises:
+        ValueError: A replica needs more memory than a machine has.
     """
-    shards = math.ceil(documents / given["shard_documents"])
-    replicas = int(given["replicas"])
-    search_s = recorded.per_shard(documents / shards)
-    core_s = per_second * float(search_s.mean())
-    # Of each replica; requests are shared among the replicas of a shard.
-    cores = math.ceil(core_s / replicas / given["busy"])
-    router_s = (given["encode_ms"] + shards * given["router_ms"]) / 1000
-    router_cores = math.ceil(per_second * router_s / given["busy"])
-    stored = documents * recorded.bytes / recorded.documents
-    total_cores = shards * replicas * cores + router_cores
-    gib = replicas * stored / 2**30
-    machines = math.ceil(
-        max(total_cores / given["machine_cores"], gib / given["machine_gib"], replicas)
-    )
-    load = Load(shards, cores, replicas, per_second, given["router_ms"] / 1000)
-    found = simulate(search_s, load, max(200, 400_000 // shards), seed=1)
+    least = math.ceil(documents / given["shard_documents"])
+    fleets = math.ceil(least / given["most_shards"])
+    fan_out = math.ceil(least / fleets)
+    shards = fleets * fan_out
+    gib = scaling.gib(documents / shards)
+    if gib > given["machine_gib"]:
+        raise ValueError(f"a shard needs {gib:.0f} GiB: set a lower shard_documents")
+    service_s = scaling.seconds(documents / shards) + given["call_ms"] / 1000
+    # Of all replicas of a shard, which share its requests.
+    busy_cores = per_second * float(service_s.mean()) / given["busy"]
+    replicas = max(int(given["replicas"]), math.ceil(busy_cores / given["machine_cores"]))
+    cores = math.ceil(busy_cores / replicas)
+    on_a_machine = int(min(given["machine_gib"] // gib, given["machine_cores"] // cores))
+    router_ms = given["router_base_ms"] + fan_out * given["router_ms"]
+    router_cores = fleets * math.ceil(per_second * router_ms / 1000 / given["busy"])
+    machines = math.ceil(shards * replicas / on_a_machine)
+    machines += math.ceil(router_cores / given["machine_cores"])
+    router_s = given["router_ms"] / 1000
+    load = Load(shards, cores, replicas, per_second, router_s, fan_out=fan_out)
+    found = simulate(service_s, load, max(1_000, 200_000 // shards), seed=1)
+    core_hours = documents * given["index_ms"] / 3.6e6
     return {
         "documents": documents,
-        "shards": shards,
-        "fan_out_fits": shards <= 16,
-        "disk_gib": round(stored / 2**30, 1),
-        "memory_gib": round(gib, 1),
-        "cores": total_cores,
+        "fleets": fleets,
+        "shards": fan_out,
+        "shard_documents": round(documents / shards),
+        "times_recorded": round(documents / shards / scaling.large.documents, 1),
+        "replicas": replicas,
+        "replica_cores": cores,
+        "disk_gib": round(shards * gib),
+        "memory_gib": round(shards * replicas * gib),
+        "cores": shards * replicas * cores + router_cores,
         "machines": machines,
         "money_a_month": round(machines * given["machine_month"]),
-        "index_core_hours": round(documents * given["index_ms"] / 3.6e6, 1),
-        "p50_ms": round(1000 * found.percentile(0.5), 1),
-        "p99_ms": round(1000 * found.percentile(0.99), 1),
+        "index_core_hours": round(core_hours, 1),
+        "index_money": round(core_hours * _core_hour(given), 2),
+        "p50_ms": given["router_base_ms"] + 1000 * found.percentile(0.5),
+        "p99_ms": given["router_base_ms"] + 1000 * found.percentile(0.99),
         "busy": round(found.busy, 2),
         "hedged": round(found.hedged, 3),
     }
 
 
 def clicks(count: float, given: Mapping[str, float]) -> dict[str, Any]:
-    """Return what a number of clicks needs: gzipped logs, and core hours of training on all of them."""
-    return {
+    """Return what a number of clicks needs: gzipped logs, and training on all of them with either loss."""
+    gib = count * given["click_bytes"] / 2**30
+    row: dict[str, Any] = {
         "clicks": count,
-        "log_gib": round(count * given["click_bytes"] / 2**30),
-        "training_core_hours": round(count * given["epochs"] / given["links_per_s"] / 3600, 1),
+        "log_gib": round(gib, 1),
+        "log_money_a_month": round(gib * given["gib_month"], 2),
     }
+    for loss in ("softmax", "margin"):
+        hours = count * given["epochs"] / given[f"{loss}_links_per_s"] / 3600
+        row[f"{loss}_core_hours"] = round(hours, 1)
+        row[f"{loss}_machines"] = math.ceil(
+            hours / given["machine_cores"] / given["training_hours"]
+        )
+        row[f"{loss}_money"] = round(hours * _core_hour(given), 2)
+    return row
+
+
+def one_machine(scaling: Scaling, busy: float) -> list[dict[str, Any]]:
+    """Return what a machine of 2 cores and 23.5 GiB can do: measured, and up to the documents that its memory holds.
+
+    Args:
+        scaling: Of a bundle.
+        busy: Share of the cores that searches use.
+    """
+    http = {mode: _http(mode) for mode in ("exact", "fast")}
+    million_fast_us = number_in(
+        "results/speed.md", r"^\| a million, fast, with evidence \| [\d,]+ \| ([\d,]+)"
+    )
+    own_gb = number_in("results/retrieval.md", r"^  \| records \| [\d.]+ \| ([\d.]+) \|")
+    left = _GIB - own_gb * 1e9 / 2**30 - scaling.gib(0)
+    most = left / (scaling.gib(1) - scaling.gib(0))
+
+    def per_second(mode: str, search_s: float) -> float:
+        return busy * _CORES / (search_s + http[mode][1])
+
+    return [
+        {"documents": 63_435, **{mode: busy * rate for mode, (rate, _) in http.items()}},
+        {
+            "documents": 10**6,
+            "exact": per_second("exact", scaling.mean_s(1e6)),
+            "fast": per_second("fast", million_fast_us / 1e6),
+        },
+        {
+            "documents": round(most),
+            "exact": per_second("exact", scaling.mean_s(most)),
+            "fast": None,
+        },
+    ]
+
+
+def _http(mode: str) -> tuple[float, float]:
+    """Return searches a second of two workers over Debian, and seconds of a search beside its ranking."""
+    row = rf"^\| {mode}, two \| 2 \| 32 \| "
+    rate = number_in("results/http.md", row + r"([\d,]+)")
+    worker_us = number_in("results/http.md", row + r"(?:[^|]*\| ){3}([\d,]+)")
+    rank_us = number_in("results/http.md", row + r"(?:[^|]*\| ){5}([\d,]+)")
+    return rate, (worker_us - rank_us) / 1e6
+
+
+def compare(recorded: Recorded, given: Mapping[str, float]) -> list[dict[str, Any]]:
+    """Predict the measured fleets of docs/scale.md, one client on two cores, from the recorded times."""
+    machine = Machine(
+        _CORES,
+        given["router_base_ms"] / 1e3,
+        given["router_ms"] / 1e3,
+        given["call_ms"] / 1e3,
+    )
+    rows = []
+    for shards, (measured, _) in router_rows().items():
+        times = recorded.fleet[shards].answer_s
+        found = 1000 * float(np.median(one_client(times, shards, machine, 20_000, seed=1)))
+        rows.append(
+            {
+                "shards": shards,
+                "answer_ms": 1000 * float(np.median(times)),
+                "simulated_p50_ms": found,
+                "measured_p50_ms": measured,
+                "error": found / measured - 1,
+            }
+        )
+    return rows
+
+
+def _core_hour(given: Mapping[str, float]) -> float:
+    """Return the money of an hour of a core."""
+    return given["machine_month"] / given["machine_cores"] / _HOURS_A_MONTH
 
 
 def settings(changes: Sequence[str]) -> dict[str, float]:
-    """Return the assumptions with some changed, each as NAME=VALUE. Raises ValueError for an unknown name."""
-    given = {name: value for name, (value, _, _) in ASSUMED.items()}
+    """Return the inputs with some changed, each as NAME=VALUE. Raises ValueError for an unknown name."""
+    given = {name: own.value for name, own in read_inputs().items()}
     for change in changes:
         name, _, value = change.partition("=")
         if name not in given:
-            raise ValueError(
-                f"--set {change}: no assumption {name!r}; there are {', '.join(given)}"
-            )
+            raise ValueError(f"--set {change}: no input {name!r}; there are {', '.join(given)}")
         given[name] = float(value)
     return given
 
 
+def model(given: Mapping[str, float], recorded: Recorded, per_second: float) -> dict[str, Any]:
+    """Return all rows.
+
+    Args:
+        given: A value for each name of ``read_inputs``.
+        recorded: Times of shards.
+        per_second: Searches.
+    """
+    scaling = scaling_of(recorded.scaling)
+    return {
+        "recorded": [
+            {
+                "documents": own.documents,
+                "bytes_a_document": own.bytes / own.documents,
+                "model_mb": own.model_bytes / 1e6,
+                "mean_ms": 1000 * float(own.answer_s.mean()),
+                "p99_ms": 1000 * float(np.quantile(own.answer_s, 0.99)),
+                "line_ms": 1000 * scaling.mean_s(own.documents),
+            }
+            for own in recorded.scaling
+        ],
+        "inputs": [
+            {"name": name, "value": given[name], "unit": own.unit, "source": own.source}
+            for name, own in read_inputs().items()
+        ],
+        "fleets": [plan(scaling, count, per_second, given) for count in DOCUMENTS],
+        "clicks": [clicks(count, given) for count in CLICKS],
+        "one_machine": one_machine(scaling, given["busy"]),
+        "compared": compare(recorded, given),
+    }
+
+
 def main() -> None:
-    """Record, plan, print."""
+    """Compute, print, and write the tables if asked to."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument(
-        "--queries", type=Path, help="a text file, one query a line; default: titles"
-    )
     parser.add_argument("--per-second", type=float, default=200.0)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--write", action="store_true")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    given = settings(asked.set)
-    bundle = open_bundle(asked.bundle, verify=False)
-    recorded = record(bundle, _queries(bundle, asked.queries))
-    rows = [plan(recorded, count, asked.per_second, given) for count in DOCUMENTS]
-    show(
-        {
-            "recorded": {
-                "documents": recorded.documents,
-                "bytes_a_document": round(recorded.bytes / recorded.documents),
-                "search_ms": round(1000 * float(recorded.search_s.mean()), 3),
-                "search_p99_ms": round(1000 * float(np.quantile(recorded.search_s, 0.99)), 3),
-            },
-            "assumed": {name: [given[name], *ASSUMED[name][1:]] for name in given},
-            "fleets": rows,
-            "clicks": [clicks(count, given) for count in (1e8, 1e9, 1e10)],
-        },
-        asked.json,
-    )
-
-
-def _queries(bundle: Bundle, file: Path | None, count: int = 400) -> list[str]:
-    if file is not None:
-        return [line for line in file.read_text("utf-8").splitlines() if line.strip()][:count]
-    rows = np.random.default_rng(1).integers(len(bundle.documents), size=count)
-    titles = [bundle.documents.fields(row).get("title") for row in rows.tolist()]
-    return [title for title in titles if isinstance(title, str) and title.strip()]
+    found = model(settings(asked.set), read_recorded(), asked.per_second)
+    if asked.write:
+        write(tables(found))
+    show(found, asked.json)
 
 
 if __name__ == "__main__":

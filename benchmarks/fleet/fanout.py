@@ -1,8 +1,9 @@
 """Simulate a router and its shards: every request waits for the slowest shard.
 
-Requests arrive as a Poisson process. Each shard has some cores, serves in order of arrival, and takes a time that is
-drawn from recorded ones. With two replicas the second is asked as well once the first has taken longer than the 95th
-percentile of the recorded times, for at most a share of the requests.
+``simulate`` has many clients, and cores of its own for each replica. Requests arrive as a Poisson process. Each shard
+serves in order of arrival, and takes a time that is drawn from recorded ones. With two replicas the second is asked as
+well once the first has taken longer than the 95th percentile of the recorded times, for at most a share of the
+requests. ``one_client`` has one client, and all processes on one machine.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ class Load:
         per_second: Requests.
         router_s: Processor time of the router for each shard, on one core.
         hedges: Share of the requests to a shard whose second replica may be asked as well.
+        fan_out: Shards that one router asks, each router as many at the same time; None: one asks all.
     """
 
     shards: int
@@ -35,6 +37,7 @@ class Load:
     per_second: float
     router_s: float = 0.0
     hedges: float = 0.05
+    fan_out: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,9 @@ def simulate(service_s: Float64, load: Load, requests: int, seed: int) -> Outcom
         second = rng.choice(service_s, requests)
         replicas = [[0.0] * load.cores for _ in range(load.replicas)]
         budget = 0.0
-        for number, arrived in enumerate((arrivals + (shard + 1) * load.router_s).tolist()):
+        place_of_shard = shard % (load.fan_out or load.shards)
+        sent = arrivals + (place_of_shard + 1) * load.router_s
+        for number, arrived in enumerate(sent.tolist()):
             budget += load.hedges
             place = number % load.replicas
             done = _serve(replicas[place], arrived, float(first[number]))
@@ -91,6 +96,49 @@ def simulate(service_s: Float64, load: Load, requests: int, seed: int) -> Outcom
     cores = load.shards * load.replicas * load.cores
     calls = requests * load.shards
     return Outcome(slowest, work / (cores * float(arrivals[-1])), hedged / calls)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine with all processes of a fleet, and no others.
+
+    Attributes:
+        cores: That all share.
+        base_s: Processor time of the router for a request without shards.
+        router_s: Of the router for each shard.
+        call_s: Of a shard for receiving a call and sending its answer.
+    """
+
+    cores: int
+    base_s: float
+    router_s: float
+    call_s: float
+
+
+def one_client(
+    service_s: Float64, shards: int, machine: Machine, requests: int, seed: int
+) -> Float64:
+    """Simulate one client that sends a request when the answer to the last one has come.
+
+    Args:
+        service_s: float64 (n,), recorded processor times of one shard for one request, in seconds.
+        shards: Asked by every request.
+        machine: Where all of them run.
+        requests: How many are simulated.
+        seed: Of drawn times.
+
+    Returns:
+        float64 (requests,), seconds of each request.
+    """
+    drawn = np.random.default_rng(seed).choice(service_s, (requests, shards)) + machine.call_s
+    sent = [machine.base_s + (shard + 1) * machine.router_s for shard in range(shards)]
+    taken = np.empty(requests)
+    for number, times in enumerate(drawn.tolist()):
+        # The router has a core until it has sent the last call.
+        free_at = [0.0] * (machine.cores - 1) + [sent[-1]]
+        heapq.heapify(free_at)
+        taken[number] = max((_serve(free_at, at, s) for at, s in zip(sent, times, strict=True)))
+    return taken
 
 
 def _serve(free_at: list[float], arrived: float, seconds: float) -> float:

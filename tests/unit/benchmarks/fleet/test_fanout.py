@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.fleet.fanout import Load, simulate
+from benchmarks.fleet.fanout import Load, Machine, one_client, simulate
 
 EXPONENTIAL = np.random.default_rng(3).exponential(0.01, 20_000)
 
@@ -47,3 +47,22 @@ def test_hedges_stay_within_their_share_and_cut_the_tail() -> None:
     hedged = simulate(rare, Load(8, 4, 2, 20.0), 8_000, seed=6)
     assert 0.0 < hedged.hedged <= 0.05
     assert hedged.percentile(0.99) < plain.percentile(0.99) / 4
+
+
+def test_routers_of_several_fleets_send_at_the_same_time() -> None:
+    load = Load(10, 8, 1, 1.0, router_s=0.0005, fan_out=5)
+    assert simulate(np.array([0.001]), load, 500, seed=5).percentile(0.5) == pytest.approx(
+        0.001 + 5 * 0.0005
+    )
+
+
+def test_one_client_takes_the_cores_of_one_machine() -> None:
+    # The router has one of two cores for 2 + 4 · 1 ms. Each shard takes 3 ms: the first from 3 ms on, on the other
+    # core, the next two from 6 on, on either, the last from 9 on.
+    machine = Machine(2, 0.002, 0.001, 0.0005)
+    found = one_client(np.array([0.0025]), 4, machine, 10, seed=1)
+    assert found == pytest.approx(np.full(10, 0.012))
+    # With a core for each the last one is sent at 6 ms.
+    assert one_client(
+        np.array([0.0025]), 4, Machine(5, 0.002, 0.001, 0.0005), 10, seed=1
+    ) == pytest.approx(np.full(10, 0.009))
