@@ -14,6 +14,10 @@ each step how far it came: with 16 slices, 4 times the mean went past the goal i
 Local AdaGrad with the plain mean ("mean" for ``steps``) is in arXiv 1911.09030; docs/results/slices.md compares both,
 and the mean of the squares with their sum, s ← s₀ + Σᵢ (sᵢ − s₀).
 
+Other ways to train embeddings on several machines, which were not compared: arXiv 1604.04661 (word2vec on several
+nodes), 2003.03477 (ShadowSync: parameters are synchronized in the background), 2508.03854 (embedding tables divided in
+two dimensions, with a scaled row-wise AdaGrad).
+
 Sums run in the order of the slices in float64, so the result has the same bits on any machines, and that of one slice
 is the slice's own.
 
