@@ -16,6 +16,8 @@ from fullrank.cli.output import print_json
 if TYPE_CHECKING:
     from trainer.promotion.retrain import Retrained
 
+_BUSY = 75  # an exit code, EX_TEMPFAIL of sysexits.h: try again later
+
 
 def retrain(
     name: Annotated[str, typer.Argument(help="Name of the model, or the version to improve.")],
@@ -49,11 +51,12 @@ def retrain(
     Two candidates are trained: one counts clicks, the other weighs them by how likely a document answers its query.
     The one that ranks the newest clicks higher is compared with the active version, trained once more with these
     clicks, and published. Nothing serves it yet: with `fullrank experiment start` people decide. The exit code is 1 if
-    nothing was published.
+    nothing was published, and 75 if another training of the same model runs.
     """
     with needs("trainer"):
         from trainer.commands.train import seconds_of
         from trainer.promotion.retrain import retrain as run
+        from trainer.promotion.scratch import RetrainRuns
 
     from fullrank.bundle.catalog import active_version, find_bundle
 
@@ -61,15 +64,19 @@ def retrain(
     serving = active_version(bundles)
     if serving is not None and path.name != name and (path.parent / serving).is_dir():
         path = path.parent / serving
-    found = run(
-        bundles,
-        path,
-        event_log(bundles, events),
-        judged=judged,
-        recipe=recipe,
-        seconds=None if time is None else seconds_of(time),
-        seed=seed,
-    )
+    try:
+        found = run(
+            bundles,
+            path,
+            event_log(bundles, events),
+            judged=judged,
+            recipe=recipe,
+            seconds=None if time is None else seconds_of(time),
+            seed=seed,
+        )
+    except RetrainRuns as error:
+        typer.echo(f"fullrank: {error}", err=True)
+        raise typer.Exit(_BUSY) from None
     if json:
         print_json(found.as_dict())
     else:

@@ -7,7 +7,6 @@ is killed changes nothing, and the next one begins anew.
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from trainer.collection import Collection, read_collection
 from trainer.promotion.gates import Gate, clicks_gate, common_gates, passed, weighted_mrr
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.replay import Clicks, replay
+from trainer.promotion.scratch import scratch_folder
 from trainer.promotion.start import goes_on, recipe_of
 from trainer.recipes.recipe import load_recipe
 from trainer.train import train
@@ -113,6 +113,7 @@ def retrain(
         reporter: Makes a reporter for each step.
 
     Raises:
+        RetrainRuns: Another process trains the same model.
         FullrankError: There are no clicks to learn from, or a step fails; nothing was published.
     """
     opened = open_bundle(active)
@@ -125,9 +126,7 @@ def retrain(
     # The active version may have learned from all clicks until then.
     after = card.get("clicks", {}).get("until", -math.inf)
     recent = Clicks.of(votes.take(split_votes(votes, after=after)["recent"]), propensities)
-    scratch = bundles / SCRATCH / opened.name
-    shutil.rmtree(scratch, ignore_errors=True)
-    try:
+    with scratch_folder(bundles / SCRATCH / opened.name) as scratch:
         corpus = scratch / "corpus"
         corpus.mkdir(parents=True)
         with reporter() as report:
@@ -177,8 +176,6 @@ def retrain(
             return found
         published = publish(final, bundles, {"clicks": found.card_facts()})
         return replace(found, published=published)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _judgements(folder: Path) -> Collection:

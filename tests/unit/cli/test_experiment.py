@@ -17,6 +17,8 @@ from fullrank.storage.documents import Document
 from service.models.state import read_state
 from tests.bundles import at, make_bundle
 from tests.unit.cli.running import Run
+from trainer.promotion.retrain import SCRATCH
+from trainer.promotion.scratch import scratch_folder
 
 THINGS = [Document(f"d{i:02}", {"title": f"thing{i}", "text": "a thing"}) for i in range(30)]
 
@@ -77,6 +79,15 @@ def test_retrain_without_clicks_says_so(run: Run, shop: Path, tmp_path: Path) ->
     assert got.code == 1
     assert "no clicks to learn from" in got.err
     assert run("retrain", "absent", "--bundles", shop).code == 1
+
+
+def test_retrain_refuses_while_another_one_runs(run: Run, shop: Path) -> None:
+    with scratch_folder(shop / SCRATCH / "shop"):
+        got = run("retrain", "shop", "--bundles", shop, "--recipe", "word-translation", "--json")
+    assert (got.code, got.out) == (75, "")
+    [line] = got.err.strip().splitlines()
+    assert line.startswith("fullrank: ")
+    assert line.endswith("another fullrank retrain of shop runs; try again when it has ended")
 
 
 def test_an_experiment_needs_two_versions(run: Run, shop: Path) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +29,7 @@ from trainer.clicks import join
 from trainer.collection import read_collection
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.retrain import OVERRIDES, SCRATCH, Retrained, retrain
+from trainer.promotion.scratch import RetrainRuns, scratch_folder
 from trainer.promotion.start import recipe_of
 from trainer.recipes.recipe import load_recipe
 from trainer.recipes.settings import AutoSettings
@@ -145,6 +149,29 @@ def test_what_a_killed_run_left_is_removed(bundles: Path, tmp_path: Path) -> Non
     (left / "corpus.jsonl").write_text("{")
     run(bundles, logged(tmp_path / "log", clicked(range(40))))
     assert not left.exists()
+
+
+def test_two_trainings_of_one_model_exclude_each_other(bundles: Path, tmp_path: Path) -> None:
+    log = logged(tmp_path / "log", clicked(range(40)))
+    # As another process holds it, however it ends.
+    holding = "import sys; from pathlib import Path; from trainer.promotion.scratch import scratch_folder\n"
+    holding += "with scratch_folder(Path(sys.argv[1])) as folder: folder.mkdir(); print('x', flush=True); input()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", holding, bundles / SCRATCH / "shop"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"x\n"
+        with pytest.raises(RetrainRuns, match="another fullrank retrain of shop runs"):
+            run(bundles, log)
+        assert (bundles / SCRATCH / "shop").is_dir()
+        # Another model is free.
+        with scratch_folder(bundles / SCRATCH / "shop2") as folder:
+            assert not folder.exists()
+        other.kill()
+    assert run(bundles, log).published is not None
 
 
 def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
