@@ -5,21 +5,21 @@
     nothing runs          once a day `fullrank retrain` makes a candidate, which then begins an experiment
 
 Each step ends with one atomic change of a file, and begins by reading what is there; so the loop may be killed at any
-moment, and called as often as one likes. loop.json beside the bundles has its decisions and their numbers.
+moment, and called as often as one likes. A training goes on when its loop is killed; no other loop begins until it has
+ended, and the next one takes up what it published (training.py). loop.json beside the bundles has the decisions and
+their numbers.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import orjson
 
@@ -31,6 +31,7 @@ from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
 from fullrank.storage.files import replace_file
 from service.documents.logplace import place_of
 from service.experiments.status import Status, status_of
+from service.experiments.training import TrainingFile, run_fullrank
 from service.models.state import read_state
 from service.models.swap import Swap, serving_version
 from service.settings import Settings
@@ -41,7 +42,9 @@ _KEPT = 1000
 _DAY_S = 86_400
 FACE_DAYS = 3.0
 """So long a promoted version faces the one before it."""
-_UNCHANGED = 1  # exit code of `fullrank retrain`
+# Exit codes of `fullrank retrain`: nothing was published; another one of this model runs.
+_UNCHANGED, _BUSY = 1, 75
+Run = Callable[[Sequence[str], int, IO[bytes] | None], int]
 
 
 class LoopRuns(FullrankError):
@@ -74,7 +77,7 @@ class Loop:
         log: Of events.
         options: How.
         swap: Changes what serves.
-        run: Runs `fullrank` with arguments; returns exit code and standard output.
+        run: Runs `fullrank` as `run_fullrank` does.
         clock: Returns the time in seconds since 1970.
     """
 
@@ -86,13 +89,14 @@ class Loop:
         options: Options,
         *,
         swap: Swap | None = None,
-        run: Callable[[Sequence[str]], tuple[int, str]] | None = None,
+        run: Run | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._root, self._name, self._log, self._options = root, name, log, options
         self._swap = swap or Swap(root)
-        self._run = run or _run_fullrank
+        self._run = run or run_fullrank
         self._clock = clock
+        self._training = TrainingFile(root, name)
 
     def step(self) -> dict[str, Any]:
         """Do what is due; return what was done, which is in loop.json, too, unless nothing was.
@@ -101,22 +105,28 @@ class Loop:
             LoopRuns: Another process does it.
             FullrankError: A step failed; the next call tries again.
         """
-        with _lock(self._root):
-            return self._step()
+        with _lock(self._root) as lock:
+            return self._step(lock)
 
-    def _step(self) -> dict[str, Any]:
+    def _step(self, lock: int) -> dict[str, Any]:
         active = self._active()
+        taken_up = self._take_up()
+        decisions = self._decisions()
         state = read_state(self._root)
         if state is not None and state.experiment is not None and state.version is not None:
+            if state.experiment.candidate == _untried(decisions):
+                # A loop that was killed began the experiment and did not note it.
+                self._note_experiment(state.experiment.candidate)
             status = status_of(state.version, state.experiment, self._log, self._clock())
             return self._follow(status, is_defence=state.previous == status.candidate)
-        decisions = [made for made in read_decisions(self._root) if made["name"] == self._name]
+        if taken_up is not None and taken_up != active:
+            return self._try(taken_up)
         last = max((made["at"] for made in decisions if "retrained" in made), default=0.0)
         if self._clock() >= last + self._options.every_days * _DAY_S:
             if state is None or state.version is None:
                 # Otherwise a service that starts would take the newest version: the candidate.
                 self._swap.activate(active)
-            return self._retrain(active)
+            return self._retrain(active, lock)
         if (candidate := _untried(decisions)) is not None:
             return self._try(candidate)
         return self._done({"did": "nothing", "because": "trained lately"})
@@ -140,32 +150,62 @@ class Loop:
             return self._note({"did": why, **numbers}, self._swap.stop_experiment)
         return self._done({"did": "nothing", "because": "an experiment is open", **numbers})
 
-    def _retrain(self, active: str) -> dict[str, Any]:
+    def _retrain(self, active: str, lock: int) -> dict[str, Any]:
         if place_of(Settings(), self._root).is_written:
             # People clicked live documents, too. It fails if the version has them all.
-            self._run(["bundles", "compact", str(self._root / self._name / active), "--json"])
+            path = self._root / self._name / active
+            self._run(["bundles", "compact", str(path), "--json"], lock, None)
             active = self._active()
         arguments = ["retrain", active, "--bundles", str(self._root), "--events"]
-        code, text = self._run(
-            [*arguments, str(self._log.folder), *self._options.retrain, "--json"]
-        )
+        arguments += [str(self._log.folder), *self._options.retrain, "--json"]
+        with self._training.begin(active, round(self._clock(), 3)) as output:
+            code = self._run(arguments, lock, output)
+        if code == _BUSY:
+            self._training.remove()
+            return self._done({"did": "nothing", "because": "another training runs"})
+        text = self._training.printed()
         if code not in (0, _UNCHANGED) or not text.strip():
-            return self._note({"did": "could not train", "retrained": active, "code": code})
+            done = self._note({"did": "could not train", "retrained": active, "code": code})
+            self._training.remove()
+            return done
         found = json.loads(text)
-        if found["published"] is None:
-            return self._note(
-                {"did": "trained, not published", "retrained": active, "report": found}
-            )
+        done = self._note_training(active, found)
+        return done if found["published"] is None else self._try(found["published"])
+
+    def _take_up(self) -> str | None:
+        """Note the training that ended after its loop was killed; return the version that it published."""
+        begun = self._training.read()
+        decisions = self._decisions()
+        is_noted = begun is not None and any(
+            "retrained" in made and made["at"] >= begun.at for made in decisions
+        )
+        if begun is None or begun.report is None or is_noted:
+            self._training.remove()
+            return None
+        self._note_training(begun.active, begun.report)
+        published: str | None = begun.report["published"]
+        return published
+
+    def _note_training(self, active: str, report: dict[str, Any]) -> dict[str, Any]:
         # Noted first: if the experiment cannot begin, the next call tries that again, and does not train again.
-        self._note({"did": "trained", "retrained": active, "report": found})
-        return self._try(found["published"])
+        did = "trained, not published" if report["published"] is None else "trained"
+        done = self._note({"did": did, "retrained": active, "report": report})
+        self._training.remove()
+        return done
 
     def _try(self, candidate: str) -> dict[str, Any]:
-        # Not noted first: what is noted was tried. A run that is killed in between finds the experiment open.
+        # Not noted first: what is noted was tried. If this process is killed in between, the next one notes it.
         self._swap.start_experiment(candidate, self._options.share, self._options.max_days)
+        return self._note_experiment(candidate)
+
+    def _note_experiment(self, candidate: str) -> dict[str, Any]:
         return self._note(
             {"did": "began an experiment", "active": self._active(), "candidate": candidate}
         )
+
+    def _decisions(self) -> list[dict[str, Any]]:
+        """Return those on this model."""
+        return [made for made in read_decisions(self._root) if made["name"] == self._name]
 
     def _active(self) -> str:
         """Return the active version of the model. Raises BundleNotFound."""
@@ -237,19 +277,12 @@ def read_decisions(root: Path) -> list[dict[str, Any]]:
         raise FullrankError(f"{path}: {type(error).__name__}: {error}") from error
 
 
-def _run_fullrank(arguments: Sequence[str]) -> tuple[int, str]:
-    """Run a command in a process of its own, so that its memory is free again; its progress goes to standard error."""
-    done = subprocess.run(
-        [sys.executable, "-m", "fullrank", *arguments], stdout=subprocess.PIPE, check=False
-    )
-    return done.returncode, done.stdout.decode()
-
-
 @contextmanager
-def _lock(root: Path) -> Iterator[None]:
+def _lock(root: Path) -> Iterator[int]:
+    """Lock the loop; yield the descriptor, which a process may inherit to keep it locked. Raises LoopRuns."""
     with (root / _LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise LoopRuns(f"{root}: another process runs the loop") from None
-        yield
+        yield file.fileno()

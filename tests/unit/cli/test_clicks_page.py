@@ -6,6 +6,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -36,11 +37,12 @@ def test_the_commands_of_the_page_run(
     # How long a search takes here says nothing about the code.
     monkeypatch.setattr("trainer.promotion.gates.slowest", lambda *_: (0.001, 0.001))
 
-    def retrain(arguments: Sequence[str]) -> tuple[int, str]:
+    def retrain(arguments: Sequence[str], lock: int, output: IO[bytes]) -> int:
         got = run(*arguments, *RECIPE)
-        return got.code, got.out
+        output.write(got.out.encode())
+        return got.code
 
-    monkeypatch.setattr("service.experiments.loop._run_fullrank", retrain)
+    monkeypatch.setattr("service.experiments.loop.run_fullrank", retrain)
     serving = []
     for arguments in COMMANDS:
         more = RECIPE if arguments[0] in ("train", "retrain") else []

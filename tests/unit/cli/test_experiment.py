@@ -6,6 +6,7 @@ import json
 import random
 import time
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -103,11 +104,12 @@ def test_the_loop_says_what_it_did(run: Run, shop: Path, monkeypatch: pytest.Mon
     assert run("bundles", "activate", shop / "shop" / first).code == 0
     asked = []
 
-    def train(arguments: list[str]) -> tuple[int, str]:
+    def train(arguments: list[str], lock: int, output: IO[bytes]) -> int:
         asked.append(arguments)
-        return 0, json.dumps({"published": newer})
+        output.write(json.dumps({"published": newer}).encode())
+        return 0
 
-    monkeypatch.setattr("service.experiments.loop._run_fullrank", train)
+    monkeypatch.setattr("service.experiments.loop.run_fullrank", train)
     got = run("loop", "shop", "--bundles", shop, "--time", "30s", "--with", "judged", "--json")
     assert json.loads(got.out)["did"] == "began an experiment"
     assert asked[0][:2] == ["retrain", first]

@@ -8,7 +8,7 @@ import random
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -43,9 +43,12 @@ class Case:
         self.answer: tuple[int, str] = 0, json.dumps({"published": self.new})
         self.now = time.time()
 
-    def run(self, arguments: Sequence[str]) -> tuple[int, str]:
+    def run(self, arguments: Sequence[str], lock: int, output: IO[bytes] | None) -> int:
         self.asked.append(arguments)
-        return self.answer
+        code, text = self.answer
+        if output is not None:
+            output.write(text.encode())
+        return code
 
     def step(self, **options: Any) -> dict[str, Any]:
         given = Options(**options)
@@ -141,10 +144,12 @@ def test_what_serves_is_pinned_before_a_candidate_is_published(tmp_path: Path) -
     case = Case(tmp_path, is_pinned=False)
     newest = case.new
 
-    def train(arguments: Sequence[str]) -> tuple[int, str]:
+    def train(arguments: Sequence[str], lock: int, output: IO[bytes] | None) -> int:
+        assert output is not None
         assert arguments[1] == case.active == newest
         case.new = make_bundle(case.root, "shop", created=at(3), n_dense=3)
-        return 0, json.dumps({"published": case.new})
+        output.write(json.dumps({"published": case.new}).encode())
+        return 0
 
     case.run = train  # type: ignore[method-assign]
     assert case.step()["did"] == "began an experiment"
@@ -254,6 +259,15 @@ def test_a_training_that_brings_nothing_is_noted(
     assert case.experiment is None
     assert case.step()["did"] == "nothing"
     assert read_decisions(case.root)[-1]["did"] == did
+
+
+def test_a_training_beside_another_one_is_tried_again(case: Case) -> None:
+    """`fullrank retrain` that somebody began by hand excludes that of the loop."""
+    good, case.answer = case.answer, (75, "")
+    assert case.step()["because"] == "another training runs"
+    assert read_decisions(case.root) == []
+    case.answer = good
+    assert case.step()["did"] == "began an experiment"
 
 
 def test_a_step_that_fails_is_tried_again(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
