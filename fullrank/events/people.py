@@ -19,6 +19,8 @@ from fullrank.storage.files import replace_file, sync_folder
 ERASED = "erased.json"
 _LOCK = ".erased.lock"
 _KEY_BYTES = 32
+Erasures = tuple[int, int, int, int] | None
+"""State of the list of erased people."""
 
 
 class KeyDamaged(FullrankError):
@@ -107,6 +109,19 @@ def erase(folder: Path, who: Iterable[str], at: float) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         known = read_erased(folder) | dict.fromkeys(who, at)
         replace_file(folder / ERASED, orjson.dumps(known).decode() + "\n", 0o600)
+
+
+def erasures(folder: Path) -> Erasures:
+    """Return the state of the list of erased people of a log; one stat call.
+
+    A reader that remembers what it read takes it before it reads. If it differs later, somebody was erased since, by
+    any process, and what the reader remembers may hold what this person did.
+    """
+    try:
+        stat = (folder / ERASED).stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size
 
 
 def drop_erased(folder: Path, before: float) -> None:

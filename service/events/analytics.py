@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from fullrank.events.lists import ServedList, normalised
 from fullrank.events.log import EventLog
+from fullrank.events.people import Erasures, erasures
 
 MIN_PEOPLE = 3
 _DAY_S = 86_400
@@ -36,7 +37,7 @@ class _Query:
 
 
 class Analytics:
-    """Reads the log at most once a minute.
+    """Reads the log at most once a minute, and again once somebody was erased.
 
     Args:
         folder: Of the log.
@@ -46,6 +47,7 @@ class Analytics:
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         self._log, self._clock = EventLog(folder, pauses=True), clock
         self._lock = threading.Lock()
+        self._erased: Erasures = None
         self._found: dict[int, tuple[float, dict[str, Any]]] = {}
 
     def report(self, days: int) -> dict[str, Any]:
@@ -58,16 +60,14 @@ class Analytics:
             FullrankError: A file of the log is damaged.
         """
         with self._lock:
-            now = self._clock()
+            now, erased = self._clock(), erasures(self._log.folder)
+            if erased != self._erased:
+                self._erased, self._found = erased, {}
             at, found = self._found.get(days, (-_FRESH_S, {}))
             if now - at >= _FRESH_S:
                 found = _Counting(now - days * _DAY_S).report(self._log, days)
                 self._found = {days: (now, found)}
             return found
-
-    def forget(self) -> None:
-        """Read again for the next report: somebody was erased."""
-        self._found = {}
 
 
 class _Counting:

@@ -123,7 +123,6 @@ class Recorder:
         except (OSError, FullrankError) as error:
             _log.error("nobody was erased: %s", error)
             raise errors.EventsUnavailable from None
-        self._analytics.forget()
 
     async def analytics(self, days: int) -> dict[str, Any]:
         """Return what the log says of the last days. Raises EventsUnavailable."""

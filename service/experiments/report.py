@@ -12,6 +12,7 @@ from typing import Any
 
 from fullrank.errors import FullrankError
 from fullrank.events.log import EventLog
+from fullrank.events.people import Erasures, erasures
 from service.errors import EventsUnavailable
 from service.experiments.loop import read_decisions
 from service.experiments.status import status_of
@@ -24,7 +25,7 @@ _log = getLogger(__name__)
 
 
 class Reports:
-    """Counts votes at most once in 30 seconds.
+    """Counts votes at most once in 30 seconds, and again once somebody was erased.
 
     Args:
         root: Folder of bundles, with the decisions of the loop.
@@ -34,7 +35,7 @@ class Reports:
     def __init__(self, root: Path, events: Path) -> None:
         self._root, self._events = root, EventLog(events, pauses=True)
         self._lock = threading.Lock()
-        self._key: tuple[str, Experiment] | None = None
+        self._key: tuple[str, Experiment, Erasures] | None = None
         self._at, self._found = 0.0, dict[str, Any]()
 
     async def votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class Reports:
 
     def _votes(self, active: str, experiment: Experiment) -> dict[str, Any]:
         with self._lock:
-            key = (active, experiment)
+            key = (active, experiment, erasures(self._events.folder))
             if key != self._key or time.monotonic() - self._at >= _FRESH_S:
                 found = status_of(active, experiment, self._events, time.time()).as_dict()
                 wanted = ("wins", "losses", "e_value", "verdict", "expired", "e_values")

@@ -15,6 +15,7 @@ import numpy as np
 
 from fullrank.events.lists import ServedList, normalised
 from fullrank.events.log import EventLog
+from fullrank.events.people import Erasures, erasures
 from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
 from fullrank.together import MIN_PEOPLE, Click, Together, together
@@ -37,11 +38,13 @@ class Digest:
         queries: By bundle name, how many people asked each query that had hits; "" for lists that name no model.
         clicked: How many people clicked each document.
         together: Documents that were clicked together with each.
+        erased: State of the list of erased people that it leaves out.
     """
 
     queries: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     clicked: Mapping[str, int] = field(default_factory=dict)
     together: Mapping[str, Sequence[Together]] = field(default_factory=dict)
+    erased: Erasures = None
 
 
 def read_digest(log: EventLog) -> Digest:
@@ -51,6 +54,7 @@ def read_digest(log: EventLog) -> Digest:
         SegmentError: A file of the log is damaged.
     """
     end = time.monotonic() + MAX_READ_S
+    erased = erasures(log.folder)
     events = [
         event
         for event in _until(end, log.events())
@@ -64,7 +68,10 @@ def read_digest(log: EventLog) -> Digest:
     for click in clicks:
         people[click.document].add(click.person)
     return Digest(
-        lists.queries(), {id: len(found) for id, found in people.items()}, together(clicks, _pause)
+        lists.queries(),
+        {id: len(found) for id, found in people.items()},
+        together(clicks, _pause),
+        erased,
     )
 
 

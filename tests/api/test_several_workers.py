@@ -13,16 +13,22 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from fullrank.events.log import EventLog
 from tests.api.conftest import Root
 from tests.api.support import AUTH, served
 from tests.faults.load import children
 
 
 @pytest.fixture(scope="module")
-def url(two_models: Root, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def folder(two_models: Root, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("several-workers")
     shutil.copytree(two_models.path, root, dirs_exist_ok=True)
-    with served(root, workers=2, FULLRANK_POLL_MS="20") as address:
+    return root
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    with served(folder, workers=2, FULLRANK_POLL_MS="20") as address:
         yield address
 
 
@@ -75,6 +81,28 @@ def test_every_worker_follows_an_activation(client: httpx.Client, two_models: Ro
         reply = client.post("/v1/search", json={"query": "copy"}).json()
         in_a_row = in_a_row + 1 if reply["model"] == other else 0
         assert (reply["generation"] == before["generation"] + 1) == (reply["model"] == other)
+
+
+def test_every_worker_leaves_an_erased_person_out_at_the_next_read(
+    client: httpx.Client, folder: Path
+) -> None:
+    text = "copy what three asked"
+    for user in "uvw":
+        reply = client.post("/v1/search", json={"query": text, "user_id": user})
+        assert reply.status_code == 200, reply.text
+    log, end = EventLog(folder / ".events"), time.monotonic() + 20
+    while sum(served.text == text for served in log.lists()) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+    def is_shown() -> bool:
+        reply = client.get("/v1/analytics", headers=AUTH)
+        return any(query["query"] == text for query in reply.json()["top"])
+
+    # Each worker reads the log now, and remembers that for a minute.
+    assert all(is_shown() for _ in range(20))
+    assert client.delete("/v1/events/users/v", headers=AUTH).status_code == 200
+    assert not any(is_shown() for _ in range(20))
 
 
 def test_a_write_is_seen_by_every_worker_within_a_second(url: str) -> None:

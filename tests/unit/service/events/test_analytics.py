@@ -110,8 +110,20 @@ def test_it_is_read_once_a_minute_unless_somebody_is_erased(tmp_path: Path) -> N
     clock.now += 61
     assert analytics.report(7)["searches"] == 2
     erase(tmp_path, ["v"], NOW)
-    analytics.forget()
     assert analytics.report(7)["searches"] == 1
+
+
+def test_every_worker_notices_an_erasure_at_the_next_read(tmp_path: Path) -> None:
+    write(tmp_path, [shown(f"{i}", "copy", f"u{i}") for i in range(3)])
+    workers = [Analytics(tmp_path, Clock()) for _ in range(2)]
+    top = [{"query": "copy", "searches": 3, "people": 3, "clicked": 0}]
+    assert [worker.report(7)["top"] for worker in workers] == [top, top]
+    assert all(worker.report(30)["top"] == top for worker in workers)
+    erase(tmp_path, ["u1"], NOW)
+    for worker in workers:
+        for days in (30, 7):
+            found = worker.report(days)
+            assert (found["searches"], found["top"]) == (2, [])
 
 
 def test_it_says_when_time_runs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
