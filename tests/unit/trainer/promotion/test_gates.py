@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 from fullrank.bundle import Bundle, find_bundle, open_bundle
 from fullrank.encoding import Float64
 from fullrank.retrieval import Floor
+from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
+from trainer.collection import read_collection
 from trainer.promotion import gates
-from trainer.promotion.gates import clicks_gate, common_gates, weighted_mrr
+from trainer.promotion.gates import clicks_gate, common_gates, passed, weighted_mrr
 from trainer.promotion.replay import Clicks, Replayed
 
 
@@ -112,6 +115,64 @@ def test_no_more_queries_may_find_nothing(
     )
     assert {gate.name: gate.passed for gate in found}["empty"] is passes
     assert found[0].value == empty
+
+
+@pytest.mark.parametrize(
+    ("losers", "change", "error", "passes"),
+    [
+        (0, 0.0, 0.0, True),
+        # Of 16 queries one falls from rank 1 to 2: −.5/16, with the error √(.25·15/16 /15)/√16 = .5/16.
+        (1, -0.5 / 16, 0.5 / 16, True),
+        # Two: −1/16, with the error √(2·.25·(1 − 2/16)/15)/4.
+        (2, -1 / 16, (0.5 * (1 - 2 / 16) / 15) ** 0.5 / 4, False),
+    ],
+)
+def test_judgements_may_be_missed_by_one_standard_error(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    losers: int,
+    change: float,
+    error: float,
+    passes: bool,
+) -> None:
+    """The candidate puts another document above the judged one, for some of the queries."""
+    monkeypatch.setattr(gates, "slowest", lambda *_: (0.001, 0.001))
+    words = [f"word{chr(97 + i) * 3}" for i in range(16)]
+    active = [Document(f"d{i:02}", {"title": word, "text": "x"}) for i, word in enumerate(words)]
+    # A document without a word of these queries becomes one that has the word twice.
+    more = [Document(f"e{i:02}", {"title": "other", "text": "y"}) for i in range(16)]
+    stronger = [
+        Document(one.id, {"title": f"{word} {word}", "text": ""}) if i < losers else one
+        for i, (one, word) in enumerate(zip(more, words, strict=True))
+    ]
+    bundles = []
+    for folder, documents in (("before", active + more), ("after", active + stronger)):
+        make_bundle(tmp_path / folder, "m", documents)
+        bundles.append(open_bundle(find_bundle(tmp_path / folder, "m")))
+    judged = tmp_path / "judged"
+    (judged / "qrels").mkdir(parents=True)
+    header = "query-id\tcorpus-id\tscore\n"
+    for split, rows in (("train", ["t\td00\t1"]), ("valid", _rows(16))):
+        (judged / "qrels" / f"{split}.tsv").write_text(header + "\n".join(rows) + "\n")
+    for file, lines in (
+        ("corpus", [{"_id": one.id, **one.fields} for one in active + more]),
+        (
+            "queries",
+            [{"_id": f"q{i:02}", "text": word} for i, word in enumerate(words)]
+            + [{"_id": "t", "text": "trained"}],
+        ),
+    ):
+        (judged / f"{file}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = common_gates(bundles[0], bundles[1], words, read_collection(judged))
+    [gate] = [gate for gate in found if gate.name == "valid"]
+    assert gate.value == pytest.approx(change)
+    assert -gate.limit == pytest.approx(error)
+    assert gate.passed is passes
+    assert passed(found) is passes
+
+
+def _rows(count: int) -> list[str]:
+    return [f"q{i:02}\td{i:02}\t1" for i in range(count)]
 
 
 def bundle_with(folder: Path, floor: Floor | None) -> Bundle:
