@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from fullrank.progress import Reporter
 from fullrank.storage.documents import Document
 from tests.bundles import make_bundle
 from trainer.clicks import join
+from trainer.clicks.weights import Rule
 from trainer.collection import read_collection
 from trainer.promotion.mix import add_judgements
 from trainer.promotion.retrain import OVERRIDES, SCRATCH, Retrained, retrain
@@ -172,6 +175,42 @@ def test_two_trainings_of_one_model_exclude_each_other(bundles: Path, tmp_path: 
             assert not folder.exists()
         other.kill()
     assert run(bundles, log).published is not None
+
+
+@pytest.mark.parametrize("good", ["naive", "mixture", "both"])
+def test_the_better_candidate_is_judged_and_published(
+    bundles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: str
+) -> None:
+    """One candidate knows what people mean; the other one knows something else, and ranks worse than the active one."""
+    chosen: Rule = "naive" if good == "naive" else "mixture"
+    other: Rule = "mixture" if chosen == "naive" else "naive"
+    trained: dict[str, bytes] = {}
+
+    def train(collection: Path, place: Path, name: str, **_: object) -> SimpleNamespace:
+        trained[place.name] = (collection / "weights" / "train.tsv").read_bytes()
+        shift = 0 if good == "both" or place.name.startswith(good) else 7
+        documents = [
+            Document(one.id, {"title": f"alias{(i + shift) % 40} thing", "text": "a thing"})
+            for i, one in enumerate(DOCUMENTS)
+        ]
+        make_bundle(place, name, documents)
+        return SimpleNamespace(path=find_bundle(place, name))
+
+    monkeypatch.setattr("trainer.promotion.retrain.train", train)
+    # Mistakes of a day before, which the two rules weigh differently; the newest clicks have none.
+    mistakes = clicked([(i + 3) % 40 for i in range(40)], lists=200, since=1.8e9 - 10 * DAY)
+    found = run(bundles, logged(tmp_path / "log", mistakes, clicked(range(40))))
+    assert [*trained] == ["naive", "mixture", f"{chosen}-final"]
+    assert trained["naive"] != trained["mixture"]
+    assert found.rule == chosen
+    [gate, *_] = found.gates
+    before, after = map(float, re.findall(r"(0\.\d{4}|1\.0000)", gate.reason))
+    assert after == pytest.approx(found.candidates[chosen], abs=1e-4)
+    assert after == 1
+    if good != "both":
+        assert found.candidates[other] < before
+    assert found.published is not None, found.gates
+    assert open_bundle(found.published).search("alias7 thing", 1)[0].id == "d07"
 
 
 def test_judgements_are_added(bundles: Path, tmp_path: Path) -> None:
