@@ -135,6 +135,69 @@ def test_only_the_first_place_counts_if_asked(
     assert "no clicks to learn from" in got.err
 
 
+@pytest.fixture
+def dwelt(tmp_path: Path, run: Run) -> Path:
+    """A log of one query: two people click the first document, one for 3 s, one the third for a minute."""
+    path = tmp_path / "ubi.jsonl"
+    shown = {"ann": "abc", "bob": "abc", "kim": "cab"}
+    clicks = [("ann", "a", 3000), ("bob", "c", 60_000), ("kim", "c", 3000)]
+    lines: list[dict[str, object]] = [
+        {
+            "query_id": who,
+            "user_query": "ant",
+            "client_id": who,
+            "timestamp": 1000 * (START + number),
+            "query_response_hit_ids": [*ids],
+        }
+        for number, (who, ids) in enumerate(shown.items())
+    ]
+    lines += [
+        {
+            "action_name": "click",
+            "query_id": who,
+            "client_id": who,
+            "timestamp": 1000 * (START + 60),
+            "event_attributes": {"object": {"object_id": id}, "dwell_ms": dwell},
+        }
+        for who, id, dwell in clicks
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    folder = tmp_path / "bundles" / ".events"
+    folder.parent.mkdir(exist_ok=True)
+    got = run("events", "import", folder, path, "--json")
+    assert (json.loads(got.out)["lists"], json.loads(got.out)["events"]) == (3, 3), got.err
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        # One click on a, two on c, of unit length.
+        ([], {"a": 1 / 5**0.5, "c": 2 / 5**0.5}),
+        # 3 s of 30 are a tenth of a click: 0.1 for a, 1.1 for c.
+        (["--dwell"], {"a": 0.1 / 1.22**0.5, "c": 1.1 / 1.22**0.5}),
+        # The first places: a with one click of two, c with one.
+        (["--position-1"], {"a": 1 / 2**0.5, "c": 1 / 2**0.5}),
+        (["--position-1", "--dwell"], {"a": 1 / 2**0.5, "c": 1 / 2**0.5}),
+    ],
+)
+def test_export_counts_dwell_time_and_first_places_if_asked(
+    run: Run,
+    dwelt: Path,
+    collection: Path,
+    tmp_path: Path,
+    options: list[str],
+    expected: dict[str, float],
+) -> None:
+    out = tmp_path / "clicked"
+    arguments = ["--weights", "naive", "--recent", "0", *options]
+    got = run("events", "export", dwelt, collection, out, *arguments, "--json")
+    assert got.code == 0, got.err
+    weights = read_collection(out, strict=True).weights["train"]
+    [found] = weights.values()
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_person_is_forgotten(run: Run, log: Path) -> None:
     assert json.loads(run("events", "forget", log, "u0", "--json").out)["forgotten"] == 1
     found = json.loads(run("events", "status", log, "--json").out)
