@@ -388,3 +388,25 @@ async def test_pages_of_permitted_origins_may_ask(root: Root, path: str) -> None
     async with running(root.path) as client:
         reply = await client.options(path, headers=asks(origin))
         assert "access-control-allow-origin" not in reply.headers
+
+
+@pytest.mark.parametrize("path", CORS_PATHS)
+async def test_pages_of_all_origins_may_ask_if_the_star_permits_it(root: Root, path: str) -> None:
+    origin = {"Origin": f"https://{os.urandom(4).hex()}.example"}
+    async with running(root.path, cors_origins="*") as client:
+        asked = {
+            **origin,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "authorization, content-type",
+        }
+        reply = await client.options(path, headers=asked)
+        assert reply.status_code == 200
+        assert reply.headers["access-control-allow-origin"] == "*"
+        answer = await client.post("/v1/search", json={"query": "copy"}, headers=origin)
+        assert answer.status_code == 200
+        assert answer.headers["access-control-allow-origin"] == "*"
+        # A browser sends no cookies then, and a page must name its key itself.
+        assert "access-control-allow-credentials" not in answer.headers
+        for other in ("/v1/models", "/v1/analytics", f"{EVENTS}/users/anna"):
+            closed = await client.options(other, headers=asked)
+            assert "access-control-allow-origin" not in closed.headers

@@ -64,6 +64,18 @@ async def test_an_experiment_begins_and_ends(root: Root) -> None:
         assert (await client.get(PATH, headers=AUTH)).status_code == 404
 
 
+async def test_an_experiment_takes_a_fifth_of_the_searches_for_two_weeks_by_default(
+    root: Root,
+) -> None:
+    async with running(root.path) as client:
+        begun = (await start(client, root.bm25)).json()
+        assert (begun["share"], begun["max_days"]) == (0.2, 14)
+        found = (await client.get(PATH, headers=AUTH)).json()
+        assert (found["share"], found["max_days"]) == (0.2, 14)
+    state = orjson.loads((root.path / "active.json").read_bytes())
+    assert (state["experiment"]["share"], state["experiment"]["max_days"]) == (0.2, 14)
+
+
 async def test_only_an_admin_may_experiment(root: Root) -> None:
     async with running(root.path) as client:
         assert (await client.put(PATH, json={"candidate": root.bm25})).status_code == 401

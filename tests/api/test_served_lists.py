@@ -42,6 +42,17 @@ async def test_a_search(root: Root) -> None:
     assert not served.is_bot
 
 
+async def test_a_search_by_address(root: Root) -> None:
+    asked = {"q": "copy a file", "limit": 3, "offset": 1, **WHO}
+    reply, [served] = await logged(root.path, "GET", "/v1/search", params=asked)
+    assert served.query_id == reply["query_id"]
+    assert list(served.ids) == [hit["id"] for hit in reply["hits"]] != []
+    assert (served.text, served.kind, served.offset) == ("copy a file", "search", 1)
+    assert (served.model, served.generation) == (reply["model"], reply["generation"])
+    assert set(served.texts) == set(WHO)
+    assert served.person not in (None, "u")
+
+
 async def test_a_search_with_a_filter_by_a_crawler(root: Root) -> None:
     condition = {"title": {"exists": True}}
     _, [served] = await logged(
