@@ -10,6 +10,7 @@ fanout.py      ask several shards at once, each through its replicas
 replicas.py    ask one of several replicas of a shard, and another one if the first is slow or fails
 breaker.py     when a replica that has failed is asked again
 actors.py      replicas and the coordinator as Ray actors
+waiting.py     wait for another process for as long as it answers pings
 coordinator.py the only writer of active.json: which version serves, and which replicas answer
 following.py   a router follows the coordinator
 head.py        what a router has of a set: its model and its fields

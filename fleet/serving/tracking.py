@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from logging import getLogger
 from typing import Any, Protocol
 
+from fleet.serving.waiting import answered
 from fleet.sets import SetManifest
 from fullrank.errors import BundleError, FullrankError
 
-# Longest time to download, verify and warm a shard.
-_LOAD_S = 1800.0
+LOAD_S = 1800.0
+"""Longest time to download, verify and warm a shard, for a replica that answers pings meanwhile."""
+START_S = 60.0
+"""The longest time until the process of a replica has started, where a swap has to wait for it."""
 # A replica that does not answer a ping for so long is left out of what routers are given.
 _PING_S = 1.0
-# The longest time until the process of a replica has started, where a swap has to wait for it.
-_START_S = 60.0
 _log = getLogger(__name__)
 
 
@@ -116,10 +117,15 @@ class _Tracked:
         self.is_up = True
 
     async def load(self, source: Source) -> None:
-        """Load a version. Raises what the replica raises, TimeoutError too."""
+        """Load a version.
+
+        Raises:
+            NoAnswer: The replica answers no pings while it loads, or the time is over.
+            Exception: As the replica raises it.
+        """
         if source.version not in self.loaded:
             instance = self.instance
-            versions = await asyncio.wait_for(self.handle.load(source), _LOAD_S)
+            versions = await answered(self.handle.load(source), self.handle.ping, limit_s=LOAD_S)
             if instance == self.instance:
                 # A coordinator that was started again learns here what the replica has open.
                 self.loaded |= {source.version} if self.loaded else set(versions)
@@ -148,6 +154,8 @@ class Replicas:
 
     async def propose(self, wanted: PlacedSet) -> None:
         """Load a set in every replica that answers; start those that do not run.
+
+        A replica that dies or freezes while it loads is left out; it loads the set when it answers again.
 
         Raises:
             SwapRefused: A replica refuses the set, or none of a shard answers.
@@ -236,7 +244,7 @@ class Replicas:
                 if (number, place) not in self._tracked:
                     self._tracked[number, place] = _Tracked(self._spawn(number, place))
                 owners.setdefault(number, []).append(self._tracked[number, place])
-        await _all(own.ping(start_s=_START_S) for found in owners.values() for own in found)
+        await _all(own.ping(start_s=START_S) for found in owners.values() for own in found)
         return owners
 
 

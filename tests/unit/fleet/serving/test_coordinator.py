@@ -12,7 +12,7 @@ import pytest
 
 from fleet.jobs.index import index_set
 from fleet.jobs.tasks import InProcess
-from fleet.serving import coordinator, routers, tracking
+from fleet.serving import coordinator, routers, tracking, waiting
 from fleet.serving.coordinator import Coordinator, Snapshot, SwapUnderWay
 from fleet.serving.tracking import Source, SwapRefused
 from fullrank.errors import BundleError, BundleNotFound
@@ -204,6 +204,81 @@ def test_a_shard_without_a_replica_refuses_the_swap(root: Path, versions: tuple[
         assert not (root / "active.json").exists()
 
     run(root, work, Fleet())
+
+
+def test_replicas_that_freeze_while_they_load_do_not_stop_a_swap_and_join_later(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "SILENT_S", 0.3)
+    monkeypatch.setattr(waiting, "_PAUSE_S", 0.02)
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        # Two replicas load for longer than a frozen one is awaited, but answer pings.
+        fleet(0, 0).load_s = fleet(0, 1).load_s = 0.6
+        fleet(1, 1).load_s = 3600
+        swap = asyncio.ensure_future(own.activate(versions[1]))
+        await asyncio.sleep(0.05)
+        fleet(1, 1).is_frozen = True
+        async with asyncio.timeout(5):
+            found = await swap
+        assert [len(replicas) for replicas in found.replicas] == [2, 1]
+        assert (await own.activate(versions[0])).generation == 3
+        fleet(1, 1).is_frozen, fleet(1, 1).load_s = False, 0
+        await until(lambda: versions[0] in fleet(1, 1).loaded)
+
+    run(root, work, Fleet())
+
+
+def test_a_shard_that_freezes_while_it_loads_refuses_the_swap(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "SILENT_S", 0.2)
+    monkeypatch.setattr(waiting, "_PAUSE_S", 0.02)
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        before = await own.activate(versions[0])
+        frozen = [fleet(1, place) for place in (0, 1)]
+        for one in frozen:
+            one.load_s = 3600
+        swap = asyncio.ensure_future(own.activate(versions[1]))
+        await asyncio.sleep(0.05)
+        for one in frozen:
+            one.is_frozen = True
+        async with asyncio.timeout(5):
+            with pytest.raises(SwapRefused, match=r"no replica of the shards \[1\] answers"):
+                await swap
+        assert (await own.follow(None, 0, 0)).version == before.version
+        assert active(root) == (1, versions[0])
+
+    run(root, work, Fleet())
+
+
+def test_a_coordinator_starts_although_a_replica_freezes_while_it_loads(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "SILENT_S", 0.2)
+    monkeypatch.setattr(waiting, "_PAUSE_S", 0.02)
+    fleet = Fleet()
+
+    async def first(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[1])
+
+    async def next_one() -> None:
+        own = Coordinator(str(root), 2, fleet)
+        fleet(1, 1).restart()
+        fleet(1, 1).load_s = 3600
+        start = asyncio.ensure_future(own.start())
+        await asyncio.sleep(0.05)
+        fleet(1, 1).is_frozen = True
+        async with asyncio.timeout(5):
+            await start
+        found = await own.follow(None, 0, 0)
+        assert [len(replicas) for replicas in found.replicas] == [2, 1]
+        await own.close()
+
+    run(root, first, fleet)
+    asyncio.run(next_one())
 
 
 def test_two_swaps_at_once_are_refused(root: Path, versions: tuple[str, str]) -> None:
