@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fleet.cluster import joined
-from fleet.serving.actors import result_of, running_coordinator
+from fleet.commands.asking import ask
+from fleet.serving.actors import running_coordinator
 from fleet.serving.coordinator import Snapshot
-from fullrank.errors import FullrankError
 
 
 def activate(bundle: str, *, address: str) -> Snapshot:
@@ -17,7 +17,7 @@ def activate(bundle: str, *, address: str) -> Snapshot:
 
     Raises:
         FullrankError: No cluster answers, or the version cannot serve; nothing was changed then. Or the coordinator
-            died meanwhile.
+            died meanwhile, or does not answer: then it may still make the change.
     """
     version = bundle.rstrip("/").rpartition("/")[2]
     with joined(address):
@@ -26,10 +26,5 @@ def activate(bundle: str, *, address: str) -> Snapshot:
 
 def swapped(version: str) -> Snapshot:
     """Serve a version from the fleet of the joined cluster. Raises FullrankError."""
-    try:
-        found: Snapshot = result_of(running_coordinator().activate.remote(version))
-    except ConnectionError as error:
-        raise FullrankError(
-            "the coordinator died during the swap, which is done or has changed nothing; run the command again"
-        ) from error
+    found: Snapshot = ask(running_coordinator(), "activate", version)
     return found

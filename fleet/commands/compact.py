@@ -6,10 +6,11 @@ from typing import Any
 
 from fleet.cluster import joined
 from fleet.commands.activate import swapped
+from fleet.commands.asking import ask
 from fleet.jobs.compact import CompactedSet, active_of, compact_set, trim_log
 from fleet.jobs.tasks import InProcess, OnRay
 from fleet.remote import Folder, absolute
-from fleet.serving.actors import result_of, running_coordinator
+from fleet.serving.actors import running_coordinator
 from fleet.serving.coordinator import Snapshot
 from fleet.serving.log import LogSource, check_same
 from fleet.sets import find_set
@@ -77,7 +78,7 @@ def _served(root: str) -> Snapshot | None:
         coordinator = running_coordinator()
     except FullrankError:
         return None
-    found: Snapshot = result_of(coordinator.follow.remote(None, 0, 0.0))
+    found: Snapshot = ask(coordinator, "follow", None, 0, 0.0)
     is_here = found.set_address is not None and found.set_address.startswith(f"{root}/")
     return found if is_here else None
 

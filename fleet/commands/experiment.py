@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from fleet.cluster import joined
+from fleet.commands.asking import ask
 from fleet.remote import Folder, absolute
-from fleet.serving.actors import result_of, running_coordinator
+from fleet.serving.actors import running_coordinator
 from fleet.serving.coordinator import Snapshot
 from fleet.sets import find_set
 from fleet.sets.manifest import SET
@@ -24,7 +25,7 @@ def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapsh
 
     Raises:
         FullrankError: No cluster answers, its fleet serves another folder, or the candidate cannot serve; nothing was
-            changed then. Or the coordinator died meanwhile.
+            changed then. Or the coordinator died meanwhile, or does not answer: then it may still make the change.
     """
     root, version = _placed(absolute(bundle.rstrip("/")))
     with joined(address):
@@ -48,13 +49,8 @@ def _placed(bundle: str) -> tuple[str, str]:
 def _changed(root: str, change: str, *arguments: Any) -> Snapshot:
     """Let the coordinator of the joined cluster change what it serves."""
     coordinator = running_coordinator()
-    try:
-        served: Snapshot = result_of(coordinator.follow.remote(None, 0, 0.0))
-        if served.set_address is None or not served.set_address.startswith(f"{root}/"):
-            raise FullrankError(f"{root}: the fleet of this cluster does not serve this folder")
-        found: Snapshot = result_of(getattr(coordinator, change).remote(*arguments))
-    except ConnectionError as error:
-        raise FullrankError(
-            "the coordinator died during the change, which is done or has changed nothing; run the command again"
-        ) from error
+    served: Snapshot = ask(coordinator, "follow", None, 0, 0.0)
+    if served.set_address is None or not served.set_address.startswith(f"{root}/"):
+        raise FullrankError(f"{root}: the fleet of this cluster does not serve this folder")
+    found: Snapshot = ask(coordinator, change, *arguments)
     return found

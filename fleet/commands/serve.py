@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from fleet.cluster import LOCAL, joined
+from fleet.commands.asking import ask
 from fleet.remote import Folder, absolute
-from fleet.serving.actors import coordinator_of, result_of
+from fleet.serving.actors import coordinator_of
 from fleet.serving.log import LogSource, check_same
 from fleet.serving.ray_app import VARIABLE, FleetSettings
 from fleet.sets.folder import newest_set
@@ -38,8 +39,8 @@ def serve(
         cache: Folder of downloaded bundles.
 
     Raises:
-        FullrankError: No cluster answers, there is nothing to serve, a setting is invalid, or the fleet runs with
-            another log of live documents.
+        FullrankError: No cluster answers, there is nothing to serve, a setting is invalid, the fleet runs with another
+            log of live documents, or its coordinator does not answer.
     """
     own = FleetSettings(
         address, absolute(bundles), replicas, None if cache is None else str(cache.resolve())
@@ -53,11 +54,11 @@ def serve(
         log.place()
     with joined(address):
         coordinator = coordinator_of(own.bundles, own.replicas, own.cache, log)
-        found = result_of(coordinator.follow.remote(None, 0, 0.0))
+        found = ask(coordinator, "follow", None, 0, 0.0, is_starting=True)
         check_same(log, found.log)
         if found.version is None:
             version = newest_set(Folder(bundles)).address.rpartition("/")[2]
-            result_of(coordinator.activate.remote(version))
+            ask(coordinator, "activate", version)
     state.mkdir(parents=True, exist_ok=True)
     os.environ[VARIABLE] = own.as_json()
     serve_app(state, host, port, workers, factory="fleet.serving.ray_app:create")

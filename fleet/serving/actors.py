@@ -173,6 +173,10 @@ class CoordinatorActor:
         await self._start()
         return await self._coordinator.follow(report, epoch, wait_s)
 
+    async def ping(self) -> None:
+        """See Coordinator.ping."""
+        await self._coordinator.ping()
+
     async def leave(self, id: str) -> None:
         """See Coordinator.leave."""
         await self._coordinator.leave(id)

@@ -26,7 +26,7 @@ from typing import Any
 
 from fleet.remote import Folder, RemoteError
 from fleet.serving.routers import Routers
-from fleet.serving.tracking import PlacedSet, Replicas, Spawn, SwapRefused
+from fleet.serving.tracking import LOAD_S, START_S, PlacedSet, Replicas, Spawn, SwapRefused
 from fleet.sets import find_set, find_version, read_set
 from fullrank.errors import BundleError, FullrankError
 from service.models.changes import activated, experimenting, loading, without_experiment
@@ -38,6 +38,8 @@ from service.models.workers import Report
 _ROUND_S = 0.5
 # The longest wait after a commit until every router follows.
 _SETTLE_S = 10.0
+CHANGE_S = 2 * (START_S + LOAD_S)
+"""The longest time of a change: a coordinator that was started again lets replicas load what serves first."""
 MAX_LOADED = 2
 """Sets that routers, and so all replicas, keep loaded at least: the active one, and the one before, which requests and
 the cursors of pages may name. A candidate, and the one that was loaded last, stay loaded as well."""
@@ -118,6 +120,9 @@ class Coordinator:
                     await self._replicas.load(wanted)
                 await self._publish(state, sets)
         self._watcher = asyncio.ensure_future(self._watch_always())
+
+    async def ping(self) -> None:
+        """Return at once: the coordinator is alive, whatever else it waits for."""
 
     async def close(self) -> None:
         """Stop watching."""

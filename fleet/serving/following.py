@@ -16,12 +16,13 @@ from logging import getLogger
 from typing import Protocol, TypeVar
 
 from fleet.remote import RemoteError
-from fleet.serving.coordinator import Snapshot, SwapUnderWay
+from fleet.serving.coordinator import CHANGE_S, Snapshot, SwapUnderWay
 from fleet.serving.fanout import ReplicatedShards
 from fleet.serving.head import Head
 from fleet.serving.log import LogSource, check_same
 from fleet.serving.models import SetModels
 from fleet.serving.tracking import SwapRefused
+from fleet.serving.waiting import NoAnswer, answered
 from fullrank.bundle import Bundle, BundleInfo
 from fullrank.errors import BundleError, BundleNotFound, FullrankError
 from service import errors
@@ -38,8 +39,14 @@ _WAIT_S = 5.0
 _RETRY_S = 0.2
 # The longest wait for the reports of the other routers.
 _REPORTS_S = 1.0
+# The longest wait for a coordinator that waits itself until all routers follow, for ten seconds at most.
+_SETTLED_S = 20.0
 # The longest time to load the model of a set that shards have loaded.
 _LOAD_S = 120.0
+_FROZEN = (
+    "The coordinator of the fleet does not answer. It may still make the change when it goes on; "
+    "GET /v1/models says which version serves."
+)
 Answer = TypeVar("Answer")
 _log = getLogger(__name__)
 
@@ -47,9 +54,10 @@ _log = getLogger(__name__)
 class CoordinatorHandle(Protocol):
     """A coordinator, wherever it runs; ``Coordinator`` describes the methods.
 
-    Each raises ConnectionError if the coordinator does not answer.
+    Each raises ConnectionError if the coordinator is dead. One that is frozen keeps the caller waiting.
     """
 
+    async def ping(self) -> None: ...
     async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot: ...
     async def leave(self, id: str) -> None: ...
     async def routers(self) -> list[Report]: ...
@@ -160,7 +168,7 @@ class Following:
     async def _run(self, change: Awaitable[Snapshot]) -> Swapped:
         """Wait until the coordinator has made a change and the routers follow it."""
         try:
-            found = await change
+            found = await self._answered(change, CHANGE_S)
         except SwapUnderWay:
             raise errors.Conflict from None
         except BundleNotFound as error:
@@ -171,18 +179,30 @@ class Following:
         except RemoteError as error:
             self._metrics.swaps.labels("failed").inc()
             raise errors.Internal(f"{error}; nothing was changed.") from error
+        except NoAnswer as error:
+            self._metrics.swaps.labels("failed").inc()
+            raise errors.CoordinatorUnavailable(_FROZEN) from error
         except ConnectionError as error:
             self._metrics.swaps.labels("failed").inc()
             raise errors.CoordinatorUnavailable from error
         self._metrics.swaps.labels("done").inc()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LOAD_S), self._followed:
-                await self._followed.wait_for(lambda: self._epoch >= found.epoch)
         try:
-            routers, is_done = await self._coordinator.settled(found.epoch, found.versions)
+            await self._answered(self._follows(found.epoch), 2 * _LOAD_S)
+            settled = self._coordinator.settled(found.epoch, found.versions)
+            routers, is_done = await self._answered(settled, _SETTLED_S)
         except ConnectionError:
             routers, is_done = 1, False
         return Swapped(found.generation, found.version, found.previous, routers, is_done)
+
+    async def _follows(self, epoch: int) -> None:
+        """Wait until this router follows a snapshot, or a later one, but no longer than it may take to load it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOAD_S), self._followed:
+                await self._followed.wait_for(lambda: self._epoch >= epoch)
+
+    async def _answered(self, answer: Awaitable[Answer], limit_s: float) -> Answer:
+        """Wait for the coordinator for as long as it answers pings. Raises NoAnswer, and what it raises."""
+        return await answered(answer, self._coordinator.ping, limit_s=limit_s)
 
     @property
     def _report(self) -> Report:
@@ -207,7 +227,9 @@ class Following:
                 await asyncio.sleep(_RETRY_S)
 
     async def _step(self, wait_s: float) -> None:
-        found = await self._coordinator.follow(self._report, self._epoch, wait_s)
+        # The coordinator answers once it has started, which lets replicas load what serves.
+        news = self._coordinator.follow(self._report, self._epoch, wait_s)
+        found = await self._answered(news, wait_s + CHANGE_S)
         check_same(self._log, found.log)
         if found.version is None:
             return
@@ -242,4 +264,5 @@ class Following:
         while True:
             await asyncio.sleep(_WAIT_S)
             with suppress(Exception):
-                await self._coordinator.follow(self._report, self._epoch, 0.0)
+                news = self._coordinator.follow(self._report, self._epoch, 0.0)
+                await self._answered(news, _WAIT_S)

@@ -60,6 +60,10 @@ class ActorCoordinator:
 
     actor: Any
 
+    async def ping(self) -> None:
+        """See Coordinator.ping."""
+        await answer_of(self.actor.ping.remote())
+
     async def follow(self, report: Report | None, epoch: int, wait_s: float) -> Snapshot:
         """See Coordinator.follow."""
         return await answer_of(self.actor.follow.remote(report, epoch, wait_s))

@@ -78,6 +78,35 @@ def test_a_fleet_answers_as_one_machine_through_swaps_and_deaths(
         assert max(load.seconds) < 3
 
 
+def test_a_frozen_coordinator_ends_changes_but_no_search(
+    cluster: Any, ray: Any, sets: Sets, tmp_path: Path
+) -> None:
+    second = sets.versions[1]
+    key = {"Authorization": f"Bearer {KEY}"}
+    own = {"FULLRANK_KEYS": str(keys_beside(tmp_path / "state")), "FULLRANK_ANONYMOUS": "search"}
+    alias = "/v1/models/aliases/default"
+    sets.forget_active()
+    try:
+        with router(cluster.address, sets.root, tmp_path, **own) as (url, _):
+            assert activate(cluster.address, sets, sets.versions[0]).returncode == 0
+            wait_until_served(url, sets.versions[0])
+            with frozen(pid_of(ray, "coordinator")), searches(url, sets) as load:
+                found = httpx.put(
+                    f"{url}{alias}", json={"version": second}, headers=key, timeout=60
+                )
+                assert found.status_code == 503, found.text
+                assert found.json()["type"].endswith("coordinator-unavailable")
+                ended = activate(cluster.address, sets, second)
+                assert ended.returncode == 1
+                [line] = ended.stderr.splitlines()
+                assert "the coordinator of the fleet does not answer" in line
+            load.check()
+            # What it was asked for it does afterwards.
+            wait_until_served(url, second)
+    finally:
+        stop_fleet()
+
+
 def test_an_experiment_begins_and_ends_in_every_router(
     cluster: Any, ray: Any, sets: Sets, tmp_path: Path
 ) -> None:

@@ -29,34 +29,56 @@ from tests.api.support import client_of, settings_for
 _loading = threading.Lock()
 
 
-class LocalReplica:
-    """A replica in this process, for the coordinator and for routers."""
+class Freezable:
+    """A process that answers nothing while it is frozen."""
+
+    def __init__(self) -> None:
+        self.is_frozen = False
+
+    async def thawed(self) -> None:
+        """Wait until the process goes on."""
+        while self.is_frozen:
+            await asyncio.sleep(0.01)
+
+
+class LocalReplica(Freezable):
+    """A replica in this process, for the coordinator and for routers.
+
+    Attributes:
+        refused: Versions at which it dies when it loads them.
+        freezing: Versions at which it freezes when it loads them.
+    """
 
     def __init__(self, number: int, cache: Path, log: LogSource | None) -> None:
+        super().__init__()
         self._arguments = number, BundleCache(cache), log
         self.refused: set[str] = set()
+        self.freezing: set[str] = set()
         self.is_dead = False
         self.instance = 0
         self.server = ShardServer(*self._arguments)
 
     async def load(self, source: Source) -> Sequence[str]:
-        self._check()
+        await self._act()
         if source.version in self.refused:
             raise ConnectionError("died while it loaded")
+        if source.version in self.freezing:
+            self.is_frozen = True
+        await self.thawed()
         await asyncio.to_thread(self._load, source)
         return self.server.versions
 
     async def release(self, versions: Sequence[str]) -> None:
-        self._check()
+        await self._act()
         for version in versions:
             await asyncio.to_thread(self.server.release, version)
 
     async def ping(self) -> str:
-        self._check()
+        await self._act()
         return str(self.instance)
 
     async def call(self, payloads: Sequence[bytes]) -> Answers:
-        self._check()
+        await self._act()
         return await asyncio.to_thread(self.server.answers, payloads)
 
     def restart(self) -> None:
@@ -73,9 +95,27 @@ class LocalReplica:
         with _loading:
             self.server.load(source.set_address)
 
-    def _check(self) -> None:
+    async def _act(self) -> None:
+        await self.thawed()
         if self.is_dead:
             raise ConnectionError("died")
+
+
+class LocalCoordinator(Freezable):
+    """A coordinator of this process, as routers reach it."""
+
+    def __init__(self, own: Coordinator) -> None:
+        super().__init__()
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any, **options: Any) -> Any:
+            await self.thawed()
+            found = await getattr(self._own, name)(*arguments, **options)
+            await self.thawed()
+            return found
+
+        return call
 
 
 class LocalFleet:
@@ -92,17 +132,25 @@ class LocalFleet:
         self._cache, self._log = cache, log
         self.replicas: dict[int, LocalReplica] = {}
         self._coordinator: Coordinator | None = None
+        self._handle: LocalCoordinator | None = None
 
     @property
     def coordinator(self) -> Coordinator:
         assert self._coordinator is not None
         return self._coordinator
 
+    @property
+    def handle(self) -> LocalCoordinator:
+        """The coordinator for routers."""
+        assert self._handle is not None
+        return self._handle
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run a coordinator; the replicas stay afterwards."""
         fingerprint = None if self._log is None else self._log.fingerprint
         self._coordinator = Coordinator(str(self.root), 1, self._spawn, fingerprint)
+        self._handle = LocalCoordinator(self._coordinator)
         await self._coordinator.start()
         try:
             yield
@@ -118,7 +166,7 @@ class LocalFleet:
         folder.mkdir(exist_ok=True)
 
         def make_models(sets: SetModels, shards: ReplicatedShards, metrics: Metrics) -> Following:
-            return Following(self.coordinator, sets, shards, metrics, self._log)
+            return Following(self.handle, sets, shards, metrics, self._log)
 
         app = create_router(
             settings_for(folder, **settings),

@@ -1,0 +1,59 @@
+"""Ask the coordinator of the joined cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fleet.serving.actors import answer_of
+from fleet.serving.coordinator import CHANGE_S
+from fleet.serving.tracking import START_S
+from fleet.serving.waiting import NoAnswer, answered
+from fullrank.errors import FullrankError
+
+# By method, the change of which the caller cannot know whether it was made when the coordinator dies.
+_CHANGES = {
+    "activate": "swap",
+    "start_experiment": "change",
+    "stop_experiment": "change",
+}
+
+
+def ask(coordinator: Any, method: str, *arguments: Any, is_starting: bool = False) -> Any:
+    """Call a method of the coordinator, and wait for the answer for as long as it answers pings.
+
+    Args:
+        coordinator: The actor.
+        method: Of ``Coordinator``.
+        arguments: Of the method.
+        is_starting: Whether its process may have to start first.
+
+    Raises:
+        FullrankError: As the coordinator raises it; or it has died, or does not answer.
+    """
+    silent_s = START_S if is_starting else None
+
+    async def wait() -> Any:
+        return await answered(
+            answer_of(getattr(coordinator, method).remote(*arguments)),
+            lambda: answer_of(coordinator.ping.remote()),
+            limit_s=CHANGE_S,
+            silent_s=silent_s,
+        )
+
+    try:
+        return asyncio.run(wait())
+    except NoAnswer as error:
+        raise FullrankError(
+            f"the coordinator of the fleet does not answer: {error}; what it was asked for it may still do"
+        ) from error
+    except ConnectionError as error:
+        raise FullrankError(
+            f"the coordinator died{_doubt(method)}; run the command again"
+        ) from error
+
+
+def _doubt(method: str) -> str:
+    """Say what is unknown after the death of the coordinator."""
+    change = _CHANGES.get(method)
+    return "" if change is None else f" during the {change}, which is done or has changed nothing"

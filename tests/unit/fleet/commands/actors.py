@@ -1,0 +1,64 @@
+"""A coordinator actor without Ray, for commands."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fleet.serving.coordinator import Snapshot
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A method of the actor."""
+
+    actor: Actor
+    name: str
+
+    def remote(self, *arguments: Any) -> Any:
+        return self.actor.call(self.name, *arguments)
+
+
+class Actor:
+    """A coordinator that notes what it is asked for.
+
+    Attributes:
+        served: What it serves; a change leaves it as it is.
+        asked: (method, *arguments) of each call, without pings.
+        dying, freezing: Methods at which it dies, or freezes.
+    """
+
+    def __init__(self, served: Snapshot) -> None:
+        self.served = served
+        self.asked: list[tuple[Any, ...]] = []
+        self.dying: set[str] = set()
+        self.freezing: set[str] = set()
+        self.is_frozen = False
+
+    def __getattr__(self, name: str) -> Remote:
+        return Remote(self, name)
+
+    async def call(self, name: str, *arguments: Any) -> Any:
+        if name != "ping":
+            self.asked.append((name, *arguments))
+        if name in self.dying:
+            raise ConnectionError("ActorDiedError: the actor died")
+        self.is_frozen = self.is_frozen or name in self.freezing
+        if self.is_frozen:
+            await asyncio.sleep(3600)
+        return None if name == "ping" else self.served
+
+    @property
+    def changes(self) -> list[tuple[Any, ...]]:
+        """What it was asked for that changes what it serves."""
+        return [one for one in self.asked if one[0] != "follow"]
+
+
+@contextmanager
+def joined(address: str) -> Iterator[None]:
+    """A cluster."""
+    assert address == "10.0.0.1:6379"
+    yield

@@ -1,0 +1,100 @@
+"""Commands whose coordinator dies or freezes end soon, with an error that says what is unknown."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.commands import activate, experiment, serve
+from fleet.commands.asking import ask
+from fleet.serving import waiting
+from fleet.serving.coordinator import Snapshot
+from fullrank.cli import main
+from fullrank.errors import FullrankError
+from tests.unit.fleet.commands.actors import Actor, joined
+
+RAY = "10.0.0.1:6379"
+
+
+@pytest.fixture
+def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Actor:
+    """Serves a version of the folder ``sets``."""
+    found = Actor(Snapshot(1, 4, "shop-1", f"{tmp_path}/sets/shop/shop-1"))
+    for module in (activate, experiment, serve):
+        monkeypatch.setattr(module, "joined", joined)
+    for module in (activate, experiment):
+        monkeypatch.setattr(module, "running_coordinator", lambda: found)
+    monkeypatch.setattr(serve, "coordinator_of", lambda *_: found)
+    monkeypatch.setattr(waiting, "SILENT_S", 0.3)
+    monkeypatch.setattr(waiting, "_PAUSE_S", 0.02)
+    return found
+
+
+def commands(folder: Path) -> dict[str, Callable[[], Any]]:
+    """Return commands by the method of the coordinator that they call last."""
+    sets, state = f"{folder}/sets", folder / "state"
+    return {
+        "activate": lambda: activate.activate(f"{sets}/shop/shop-2", address=RAY),
+        "stop_experiment": lambda: experiment.stop(sets, address=RAY),
+        "follow": lambda: serve.serve(
+            sets, state, None, None, None, address=RAY, replicas=2, cache=None
+        ),
+    }
+
+
+@pytest.mark.parametrize("method", ["activate", "stop_experiment", "follow"])
+def test_a_frozen_coordinator_ends_a_command(
+    method: str, actor: Actor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.commands.asking.START_S", 0.3)
+    actor.freezing = {method}
+    began = time.monotonic()
+    with pytest.raises(FullrankError, match=r"does not answer: no ping was answered for 0\.3 s"):
+        commands(tmp_path)[method]()
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("method", "doubt"),
+    [
+        ("activate", " during the swap, which is done or has changed nothing"),
+        ("stop_experiment", " during the change, which is done or has changed nothing"),
+        ("follow", ""),
+    ],
+)
+def test_a_coordinator_that_dies_ends_a_command(
+    method: str, doubt: str, actor: Actor, tmp_path: Path
+) -> None:
+    actor.dying = {method}
+    with pytest.raises(FullrankError, match=f"^the coordinator died{doubt}; run the command again"):
+        commands(tmp_path)[method]()
+
+
+def test_a_coordinator_that_starts_may_be_silent_for_longer(
+    actor: Actor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleet.commands.asking.START_S", 0.8)
+    actor.is_frozen = True
+    with pytest.raises(FullrankError, match=r"no ping was answered for 0\.8 s"):
+        ask(actor, "follow", None, 0, 0.0, is_starting=True)
+
+
+def test_the_shell_gets_one_line_and_exit_code_1(
+    actor: Actor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    actor.freezing = {"activate"}
+    bundle = f"{tmp_path}/sets/shop/shop-2"
+    monkeypatch.setattr(sys, "argv", ["fullrank", "bundles", "activate", bundle, "--ray", RAY])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "the coordinator of the fleet does not answer" in line
