@@ -7,6 +7,7 @@ from typing import Any
 from fleet.cluster import joined
 from fleet.commands.activate import swapped
 from fleet.commands.asking import ask
+from fleet.commands.checks import serves
 from fleet.jobs.compact import CompactedSet, active_of, compact_set, trim_log
 from fleet.jobs.tasks import InProcess, OnRay
 from fleet.remote import Folder, absolute
@@ -79,8 +80,7 @@ def _served(root: str) -> Snapshot | None:
     except FullrankError:
         return None
     found: Snapshot = ask(coordinator, "follow", None, 0, 0.0)
-    is_here = found.set_address is not None and found.set_address.startswith(f"{root}/")
-    return found if is_here else None
+    return found if found.version is not None and serves(found, root) else None
 
 
 def _activated(made: CompactedSet, root: str) -> int | None:

@@ -6,12 +6,12 @@ from typing import Any
 
 from fleet.cluster import joined
 from fleet.commands.asking import ask
+from fleet.commands.checks import check_root
 from fleet.remote import Folder, absolute
 from fleet.serving.actors import running_coordinator
 from fleet.serving.coordinator import Snapshot
 from fleet.sets import find_set
 from fleet.sets.manifest import SET
-from fullrank.errors import FullrankError
 
 
 def start(bundle: str, share: float, max_days: float, *, address: str) -> Snapshot:
@@ -50,7 +50,6 @@ def _changed(root: str, change: str, *arguments: Any) -> Snapshot:
     """Let the coordinator of the joined cluster change what it serves."""
     coordinator = running_coordinator()
     served: Snapshot = ask(coordinator, "follow", None, 0, 0.0)
-    if served.set_address is None or not served.set_address.startswith(f"{root}/"):
-        raise FullrankError(f"{root}: the fleet of this cluster does not serve this folder")
+    check_root(served, root)
     found: Snapshot = ask(coordinator, change, *arguments)
     return found

@@ -64,6 +64,8 @@ class Snapshot:
         previous: The version that was active before.
         further: Other versions that every router loads, each with the address of its folder.
         experiment: Against the version that serves; its candidate is one of the further versions.
+        root: Address of the folder of sharded bundles.
+        per_shard: Replicas that the fleet was started with.
     """
 
     epoch: int = 0
@@ -75,6 +77,8 @@ class Snapshot:
     previous: str | None = None
     further: tuple[tuple[str, str], ...] = ()
     experiment: Experiment | None = None
+    root: str = ""
+    per_shard: int = 0
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -100,7 +104,7 @@ class Coordinator:
         self._swap = asyncio.Lock()
         self._changed = asyncio.Condition()
         # A coordinator that is started again must not give a number that a router has.
-        self._snapshot = Snapshot(time.time_ns(), log=log)
+        self._snapshot = Snapshot(time.time_ns(), log=log, root=root, per_shard=replicas)
         # What routers load, the active one first.
         self._sets: list[PlacedSet] = []
         self._watcher: asyncio.Task[None] | None = None

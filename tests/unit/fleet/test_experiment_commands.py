@@ -34,7 +34,7 @@ class Actor:
     """A coordinator that notes what it is asked for."""
 
     def __init__(self, root: Path) -> None:
-        self._served = Snapshot(1, 4, "shop-1", f"{root}/planted/shop-1")
+        self._served = Snapshot(1, 4, "shop-1", f"{root}/planted/shop-1", root=str(root))
         self.asked: list[tuple[Any, ...]] = []
         self.is_dead = False
         self.follow = Remote(lambda *_: self._served)

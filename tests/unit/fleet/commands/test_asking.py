@@ -24,7 +24,11 @@ RAY = "10.0.0.1:6379"
 @pytest.fixture
 def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Actor:
     """Serves a version of the folder ``sets``."""
-    found = Actor(Snapshot(1, 4, "shop-1", f"{tmp_path}/sets/shop/shop-1"))
+    found = Actor(
+        Snapshot(
+            1, 4, "shop-1", f"{tmp_path}/sets/shop/shop-1", root=f"{tmp_path}/sets", per_shard=2
+        )
+    )
     for module in (activate, experiment, serve):
         monkeypatch.setattr(module, "joined", joined)
     for module in (activate, experiment):

@@ -136,6 +136,7 @@ def test_a_version_serves_when_every_replica_has_loaded_it(
     async def work(own: Coordinator, fleet: Fleet) -> None:
         found = await own.activate(versions[0])
         assert (found.generation, found.version) == (1, versions[0])
+        assert (found.root, found.per_shard) == (str(root), 2)
         assert [len(replicas) for replicas in found.replicas] == [2, 2, 2]
         assert fleet.loaded() == [{versions[0]}] * 6
         assert active(root) == (1, versions[0])
