@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fleet.cluster import LOCAL, joined
 from fleet.commands.asking import ask
+from fleet.commands.checks import check_replicas, check_root
 from fleet.remote import Folder, absolute
 from fleet.serving.actors import coordinator_of
 from fleet.serving.log import LogSource, check_same
@@ -40,7 +41,7 @@ def serve(
 
     Raises:
         FullrankError: No cluster answers, there is nothing to serve, a setting is invalid, the fleet runs with another
-            log of live documents, or its coordinator does not answer.
+            folder of bundles, number of replicas or log of live documents, or its coordinator does not answer.
     """
     own = FleetSettings(
         address, absolute(bundles), replicas, None if cache is None else str(cache.resolve())
@@ -55,6 +56,8 @@ def serve(
     with joined(address):
         coordinator = coordinator_of(own.bundles, own.replicas, own.cache, log)
         found = ask(coordinator, "follow", None, 0, 0.0, is_starting=True)
+        check_root(found, own.bundles)
+        check_replicas(found, own.replicas)
         check_same(log, found.log)
         if found.version is None:
             version = newest_set(Folder(bundles)).address.rpartition("/")[2]

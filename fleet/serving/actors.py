@@ -254,7 +254,10 @@ class Spawner:
 def coordinator_of(
     root: str, replicas: int, cache: str | None, log: LogSource | None = None
 ) -> Any:
-    """Find or start the coordinator of a fleet; there is one in a cluster."""
+    """Find or start the coordinator of a fleet; there is one in a cluster.
+
+    One that runs keeps its own settings, which may be others: its snapshots say which they are.
+    """
     return (
         ray.remote(CoordinatorActor)
         .options(

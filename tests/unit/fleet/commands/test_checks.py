@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import pytest
 
-from fleet.commands import activate
+from fleet.commands import activate, serve
 from fleet.serving.coordinator import Snapshot
 from fullrank.errors import FullrankError
 from tests.unit.fleet.commands.actors import Actor, joined
@@ -53,6 +55,50 @@ def test_a_bundle_of_another_folder_is_refused(bundle: str, actor: Actor) -> Non
     with pytest.raises(FullrankError, match=f"does not serve this folder, but {ROOT}$"):
         activate.activate(bundle, address=RAY)
     assert actor.changes == []
+
+
+def join_fleet(bundles: str, state: Path, *, replicas: int = 3) -> None:
+    serve.serve(bundles, state, None, None, None, address=RAY, replicas=replicas, cache=None)
+
+
+@pytest.fixture
+def served(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The values of FLEET of the services that are started; the fleet runs already."""
+    found: list[str] = []
+    monkeypatch.setenv("FLEET", "")
+    monkeypatch.delenv("FULLRANK_DOCUMENTS_URL", raising=False)
+    monkeypatch.setattr(serve, "joined", joined)
+    monkeypatch.setattr(serve, "coordinator_of", lambda *_: actor)
+    monkeypatch.setattr(serve, "serve_app", lambda *_, **__: found.append(os.environ["FLEET"]))
+    actor.served = Snapshot(1, 1, "shop-1", f"{ROOT}/shop/shop-1", root=ROOT, per_shard=3)
+    return found
+
+
+@pytest.mark.parametrize("bundles", [ROOT, f"{ROOT}/"])
+def test_a_router_joins_its_own_fleet(
+    bundles: str, actor: Actor, served: list[str], tmp_path: Path
+) -> None:
+    join_fleet(bundles, tmp_path / "state")
+    assert [json.loads(one)["replicas"] for one in served] == [3]
+    assert actor.changes == []
+
+
+@pytest.mark.parametrize("bundles", ["s3://bundles/other", "s3://bundles", "/bundles/prod"])
+def test_a_router_of_another_folder_is_refused(
+    bundles: str, actor: Actor, served: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(FullrankError, match=f"^{bundles}: the fleet .* but {ROOT}$"):
+        join_fleet(bundles, tmp_path / "state")
+    assert (served, actor.changes) == ([], [])
+    assert not (tmp_path / "state").exists()
+
+
+def test_a_router_with_another_number_of_replicas_is_refused(
+    actor: Actor, served: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(FullrankError, match=r"^--replicas 2: .* join it with --replicas 3$"):
+        join_fleet(ROOT, tmp_path / "state", replicas=2)
+    assert (served, actor.changes) == ([], [])
 
 
 def test_a_path_means_the_same_from_every_folder(
