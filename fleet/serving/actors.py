@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -245,10 +245,24 @@ class Spawner:
         except ValueError:
             pass
         nodes: Any = ray.nodes
-        alive = sum(node["Alive"] for node in nodes())
-        strategy = "STRICT_SPREAD" if alive >= self.replicas else "SPREAD"
+        strategy = spread_of(nodes(), self.replicas)
         bundles = [{"CPU": _CORES} for _ in range(self.replicas)]
         return placement_group(bundles, strategy=strategy, name=name, lifetime="detached")
+
+
+def spread_of(nodes: Sequence[Mapping[str, Any]], replicas: int) -> str:
+    """Return the strategy that places the replicas of a shard.
+
+    Args:
+        nodes: Of the cluster, as ``ray.nodes`` describes them.
+        replicas: Of a shard.
+
+    Returns:
+        STRICT_SPREAD, a node for each replica, if there are as many nodes that can hold one; else SPREAD. With too few
+        nodes STRICT_SPREAD places no replica at all. A node that was started with ``--num-cpus 0`` holds none.
+    """
+    able = [node for node in nodes if node["Alive"] and node["Resources"].get("CPU", 0.0) >= _CORES]
+    return "STRICT_SPREAD" if len(able) >= replicas else "SPREAD"
 
 
 def coordinator_of(
