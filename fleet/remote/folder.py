@@ -5,8 +5,12 @@ An object appears whole or not at all: object stores work like that, and on a di
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +20,9 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fullrank.errors import FullrankError
 from fullrank.storage.files import sync_folder
+
+# Bytes that are copied at once.
+_CHUNK = 1 << 20
 
 
 class RemoteError(FullrankError):
@@ -76,7 +83,8 @@ class Folder:
         system, root = self._open()
         try:
             if isinstance(system, LocalFileSystem):
-                _replace(Path(root, name), content)
+                with _replacing(Path(root, name)) as file:
+                    file.write(content)
             else:
                 system.pipe_file(f"{root}/{name}", content)
         except Exception as error:
@@ -86,10 +94,11 @@ class Folder:
         """Copy a file of this machine into the folder. Raises RemoteError."""
         system, root = self._open()
         try:
-            target = f"{root}/{name}"
             if isinstance(system, LocalFileSystem):
-                Path(target).parent.mkdir(parents=True, exist_ok=True)
-            system.put_file(str(source), target)
+                with source.open("rb") as content, _replacing(Path(root, name)) as file:
+                    shutil.copyfileobj(content, file, _CHUNK)
+            else:
+                system.put_file(str(source), f"{root}/{name}")
         except Exception as error:
             raise self._error(name, error) from error
 
@@ -174,19 +183,33 @@ class Folder:
     def _error(self, name: str, error: Exception) -> RemoteError:
         address = f"{self.address.rstrip('/')}/{name}" if name else self.address
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, FileNotFoundError):
+            # The message of fsspec is the path alone.
+            reason = os.strerror(errno.ENOENT)
         return RemoteError(f"{address}: {reason}")
 
 
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Replace a file with what the block writes; it is synced before it gets its name."""
+    _make(path.parent)
     # Another machine may write the same file over a network disk, so a process id would not be unique.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def _make(folder: Path) -> None:
+    """Create a folder, and those above it, so that they survive a power cut."""
+    if folder.is_dir():
+        return
+    _make(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
