@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from fleet.remote import Folder
-from fleet.serving import coordinator, following, routers, tracking, waiting
+from fleet.serving import coordinator, following, tracking, waiting
 from fleet.sets import read_set
 from tests.api.support import AUTH
 from tests.unit.fleet.serving.led import LocalFleet
@@ -137,13 +137,9 @@ async def test_a_coordinator_that_freezes_during_a_swap_is_unavailable(
 
 
 async def test_a_router_follows_again_after_the_coordinator_was_frozen(
-    fleet: LocalFleet,
-    client: httpx.AsyncClient,
-    versions: list[str],
-    monkeypatch: pytest.MonkeyPatch,
+    fleet: LocalFleet, client: httpx.AsyncClient, versions: list[str]
 ) -> None:
-    """Its calls meanwhile are given up, so it needs no answer of them."""
-    monkeypatch.setattr(routers, "SILENT_S", 60.0)
+    """The answers of calls that it has given up come late, and change nothing."""
     fleet.handle.is_frozen = True
     await asyncio.sleep(1.2)
     fleet.handle.is_frozen = False
