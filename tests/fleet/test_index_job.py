@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from fleet.remote import Folder
 from fleet.sets import read_set
 from fullrank.errors import CollectionError
 from tests.fleet.deaths import node_dies_at
+from tests.fleet.support import wait_until
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
 
 SHARDS = 6
@@ -35,9 +38,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(bundle: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The set id without a cluster."""
-    return run(bundle, corpus, tmp_path_factory.mktemp("expected"), InProcess())
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the set that is written without a cluster."""
+    return tmp_path_factory.mktemp("expected")
+
+
+@pytest.fixture(scope="module")
+def expected(bundle: Path, corpus: Path, alone: Path) -> str:
+    """The id of that set."""
+    return run(bundle, corpus, alone, InProcess())
 
 
 def run(bundle: Path, corpus: Path, out: Path, runner: Any) -> str:
@@ -51,6 +60,54 @@ def test_a_cluster_writes_the_same_shards(
     ray: Any, bundle: Path, corpus: Path, expected: str, tmp_path: Path
 ) -> None:
     assert run(bundle, corpus, tmp_path, OnRay(ray)) == expected
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_shards_do_not_depend_on_the_number_of_nodes(
+    cluster: Any,
+    ray: Any,
+    bundle: Path,
+    corpus: Path,
+    alone: Path,
+    expected: str,
+    tmp_path: Path,
+    count: int,
+) -> None:
+    with nodes(cluster, ray, count):
+        assert run(bundle, corpus, tmp_path, OnRay(ray)) == expected
+    found = bundle_ids(tmp_path)
+    assert found == bundle_ids(alone)
+    assert len(set(found)) == SHARDS
+
+
+def bundle_ids(out: Path) -> list[str]:
+    """Return the ids of the shards, in their order."""
+    [file] = out.glob("*/*/set.json")
+    return [shard["bundle_id"] for shard in json.loads(file.read_text())["shards"]]
+
+
+@contextmanager
+def nodes(cluster: Any, ray: Any, count: int) -> Iterator[None]:
+    """Give the cluster so many nodes of one core while the block runs."""
+    before = len(alive(ray))
+    try:
+        resize(cluster, ray, count)
+        yield
+    finally:
+        resize(cluster, ray, before)
+
+
+def resize(cluster: Any, ray: Any, count: int) -> None:
+    """Add and remove nodes until there are so many; the one that the test has joined stays."""
+    for node in list(cluster.worker_nodes)[: max(0, len(alive(ray)) - count)]:
+        cluster.remove_node(node)
+    for _ in range(count - len(alive(ray))):
+        cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+    wait_until(lambda: [node["Resources"]["CPU"] for node in alive(ray)] == [1.0] * count)
+
+
+def alive(ray: Any) -> list[Any]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def test_errors_of_tasks_arrive_as_they_were_raised(ray: Any, bundle: Path, tmp_path: Path) -> None:
