@@ -149,6 +149,35 @@ def test_an_experiment_begins_and_ends_in_every_router(
         stop_fleet()
 
 
+def test_a_shard_whose_replicas_are_killed_fails_searches_until_it_is_back(
+    cluster: Any, ray: Any, sets: Sets, tmp_path: Path
+) -> None:
+    with served(cluster.address, sets, tmp_path) as url:
+        names = [f"shard-00000-{place}" for place in range(2)]
+        killed = {pid_of(ray, name) for name in names}
+
+        def is_back(name: str) -> bool:
+            try:
+                return pid_of(ray, name) not in killed
+            except ray.exceptions.RayActorError:
+                # Ray refuses calls of an actor that it starts again.
+                return False
+
+        with searches(url, sets) as load:
+            time.sleep(1)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: all(map(is_back, names)))
+            found = load.statuses[200]
+            wait_until(lambda: load.statuses[200] > found + len(WORDS))
+        assert load.wrong == [], load.wrong[:1]
+        assert set(load.statuses) <= {200, 503}, load.statuses
+        assert all(problem.startswith("No answer of shard 0 of 2") for problem in load.problems)
+        with searches(url, sets) as load:
+            time.sleep(2)
+        load.check()
+
+
 def test_a_lost_shard_is_an_error_or_a_partial_answer(
     cluster: Any, ray: Any, sets: Sets, tmp_path: Path
 ) -> None:
