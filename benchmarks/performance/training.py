@@ -61,6 +61,7 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
     from fullrank.progress import Reporter
     from trainer.collection import read_collection
     from trainer.recipes.recipe import load_recipe
+    from trainer.systems.linear.parameters import level_biases
     from trainer.systems.linear.system import learner_of
     from trainer.training.context import TrainingContext
     from trainer.training.validation import validation
@@ -94,6 +95,8 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
         if spent >= points[0] * seconds:
             points.pop(0)
             if form not in DENSE:
+                if form == "softmax":  # as the end of an epoch does
+                    level_biases(features, learner.values)
                 quality.append([round(spent / 60, 3), round(learner.measure(valid), 4)])
     parameters = sum(array.nbytes for array in learner.parameters().values())
     per_second = done * links / spent

@@ -26,6 +26,7 @@ from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.batches import take
+from trainer.systems.linear.candidates import choose_candidates, places_of
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters, level_biases
 from trainer.systems.linear.postings import Postings, postings_of
@@ -151,14 +152,18 @@ def epoch(
         done: share of the whole training before this epoch.
         share: share of the whole training that this epoch is. The rates of U, V and their layers fall linearly to a
             tenth over the whole training.
+
+    After the last step, the biases of unjudged documents are the median of the others if only judged ones are sampled.
     """
     order = rng.permutation(features.pairs.queries)
+    levels = train.sampled_from == "judged" and features.settings.bias
     steps = max(1, -(-len(order) // train.batch))
     for k in range(steps):
         factor = 1 - 0.9 * min(1.0, done + share * k / steps)
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
         yield len(queries), _step(features, train, state, rng, queries, factor)
-        if train.sampled_from == "judged" and features.settings.bias:
+        # Steps do not read biases of unjudged documents, except cold dropout, which takes the median of all.
+        if levels and (train.cold_dropout or k == steps - 1):
             level_biases(features, state.parameters)
 
 
@@ -171,25 +176,20 @@ def _step(
     factor: float,
 ) -> float:
     p, gamma = state.parameters, features.settings.cosine
-    pairs, n_documents = features.pairs.relevant, features.documents
-    starts, known = ragged([pairs[q] for q in queries.tolist()])
+    pairs = features.pairs
+    starts, known = ragged([pairs.relevant[q] for q in queries.tolist()])
     positive_starts, positives = starts, known
     if np.diff(starts).max() > _MAX_POSITIVES:
         positive_starts, positives = ragged(_sampled(starts, known, rng))
-    is_candidate = np.zeros(n_documents, np.bool_)
-    is_candidate[positives] = True
-    is_candidate[_passed_over(features, queries)] = True
-    pool = features.pairs.documents if train.sampled_from == "judged" else np.arange(n_documents)
-    missing = min(train.candidates, len(pool)) - np.count_nonzero(is_candidate)
-    if missing > 0:
-        is_candidate[rng.choice(pool, missing, replace=False)] = True
-    candidates = np.flatnonzero(is_candidate)
+    pool = pairs.documents if train.sampled_from == "judged" else features.documents
+    candidates = choose_candidates(pairs, queries, positives, pool, train.candidates, rng)
     cold = None
     if train.cold_dropout:
         cold = rng.random(len(candidates), np.float32) < train.cold_dropout
-    place = np.full(n_documents, -1, np.int64)
-    place[candidates] = np.arange(len(candidates))
-    masked_starts, masked = _with_mates(starts, place[known], place, features.mates[queries])
+    known_places = places_of(candidates, known)
+    positive_places = known_places if positives is known else places_of(candidates, positives)
+    mates = features.mates[queries]
+    masked_starts, masked = _with_mates(starts, known_places, candidates, mates)
 
     s = dropout(take(features.s, queries), train.word_dropout, rng)
     S = np.zeros((len(queries), len(candidates)), np.float32)
@@ -218,9 +218,9 @@ def _step(
         _sample_negatives(S, train.negatives, masked_starts, masked, rng)
 
     losses = np.empty(len(queries), np.float32)
-    weights = _weights(features.pairs, queries, positive_starts, positives)
+    weights = _weights(pairs, queries, positive_starts, positives)
     kernels.softmax_gradient(
-        S, positive_starts, place[positives], masked_starts, masked, weights, losses
+        S, positive_starts, positive_places, masked_starts, masked, weights, losses
     )
     G = S  # the kernel has turned scores into ∂L/∂f
     G /= len(queries)
@@ -249,15 +249,6 @@ def _step(
     return float(losses.mean())
 
 
-def _passed_over(features: Features, queries: Int64) -> Int64:
-    """Return the judged documents that people passed over after some queries: negatives that are hard to tell apart."""
-    above = features.pairs.passed_over
-    found = np.concatenate(
-        [np.zeros(0, np.int64), *(above[q] for q in queries.tolist() if q in above)]
-    )
-    return found[np.isin(found, features.pairs.documents)]
-
-
 def _sampled(starts: Int64, known: Int64, rng: np.random.Generator) -> list[Int64]:
     """Draw the documents that a query learns from in this step, ascending, if it has too many."""
     rows = np.split(known, starts[1:-1])
@@ -278,11 +269,13 @@ def _weights(pairs: Pairs, queries: Int64, starts: Int64, positives: Int64) -> F
     return np.concatenate([pairs.weight_of(query, row) for query, row in found])
 
 
-def _with_mates(starts: Int64, masked: Int64, place: Int64, mates: Int64) -> tuple[Int64, Int64]:
+def _with_mates(
+    starts: Int64, masked: Int64, candidates: Int64, mates: Int64
+) -> tuple[Int64, Int64]:
     """Append the place of its mate to the masked candidates of each query; -1 if it is no candidate."""
     if (mates < 0).all():
         return starts, masked
-    places = np.where(mates >= 0, place[mates], -1)
+    places = places_of(candidates, mates)
     return starts + np.arange(len(starts)), np.insert(masked, starts[1:], places)
 
 
