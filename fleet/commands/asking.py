@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fleet.serving.actors import answer_of
@@ -11,6 +13,8 @@ from fleet.serving.tracking import START_S
 from fleet.serving.waiting import NoAnswer, answered
 from fullrank.errors import FullrankError
 
+# Pause before a coordinator that has died is asked again.
+_PAUSE_S = 0.2
 # By method, the change of which the caller cannot know whether it was made when the coordinator dies.
 _CHANGES = {
     "activate": "swap",
@@ -21,6 +25,8 @@ _CHANGES = {
 
 def ask(coordinator: Any, method: str, *arguments: Any, is_starting: bool = False) -> Any:
     """Call a method of the coordinator, and wait for the answer for as long as it answers pings.
+
+    A change is asked for once, because the coordinator may have made it before it died.
 
     Args:
         coordinator: The actor.
@@ -42,7 +48,7 @@ def ask(coordinator: Any, method: str, *arguments: Any, is_starting: bool = Fals
         )
 
     try:
-        return asyncio.run(wait())
+        return asyncio.run(wait() if method in _CHANGES else _alive(wait))
     except NoAnswer as error:
         raise FullrankError(
             f"the coordinator of the fleet does not answer: {error}; what it was asked for it may still do"
@@ -51,6 +57,20 @@ def ask(coordinator: Any, method: str, *arguments: Any, is_starting: bool = Fals
         raise FullrankError(
             f"the coordinator died{_doubt(method)}; run the command again"
         ) from error
+
+
+async def _alive(ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Ask until the coordinator is there: Ray refuses calls while it starts one again that has died."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            return await ask()
+        except NoAnswer:
+            raise
+        except ConnectionError:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_PAUSE_S)
 
 
 def _doubt(method: str) -> str:

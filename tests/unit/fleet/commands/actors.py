@@ -29,6 +29,7 @@ class Actor:
         served: What it serves; a change leaves it as it is.
         asked: (method, *arguments) of each call, without pings.
         dying, freezing: Methods at which it dies, or freezes.
+        refusing: How many calls Ray refuses yet, because it starts the actor again.
     """
 
     def __init__(self, served: Snapshot) -> None:
@@ -37,6 +38,7 @@ class Actor:
         self.dying: set[str] = set()
         self.freezing: set[str] = set()
         self.is_frozen = False
+        self.refusing = 0
 
     def __getattr__(self, name: str) -> Remote:
         return Remote(self, name)
@@ -44,6 +46,9 @@ class Actor:
     async def call(self, name: str, *arguments: Any) -> Any:
         if name != "ping":
             self.asked.append((name, *arguments))
+        if name != "ping" and self.refusing:
+            self.refusing -= 1
+            raise ConnectionError("ActorUnavailableError: the actor is restarting")
         if name in self.dying:
             raise ConnectionError("ActorDiedError: the actor died")
         self.is_frozen = self.is_frozen or name in self.freezing

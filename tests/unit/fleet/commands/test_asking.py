@@ -72,11 +72,25 @@ def test_a_frozen_coordinator_ends_a_command(
     ],
 )
 def test_a_coordinator_that_dies_ends_a_command(
-    method: str, doubt: str, actor: Actor, tmp_path: Path
+    method: str, doubt: str, actor: Actor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fleet.commands.asking.START_S", 0.5)
     actor.dying = {method}
     with pytest.raises(FullrankError, match=f"^the coordinator died{doubt}; run the command again"):
         commands(tmp_path)[method]()
+
+
+def test_a_coordinator_that_ray_starts_again_is_asked_again(actor: Actor, tmp_path: Path) -> None:
+    actor.refusing = 3
+    commands(tmp_path)["activate"]()
+    assert [method for method, *_ in actor.asked] == ["follow"] * 4 + ["activate"]
+
+
+def test_a_change_is_asked_for_once(actor: Actor, tmp_path: Path) -> None:
+    actor.dying = {"activate"}
+    with pytest.raises(FullrankError, match="the coordinator died during the swap"):
+        commands(tmp_path)["activate"]()
+    assert actor.changes == [("activate", "shop-2")]
 
 
 def test_a_coordinator_that_starts_may_be_silent_for_longer(
