@@ -19,9 +19,9 @@ FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harne
 
 # These tests kill processes, fill disks, lose nodes, and compare a fleet with one machine after each write.
 # They are few and take a third of the time of all tests.
-LONG_TESTS := tests/faults tests/fleet tests/unit/fleet/counting \
-	tests/unit/fleet/serving/test_equal_live.py tests/unit/fleet/serving/test_equal_compacted.py \
-	tests/unit/fleet/serving/test_equal_live_reordered.py
+LONG_TESTS := tests/faults tests/fleet tests/unit/fleet/counting $(wildcard tests/unit/fleet/serving/test_equal_*.py) \
+	tests/unit/fleet/serving/test_experiments.py tests/unit/service/experiments/test_loop_killed.py \
+	tests/api/test_openapi.py tests/api/test_clients.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-fast test-long test-slow test-portable test-browser test-wheel coverage check format bench pins release clean
@@ -56,7 +56,7 @@ serve: $(VENV)/.run-installed ## serve BUNDLES=bundles on PORT=8000
 test: $(VENV)/.dev-installed ## every test that takes seconds, on both cores
 	$(PYTEST) -m "not slow and not browser" --ignore tests/browser $(addprefix --ignore ,$(LONG_TESTS))
 
-test-long: $(VENV)/.dev-installed ## faults and fleets: what kills processes or compares whole fleets
+test-long: $(VENV)/.dev-installed ## faults, fleets, the whole API: what kills processes or compares whole fleets
 	$(PYTEST) -m "not slow" $(LONG_TESTS)
 
 test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you edit
