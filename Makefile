@@ -17,7 +17,8 @@ CODE := $(wildcard fullrank trainer service fleet tests benchmarks examples)
 FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harness \
 	$(filter-out %/clicks %/features %/promotion %/rerank %/systems %/indexing %/training %/test_train.py,$(wildcard tests/unit/trainer/*))
 
-# These tests kill processes, fill disks, lose nodes, and compare a fleet with one machine after each write.
+# These tests kill processes, fill disks, lose nodes, compare a fleet with one machine, and send random requests to
+# every operation.
 # They are few and take a third of the time of all tests.
 LONG_TESTS := tests/faults tests/fleet tests/unit/fleet/counting $(wildcard tests/unit/fleet/serving/test_equal_*.py) \
 	tests/unit/fleet/serving/test_experiments.py tests/unit/service/experiments/test_loop_killed.py \

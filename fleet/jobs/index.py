@@ -21,7 +21,7 @@ from fleet.jobs.split import SplitFiles, files_of_shard, split_piece
 from fleet.jobs.tasks import Runner
 from fleet.partitions import runs_of
 from fleet.remote import Folder
-from fleet.sets import SetManifest, Shard, write_set
+from fleet.sets import SetManifest, Shard, shard_folder, write_set
 from fleet.sets.manifest import model_id
 from fleet.sets.titles import SetTitles, write_titles
 from fullrank.bundle.manifest import MANIFEST, Manifest, is_name, parse_manifest, version_of
@@ -119,6 +119,7 @@ def index_set(
         documents = sum(shard.documents for shard in entries)
         if not documents:
             raise CollectionError(f"{corpus}: no documents")
+        first = next(number for number, shard in enumerate(entries) if shard.documents)
         titles = SetTitles.merged([titles_of(plan, number) for number in range(shards)])
         facts = Facts.merged([built[number][1] for number in range(shards)])
         card = {
@@ -131,7 +132,8 @@ def index_set(
             name,
             job.version,
             job.created,
-            model_id(parent),
+            # Shards of a model that an earlier release wrote have tables of words that its bundle lacks.
+            model_id(_read_manifest(str(target / shard_folder(first)))),
             entries,
             facts.columns,
             frozenset(facts.time_fields),

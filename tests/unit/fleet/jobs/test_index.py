@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from fleet.sets.manifest import model_id
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, CollectionError, FullrankError
 from service.models.outline import FieldOutline, Outline
+from tests.forging import edit
 from tests.golden.test_golden import QUERIES, WORDS
 from tests.unit.fleet.jobs.planted import QUIET, corpus_of, document, planted_bundle
 from trainer.indexing.index import index
@@ -128,6 +130,31 @@ def test_the_id_of_a_model_covers_its_second_stage(bundle: Path, tmp_path: Path)
     assert len({model_id(manifest) for manifest in [staged, *others]}) == 4
     facts = {**staged.files, "rerank/documents.days.npy": staged.files["golden.jsonl"]}
     assert model_id(replace(staged, files=facts)) == model_id(staged)
+
+
+def test_a_set_of_a_bundle_that_lacks_tables_of_words_names_the_model_of_its_shards(
+    bundle: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """As bundles of this format were before they had the tables; a router refused the set."""
+    before = tmp_path / "before" / bundle.name
+    shutil.copytree(bundle, before)
+    derived = [
+        file
+        for file in before.glob("model/*")
+        if file.name.endswith((".slots.npy", "beginnings.npy"))
+    ]
+    assert derived
+    for file in derived:
+        file.unlink()
+    names = [f"model/{file.name}" for file in derived]
+    edit(before, lambda manifest: [manifest["files"].pop(name) for name in names])
+    found = run(before, corpus, tmp_path / "sharded", shards=2)
+    manifest = read_set(Folder(found.address))
+    for number in range(2):
+        shard = open_bundle(Path(found.address, shard_folder(number)))
+        assert (
+            model_id(shard.manifest) == manifest.model_id == model_id(open_bundle(bundle).manifest)
+        )
 
 
 class Dying(InProcess):
