@@ -84,11 +84,13 @@ class Workbench:
     Args:
         source: Collection with the splits train and test; the queries of train are searched, those of test measure.
         work: Folder for collections and bundles.
-        time: Limit of each training, as `fullrank train --time` takes it.
-        recipe: To train instead, without a limit.
+        time: Limit of each training, as `fullrank train --time` takes it; None: no limit.
+        recipe: To train; None: that of `fullrank train`.
     """
 
-    def __init__(self, source: Path, work: Path, time: str, recipe: str | None = None) -> None:
+    def __init__(
+        self, source: Path, work: Path, time: str | None, recipe: str | None = None
+    ) -> None:
         self.source, self._work, self._time, self._recipe = source, work, time, recipe
         work.mkdir(parents=True, exist_ok=True)
         self._judged = read_collection(source)
@@ -109,11 +111,12 @@ class Workbench:
         if found:
             return found[-1].parent
         recipe = recipe or self._recipe
-        limit = ["--recipe", recipe] if recipe else ["--time", self._time]
+        how = [] if recipe is None else ["--recipe", recipe]
+        how += [] if self._time is None else ["--time", self._time]
         if folder is not None:
-            limit += [word for setting in OVERRIDES for word in ("--set", setting)]
+            how += [word for setting in OVERRIDES for word in ("--set", setting)]
         arguments = ["train", str(folder or self.source), "--out", str(out), "--name", name]
-        run = run_measured([*arguments, *limit, "--json"])
+        run = run_measured([*arguments, *how, "--json"])
         return Path(json.loads(run.out)["bundle"])
 
     def export(self, name: str, logged: Logged, policy: Policy) -> tuple[Path, Propensities]:

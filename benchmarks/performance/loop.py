@@ -33,7 +33,8 @@ lost_events        acknowledged events that the log lacks, or has more than once
 logging_share      searches per second with the log, as a share of those without (benchmarks.performance.logging)
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
-on how busy the machine is. --quick: one seed, two worlds, a third of the searches and few experiments, in 20 minutes.
+on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, three rounds of 20,000 searches, the recipe
+`fielded` for 12 s each, few experiments, and no spam. So its figures cannot be compared with those of a full run.
 """
 
 from __future__ import annotations
@@ -66,13 +67,14 @@ from trainer.clicks import Propensities
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
-_QUICK_SESSIONS, _QUICK_TIME = 20_000, "10s"
+_QUICK_SESSIONS, _QUICK_ROUNDS, _QUICK_TIME, _QUICK_RECIPE = 20_000, 3, "12s", "fielded"
 PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
+_QUICK_PARTS = [part for part in PARTS if part != "spam"]
 POLICIES = ("weighted", "coec", "naive", "known", "unexplored")
 _BASE = "eta=1"
 _SPAMMERS = 600
 # name: difference of MRR, runs, runs of --quick
-_EXPERIMENTS = {"equal": (0.0, 400, 60), "worse": (-0.03, 200, 30), "better": (0.05, 200, 30)}
+_EXPERIMENTS = {"equal": (0.0, 400, 30), "worse": (-0.03, 200, 15), "better": (0.05, 200, 15)}
 _EXPERIMENT_SESSIONS = 20_000
 _HTTP = loop_http.Plan(
     rounds=2, sessions=3_000, users=200, queries=500, kills=10, time="20s", seed=1
@@ -91,6 +93,7 @@ class Plan:
         policies: Names.
         seeds: Of the rounds.
         spam_seeds: Of the runs with many spammers.
+        rounds: Of each run.
         sessions: Searches of a round.
         quick: Few experiments.
     """
@@ -99,6 +102,7 @@ class Plan:
     policies: Sequence[str]
     seeds: Sequence[int]
     spam_seeds: int
+    rounds: int = ROUNDS
     sessions: int = SESSIONS
     quick: bool = False
 
@@ -147,7 +151,14 @@ def _rounds(
 ) -> list[Round]:
     label = f"{name}-{seed}".replace("=", "")
     return run_rounds(
-        bench, label, world, policy, rounds=ROUNDS, sessions=plan.sessions, users=USERS, seed=seed
+        bench,
+        label,
+        world,
+        policy,
+        rounds=plan.rounds,
+        sessions=plan.sessions,
+        users=USERS,
+        seed=seed,
     )
 
 
@@ -290,23 +301,25 @@ def measure_logging(rounds: int, work: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
-    time = given.time or (_QUICK_TIME if given.quick else TIME)
+    time = given.time or (_QUICK_TIME if given.quick else None if given.recipe else TIME)
+    recipe = given.recipe or (_QUICK_RECIPE if given.quick else None)
+    parts = given.parts.split(",") if given.parts else _QUICK_PARTS if given.quick else PARTS
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
     plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds)
     if given.quick:
         worlds = given.worlds.split(",") if given.worlds else [_BASE, "trust"]
-        plan = Plan(worlds, ["weighted", "naive"], [1], 0, _QUICK_SESSIONS, quick=True)
+        policies = ["weighted", "naive"]
+        plan = Plan(worlds, policies, [1], 0, _QUICK_ROUNDS, _QUICK_SESSIONS, quick=True)
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
         work = (given.work or Path(scratch)).resolve()
-        bench = Workbench(data_folder() / "tldr" / "en", work, time, given.recipe)
+        bench = Workbench(data_folder() / "tldr" / "en", work, time, recipe)
         result: dict[str, Any] = {
             "benchmark": "loop",
             "machine": machine(["fullrank", "numpy", "numba"]),
             "seeds": list(plan.seeds),
             "time": time,
-            "recipe": given.recipe,
+            "recipe": recipe,
         }
-        parts = given.parts.split(",")
         if "rounds" in parts:
             rounds = measure_rounds(bench, plan)
             result |= rounds | _headline(rounds["worlds"])
@@ -345,29 +358,31 @@ def plot(path: Path, rounds: Mapping[str, Any]) -> Path:
     panels: dict[str, dict[str, Curve]] = {}
     for world, policies in rounds["worlds"].items():
         panels[world] = {
-            name: (range(ROUNDS + 1), [ends["bm25"], *policy["mrr"]])
+            name: (range(len(policy["mrr"]) + 1), [ends["bm25"], *policy["mrr"]])
             for name, policy in policies.items()
         }
-        panels[world]["true labels"] = ([0, ROUNDS], [ends["labels"]] * 2)
+        last = max(len(policy["mrr"]) for policy in policies.values())
+        panels[world]["true labels"] = ([0, last], [ends["labels"]] * 2)
     return curves(path, panels, x="round", y="MRR, test queries")
 
 
 def _parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     found.add_argument("--json", action="store_true", help="one line of JSON")
-    found.add_argument("--quick", action="store_true", help="one seed, two worlds")
+    found.add_argument("--quick", action="store_true", help="one seed, two worlds, 20 minutes")
     found.add_argument("--worlds", help=f"comma-separated: {', '.join(WORLDS)}; default all")
     found.add_argument("--policies", default=",".join(POLICIES), help="comma-separated")
-    found.add_argument("--parts", default=",".join(PARTS), help="comma-separated")
+    found.add_argument("--parts", help=f"comma-separated: {', '.join(PARTS)}; default all")
     found.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], help="comma-separated")
     found.add_argument(
-        "--time", help=f"of each training; default {TIME}, with --quick {_QUICK_TIME}"
+        "--time",
+        help=f"of each training; default {TIME}, with --quick {_QUICK_TIME}, with --recipe no limit",
     )
     found.add_argument(
         "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"
     )
     found.add_argument("--kills", type=int, help=f"default {KILLS}")
-    found.add_argument("--recipe", help="train this, without a time limit; default auto")
+    found.add_argument("--recipe", help=f"default auto, with --quick {_QUICK_RECIPE}")
     found.add_argument("--work", type=Path, help="folder that keeps what is trained")
     found.add_argument("--plot", type=Path, help="SVG file of MRR by round")
     return found
