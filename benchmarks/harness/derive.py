@@ -109,6 +109,15 @@ def keep_share(collection: Collection, share: float, seed: int) -> dict[str, lis
     return found
 
 
+def keep_queries(collection: Collection, step: int) -> dict[str, list[Link]]:
+    """Keep the links of every so many queries of each split."""
+    found: dict[str, list[Link]] = {}
+    for name in collection.splits:
+        kept = set(sorted(collection.qrels(name))[::step])
+        found[name] = [link for link in links_of(collection, [name]) if link[0] in kept]
+    return found
+
+
 def split_two_ways(
     collection: Collection, seed: int, *, test_share: float = 0.3, valid_share: float = 0.06
 ) -> tuple[dict[str, list[Link]], dict[str, list[Link]]]:

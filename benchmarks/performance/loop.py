@@ -33,8 +33,8 @@ lost_events        acknowledged events that the log lacks, or has more than once
 logging_share      searches per second with the log, as a share of those without (benchmarks.performance.logging)
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
-on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, three rounds of 20,000 searches, the recipe
-`fielded` for 12 s each, few experiments, and no spam. So its figures cannot be compared with those of a full run.
+on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, a third of the queries and of the searches,
+the recipe `word-translation`, few experiments, and no spam. So its figures cannot be compared with those of a full run.
 """
 
 from __future__ import annotations
@@ -58,16 +58,18 @@ from benchmarks.clicks.rounds import Policy, Round, Workbench, run_rounds
 from benchmarks.clicks.spam import spam
 from benchmarks.clicks.versus import mixed, reciprocal_ranks, run_experiment
 from benchmarks.clicks.worlds import PLACES, WORLDS, World
+from benchmarks.harness.derive import keep_queries, write_splits
 from benchmarks.harness.plots import Curve, curves
 from benchmarks.harness.report import data_folder, machine, numbers, show
 from benchmarks.performance import loop_http
 from benchmarks.performance.kills import survive
 from fullrank.experiment.evidence import Verdict
 from trainer.clicks import Propensities
+from trainer.collection import read_collection
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
-_QUICK_SESSIONS, _QUICK_ROUNDS, _QUICK_TIME, _QUICK_RECIPE = 20_000, 3, "12s", "fielded"
+_QUICK_STEP, _QUICK_RECIPE = 3, "word-translation"
 PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
 _QUICK_PARTS = [part for part in PARTS if part != "spam"]
 POLICIES = ("weighted", "coec", "naive", "known", "unexplored")
@@ -93,7 +95,6 @@ class Plan:
         policies: Names.
         seeds: Of the rounds.
         spam_seeds: Of the runs with many spammers.
-        rounds: Of each run.
         sessions: Searches of a round.
         quick: Few experiments.
     """
@@ -102,7 +103,6 @@ class Plan:
     policies: Sequence[str]
     seeds: Sequence[int]
     spam_seeds: int
-    rounds: int = ROUNDS
     sessions: int = SESSIONS
     quick: bool = False
 
@@ -155,7 +155,7 @@ def _rounds(
         label,
         world,
         policy,
-        rounds=plan.rounds,
+        rounds=ROUNDS,
         sessions=plan.sessions,
         users=USERS,
         seed=seed,
@@ -301,18 +301,22 @@ def measure_logging(rounds: int, work: Path) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     given = _parser().parse_args(arguments)
-    time = given.time or (_QUICK_TIME if given.quick else None if given.recipe else TIME)
     recipe = given.recipe or (_QUICK_RECIPE if given.quick else None)
+    time = given.time or (TIME if recipe is None else None)
     parts = given.parts.split(",") if given.parts else _QUICK_PARTS if given.quick else PARTS
     worlds = given.worlds.split(",") if given.worlds else list(WORLDS)[:-1]
     plan = Plan(worlds, given.policies.split(","), given.seeds, given.spam_seeds)
     if given.quick:
         worlds = given.worlds.split(",") if given.worlds else [_BASE, "trust"]
         policies = ["weighted", "naive"]
-        plan = Plan(worlds, policies, [1], 0, _QUICK_ROUNDS, _QUICK_SESSIONS, quick=True)
+        plan = Plan(worlds, policies, [1], 0, SESSIONS // _QUICK_STEP, quick=True)
     with tempfile.TemporaryDirectory(prefix="fullrank-loop-") as scratch:
         work = (given.work or Path(scratch)).resolve()
-        bench = Workbench(data_folder() / "tldr" / "en", work, time, recipe)
+        source = data_folder() / "tldr" / "en"
+        if plan.quick:
+            splits = keep_queries(read_collection(source), _QUICK_STEP)
+            source = write_splits(source, work / "part", splits)
+        bench = Workbench(source, work, time, recipe)
         result: dict[str, Any] = {
             "benchmark": "loop",
             "machine": machine(["fullrank", "numpy", "numba"]),
@@ -376,7 +380,7 @@ def _parser() -> argparse.ArgumentParser:
     found.add_argument("--seeds", type=numbers, default=[1, 2, 3, 4, 5], help="comma-separated")
     found.add_argument(
         "--time",
-        help=f"of each training; default {TIME}, with --quick {_QUICK_TIME}, with --recipe no limit",
+        help=f"of each training; default {TIME}, with --quick or --recipe no limit",
     )
     found.add_argument(
         "--spam-seeds", type=int, default=20, help="of the runs with many; default 20"

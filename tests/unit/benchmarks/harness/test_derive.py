@@ -9,6 +9,7 @@ import pytest
 from benchmarks.harness.derive import (
     cold_splits,
     is_cold,
+    keep_queries,
     keep_share,
     links_of,
     mate_splits,
@@ -18,7 +19,7 @@ from benchmarks.harness.derive import (
     write_splits,
 )
 from tests.planted import write_lines, write_planted_links
-from trainer.collection import Collection, read_collection
+from trainer.collection import Collection, read_collection, relevant
 from trainer.evaluation.evaluate import judge
 
 
@@ -41,6 +42,17 @@ def test_larger_shares_contain_smaller_ones(linked: Collection) -> None:
     for splits in (small, large):
         assert sorted(splits["train"] + splits["unused"]) == everything
         assert splits["test"] == links_of(linked, ["test"])
+
+
+def test_every_third_query_keeps_all_its_links(linked: Collection, tmp_path: Path) -> None:
+    part = read_collection(write_splits(linked.path, tmp_path / "part", keep_queries(linked, 3)))
+    assert list(part.document_ids) == list(linked.document_ids)
+    for name in linked.splits:
+        queries = sorted(linked.qrels(name))
+        assert sorted(part.qrels(name)) == queries[::3]
+        for query in queries[::3]:
+            ours, theirs = (relevant(one.qrels(name)[query]) for one in (part, linked))
+            assert sorted(ours) == sorted(theirs)
 
 
 @pytest.fixture
