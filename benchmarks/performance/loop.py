@@ -33,7 +33,7 @@ lost_events        acknowledged events that the log lacks, or has more than once
 logging_share      searches per second with the log, as a share of those without (benchmarks.performance.logging)
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
-on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, a third of the queries and of the searches,
+on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, a fourth of the queries and of the searches,
 the recipe `word-translation`, few experiments, and no spam. So its figures cannot be compared with those of a full run.
 """
 
@@ -69,7 +69,7 @@ from trainer.collection import read_collection
 
 USERS, SESSIONS, ROUNDS = 2_000, 60_000, 4
 TIME = "30s"
-_QUICK_STEP, _QUICK_RECIPE = 3, "word-translation"
+_QUICK_STEP, _QUICK_RECIPE = 4, "word-translation"
 PARTS = ("rounds", "experiments", "spam", "http", "kills", "logging")
 _QUICK_PARTS = [part for part in PARTS if part != "spam"]
 POLICIES = ("weighted", "coec", "naive", "known", "unexplored")
