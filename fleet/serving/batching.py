@@ -1,7 +1,7 @@
 """Send the requests that wait for a replica in one call.
 
-A call of Ray costs the caller 0.4 to 0.7 ms of processor time, whether it carries one request or eight. A replica
-answers few calls at once anyway. A request that finds enough of them under way waits, and travels with the others that
+A call of Ray costs its caller nearly the same processor time whether it carries one request or eight, and a replica
+answers few calls at once anyway. A request that finds enough calls under way waits, and travels with the others that
 wait.
 """
 
