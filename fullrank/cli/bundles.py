@@ -64,11 +64,13 @@ def verify(root: BundlesRoot, json: Json = False) -> None:
 
 
 def show(bundle: BundlePath, json: Json = False) -> None:
-    """Show the model card of a bundle."""
+    """Show the model card of a bundle, and what `fullrank loop` decided about it."""
     from fullrank.bundle import read_manifest
+    from fullrank.experiment.decisions import decisions_about, moment, one_line
 
     path = resolve(bundle)
     manifest = read_manifest(path)
+    decisions = decisions_about(path.parent.parent, manifest.version)
     shown = {
         "name": manifest.name,
         "version": manifest.version,
@@ -80,13 +82,15 @@ def show(bundle: BundlePath, json: Json = False) -> None:
         "card": manifest.card,
     }
     if json:
-        print_json(shown)
+        print_json(shown | {"decisions": decisions})
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in _flat(shown):
         table.add_row(escape(key), escape(value))
+    for made in decisions:
+        table.add_row("decision", f"{moment(made['at'])}  {escape(one_line(made))}")
     Console().print(table)
 
 

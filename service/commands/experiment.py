@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ import typer
 from fullrank.cli.arguments import BundlesFolder, EventsOption, Json, event_log, resolve
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
+from fullrank.experiment.decisions import moment, one_line, read_decisions
 from fullrank.experiment.evidence import LEVEL, MAX_DAYS, SHARE
 
 Share = Annotated[float, typer.Option(help="Share of the searches.", min=0.001, max=1)]
@@ -70,7 +70,6 @@ def start(
 def status(bundles: BundlesFolder, events: EventsOption = None, json: Json = False) -> None:
     """Count the votes of the experiment, and say what they decide and what `fullrank loop` decided before."""
     with needs("service"):
-        from service.experiments.loop import read_decisions
         from service.experiments.status import read_status
 
     found = read_status(bundles, event_log(bundles, events))
@@ -79,20 +78,15 @@ def status(bundles: BundlesFolder, events: EventsOption = None, json: Json = Fal
         print_json(({} if found is None else found.as_dict()) | {"decisions": decisions})
         return
     for made in decisions[-_SHOWN:]:
-        votes = f", {made['wins']} votes to {made['losses']}" if "wins" in made else ""
-        typer.echo(f"{_moment(made['at'])}  {made['name']}: {made['did']}{votes}")
+        typer.echo(f"{moment(made['at'])}  {made['name']}: {one_line(made)}")
     if found is None:
         typer.echo("no experiment is running")
         return
-    typer.echo(f"{found.candidate} against {found.active}, since {_moment(found.started)}")
+    typer.echo(f"{found.candidate} against {found.active}, since {moment(found.started)}")
     typer.echo(
         f"{found.wins} votes for the candidate, {found.losses} against; e-value {found.e_value:.3g} of {LEVEL:g}: "
         f"{found.verdict}{' (expired)' if found.expired else ''}"
     )
-
-
-def _moment(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @app.command()

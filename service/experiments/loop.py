@@ -21,14 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
-
 from fullrank.bundle import find_bundle
 from fullrank.bundle.manifest import MANIFEST
 from fullrank.errors import BundleNotFound, FullrankError
 from fullrank.events.log import EventLog
+from fullrank.experiment.decisions import candidate_of, read_decisions, write_decisions
 from fullrank.experiment.evidence import MAX_DAYS, SHARE, Verdict
-from fullrank.storage.files import replace_file
 from service.documents.logplace import place_of
 from service.experiments.status import Status, status_of
 from service.experiments.training import TrainingFile, run_fullrank
@@ -36,9 +34,7 @@ from service.models.state import read_state
 from service.models.swap import Swap, serving_version
 from service.settings import Settings
 
-DECISIONS = "loop.json"
 _LOCK = ".loop.lock"
-_KEPT = 1000
 _DAY_S = 86_400
 FACE_DAYS = 3.0
 """So long a promoted version faces the one before it."""
@@ -232,19 +228,16 @@ class Loop:
         before = read_decisions(self._root)
         done = self._done(done)
         kept = before[:-1] if before and _is_repeated(before[-1], done) else before
-        self._write([*kept, done])
+        write_decisions(self._root, [*kept, done])
         try:
             change()
         except Exception:
-            self._write(before)
+            write_decisions(self._root, before)
             raise
         return done
 
     def _done(self, done: dict[str, Any]) -> dict[str, Any]:
         return {"at": round(self._clock(), 3), "name": self._name, **done}
-
-    def _write(self, decisions: Sequence[dict[str, Any]]) -> None:
-        replace_file(self._root / DECISIONS, orjson.dumps(decisions[-_KEPT:]).decode() + "\n")
 
 
 def _is_repeated(before: dict[str, Any], done: dict[str, Any]) -> bool:
@@ -258,23 +251,9 @@ def _untried(decisions: Sequence[dict[str, Any]]) -> str | None:
     last = max((i for i, made in enumerate(decisions) if "retrained" in made), default=None)
     if last is None:
         return None
-    candidate: str | None = decisions[last].get("report", {}).get("published")
+    candidate = candidate_of(decisions[last])
     tried = {made.get("candidate") for made in decisions[last + 1 :]}
     return None if candidate in tried else candidate
-
-
-def read_decisions(root: Path) -> list[dict[str, Any]]:
-    """Return what the loop did, the oldest first. Raises FullrankError if the file is damaged."""
-    path = root / DECISIONS
-    try:
-        found: list[dict[str, Any]] = orjson.loads(path.read_bytes())
-        if not all({"at", "name", "did"} <= made.keys() for made in found):
-            raise ValueError("an entry lacks a field")
-        return found
-    except FileNotFoundError:
-        return []
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise FullrankError(f"{path}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager

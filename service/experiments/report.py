@@ -13,8 +13,8 @@ from typing import Any
 from fullrank.errors import FullrankError
 from fullrank.events.log import EventLog
 from fullrank.events.people import Erasures, erasures
+from fullrank.experiment.decisions import candidate_of, read_decisions
 from service.errors import EventsUnavailable
-from service.experiments.loop import read_decisions
 from service.experiments.status import status_of
 from service.models.state import Experiment
 
@@ -80,7 +80,7 @@ def _described(made: dict[str, Any]) -> dict[str, Any]:
     described = {name: made[name] for name in ("at", "name", "did")}
     described |= {name: made.get(name) for name in _NUMBERS}
     if "retrained" in made:
-        described |= {"active": made["retrained"], "candidate": report.get("published")}
+        described |= {"active": made["retrained"], "candidate": candidate_of(made)}
     gates = report.get("gates")
     kept = ("name", "passed", "reason")
     started = made.get("started")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from fullrank.experiment.decisions import write_decisions
 from tests.unit.cli.running import Run
 
 
@@ -23,6 +24,37 @@ def test_show_prints_the_model_card(run: Run, root: Path) -> None:
     assert shown["model"] == {"kind": "counting"}
     assert shown["card"]["recipe"] == "counting"
     assert "card.metrics.mrr" in run("bundles", "show", root / "mine").out
+
+
+def test_show_prints_what_the_loop_decided_about_a_version(run: Run, root: Path) -> None:
+    assert json.loads(run("bundles", "show", root / "mine", "--json").out)["decisions"] == []
+    (version,) = (path.name for path in (root / "mine").iterdir())
+    trained = {"at": 0.0, "name": "mine", "did": "trained", "retrained": "mine-0"}
+    trained["report"] = {"published": version}
+    votes = {"wins": 31, "losses": 9, "e_value": 28.41}
+    promoted = {"at": 86_400.0, "name": "mine", "did": "promoted", "active": "mine-0"}
+    promoted |= {"candidate": version, **votes}
+    other = promoted | {"candidate": "mine-7"}
+    failed = {"at": 1.0, "name": "mine", "did": "trained, not published", "retrained": "mine-0"}
+    write_decisions(root, [trained, {**failed, "report": {"published": None}}, other, promoted])
+    shown = json.loads(run("bundles", "show", root / "mine", "--json").out)
+    assert shown["decisions"] == [trained, promoted]
+    lines = [
+        line.split(maxsplit=1)[1]
+        for line in run("bundles", "show", root / "mine").out.splitlines()
+        if line.startswith("decision")
+    ]
+    words = " ".join(lines)
+    assert f"1970-01-01 00:00 UTC  trained: {version} against mine-0" in words
+    assert f"1970-01-02 00:00 UTC  promoted: {version} against mine-0, 31" in words
+
+
+def test_a_damaged_file_of_decisions_is_one_line(run: Run, root: Path) -> None:
+    (root / "loop.json").write_text("[1")
+    got = run("bundles", "show", root / "mine")
+    assert got.code == 1
+    assert len(got.err.splitlines()) == 1
+    assert "loop.json" in got.err
 
 
 def test_verify_names_the_damaged_file(run: Run, root: Path) -> None:

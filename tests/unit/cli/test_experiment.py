@@ -115,7 +115,8 @@ def test_the_loop_says_what_it_did(run: Run, shop: Path, monkeypatch: pytest.Mon
     assert asked[0][:2] == ["retrain", first]
     assert asked[0][-5:] == ["--with", "judged", "--time", "30s", "--json"]
     assert run("loop", "shop", "--bundles", shop).out == "nothing: an experiment is open\n"
-    assert "shop: began an experiment\n" in run("experiment", "status", shop).out
+    began = f"shop: began an experiment: {newer} against {first}\n"
+    assert began in run("experiment", "status", shop).out
     refused = run("loop", "other", "--bundles", shop)
     assert refused.code == 1
     assert "no version of other" in refused.err

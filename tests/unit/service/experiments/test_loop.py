@@ -17,9 +17,10 @@ from fullrank.events.lists import ServedList
 from fullrank.events.log import EVENTS, LISTS, EventLog
 from fullrank.events.records import Event
 from fullrank.events.segments import SegmentWriter
+from fullrank.experiment.decisions import DECISIONS, read_decisions
 from fullrank.experiment.evidence import Verdict
 from service.documents.sqlitelog import SqliteLog
-from service.experiments.loop import DECISIONS, FACE_DAYS, Loop, LoopRuns, Options, read_decisions
+from service.experiments.loop import FACE_DAYS, Loop, LoopRuns, Options
 from service.experiments.status import read_status
 from service.models.state import Experiment, read_state
 from service.models.swap import Swap, SwapFailed, SwapRefused

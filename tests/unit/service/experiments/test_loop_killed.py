@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.bundle.catalog import publish
-from service.experiments.loop import LoopRuns, read_decisions
+from fullrank.experiment.decisions import read_decisions
+from service.experiments.loop import LoopRuns
 from tests.bundles import make_bundle
 from tests.unit.service.experiments.test_loop import Case
 
