@@ -123,6 +123,7 @@ class Coordinator:
                 for wanted in sets:
                     await self._replicas.load(wanted)
                 await self._publish(state, sets)
+                self._routers.expect()
         self._watcher = asyncio.ensure_future(self._watch_always())
 
     async def ping(self) -> None:

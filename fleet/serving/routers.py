@@ -13,6 +13,8 @@ from service.models.workers import Report
 # A router that has not reported for so long counts as dead. A version is dropped once no router has used it for so
 # long: longer than a request takes, and than a router waits before it reports again.
 SILENT_S = 15.0
+# The routers of a coordinator that died report to the next one within this time, unless they are dead.
+_RETURN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,11 @@ class Routers:
         self._last_used: dict[str, float] = {}
         self._changed = asyncio.Condition()
         self._since = time.monotonic()
+        self._complete_at = self._since
+
+    def expect(self) -> None:
+        """Expect the routers of a coordinator before this one; until they can have reported, no change is settled."""
+        self._complete_at = time.monotonic() + _RETURN_S
 
     async def note(self, report: Report, epoch: int) -> None:
         """Note the report of a router; epoch: of the snapshot that it follows."""
@@ -79,6 +86,7 @@ class Routers:
                 for heard in self._alive.values()
             )
 
+        await asyncio.sleep(self._complete_at - time.monotonic())
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_s), self._changed:
                 await self._changed.wait_for(is_done)

@@ -1,0 +1,130 @@
+"""Replicas that are objects, and a coordinator over them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.jobs.index import index_set
+from fleet.jobs.tasks import InProcess
+from fleet.serving import coordinator, tracking
+from fleet.serving.coordinator import Coordinator
+from fleet.serving.tracking import Source
+from fullrank.errors import BundleError
+from service.models.workers import Report
+from tests.unit.fleet.jobs.planted import QUIET, corpus_of, planted_bundle
+
+
+class Fake:
+    """A replica that notes what it has loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: set[str] = set()
+        self.instance = 0
+        self.refuses = self.is_dead = self.is_frozen = False
+        self.refused: set[str] = set()
+        self.load_s = self.release_s = 0.0
+        # One after the other, as in a process.
+        self.control = asyncio.Lock()
+
+    async def load(self, source: Source) -> Sequence[str]:
+        await self._act()
+        async with self.control:
+            if source.version not in self.loaded:
+                await asyncio.sleep(self.load_s)
+                if self.refuses or source.version in self.refused:
+                    raise BundleError("golden.jsonl: differs")
+                self.loaded.add(source.version)
+            return sorted(self.loaded)
+
+    async def release(self, versions: Sequence[str]) -> None:
+        await self._act()
+        async with self.control:
+            await asyncio.sleep(self.release_s)
+            self.loaded -= set(versions)
+
+    async def ping(self) -> str:
+        await self._act()
+        return str(self.instance)
+
+    def restart(self) -> None:
+        self.loaded, self.instance, self.is_dead = set(), self.instance + 1, False
+
+    async def _act(self) -> None:
+        if self.is_dead:
+            raise ConnectionError("died")
+        if self.is_frozen:
+            await asyncio.sleep(3600)
+
+
+class Fleet:
+    """Fakes by shard and place."""
+
+    def __init__(self) -> None:
+        self.fakes: dict[tuple[int, int], Fake] = {}
+
+    def __call__(self, number: int, place: int) -> Fake:
+        return self.fakes.setdefault((number, place), Fake())
+
+    def loaded(self) -> list[set[str]]:
+        return [fake.loaded for _, fake in sorted(self.fakes.items())]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two versions of one name, of 3 and of 2 shards."""
+    folder = tmp_path_factory.mktemp("sets")
+    bundle = planted_bundle(tmp_path_factory.mktemp("bundles"))
+    for shards in (3, 2):
+        corpus = corpus_of(tmp_path_factory.mktemp("corpus"), 40 + shards)
+        index_set(
+            str(bundle), str(corpus), str(folder), shards=shards, runner=InProcess(), reporter=QUIET
+        )
+    return folder
+
+
+@pytest.fixture
+def versions(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """That of 3 shards and that of 2; nothing is active, and pings are quick."""
+    (root / "active.json").unlink(missing_ok=True)
+    monkeypatch.setattr(coordinator, "_ROUND_S", 0.01)
+    monkeypatch.setattr(tracking, "_PING_S", 0.05)
+    found = {
+        len(json.loads(path.read_text())["shards"]): path.parent.name
+        for path in root.rglob("set.json")
+    }
+    return found[3], found[2]
+
+
+def run(
+    root: Path, work: Callable[[Coordinator, Fleet], Coroutine[Any, Any, None]], fleet: Fleet
+) -> None:
+    async def main() -> None:
+        own = Coordinator(str(root), 2, fleet)
+        await own.start()
+        try:
+            await work(own, fleet)
+        finally:
+            await own.close()
+
+    asyncio.run(main())
+
+
+def report(id: str, loaded: Sequence[str], generation: int = 1) -> Report:
+    return Report(id, 1, "host", True, generation, loaded[0], loaded=tuple(loaded))
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def active(root: Path) -> tuple[int, str]:
+    value = json.loads((root / "active.json").read_text())
+    return value["generation"], value["version"]

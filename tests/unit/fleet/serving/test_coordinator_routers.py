@@ -1,0 +1,145 @@
+"""The coordinator and its routers: what they hear, and what they keep loaded."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fleet.serving import coordinator, routers
+from fleet.serving.coordinator import Coordinator, Snapshot
+from fleet.serving.tracking import SwapRefused
+from tests.unit.fleet.serving.replicas import Fleet, report, run, until
+from tests.unit.fleet.serving.replicas import root as root
+from tests.unit.fleet.serving.replicas import versions as versions
+
+
+def test_old_versions_stay_while_a_router_uses_them(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routers, "SILENT_S", 0.3)
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        await own.activate(versions[1])
+        using = report("a", versions)
+        for _ in range(40):
+            await own.follow(using, 0, 0)
+            await asyncio.sleep(0.01)
+            assert versions[0] in fleet(0, 0).loaded
+        await until(lambda: fleet.loaded() == [{versions[1]}] * 4 + [set()] * 2)
+
+    run(root, work, Fleet())
+
+
+def test_routers_hear_of_a_change_at_once(root: Path, versions: tuple[str, str]) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        before: Snapshot = await own.follow(None, 0, 0)
+        waiting = asyncio.ensure_future(own.follow(None, before.epoch, 60))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await own.activate(versions[0])
+        async with asyncio.timeout(1):
+            assert (await waiting).version == versions[0]
+
+    run(root, work, Fleet())
+
+
+def test_routers_prefer_replicas_that_have_the_candidate(
+    root: Path, versions: tuple[str, str]
+) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        found = await own.start_experiment(versions[1], 0.5, 3)
+        fleet(0, 0).is_dead = True
+        found = await own.follow(None, found.epoch, 5)
+        assert found.replicas[0] == (fleet(0, 1),)
+        fleet(0, 0).load_s = 0.1
+        fleet(0, 0).restart()
+        found = await own.follow(None, found.epoch, 5)
+        assert found.replicas[0] == (fleet(0, 0), fleet(0, 1))
+        assert fleet(0, 0).loaded == set(versions)
+        for place in (0, 1):
+            fleet(0, place).refused = {versions[1]}
+            fleet(0, place).restart()
+        await until(lambda: [fleet(0, place).loaded for place in (0, 1)] == [{versions[0]}] * 2)
+        # The active version is answered while no replica has the candidate.
+        later: Snapshot = await own.follow(None, 0, 0)
+        async with asyncio.timeout(5):
+            while len(later.replicas[0]) < 2:
+                later = await own.follow(None, later.epoch, 1)
+        assert later.versions == versions
+
+    run(root, work, Fleet())
+
+
+def test_the_last_version_that_was_loaded_stays(root: Path, versions: tuple[str, str]) -> None:
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        with pytest.raises(SwapRefused, match="no version serves yet"):
+            await own.load(versions[1])
+        await own.activate(versions[0])
+        found = await own.load(versions[1])
+        assert (found.generation, found.versions) == (1, versions)
+        assert fleet.loaded() == [set(versions)] * 4 + [{versions[0]}] * 2
+        again = await own.load(versions[1])
+        assert again.versions == versions
+
+    run(root, work, Fleet())
+
+
+def test_a_change_is_settled_once_every_router_follows(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "_SETTLE_S", 0.3)
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        first = await own.activate(versions[0])
+        assert await own.settled(first.epoch, first.versions) == (0, True)
+        for id in ("a", "b"):
+            await own.follow(report(id, versions[:1]), first.epoch, 0)
+        found = await own.activate(versions[1])
+        assert await own.settled(found.epoch, found.versions) == (2, False)
+        waiting = asyncio.ensure_future(own.settled(found.epoch, found.versions))
+        await own.follow(report("a", versions, 2), found.epoch, 0)
+        # Follows, but could not load the version.
+        await own.follow(report("b", versions[:1], 2), found.epoch, 0)
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await own.follow(report("b", versions, 2), found.epoch, 0)
+        assert await waiting == (2, True)
+        assert [one.id for one in await own.routers()] == ["a", "b"]
+        await own.leave("a")
+        assert [one.id for one in await own.routers()] == ["b"]
+        monkeypatch.setattr(routers, "SILENT_S", 0.01)
+        await asyncio.sleep(0.05)
+        assert await own.routers() == []
+
+    run(root, work, Fleet())
+
+
+def test_a_coordinator_that_begins_again_waits_for_all_its_routers(
+    root: Path, versions: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routers, "_RETURN_S", 0.2)
+    fleet = Fleet()
+
+    async def before(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+
+    async def after(own: Coordinator, fleet: Fleet) -> None:
+        snapshot = await own.follow(report("a", versions[:1]), 0, 0)
+        found = await own.load(versions[1])
+        await own.follow(report("a", versions), found.epoch, 0)
+        # Only one of the two has found the new coordinator.
+        waiting = asyncio.ensure_future(own.settled(found.epoch, found.versions))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await own.follow(report("b", versions[:1]), snapshot.epoch, 0)
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        await own.follow(report("b", versions), found.epoch, 0)
+        assert await waiting == (2, True)
+
+    run(root, before, fleet)
+    run(root, after, fleet)
