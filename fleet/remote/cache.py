@@ -14,6 +14,7 @@ from fullrank.bundle.manifest import MANIFEST, parse_manifest
 from fullrank.bundle.staging import TEMPORARY
 from fullrank.bundle.verify import check_folder, check_hash
 from fullrank.errors import BundleError, BundleNotFound
+from fullrank.storage.files import sync_folder, sync_tree
 
 
 class BundleCache:
@@ -88,12 +89,15 @@ class BundleCache:
                     check_hash(folder, name, entry)
             except BundleError as error:
                 raise BundleError(f"{source}: {error}") from error
+            # A copy is trusted by its name from now on, so it must be whole after a power cut, too.
+            sync_tree(folder)
             try:
                 folder.rename(target)
             except OSError:
                 # Another process has finished the same download first.
                 if not target.is_dir():
                     raise
+            sync_folder(self._root)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -180,3 +181,24 @@ def test_a_discarded_copy_is_downloaded_again(source: Path, root: Path) -> None:
     assert list(root.iterdir()) == []
     assert opened.documents.ids[0] == before
     assert content_of(cache.fetch(Folder(str(source)))) == content_of(source)
+
+
+def test_a_copy_is_synced_before_it_gets_its_name(
+    source: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    real_fsync = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    found = BundleCache(root).fetch(Folder(str(source)))
+    *before, last = synced
+    assert last == root
+    [folder] = {path for path in before if path.parent == root}
+    assert folder != found
+    assert {path.relative_to(folder) for path in before} >= {
+        path.relative_to(found) for path in found.rglob("*")
+    }
