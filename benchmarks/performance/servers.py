@@ -18,6 +18,9 @@ import httpx
 ROOT = Path(__file__).resolve().parents[2]
 _TICKS = os.sysconf("SC_CLK_TCK")
 _START_S = 300
+# A worker that has started prepares completions beside its requests. It is idle once it has taken less than a tenth of
+# a core for so long; one that never is idle is measured after a minute.
+_IDLE_S, _LONGEST_S = 0.5, 60
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
@@ -38,7 +41,7 @@ class Server:
 def serving(
     module: str, environment: Mapping[str, str], ready: str, cores: Sequence[int]
 ) -> Iterator[Server]:
-    """Run ``python -m module`` until the block ends, with one worker per core.
+    """Run ``python -m module`` until the block ends, with one worker per core, which is idle when the block begins.
 
     environment  settings beside the address and the number of workers
     ready        path that is answered with 200 once it takes requests
@@ -50,7 +53,9 @@ def serving(
         for worker, core in zip(workers, cores, strict=True):
             for thread in Path(f"/proc/{worker}/task").iterdir():
                 os.sched_setaffinity(int(thread.name), {core})
-        yield Server(url, workers, tuple(cores))
+        found = Server(url, workers, tuple(cores))
+        _wait_until_idle(found)
+        yield found
     finally:
         stop(process)
 
@@ -122,6 +127,15 @@ def _wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
             pass
         time.sleep(0.1)
     sys.exit(f"{url} did not answer in {_START_S} s")
+
+
+def _wait_until_idle(server: Server) -> None:
+    end = time.monotonic() + _LONGEST_S
+    while time.monotonic() < end:
+        before = server.cpu_s()
+        time.sleep(_IDLE_S)
+        if server.cpu_s() - before < 0.1 * _IDLE_S:
+            return
 
 
 def _workers(parent: int, number: int) -> tuple[int, ...]:
