@@ -107,6 +107,8 @@ class Coordinator:
         self._snapshot = Snapshot(time.time_ns(), log=log, root=root, per_shard=replicas)
         # What routers load, the active one first.
         self._sets: list[PlacedSet] = []
+        # The version of the swap in progress: replicas may have it open before anything serves it.
+        self._proposed: str | None = None
         self._watcher: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -250,9 +252,13 @@ class Coordinator:
             state = await asyncio.to_thread(self._read_state)
             sha256 = hashlib.sha256(found.manifest.dump().encode()).hexdigest()
             after = change(state, found, sha256)
-            if after != state:
-                await self._propose(found)
-            await self._commit(state, after, found)
+            self._proposed = found.version
+            try:
+                if after != state:
+                    await self._propose(found)
+                await self._commit(state, after, found)
+            finally:
+                self._proposed = None
             return self._snapshot
 
     async def _propose(self, wanted: PlacedSet) -> None:
@@ -328,8 +334,10 @@ class Coordinator:
         await self._refresh()
         self._replicas.load_late(self._sets)
         used = self._routers.used
-        if used is not None and not self._swap.locked():
-            await self._replicas.release({*used, *self._snapshot.versions})
+        if used is not None:
+            # Also while a swap runs: swaps that follow each other would let no version go.
+            proposed = () if self._proposed is None else (self._proposed,)
+            await self._replicas.release({*used, *self._snapshot.versions, *proposed})
 
     def _read_state(self) -> ActiveState:
         content = self._root.read(STATE)

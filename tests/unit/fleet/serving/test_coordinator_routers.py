@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
 
+from benchmarks.fleet.collection import cloned
 from fleet.serving import coordinator, routers
 from fleet.serving.coordinator import Coordinator, Snapshot
 from fleet.serving.tracking import SwapRefused
@@ -31,6 +33,28 @@ def test_old_versions_stay_while_a_router_uses_them(
         await until(lambda: fleet.loaded() == [{versions[1]}] * 4 + [set()] * 2)
 
     run(root, work, Fleet())
+
+
+def test_old_versions_are_dropped_while_a_swap_runs(
+    root: Path, versions: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routers, "SILENT_S", 0.05)
+    own_root = tmp_path / "sets"
+    shutil.copytree(root, own_root)
+    third = cloned(own_root / "planted" / versions[1], f"{versions[1]}-later").name
+
+    async def work(own: Coordinator, fleet: Fleet) -> None:
+        await own.activate(versions[0])
+        await own.activate(versions[1])
+        fleet(0, 0).load_s = 1.0
+        swap = asyncio.ensure_future(own.activate(third))
+        # A replica that has the new version keeps it, although nothing serves it yet.
+        await until(lambda: fleet(1, 1).loaded == {versions[1], third})
+        assert not swap.done()
+        await swap
+        assert all(third in fake.loaded for place, fake in fleet.fakes.items() if place[0] < 2)
+
+    run(own_root, work, Fleet())
 
 
 def test_routers_hear_of_a_change_at_once(root: Path, versions: tuple[str, str]) -> None:
