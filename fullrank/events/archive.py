@@ -16,7 +16,7 @@ from pathlib import Path
 
 from fullrank.errors import FullrankError
 from fullrank.events.merged import held_elsewhere, overlapping
-from fullrank.events.sealed import SEALED, begun, checksum_file, name_of, remove_sealed
+from fullrank.events.sealed import SEALED, begun, checksum_file, is_segment, name_of, remove_sealed
 from fullrank.events.segments import OPEN
 
 
@@ -25,10 +25,17 @@ class SegmentError(FullrankError):
 
 
 def list_segments(folder: Path, kind: str) -> list[Path]:
-    """Return the segments of a kind, the oldest first; ``read_all`` reads each of their lines once."""
+    """Return the segments of a kind, the oldest first; ``read_all`` reads each of their lines once.
+
+    Raises:
+        SegmentError: A file has no time in its name.
+    """
     # The open ones first: one that is sealed in between is found again.
     found = {path.name.removesuffix(OPEN): path for path in folder.glob(f"{kind}-*{OPEN}")}
     found |= {path.name.removesuffix(SEALED): path for path in folder.glob(f"{kind}-*{SEALED}")}
+    for path in found.values():
+        if not is_segment(path):
+            raise SegmentError(f"{path}: is not the name of a segment; move the file away")
     held = {name_of(path) for path in held_elsewhere(found.values())}
     return [found[name] for name in sorted(found.keys() - held)]
 
@@ -117,7 +124,8 @@ def size_of(folder: Path) -> int:
 
 def expire(folder: Path, before: datetime) -> list[Path]:
     """Remove the sealed segments that were begun before a time; return their paths."""
-    gone = [path for path in sorted(folder.glob(f"*{SEALED}")) if begun(path) < before]
+    sealed = filter(is_segment, sorted(folder.glob(f"*{SEALED}")))
+    gone = [path for path in sealed if begun(path) < before]
     for path in gone:
         remove_sealed(path)
     return gone

@@ -25,6 +25,7 @@ from fullrank.events.sealed import (
     SEALED,
     begun,
     checksum_file,
+    is_segment,
     remove_sealed,
     write_sealed,
 )
@@ -197,7 +198,7 @@ def _rewrite(path: Path, lines: list[bytes]) -> str:
 def _shrink(folder: Path, max_bytes: int) -> int:
     """Remove the oldest sealed segments while the log is too large; return how many."""
     size, dropped = size_of(folder), 0
-    for path in sorted(folder.glob(f"*{SEALED}"), key=begun):
+    for path in sorted(filter(is_segment, folder.glob(f"*{SEALED}")), key=begun):
         if size <= max_bytes:
             break
         size -= path.stat().st_size + checksum_file(path).stat().st_size

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fullrank.events.archive import read_all
 from fullrank.events.merged import Held, held_elsewhere, merged_name, read_held
-from fullrank.events.sealed import SEALED, begun, name_of, write_sealed
+from fullrank.events.sealed import SEALED, begun, is_segment, name_of, write_sealed
 from fullrank.progress import Progress, silent
 
 SMALL_BYTES = 8 << 20
@@ -49,7 +49,7 @@ def merge_small(folder: Path, now: float, progress: Progress = silent) -> int:
 
 def _groups(folder: Path, now: datetime) -> Iterator[list[Path]]:
     """Yield the segments to merge: of one kind and day, together at most MAX_BYTES."""
-    sealed = set(folder.glob(f"*{SEALED}"))
+    sealed = set(filter(is_segment, folder.glob(f"*{SEALED}")))
     small = [
         path
         for path in sorted(sealed - held_elsewhere(sealed).keys())

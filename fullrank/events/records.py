@@ -141,6 +141,8 @@ def parse_event(given: object, now: float, max_age_s: float = MAX_AGE_S) -> Even
         raise EventRefused("timestamp", "is older than 7 days")
     if at > now + MAX_AHEAD_S:
         raise EventRefused("timestamp", "is more than 5 minutes ahead")
+    if at < 0:
+        raise EventRefused("timestamp", "is before 1970")
     found = {name: _text(given, name, MAX_CHARS) for name in _TEXTS}
     texts = {name: text for name, text in found.items() if text is not None}
     dropped = len(given.keys() - _KNOWN)

@@ -21,6 +21,15 @@ def begun(path: Path) -> datetime:
     return datetime.strptime(start, TIME).replace(tzinfo=UTC)
 
 
+def is_segment(path: Path) -> bool:
+    """Return whether a file has the name of a segment."""
+    try:
+        begun(path)
+    except ValueError:
+        return False
+    return True
+
+
 def name_of(path: Path) -> str:
     """Return the name of a sealed segment without its suffixes."""
     return path.name.removesuffix(SEALED)

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import TextIOWrapper
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fullrank.events.insights import parse_insight
 from fullrank.events.lists import ServedList
 from fullrank.events.records import Event, EventRefused, parse_event
 from fullrank.events.reported import parse_reported
+from fullrank.storage.strict_json import JsonError, parse_items
 from trainer.clicks.tables import read_table
 from trainer.collection.lines import open_bytes
 
@@ -72,6 +74,9 @@ def read_records(
         yield from read_table(path, now, refused, first_position)
         return
     for given in _objects(path, refused):
+        if not isinstance(given, dict):
+            refused[str(given) if isinstance(given, JsonError) else "no object"] += 1
+            continue
         try:
             if form == "ubi":
                 yield _ubi(given, now)
@@ -81,30 +86,51 @@ def read_records(
             refused[str(error)] += 1
 
 
-def _objects(path: Path, refused: Counter[str]) -> Iterator[Mapping[str, Any]]:
-    """Read JSON lines, or a whole file that is an array or an object with "events"."""
-    with open_bytes(path) as file, TextIOWrapper(file, "utf-8", "replace") as text:
+def _objects(path: Path, refused: Counter[str]) -> Iterator[Any]:
+    """Read JSON lines, or a whole file that is an array or an object with "events"; JsonErrors among them."""
+    with open_bytes(path) as file, TextIOWrapper(file, "utf-8-sig", "replace") as text:
         first = text.read(1)
         while first.isspace():
             first = text.read(1)
         if first == "[":
-            values: Any = _parse(first + text.read(), refused)
-            yield from (value for value in values or [] if isinstance(value, dict))
+            yield from _parse(first + text.read(), refused) or ()
             return
-        line = first + text.readline()
-        while line:
+        lines: Iterable[str] = chain([first + text.readline()], text)
+        if first == "{":
+            lines = _unfolded(lines)
+        for line in lines:
             value = _parse(line, refused) if line.strip() else None
             if isinstance(value, dict):
                 events = value.get("events")
                 yield from events if isinstance(events, list) else [value.get("_source", value)]
-            line = text.readline()
+            elif value is not None:
+                yield value
+
+
+def _unfolded(lines: Iterable[str]) -> Iterable[str]:
+    """Return a file that is one object over several lines as one line; any other as it is."""
+    given = iter(lines)
+    first = next(given)
+    if _is_json(first):
+        return chain([first], given)
+    rest = list(given)
+    whole = first + "".join(rest)
+    return [whole] if _is_json(whole) else [first, *rest]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _parse(text: str, refused: Counter[str]) -> Any:
     try:
-        return json.loads(text)
-    except ValueError:
-        refused["no JSON"] += 1
+        return parse_items(text, "events")
+    except JsonError as error:
+        refused["no JSON" if error.reason.startswith("is not JSON") else str(error)] += 1
         return None
 
 

@@ -27,6 +27,8 @@ from fullrank.events.lists import ServedList
 from fullrank.events.records import Event
 from trainer.collection.lines import open_bytes
 
+MAX_POSITION = 10_000
+"""People do not look further down, and training keeps an array as long as the longest list."""
 _MILLISECONDS = 1e11  # seconds since 1970 are below it until the year 5138
 
 Row = Mapping[str, str]
@@ -81,11 +83,12 @@ def _records(
             except (ValueError, OverflowError):
                 refused["position or time is no number"] += 1
                 continue
-            if not row["query"].strip() or not row["document"] or place < 0 or at > now:
+            shown = [id for id in (row.get("shown") or "").split("|") if id]
+            is_possible = 0 <= place < MAX_POSITION >= len(shown) and 0 <= at <= now
+            if not row["query"].strip() or not row["document"] or not is_possible:
                 refused["no query or document, or an impossible position or time"] += 1
                 continue
             asked = asked or row
-            shown = [id for id in (row.get("shown") or "").split("|") if id]
             for i, id in enumerate(shown):
                 placed.setdefault(i, (id, False))
             if shown:

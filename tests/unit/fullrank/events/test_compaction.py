@@ -132,6 +132,18 @@ def test_a_damaged_segment_is_named(tmp_path: Path) -> None:
         compact(tmp_path, 90, FOREVER, NOW)
 
 
+def test_a_file_that_is_no_segment_stops_readers_but_not_compaction(tmp_path: Path) -> None:
+    write(tmp_path, NOW - 91 * DAY, ["old"], ["ann"])
+    stray = tmp_path / "events-10101T000000Z-abcd.jsonl.gz"
+    stray.write_bytes(b"x")
+    assert compact(tmp_path, 90, FOREVER, NOW).expired == 1
+    assert stray.exists()
+    with pytest.raises(SegmentError, match=f"{stray.name}: is not the name of a segment"):
+        list(EventLog(tmp_path).events())
+    stray.unlink()
+    assert names(tmp_path) == []
+
+
 KILLED = f"""
 from fullrank.events.compaction import compact
 count()

@@ -60,7 +60,7 @@ def test_ubi_events_and_queries_are_read(tmp_path: Path) -> None:
     assert refused == {"timestamp: is missing": 1, "user_query: is not text": 1, "no JSON": 1}
 
 
-@pytest.mark.parametrize("shape", ["lines", "array", "events"])
+@pytest.mark.parametrize("shape", ["lines", "array", "events", "unfolded", "marked"])
 def test_algolia_events_are_read(tmp_path: Path, shape: str) -> None:
     events = [
         {"eventType": "click", "eventName": "x", "index": "shop", "userToken": "ann",
@@ -73,6 +73,8 @@ def test_algolia_events_are_read(tmp_path: Path, shape: str) -> None:
         "lines": "\n".join(map(json.dumps, events)),
         "array": json.dumps(events, indent=1),
         "events": json.dumps({"events": events}),
+        "unfolded": json.dumps({"events": events}, indent=2),
+        "marked": "\ufeff" + "\n".join(map(json.dumps, events)),
     }
     path = tmp_path / "events.json"
     path.write_text(texts[shape], "utf-8")
@@ -81,6 +83,50 @@ def test_algolia_events_are_read(tmp_path: Path, shape: str) -> None:
     assert [r.action for r in records if isinstance(r, Event)] == ["click", "click", "purchase"]
     assert [record.at for record in records] == [YEARS_AGO, YEARS_AGO, NOW]
     assert refused == {"eventType: is not click, view or conversion": 1}
+
+
+def test_values_that_nothing_can_hold_are_refused_one_by_one(tmp_path: Path) -> None:
+    good = '{"action_name": "click", "timestamp": 1500000000000, "query_id": "l1"}'
+    texts = [
+        "{",
+        good,
+        good.replace("1500000000000", "1" + 400 * "0"),
+        good.replace("1500000000000", "-1e17"),
+        good.replace("1500000000000", '"0001-01-01T00:00:00Z"'),
+        good.replace("l1", "\\ud800"),
+        "7",
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(texts), "utf-8")
+    records, refused = read(path)
+    assert [record.at for record in records] == [YEARS_AGO]
+    assert refused == {
+        "no JSON": 1,
+        "timestamp: holds an integer of more than 64 bits: store it as text": 1,
+        "timestamp: is before 1970": 2,
+        "query_id: holds a lone surrogate": 1,
+        "no object": 1,
+    }
+    path.write_text(f"[{','.join(texts[1:])}]", "utf-8")
+    assert len(read(path)[0]) == 1
+
+
+@pytest.mark.parametrize("time", ["0001-01-01", "0999-01-01", "1969-12-31T23:59:59Z", "-1"])
+def test_a_row_from_before_1970_is_refused(tmp_path: Path, time: str) -> None:
+    path = tmp_path / "clicks.csv"
+    path.write_text(f"query,document,time\nred,a,{time}\nred,b,2017-07-14\n", "utf-8")
+    records, refused = read(path)
+    assert clicks(records) == [("clicks.csv:1", "b")]
+    assert sum(refused.values()) == 1
+
+
+def test_a_position_that_nobody_reaches_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "clicks.csv"
+    rows = [f"red,a,{position}" for position in (10**23, 10**15, 10_001, 10_000)]
+    path.write_text("\n".join(["query,document,position", *rows]), "utf-8")
+    records, refused = read(path)
+    assert seen(records) == [("red", ["a"], 9_999)]
+    assert sum(refused.values()) == 3
 
 
 def test_a_table_of_clicks_is_read(tmp_path: Path) -> None:
