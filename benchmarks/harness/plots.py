@@ -73,7 +73,7 @@ def curves(
     log_y: bool = False,
     marks: Mapping[str, Mapping[str, tuple[float, float]]] | None = None,
 ) -> Path:
-    """Plot one panel per title and one line per name, alike in all panels; ``marks`` puts a star on a point of a line."""
+    """Plot one panel per title and one line per name, alike in all; ``marks`` puts a star on a point of a line."""
     figure = _figure(max(4.6, 3.8 * len(panels)), 3.8)
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     for axes, (title, lines) in zip(

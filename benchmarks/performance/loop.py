@@ -34,7 +34,8 @@ logging_share      searches per second with the log, as a share of those without
 
 With --work, what is there is not trained again. --recipe: what a recipe without a time limit learns does not depend
 on how busy the machine is. --quick takes 20 minutes: one seed, two worlds, a fourth of the queries and of the searches,
-the recipe `word-translation`, few experiments, and no spam. So its figures cannot be compared with those of a full run.
+the recipe `word-translation`, few experiments, and spam of one account alone. So its figures cannot be compared with
+those of a full run.
 """
 
 from __future__ import annotations
