@@ -84,7 +84,8 @@ def _records(
                 refused["position or time is no number"] += 1
                 continue
             shown = [id for id in (row.get("shown") or "").split("|") if id]
-            is_possible = 0 <= place < MAX_POSITION >= len(shown) and 0 <= at <= now
+            is_placed = 0 <= place < MAX_POSITION and len(shown) <= MAX_POSITION
+            is_possible = is_placed and 0 <= at <= now
             if not row["query"].strip() or not row["document"] or not is_possible:
                 refused["no query or document, or an impossible position or time"] += 1
                 continue
