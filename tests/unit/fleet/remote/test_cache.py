@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import signal
 import subprocess
@@ -20,6 +19,7 @@ from fleet.remote import BundleCache, Folder, RemoteError
 from fullrank.bundle import open_bundle
 from fullrank.errors import BundleError, BundleNotFound
 from tests.unit.fleet.jobs.planted import planted_bundle
+from tests.unit.fleet.remote.syncing import noted_syncs
 
 MANIFEST = "manifest.json"
 DAMAGED = "documents/weights.npy"
@@ -186,14 +186,7 @@ def test_a_discarded_copy_is_downloaded_again(source: Path, root: Path) -> None:
 def test_a_copy_is_synced_before_it_gets_its_name(
     source: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[Path] = []
-    real_fsync = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
-        real_fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    synced = noted_syncs(monkeypatch)
     found = BundleCache(root).fetch(Folder(str(source)))
     *before, last = synced
     assert last == root

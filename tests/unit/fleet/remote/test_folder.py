@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from fleet.remote import Folder, RemoteError
+from tests.unit.fleet.remote.syncing import noted_syncs
 
 OLD, NEW = b"old", bytes(range(256)) * 2048
 NAME = "documents/weights.npy"
@@ -103,17 +104,10 @@ def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
 def test_a_new_folder_is_synced_into_the_one_above_it(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def noting(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", noting)
+    synced = noted_syncs(monkeypatch)
     Folder(f"{tmp_path}/a/b").upload(source, NAME)
-    folders = [path for path in synced if os.path.isdir(path)]
-    assert folders == [str(tmp_path / part) for part in ("", "a", "a/b", "a/b/documents")]
+    folders = [path for path in synced if path.is_dir()]
+    assert folders == [tmp_path / part for part in ("", "a", "a/b", "a/b/documents")]
 
 
 def test_a_full_disk_leaves_the_old_object(
