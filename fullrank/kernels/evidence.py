@@ -10,6 +10,7 @@ from fullrank.kernels.compiler import (
     FLOAT64,
     INT64,
     array,
+    check_inside,
     helper,
     kernel,
     output,
@@ -125,6 +126,20 @@ def is_in_lists(slot: int, place: Int64, stop: Int64, slots: Int32) -> bool:
         if low < stop[k] and slots[low] == slot:
             return True
     return False
+
+
+@helper
+def mark_lists(indptr: Int64, slots: Int32, words: Int32, value: np.uint8, marked: UInt8) -> None:
+    """Set the mark of each slot in the lists of some words.
+
+    Raises:
+        IndexError: A list ends outside the file, or has a slot that does not exist.
+    """
+    place, stop = lists_of(indptr, len(slots), words)
+    for k in range(len(words)):
+        for p in range(place[k], stop[k]):
+            check_inside(slots[p], len(marked))
+            marked[slots[p]] = value
 
 
 @kernel(output("boolean"), array("int64"), array("int32"), array("int32"), array("int32"))

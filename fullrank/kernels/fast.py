@@ -15,7 +15,7 @@ from fullrank.kernels.compiler import (
     kernel,
     output,
 )
-from fullrank.kernels.evidence import is_in_lists
+from fullrank.kernels.evidence import mark_lists
 from fullrank.kernels.heads import read_heads
 from fullrank.kernels.pools import (
     likely_slots,
@@ -28,7 +28,7 @@ from fullrank.kernels.pools import (
 )
 from fullrank.kernels.prefetch import prefetch, prefetch_row
 from fullrank.kernels.products import code_product, code_shift
-from fullrank.kernels.scan import BLOCK, lists_of
+from fullrank.kernels.scan import BLOCK
 from fullrank.kernels.select import about_kth_largest, kth_largest, push
 
 # Memory is asked for so many slots before it is needed.
@@ -60,9 +60,7 @@ def estimate(
     signatures: UInt8,
     bits: Int64,
     values: Float32,
-    place: Int64,
-    stop: Int64,
-    slots: Int32,
+    marked: UInt8,
     dense: float,
     lexical: float,
     scores: Float32,
@@ -86,7 +84,7 @@ def estimate(
                     score += values[k]
             if size < len(best) or score > best[0]:
                 rest = score - product - bias[slot]
-                if product >= dense or rest >= lexical or is_in_lists(slot, place, stop, slots):
+                if product >= dense or rest >= lexical or marked[slot]:
                     size = push(best, found, size, score, slot)
     return size
 
@@ -120,9 +118,7 @@ def estimate_cells(
     signatures: UInt8,
     bits: Int64,
     values: Float32,
-    place: Int64,
-    stop: Int64,
-    slots: Int32,
+    marked: UInt8,
     dense: float,
     lexical: float,
     scores: Float32,
@@ -130,25 +126,28 @@ def estimate_cells(
     found: Int64,
     size: int,
 ) -> int:
-    """Estimate the slots of the chosen cells whose outline lets them be among the best; return the heap's size."""
+    """Estimate the slots of the chosen cells that by their outline may be among the best with evidence.
+
+    Returns:
+        The heap's size.
+    """
     pool = np.empty(slots_in(chosen, starts, len(rows)), np.int64)
     products, bounds = np.empty(BLOCK, np.int32), np.empty(BLOCK, np.float32)
     most, waiting, last = largest_sum(values), 0, len(chosen) - 1
+    needed = np.float32(lexical - most)
     for cell in range(len(chosen)):
         if chosen[cell]:
-            reached = np.float32(-np.inf)
-            if len(outline):
-                reached = (best[0] if size == len(best) else least) - most
+            reached = (best[0] if size == len(best) else least) - most
             waiting = slots_by_outline(
                 reached, starts[cell], starts[cell + 1],
                 outline, outline_scale, outlines, outline_scales, left, rest_lengths,
-                bias, scores, products, bounds, pool, waiting,
+                bias, scores, products, bounds, marked, dense, needed, pool, waiting,
             )  # fmt: skip
         if waiting >= _TOGETHER or (cell == last and waiting):
             waiting = not_done(pool, waiting, scores, rows, deleted)
             size = estimate(
                 pool[:waiting], code, shift, scale, codes, scales, bias, signatures, bits, values,
-                place, stop, slots, dense, lexical, scores, best, found, size,
+                marked, dense, lexical, scores, best, found, size,
             )  # fmt: skip
             waiting = 0
     return size
@@ -164,7 +163,7 @@ def estimate_cells(
     array("int8"), FLOAT32, array("uint8", 2), array("float32"), FLOAT32, array("float32"),
     array("int8", 2), array("float32"), array("float32"), array("float32"), array("int64"), array("uint16"),
     array("int32"), array("boolean"), array("int64"),
-    array("int32"), FLOAT64, FLOAT64, output("float32"),
+    array("int32"), FLOAT64, FLOAT64, output("uint8"), output("float32"),
 )  # fmt: skip
 def best_estimated(
     words: Int32,
@@ -210,6 +209,7 @@ def best_estimated(
     features: Int32,
     dense: float,
     lexical: float,
+    marked: UInt8,
     scores: Float32,
 ) -> Int64:
     """Return at most `rescored` candidates with evidence, those with the best estimates, as slots in no order.
@@ -238,6 +238,7 @@ def best_estimated(
         rows, deleted: As scan_slots.
         asked: Slots to estimate in place of any others; empty for none.
         features, dense, lexical: As scan_slots. Estimates of u·v and s·t decide here.
+        marked: uint8 (n,), zero before and afterwards.
         scores: float32 (n,), zero before and afterwards.
 
     Raises:
@@ -248,7 +249,8 @@ def best_estimated(
         words, weights, depth, floor, head_indptr, head_slots, head_impacts,
         indptr, slots, impacts, limits, signed, rest, scores,
     )  # fmt: skip
-    place, stop = lists_of(indptr, len(slots), features)
+    # Of many slots that are estimated, a mark tells sooner than a search in the lists.
+    mark_lists(indptr, slots, features, np.uint8(1), marked)
     best, found = np.empty(rescored, np.float32), np.empty(rescored, np.int64)
     size = 0
     near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
@@ -278,7 +280,7 @@ def best_estimated(
             pool = slots_reaching(least, kept, reaches, chosen, cell_of, scores)
         size = estimate(
             pool, code, shift, scale, codes, scales, bias, signatures, bits, values,
-            place, stop, slots, dense, lexical, scores, best, found, size,
+            marked, dense, lexical, scores, best, found, size,
         )  # fmt: skip
     # Then the other cells that may: some near ones, because they raise that estimate, and all.
     if len(asked) == 0:
@@ -292,8 +294,9 @@ def best_estimated(
                 opened, starts, outline, outline_scale, outlines, outline_scales, left, rest_lengths,
                 rows, deleted, least,
                 code, shift, scale, codes, scales, bias, signatures, bits, values,
-                place, stop, slots, dense, lexical, scores, best, found, size,
+                marked, dense, lexical, scores, best, found, size,
             )  # fmt: skip
     for i in range(len(read)):
         scores[read[i]] = 0
+    mark_lists(indptr, slots, features, np.uint8(0), marked)
     return found[:size]

@@ -139,14 +139,18 @@ def slots_by_outline(
     scores: Float32,
     products: Int32,
     bounds: Float32,
+    marked: UInt8,
+    dense: float,
+    needed: np.float32,
     found: Int64,
     size: int,
 ) -> int:
-    """Add the slots first..stop whose outline lets them reach a score to those found; return how many there are.
+    """Add the slots first..stop that may reach a score and have evidence to those found; return how many there are.
 
-    A slot may reach (outlines) + ‖p‖ ‖r‖ + b + what was read of it. `products` and `bounds` are buffers of a block.
+    A slot may reach (outlines) + ‖p‖ ‖r‖ + b + what was read of it. It may have evidence if it is marked, if `needed`
+    was read of it, or if its u·v may reach `dense`. `products` and `bounds` are buffers of a block.
     """
-    if least == -np.inf:
+    if len(outline) == 0:
         for slot in range(first, stop):
             found[size] = slot
             size += 1
@@ -157,8 +161,12 @@ def slots_by_outline(
             outline, outline_scale, outlines, outline_scales, left, rest, begin, end, products, bounds
         )  # fmt: skip
         own_bias, own_scores = bias[begin:end], scores[begin:end]
+        own_rest, own_marks = rest[begin:end], marked[begin:end]
         for j in range(max(first - begin, 0), len(own_bias)):
-            # Without a branch: whether a slot reaches the score cannot be predicted.
+            # Without a branch: whether a slot reaches the score cannot be predicted. Twice the rest for u·v alone,
+            # because a document that is missed here has no other estimate to find it by.
             found[size] = begin + j
-            size += bounds[j] + own_bias[j] + own_scores[j] >= least
+            is_near = bounds[j] + left * own_rest[j] >= dense
+            may_count = is_near | (own_scores[j] >= needed) | (own_marks[j] != 0)
+            size += may_count & (bounds[j] + own_bias[j] + own_scores[j] >= least)
     return size

@@ -10,7 +10,9 @@
                 â·ĥ + REST ‖p‖ ‖r‖ + b (index/outline.py; REST = 1 would be certain)
     returned    the best effort.rescored of those estimated
 
-Documents that lack the evidence that a floor asks for, by these estimates, are left out.
+Documents that lack the evidence that a floor asks for, by these estimates, are left out. A document of the other cells
+is estimated only if it has a word of the query, if enough was read of it, or if its outline lets u·v reach the floor:
+u·v ≤ â·ĥ + 2 REST ‖p‖ ‖r‖.
 
 So a query with good matches estimates few documents, and one without many. The fast mode misses a document that its
 cell makes unlikely. How often that happens is measured when a bundle is made, and stored in its manifest.
@@ -87,10 +89,11 @@ def fast_candidates(
             query.code, query.scale, codes.codes, codes.scales, codes.bias,
             own_outline, query.outline_scale, outline.codes, outline.scales, left, outline.rest,
             cells.centres, cells.scales, cells.bias, cells.radius, cells.starts, cells.of,
-            cells.rows, mask, asked, features, dense - query.error, lexical, scratch.scores,
+            cells.rows, mask, asked, features, dense - query.error, lexical,
+            scratch.marked, scratch.scores,
         )  # fmt: skip
     except IndexError:
-        scratch.scores.fill(0)
+        scratch.clear()
         raise
     rows: Int64 = cells.rows[slots].astype(np.int64)
     return rows

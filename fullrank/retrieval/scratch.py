@@ -7,14 +7,22 @@ import threading
 import numpy as np
 
 from fullrank.encoding import Float32
+from fullrank.kernels.arrays import UInt8
 
 
 class Scratch(threading.local):
-    """A buffer of one number per document; each thread has its own.
+    """Buffers with an entry per document; each thread has its own. All are zero between queries.
 
     Attributes:
-        scores: float32 (n,), zero between queries.
+        scores: float32 (n,).
+        marked: uint8 (n,).
     """
 
     def __init__(self, count: int) -> None:
         self.scores: Float32 = np.zeros(count, np.float32)
+        self.marked: UInt8 = np.zeros(count, np.uint8)
+
+    def clear(self) -> None:
+        """Set all entries to zero, after a query that failed."""
+        self.scores.fill(0)
+        self.marked.fill(0)

@@ -77,6 +77,7 @@ def test_the_best_estimated(
     near = (centres.astype(np.int64) @ code.astype(np.int64)) * 0.01 * centre_scales + centre_bias
     read = np.unique(np.concatenate([lists.row(word)[0] for word in words.tolist()]))
     scores, some = np.zeros(count, np.float32), rng.permutation(everyone)[: rng.integers(1, 9)]
+    marked = np.zeros(count, np.uint8)
     wanted = max(1, limit // 2)
 
     def found(
@@ -90,9 +91,10 @@ def test_the_best_estimated(
             code, np.float32(0.01), codes, scales, bias,
             outline, np.float32(0.01), outlines, scales, left, rest,
             centres, centre_scales, centre_bias, radius, starts, cell_of, rows, deleted, asked,
-            np.array(features, np.int32), dense, lexical, scores,
+            np.array(features, np.int32), dense, lexical, marked, scores,
         )  # fmt: skip
         assert not scores.any()
+        assert not marked.any()
         assert len(set(slots.tolist())) == len(slots)
         return slots
 
