@@ -161,11 +161,17 @@ def slots_by_outline(
             outline, outline_scale, outlines, outline_scales, left, rest, begin, end, products, bounds
         )  # fmt: skip
         own_bias, own_scores = bias[begin:end], scores[begin:end]
+        # Without a branch for each slot: whether it reaches the score cannot be predicted.
+        inside = max(first - begin, 0)
+        if dense == -np.inf:
+            for j in range(inside, len(own_bias)):
+                found[size] = begin + j
+                size += bounds[j] + own_bias[j] + own_scores[j] >= least
+            continue
         own_rest, own_marks = rest[begin:end], marked[begin:end]
-        for j in range(max(first - begin, 0), len(own_bias)):
-            # Without a branch: whether a slot reaches the score cannot be predicted. Twice the rest for u·v alone,
-            # because a document that is missed here has no other estimate to find it by.
+        for j in range(inside, len(own_bias)):
             found[size] = begin + j
+            # Twice the rest: of u·v alone, a share of it that suffices for scores would miss some documents.
             is_near = bounds[j] + left * own_rest[j] >= dense
             may_count = is_near | (own_scores[j] >= needed) | (own_marks[j] != 0)
             size += may_count & (bounds[j] + own_bias[j] + own_scores[j] >= least)
