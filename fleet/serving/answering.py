@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,7 @@ class OpenShard:
             mode,
             facets,
             ranges,
-            _shown(view, request, Widened(asked.query, []), hits) if asked.is_shown else None,
+            _shown(view, request, Widened(asked.query), hits) if asked.is_shown else None,
             ads,
             dearest,
             _features(view, request.text, hits) if asked.is_reordered else None,
@@ -199,7 +200,7 @@ def _show(view: View, asked: Show) -> list[Shown | None]:
     for id, scores in zip(asked.hits.ids, asked.hits.scores.tolist(), strict=True):
         with suppress(KeyError):
             found.append(LiveHit(*view.find(id), id, *scores))
-    query = Widened(asked.query, list(asked.terms))
+    query = Widened(asked.query, partial(list, asked.terms))
     shown = dict(
         zip([hit.id for hit in found], _shown(view, asked.request, query, found), strict=True)
     )

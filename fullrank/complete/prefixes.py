@@ -15,10 +15,12 @@ from itertools import pairwise
 import numpy as np
 
 from fullrank.encoding import Float64
+from fullrank.kernels.words import find_beginning
 from fullrank.models.contract import Model
 from fullrank.models.known import KnownWords
 from fullrank.models.widening import Addition
-from fullrank.text.words import words
+from fullrank.storage.strings import StringTable, bytes_of
+from fullrank.text.words import query_words
 
 # Chosen on validation queries of tldr/en (benchmarks.experiments.prefixes): shares of completions of an unknown and of
 # a known word, completions, and the least letters of a word.
@@ -38,13 +40,17 @@ def last_word(query: str) -> str:
     """
     if not query[-1:].isalnum():
         return ""
-    return (words(query[-_LONGEST:]) or [""])[-1]
+    return (query_words(query[-_LONGEST:]) or ("",))[-1]
 
 
 def places_beginning(ascending: Sequence[str], word: str) -> range:
     """Return the places of the words that begin with a word and are longer."""
-    first = bisect_left(ascending, word)
-    return range(first + has(ascending, word), bisect_left(ascending, word + _LAST, first))
+    if isinstance(ascending, StringTable):
+        first, last = find_beginning(ascending.blob, ascending.offsets, bytes_of(word))
+    else:
+        first = bisect_left(ascending, word)
+        last = bisect_left(ascending, word + _LAST, first)
+    return range(first + (first < last and ascending[first] == word), last)
 
 
 def has(ascending: Sequence[str], word: str) -> bool:
@@ -76,12 +82,13 @@ class Prefixes:
         found: dict[str, float] = {}
         for known, frequency in self._tables:
             places = places_beginning(known, word)
-            rows = np.arange(places.start, places.stop)
-            if len(rows) > MOST:
-                rows = rows[np.argpartition(-frequency[rows], MOST - 1)[:MOST]]
-            for row in rows.tolist():
-                if " " not in known[row]:
-                    found.setdefault(known[row], float(frequency[row]))
+            rows: Sequence[int] = places
+            if len(places) > MOST:
+                own = -frequency[places.start : places.stop]
+                rows = (places.start + np.argpartition(own, MOST - 1)[:MOST]).tolist()
+            for row in rows:
+                if " " not in (other := known[row]):
+                    found.setdefault(other, float(frequency[row]))
         return sorted(found, key=lambda other: (-found[other], other))[:MOST]
 
     def _find(self, word: str) -> tuple[Addition, ...]:
@@ -110,5 +117,6 @@ def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> tu
 def _ascending(known: Sequence[str], frequency: Float64) -> tuple[Sequence[str], Float64]:
     if all(one < other for one, other in pairwise(known)):
         return known, frequency
-    order = sorted(range(len(known)), key=known.__getitem__)
-    return [known[row] for row in order], frequency[order]
+    names = list(known)
+    order = sorted(range(len(names)), key=names.__getitem__)
+    return StringTable.of(names[row] for row in order), frequency[order]

@@ -13,11 +13,11 @@ from fullrank.kernels.compiler import (
     check_inside,
     helper,
     kernel,
-    output,
     several,
 )
 from fullrank.kernels.products import code_product, code_shift
 from fullrank.kernels.scan import BLOCK, add_block, lists_of, minus, read_block, word_tables
+from fullrank.kernels.select import RANKED, in_order
 
 
 @kernel(
@@ -142,20 +142,50 @@ def mark_lists(indptr: Int64, slots: Int32, words: Int32, value: np.uint8, marke
             marked[slots[p]] = value
 
 
-@kernel(output("boolean"), array("int64"), array("int32"), array("int32"), array("int32"))
-def are_in_lists(indptr: Int64, slots: Int32, words: Int32, wanted: Int32) -> Mask:
-    """Return which slots are in the list of one of some words, bool (wanted,).
+@kernel(
+    several(RANKED, INT64),
+    array("int64"), array("float64"), array("float64"), array("float64"),
+    FLOAT64, FLOAT64, FLOAT64,
+    array("int64"), array("int32"), array("int32"), array("int32"), INT64, INT64,
+)  # fmt: skip
+def reaching_in_order(
+    rows: Int64,
+    dense: Float64,
+    lexical: Float64,
+    bias: Float64,
+    least_dense: float,
+    least_lexical: float,
+    least: float,
+    indptr: Int64,
+    slots: Int32,
+    words: Int32,
+    slot_of: Int32,
+    offset: int,
+    limit: int,
+) -> tuple[tuple[Int64, Float64, Float64, Float64, Float64], int]:
+    """Order the documents that have evidence, as ``in_order`` does.
 
     Args:
-        indptr, slots: The list of word w is slots[indptr[w]:indptr[w + 1]], ascending.
-        words: The words.
-        wanted: The slots.
+        rows, dense, lexical, bias, offset, limit: As for ``in_order``.
+        least_dense, least_lexical, least: A document has evidence if u·v, s·t or its score reaches one of these.
+        indptr, slots, words: It also has evidence if its slot is in the list of one of these words.
+        slot_of: The slot of each row; empty where a row is its slot.
+
+    Returns:
+        What ``in_order`` returns, and how many documents have evidence.
 
     Raises:
         IndexError: A list ends outside the file.
     """
     place, stop = lists_of(indptr, len(slots), words)
-    found = np.zeros(len(wanted), np.bool_)
-    for i in range(len(wanted)):
-        found[i] = is_in_lists(wanted[i], place, stop, slots)
-    return found
+    kept, size = np.empty(len(rows), np.int64), 0
+    for i in range(len(rows)):
+        has = dense[i] >= least_dense or lexical[i] >= least_lexical
+        has = has or dense[i] + lexical[i] + bias[i] >= least
+        if not has and len(place):
+            slot = int(slot_of[rows[i]]) if len(slot_of) else int(rows[i])
+            has = is_in_lists(slot, place, stop, slots)
+        kept[size] = i
+        size += has
+    kept = kept[:size]
+    return in_order(rows[kept], dense[kept], lexical[kept], bias[kept], offset, limit), size

@@ -287,3 +287,49 @@ def find_columns(features: Int32, indices: Int32, values: Float32) -> tuple[Int3
             places[size], kept[size] = place, values[i]
             size += 1
     return places[:size], kept[:size]
+
+
+@kernel(
+    several(output("int32"), output("float32"), output("int64")),
+    array("int32"), array("float32"), array("int32"), array("float32"),
+)  # fmt: skip
+def widen_row(
+    indices: Int32, values: Float32, features: Int32, weights: Float32
+) -> tuple[Int32, Float32, Int64]:
+    """Add features to a row that it does not have yet, each with the weight of the largest absolute value.
+
+    Args:
+        indices, values: The row, ascending.
+        features, weights: What to add, in any order; of equal weights the first counts, and none of 0.
+
+    Returns:
+        The row, and the places of the features that it gained, ascending by feature.
+    """
+    order, count = stable_order(features), len(features)
+    gained = np.empty(count, np.int64)
+    n_gained = own = start = 0
+    while start < count:
+        feature = features[order[start]]
+        best, stop = order[start], start + 1
+        while stop < count and features[order[stop]] == feature:
+            if abs(weights[order[stop]]) > abs(weights[best]):
+                best = order[stop]
+            stop += 1
+        while own < len(indices) and indices[own] < feature:
+            own += 1
+        if weights[best] != 0 and not (own < len(indices) and indices[own] == feature):
+            gained[n_gained] = best
+            n_gained += 1
+        start = stop
+    size = len(indices) + n_gained
+    columns, found = np.empty(size, np.int32), np.empty(size, np.float32)
+    own = new = 0
+    for place in range(size):
+        is_new = own == len(indices) or (new < n_gained and features[gained[new]] < indices[own])
+        if is_new:
+            columns[place], found[place] = features[gained[new]], weights[gained[new]]
+            new += 1
+        else:
+            columns[place], found[place] = indices[own], values[own]
+            own += 1
+    return columns, found, gained[:n_gained]

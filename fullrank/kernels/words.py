@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
-from fullrank.kernels.compiler import array, check_inside, helper, kernel, output
+from fullrank.kernels.compiler import INT64, array, check_inside, helper, kernel, output, several
 
 EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
 CRC_START = np.uint64(0xFFFFFFFF)
@@ -153,3 +153,53 @@ def find_strings(blob: UInt8, offsets: Int64, slots: UInt64, names: UInt8, bound
         crc = end_crc(add_bytes(CRC_START, names, start, stop))
         rows[i] = find(blob, offsets, slots, crc, names, start, stop)
     return rows
+
+
+@kernel(INT64, array("uint8"), array("int64"), array("uint64"), array("uint8"))
+def find_string(blob: UInt8, offsets: Int64, slots: UInt64, name: UInt8) -> int:
+    """Return the row of a name, -1 where the table does not have it; arguments as for ``find_strings``."""
+    crc = end_crc(add_bytes(CRC_START, name, 0, len(name)))
+    return find(blob, offsets, slots, crc, name, 0, len(name))
+
+
+@helper
+def compare_beginning(blob: UInt8, offsets: Int64, row: int, name: UInt8) -> int:
+    """Compare the beginning of a string with a name: −1 if it is before it, 0 if equal, else 1."""
+    start, stop = offsets[row], offsets[row + 1]
+    check_inside(start, len(blob) + 1)
+    check_inside(stop, len(blob) + 1)
+    for place in range(len(name)):
+        if start + place >= stop:
+            return -1
+        own, other = blob[start + place], name[place]
+        if own != other:
+            return -1 if own < other else 1
+    return 0
+
+
+@kernel(several(INT64, INT64), array("uint8"), array("int64"), array("uint8"))
+def find_beginning(blob: UInt8, offsets: Int64, name: UInt8) -> tuple[int, int]:
+    """Find the strings that begin with a name, among ascending ones; bytes of UTF-8 have the order of the characters.
+
+    Args:
+        blob, offsets: The strings.
+        name: Its bytes.
+
+    Returns:
+        The row of the first of them, and the one after the last.
+    """
+    first, last = 0, len(offsets) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if compare_beginning(blob, offsets, middle, name) < 0:
+            first = middle + 1
+        else:
+            last = middle
+    low, last = first, len(offsets) - 1
+    while low < last:
+        middle = (low + last) // 2
+        if compare_beginning(blob, offsets, middle, name) <= 0:
+            low = middle + 1
+        else:
+            last = middle
+    return first, low

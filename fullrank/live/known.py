@@ -9,7 +9,7 @@ from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live.view import View
 from fullrank.models.widening import Addition
 from fullrank.retrieval import Floor
-from fullrank.text.words import words
+from fullrank.text.words import query_words
 
 
 def did_you_mean(view: View, text: str) -> str | None:
@@ -40,10 +40,14 @@ def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
     floor = view.bundle.floor_of(text, lambda piece: piece == begun or is_in_live(view, piece))
     if floor is None:
         return None
-    if begun is None or is_known(view, begun):
-        return with_words(view, floor, [text])
-    floor = floor.of_share(UNKNOWN)  # its completions have that share of the weight of whole words
-    return with_words(view, floor, [text, *(one.term for one in begun_by(view, text))])
+    # The floor of the bundle has the features of the query, except of words that only live documents have.
+    texts = [text] if view.added or not floor.words else []
+    if begun is not None and not is_known(view, begun):
+        floor = floor.of_share(
+            UNKNOWN
+        )  # its completions have that share of the weight of whole words
+        texts += [one.term for one in begun_by(view, text)]
+    return with_words(view, floor, texts) if texts else floor
 
 
 def with_words(view: View, floor: Floor, texts: Iterable[str]) -> Floor:
@@ -62,7 +66,7 @@ def is_known(view: View, word: str) -> bool:
 
 def has_known_word(view: View, text: str, begun: str | None = None) -> bool:
     """Return whether a query has a word that the model or a document has, or the beginning of one."""
-    return begun is not None or any(is_known(view, word) for word in words(text))
+    return begun is not None or any(is_known(view, word) for word in query_words(text))
 
 
 def is_in_live(view: View, word: str) -> bool:

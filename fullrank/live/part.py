@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -201,12 +202,13 @@ class Part:
         """Return a floor with its words in the sparse columns of these documents."""
         if not floor.words:
             return floor
-        words = np.array(floor.words, np.int32)
-        width = self.retriever.documents.width
         if self.features is None:
-            own = words[words < width]
-        else:
-            own, _ = find_columns(self.features, words, np.ones(len(words), np.float32))
+            inside = bisect_left(floor.words, self.retriever.documents.width)  # they ascend
+            return (
+                floor if inside == len(floor.words) else replace(floor, words=floor.words[:inside])
+            )
+        words = np.array(floor.words, np.int32)
+        own, _ = find_columns(self.features, words, np.ones(len(words), np.float32))
         return replace(floor, words=tuple(own.tolist()))
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> Explanation:

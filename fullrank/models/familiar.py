@@ -29,7 +29,7 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen import OpenModel
-from fullrank.text.words import tokens, words
+from fullrank.text.words import query_words, tokens, words
 
 _CACHED = 1 << 14
 
@@ -137,7 +137,7 @@ class Familiar:
             text: The query.
             odds: The least odds of a known typing error.
         """
-        pieces = words(text)
+        pieces = query_words(text)
         if len(pieces) > MAX_WORDS:
             return []
         return [piece for piece in dict.fromkeys(pieces) if self._is_known(piece, odds)]
@@ -156,7 +156,7 @@ class Familiar:
         own = map(self._word, self.known(text, odds))
         known = [word for word in own if word.features]
         found = set[int]()
-        if isinstance(model, OpenModel) and len(pieces := words(text)) <= MAX_WORDS:
+        if isinstance(model, OpenModel) and len(pieces := query_words(text)) <= MAX_WORDS:
             unknown = (piece for piece in pieces if not self._is_known(piece, odds))
             found.update(*map(model.unseen_features, unknown))
         rare = [word for word in known if word.frequency <= common]

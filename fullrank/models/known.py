@@ -18,12 +18,12 @@ from fullrank.models.linear import LinearModel
 from fullrank.models.mixed import MixedModel
 from fullrank.models.pairs import PairModel
 from fullrank.models.unseen import OpenModel
-from fullrank.storage.lexicon import Names, unknown_to
+from fullrank.storage.lexicon import Names
 from fullrank.text.features import Vocabulary
 from fullrank.text.odds import TypingOdds
 from fullrank.text.spelling import Spelling
 from fullrank.text.variants import Variants, variants_of
-from fullrank.text.words import words
+from fullrank.text.words import query_words, words
 
 MAX_WORDS = 32
 """Most words of a query that is read for typing errors; longer ones are documents."""
@@ -36,6 +36,9 @@ class KnownWords:
     Args:
         model: Any model. Of one whose words are stems, or that translates its queries, no word is known.
 
+    Attributes:
+        has: Returns whether the model knows a word as it is written.
+
     Example:
         >>> KnownWords(open_bundle(path).model).corrected("red aple")
         'red apple'
@@ -45,6 +48,7 @@ class KnownWords:
         self.tables: list[tuple[Vocabulary, Float64]] = []
         self._lexical: list[tuple[Vocabulary, Float64]] = []
         self._sources: list[Variants] = []
+        self.has = lru_cache(_CACHED)(self._has)
         for part in _parts(model):
             if isinstance(part, LinearModel):
                 for vocabulary, idf in part.vocabularies:
@@ -83,11 +87,11 @@ class KnownWords:
 
     def is_known(self, word: str) -> bool:
         """Return whether the model knows a word, or another form of it."""
-        return self._has([word]) or bool(variants_of(word, self._sources))
+        return self.has(word) or bool(variants_of(word, self._sources))
 
-    def _has(self, words: Sequence[str]) -> bool:
-        """Return whether the model knows all of some words."""
-        return not unknown_to(Names.of(words), [vocabulary.known for vocabulary, _ in self.tables])
+    def _has(self, word: str) -> bool:
+        """Return whether the model knows a word as it is written."""
+        return any(word in vocabulary.known for vocabulary, _ in self.tables)
 
     def warm(self) -> None:
         """Build what the first unknown word would build."""
@@ -126,7 +130,7 @@ class KnownWords:
         Returns:
             The query, which keeps its other words as they were typed; None if no word was replaced.
         """
-        if self._has(words(text)):  # most queries
+        if all(map(self.has, query_words(text))):  # most queries
             return None
         tokens = text.split()
         parts = [words(token) for token in tokens]

@@ -7,12 +7,14 @@ u stays as it is. The new query is a query like any other: exact search over it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
-from fullrank.encoding import Encoded, Float32, Int32, Rows
+from fullrank.encoding import Encoded, Float32, Int32, Int64, Rows
+from fullrank.kernels.rows import widen_row
 from fullrank.scoring import TermShare
 
 
@@ -31,17 +33,22 @@ class Addition:
     weights: Float32
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Widened:
     """A widened query.
 
     Attributes:
         encoded: The query.
-        terms: What each addition gave it, for explanations.
+        find_terms: Returns `terms`; most answers need none.
     """
 
     encoded: Encoded
-    terms: list[TermShare]
+    find_terms: Callable[[], list[TermShare]] = list
+
+    @cached_property
+    def terms(self) -> list[TermShare]:
+        """What each addition gave the query, for explanations."""
+        return self.find_terms()
 
 
 def widen(query: Encoded, additions: Sequence[Addition]) -> Widened:
@@ -52,29 +59,38 @@ def widen(query: Encoded, additions: Sequence[Addition]) -> Widened:
         additions: With features below F.
     """
     if not additions:
-        return Widened(query, [])
-    indices, values = query.sparse.row(0)
-    own = set(indices.tolist())
-    gained: dict[int, tuple[float, int]] = {}
-    for number, addition in enumerate(additions):
-        pairs = zip(addition.indices.tolist(), addition.weights.tolist(), strict=True)
-        for feature, weight in pairs:
-            if feature not in own and abs(weight) > abs(gained.get(feature, (0.0, 0))[0]):
-                gained[feature] = weight, number
-    if not gained:
-        return Widened(query, [])
-    weights = [weight for weight, _ in gained.values()]
-    row = [*indices.tolist(), *gained], [*values.tolist(), *weights]
-    widened = replace(query, sparse=Rows.from_lists([row], query.sparse.width))
-    nothing = np.zeros(query.dense.shape[1], np.float32)
-    terms = []
-    for number, addition in enumerate(additions):
-        features = sorted(f for f, (_, by) in gained.items() if by == number)
-        own_weights = np.array([gained[f][0] for f in features], np.float32)
-        if len(features) == 1:
-            terms.append(TermShare(addition.term, nothing, features[0], float(own_weights[0])))
-        elif features:
-            terms.append(
-                TermShare(addition.term, nothing, np.array(features, np.int32), own_weights)
-            )
-    return Widened(widened, terms)
+        return Widened(query)
+    features = np.concatenate([addition.indices for addition in additions])
+    weights = np.concatenate([addition.weights for addition in additions])
+    indices, values, gained = widen_row(*query.sparse.row(0), features, weights)
+    if not len(gained):
+        return Widened(query)
+    row = Rows(np.array([0, len(indices)], np.int64), indices, values, query.sparse.width)
+    encoded = Encoded(query.dense, row, query.bias)
+    return Widened(encoded, partial(_terms, additions, features, gained, query.dense.shape[1]))
+
+
+def _terms(
+    additions: Sequence[Addition], features: Int32, gained: Int64, n_dense: int
+) -> list[TermShare]:
+    """Return the share of each addition that gave a query something.
+
+    Args:
+        additions: Of the query.
+        features: Of all additions, one after another.
+        gained: The places of those that the query gained, ascending by feature.
+        n_dense: N.
+    """
+    nothing = np.zeros(n_dense, np.float32)
+    found, first = [], 0
+    for addition in additions:
+        last = first + len(addition.indices)
+        own = gained[(gained >= first) & (gained < last)]
+        weights = addition.weights[own - first]
+        if len(own) == 1:
+            share = TermShare(addition.term, nothing, int(features[own[0]]), float(weights[0]))
+            found.append(share)
+        elif len(own):
+            found.append(TermShare(addition.term, nothing, features[own], weights))
+        first = last
+    return found

@@ -82,6 +82,8 @@ class Floor:
 
     def of_share(self, share: float) -> Floor:
         """Return the floor where words of the query count a share of their weight."""
+        if share == 1:
+            return self
         return replace(self, lexical=share * self.lexical, unseen=share * self.unseen)
 
     def of_any_word(self) -> Floor:
@@ -109,7 +111,8 @@ class Floor:
         """Return the floor where features of words are evidence too, if words are."""
         if self.per_word is None:
             return self
-        return replace(self, words=tuple(sorted({*self.words, *features})))
+        words = {*self.words, *features}
+        return self if len(words) == len(self.words) else replace(self, words=tuple(sorted(words)))
 
     def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
         """Return which documents reach the floor without a look at their words.
@@ -130,3 +133,10 @@ def floors_of(floor: Floor | None) -> tuple[Int32, float, float]:
     if floor is None or floor.score is not None:
         return _NO_FEATURES, -math.inf, -math.inf
     return np.array(floor.words, np.int32), floor.dense, floor.lexical
+
+
+def least_of(floor: Floor) -> tuple[float, float, float]:
+    """Return which u·v, which s·t and which score is evidence; ∞ for one that none is."""
+    if floor.score is not None:
+        return math.inf, math.inf, floor.score
+    return floor.dense, floor.lexical, math.inf

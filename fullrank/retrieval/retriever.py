@@ -18,12 +18,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-from fullrank.kernels.evidence import are_in_lists
-from fullrank.kernels.select import in_order
+from fullrank.kernels.evidence import reaching_in_order
 from fullrank.records import Documents
 from fullrank.retrieval.evidence import rows_reaching
 from fullrank.retrieval.fast import fast_candidates
-from fullrank.retrieval.floor import Floor
+from fullrank.retrieval.floor import Floor, least_of
 from fullrank.retrieval.full_scan import FullScan
 from fullrank.retrieval.index import Effort, Index
 from fullrank.retrieval.index.query import CodedQuery, coded
@@ -41,6 +40,8 @@ BRUTE_FORCE_DIVISOR, FAST_BRUTE_FORCE_DIVISOR = 80, 400
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
+_NO_SLOTS: Int32 = np.zeros(0, np.int32)
+_NO_LISTS = np.zeros(1, np.int64), _NO_SLOTS, _NO_SLOTS, _NO_SLOTS
 _FIRST_LOOK = Effort(nprobe=4, words=16, depth=256, sparse=64, rescored=24, floor=0.3)
 
 
@@ -155,8 +156,8 @@ class Retriever:
         """
         parts, count = partial(self.score_parts, query), len(self.documents)
         if self.index is None:
-            rows = remaining(count, deleted)
-            return rows[self._reached(query, rows, floor)[0]]
+            (rows, *_), _ = self._rank(query, remaining(count, deleted), floor, 0, count)
+            return rows
         most = count if most is None else most
         having = _rows_having(self.index, floor.words, deleted)
         if len(having) > most:
@@ -235,33 +236,22 @@ class Retriever:
         """
         if floor is None:
             return self._full_scan.rank(query, rows, offset, limit), None
-        reached, parts = self._reached(query, rows, floor)
-        if not reached.all():
-            kept = np.flatnonzero(reached)
-            rows, parts = rows[kept], (parts[0][kept], parts[1][kept], parts[2][kept])
-        return in_order(rows, *parts, offset, limit), len(rows)
+        dense, lexical, bias = self._full_scan.score_parts(query, rows)
+        indptr, slots, words, slot_of = self._lists_of(floor)
+        return reaching_in_order(
+            rows, dense, lexical, bias, *least_of(floor),
+            indptr, slots, words, slot_of, offset, limit,
+        )  # fmt: skip
 
-    def _reached(
-        self, query: Encoded, rows: Int64, floor: Floor
-    ) -> tuple[Mask, tuple[Float64, Float64, Float64]]:
-        """Return which of some rows reach the floor, bool (rows,), and the parts of their scores."""
-        parts = self._full_scan.score_parts(query, rows)
-        reached = floor.reached(*parts)
-        if not reached.all():
-            others = np.flatnonzero(~reached)
-            reached[others] = self._have(rows[others], floor.words)
-        return reached, parts
-
-    def _have(self, rows: Int64, features: Sequence[int]) -> Mask:
-        """Return which of some rows have one of some sparse features, bool (rows,)."""
-        if not features or not self._full_scan.is_inner_product:
-            return np.zeros(len(rows), np.bool_)
-        words = np.array(features, np.int32)
+    def _lists_of(self, floor: Floor) -> tuple[Int64, Int32, Int32, Int32]:
+        """Return the posting lists, the features of the words of a query, and the slot of each row."""
+        if not floor.words or not self._full_scan.is_inner_product:
+            return _NO_LISTS
+        words = np.array(floor.words, np.int32)
         if self.index is None:
             lists = self._full_scan.postings
-            return are_in_lists(lists.indptr, lists.indices, words, rows.astype(np.int32))
-        own = self.index.postings
-        return are_in_lists(own.indptr, own.slots, words, self.index.cells.slots[rows])
+            return lists.indptr, lists.indices, words, _NO_SLOTS
+        return self.index.postings.indptr, self.index.postings.slots, words, self.index.cells.slots
 
     def _fast(
         self,

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from fullrank.kernels.arrays import Int32, UInt64
-from fullrank.kernels.words import find_strings, hash_strings
-from fullrank.storage.strings import Int64, StringTable, UInt8
+from fullrank.kernels.words import find_string, find_strings, hash_strings
+from fullrank.storage.strings import Int64, StringTable, UInt8, bytes_of
 
 
 def check_slots(slots: UInt64) -> None:
@@ -119,7 +119,7 @@ class Lexicon(StringTable):
 
     def find(self, name: str) -> int:
         """Return the row of a string; -1 if the table does not have it."""
-        return int(self.rows([name])[0])
+        return find_string(self.blob, self.offsets, self.slots, bytes_of(name))
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) >= 0

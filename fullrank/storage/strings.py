@@ -23,6 +23,11 @@ _CHUNK = 4096
 _PIECE = 1 << 20  # offsets, or bytes, checked in one step
 
 
+def bytes_of(string: str) -> UInt8:
+    """Return the UTF-8 bytes of a string; those of a lone surrogate, too."""
+    return np.frombuffer(string.encode("utf-8", "surrogatepass"), np.uint8)
+
+
 class StringTable(Sequence[str]):
     """A sequence of strings over a blob and its offsets, which are not copied."""
 

@@ -47,7 +47,8 @@ class Vocabulary:
 
     def row(self, word: str) -> int:
         """Return the row of a word: its own, that of its bucket, or -1."""
-        return int(self.rows([word])[0])
+        row = self.known.find(word)
+        return len(self.words) + self.bucket(word) if row < 0 and self.buckets else row
 
     def bucket(self, word: str) -> int:
         """Return the bucket of an unknown word, crc32(word) mod the number of buckets."""

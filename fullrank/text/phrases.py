@@ -118,10 +118,18 @@ class Phrases:
 
     def own(self, texts: Sequence[str]) -> Rows:
         """Return for each text the phrase that it is, with value 1."""
-        if not len(self):
-            return Rows.empty(len(texts), 0)
-        found = self.rows_of_whole(phrases_of(texts))
-        is_phrase = found >= 0
-        indptr = np.concatenate([[0], np.cumsum(is_phrase)])
-        values = np.ones(indptr[-1], np.float32)
-        return Rows(indptr, found[is_phrase].astype(np.int32, copy=False), values, len(self))
+        return self.whole(phrases_of(texts)) if len(self) else Rows.empty(len(texts), 0)
+
+    def whole(self, phrases: Sequence[str], first_column: int = 0) -> Rows:
+        """Return the known ones of some phrases, with value 1, (B, first_column + phrases).
+
+        Args:
+            phrases: Words joined by spaces.
+            first_column: Of the known phrases.
+        """
+        found = self.rows_of_whole(phrases)
+        is_known = found >= 0
+        indptr = np.zeros(len(found) + 1, np.int64)
+        np.cumsum(is_known, out=indptr[1:])
+        rows = (found[is_known] + first_column).astype(np.int32)
+        return Rows(indptr, rows, np.ones(len(rows), np.float32), first_column + len(self))

@@ -10,7 +10,7 @@ from typing import Any
 from fullrank.storage.lexicon import Names
 from fullrank.text.features import Counts, count_corpus, count_one
 from fullrank.text.forms import Joined, Neighbours, joined, spaced
-from fullrank.text.words import words
+from fullrank.text.words import query_words
 
 
 class Reading(Sequence[str]):
@@ -43,7 +43,11 @@ class Reading(Sequence[str]):
     def words(self) -> list[str]:
         """The words of the only text, in order; of several texts they would take too much memory."""
         [text] = self._texts
-        return words(text)
+        return list(query_words(text))
+
+    def are_words(self) -> bool:
+        """Return whether each of some texts is one word, as words are written."""
+        return all(query_words(text) == (text,) for text in self._texts)
 
     @cached_property
     def spaced(self) -> Names:

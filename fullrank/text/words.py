@@ -57,6 +57,7 @@ _VARIATIONS = re.compile("[\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef
 _BREAK, _SPACED, _BIGRAMS, _HANGUL = range(4)
 # Cached words, at most 1 KB each: a cache without a limit would grow with every new word that a service sees.
 _CACHED = 1 << 14
+_QUERIES = 1 << 4  # whole texts, which may be pages
 
 
 @lru_cache(maxsize=1 << 16)
@@ -107,6 +108,12 @@ def words(text: str) -> list[str]:
         else:
             found.extend(_segment(token))
     return found
+
+
+@lru_cache(maxsize=_QUERIES)
+def query_words(text: str) -> tuple[str, ...]:
+    """Split a query into words, in order; several steps of one search read the same query."""
+    return tuple(words(text))
 
 
 def count_words(text: str) -> dict[str, int]:

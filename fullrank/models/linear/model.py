@@ -204,9 +204,9 @@ class LinearModel:
 
     def columns_of(self, word: str) -> list[int]:
         """Return the sparse columns that documents with a word have, in any of its forms."""
-        rows: list[int] = self.sparse.words.rows([word]).tolist()
+        own = self.sparse.words.row(word)
         others = [row for row, _ in variants_of(word, self.sparse.sources)]
-        return [row for row in [*rows, *others] if row >= 0]
+        return [row for row in [own, *others] if row >= 0]
 
     def matching_words(self, text: str, words: Sequence[str]) -> Mask:
         """Return which words a query asks for: its own, other forms of them, corrections, parts and whole compounds."""

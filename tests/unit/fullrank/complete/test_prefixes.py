@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fullrank.complete.prefixes import KNOWN, MOST, UNKNOWN, Prefixes, last_word
+from fullrank.complete.prefixes import KNOWN, MOST, UNKNOWN, Prefixes, last_word, places_beginning
 from fullrank.models.known import KnownWords
 from fullrank.models.widening import widen
 from fullrank.storage.documents import Document
+from fullrank.storage.strings import StringTable
 from tests.bundles import linear_model
 
 TEXTS = [
@@ -71,3 +74,24 @@ def test_features_have_a_share_of_the_weight_of_whole_words(query: str, share: f
 @pytest.mark.parametrize("query", ["c", "coff ", "zzzz", "", "🎉"])
 def test_nothing_is_added_where_no_word_is_begun(query: str) -> None:
     assert not PREFIXES.of(query)
+
+
+WORDS = st.text(st.sampled_from("abé급\U0010fffe"), max_size=4)
+
+
+@given(st.sets(WORDS), WORDS)
+def test_words_of_a_table_are_found_by_their_beginning(texts: set[str], word: str) -> None:
+    ascending = sorted(texts)
+    longer = [text for text in ascending if text.startswith(word) and text != word]
+    for known in (ascending, StringTable.of(ascending)):
+        assert [known[place] for place in places_beginning(known, word)] == longer
+
+
+def test_features_of_words_are_those_of_queries_of_one_word() -> None:
+    words = ["coffee", "cup", "co", "zz", "cofounder"]
+    together = MODEL.encode_queries(words)
+    for place, word in enumerate(words):
+        alone = MODEL.encode_queries([word])
+        np.testing.assert_array_equal(together.dense[place], alone.dense[0])
+        for own, other in zip(together.sparse.row(place), alone.sparse.row(0), strict=True):
+            np.testing.assert_array_equal(own, other)

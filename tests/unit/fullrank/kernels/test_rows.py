@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
-from fullrank.kernels.rows import find_columns
+from fullrank.kernels.rows import find_columns, widen_row
 from fullrank.text.features import unit
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -155,3 +155,24 @@ def test_entries_are_numbered_among_some_features(own: set[int], asked: set[int]
     places, values = find_columns(features, indices, indices.astype(np.float32))
     np.testing.assert_array_equal(features[places], sorted(own & asked))
     np.testing.assert_array_equal(values, sorted(own & asked))
+
+
+@given(SEEDS, st.integers(0, 12), st.integers(0, 30))
+def test_a_row_is_widened_by_the_largest_of_what_it_lacks(seed: int, own: int, added: int) -> None:
+    rng = np.random.default_rng(seed)
+    indices = np.sort(rng.permutation(20)[:own]).astype(np.int32)
+    values = rng.normal(size=own).astype(np.float32)
+    features = rng.integers(0, 20, added).astype(np.int32)
+    weights = (rng.integers(-3, 4, added) / 2).astype(np.float32)  # some are equal, some 0
+    columns, found, gained = widen_row(indices, values, features, weights)
+    expected: dict[int, tuple[float, int]] = {}
+    for place, (feature, weight) in enumerate(
+        zip(features.tolist(), weights.tolist(), strict=True)
+    ):
+        if feature not in indices and abs(weight) > abs(expected.get(feature, (0.0, -1))[0]):
+            expected[feature] = weight, place
+    assert gained.tolist() == [expected[feature][1] for feature in sorted(expected)]
+    row = dict(zip(indices.tolist(), values.tolist(), strict=True))
+    row |= {feature: weight for feature, (weight, _) in expected.items()}
+    assert columns.tolist() == sorted(row)
+    assert found.tolist() == [row[feature] for feature in sorted(row)]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.kernels.evidence import are_in_lists
+from fullrank.kernels.evidence import reaching_in_order
 from fullrank.kernels.groups import in_groups
 from fullrank.kernels.scan import add_weights, plan_words, scan_slots
 from tests.unit.fullrank.kernels.data import SEEDS, contributions, random_index, random_rows
@@ -100,14 +100,40 @@ def test_a_scan_stops_where_too_many_slots_are_near_the_best() -> None:
         assert len(slots) == (0 if expected else count)
 
 
-@given(SEEDS, st.integers(1, 200), st.integers(0, 9), st.lists(st.integers(0, 8), max_size=4))
-def test_slots_in_lists(seed: int, count: int, asked: int, words: list[int]) -> None:
+@given(
+    SEEDS,
+    st.integers(1, 200),
+    st.integers(0, 30),
+    st.lists(st.integers(0, 8), max_size=4),
+    st.sampled_from([(0.5, 0.5, np.inf), (np.inf, 1.0, np.inf), (np.inf, np.inf, 0.8)]),
+    st.booleans(),
+)
+def test_what_reaches_a_floor_in_order(
+    seed: int,
+    count: int,
+    asked: int,
+    words: list[int],
+    least: tuple[float, float, float],
+    has_slots: bool,
+) -> None:
     rng = np.random.default_rng(seed)
     lists = random_rows(rng, 9, count)  # a row a word
-    wanted = rng.integers(0, count, asked).astype(np.int32)
-    found = are_in_lists(lists.indptr, lists.indices, np.array(words, np.int32), wanted)
-    having = {row for word in words for row in lists.row(word)[0].tolist()}
-    assert found.tolist() == [row in having for row in wanted.tolist()]
+    rows = rng.permutation(count)[:asked]
+    slot_of = rng.permutation(count).astype(np.int32) if has_slots else np.zeros(0, np.int32)
+    parts = rng.integers(-2, 3, (3, len(rows))) / 2  # some documents tie
+    ranked, count_found = reaching_in_order(
+        rows, *parts, *least, lists.indptr, lists.indices, np.array(words, np.int32), slot_of, 1, 5
+    )
+    having = {slot for word in words for slot in lists.row(word)[0].tolist()}
+    slots = slot_of[rows] if has_slots else rows
+    scores = parts.sum(axis=0)
+    reaches = (parts[0] >= least[0]) | (parts[1] >= least[1]) | (scores >= least[2])
+    reaches |= np.isin(slots, [*having])
+    assert count_found == np.count_nonzero(reaches)
+    kept = np.flatnonzero(reaches)
+    order = kept[np.lexsort((rows[kept], -scores[kept]))][1:6]
+    for own, expected in zip(ranked, (rows, scores, *parts), strict=True):
+        np.testing.assert_array_equal(own, expected[order])
 
 
 @given(SEEDS, st.integers(1, 30), st.integers(1, 12))
