@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
+from fullrank.kernels.evidence import Evidence, reaching_in_order
 from fullrank.kernels.scoring import rank_rows, score_rows
-from fullrank.kernels.select import in_order
 from fullrank.records import Documents
 
 # So many documents are scored at once: those that are read from a file take a megabyte of memory meanwhile.
@@ -102,16 +102,26 @@ class InnerProduct:
                 score_rows(u, words, weights, *arrays, places, scratch, dense[part], lexical[part])
         return dense, lexical
 
-    def rank(self, query: Encoded, rows: Int64, offset: int, limit: int) -> Ranked:
-        """Score the given documents and return places offset..offset + limit of their order, ties by row."""
+    def rank(
+        self, query: Encoded, rows: Int64, evidence: Evidence, offset: int, limit: int
+    ) -> tuple[Ranked, int]:
+        """Score the given documents, and order those that have evidence, ties by row.
+
+        Returns:
+            Places offset..offset + limit of the order, and how many documents have evidence.
+        """
         if len(rows) > _AT_ONCE:
+            dense, lexical = self.score(query, rows)
             bias = self.documents.bias.take(rows).astype(np.float64)
-            return in_order(rows, *self.score(query, rows), bias, offset, limit)
+            return reaching_in_order(rows, dense, lexical, bias, *evidence, offset, limit)
         u, words, weights, _ = query.row(0)
         found, places = self.documents.fetch(rows)
-        arrays = found.dense, *found.sparse.arrays, found.bias
+        sparse = found.sparse
         with self._buffer as scratch:
-            return rank_rows(u, words, weights, *arrays, places, rows, scratch, offset, limit)
+            return rank_rows(
+                u, words, weights, found.dense, sparse.indptr, sparse.indices, sparse.values,
+                found.bias, places, rows, scratch, *evidence, offset, limit,
+            )  # fmt: skip
 
     def explain(self, terms: Sequence[TermShare], query: Encoded, row: int) -> list[WordScore]:
         """Split u·v and s·t by word: (the word's share of u)·v and Σ_f s_wf t_f over its features f."""

@@ -119,7 +119,7 @@ class Bundle:
         if floor.per_word is None:
             return floor
         known = len(self._familiar.known(text, floor.odds))
-        return floor.of_count(known).having(self.word_features(text))
+        return floor.of_words(known, self.word_features(text))
 
     def word_features(self, text: str, *, is_live: bool = False) -> set[int]:
         """Return the features of documents that have a word of a query; of live documents also of unknown words."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 from fullrank.kernels.arrays import Float32, Float64, Int8, Int32, Int64, Mask, UInt8
@@ -142,11 +145,40 @@ def mark_lists(indptr: Int64, slots: Int32, words: Int32, value: np.uint8, marke
             marked[slots[p]] = value
 
 
+class Evidence(NamedTuple):
+    """What a document needs to be found, as kernels take it: any of these will do.
+
+    Attributes:
+        dense, lexical, score: The u·v, the s·t or the score that it reaches.
+        indptr, slots, words: Its slot is in the list of one of the words; the list of word w is
+            slots[indptr[w]:indptr[w + 1]], ascending.
+        slot_of: int32 (n,), the slot of each row; empty where a row is its slot.
+    """
+
+    dense: float
+    lexical: float
+    score: float
+    indptr: Int64
+    slots: Int32
+    words: Int32
+    slot_of: Int32
+
+
+_NO_SLOTS: Int32 = np.zeros(0, np.int32)
+NOTHING_NEEDED = Evidence(
+    -math.inf, -math.inf, -math.inf, np.zeros(1, np.int64), _NO_SLOTS, _NO_SLOTS, _NO_SLOTS
+)
+
+REACHED = several(RANKED, INT64)
+"""The type of what ``in_order`` returns, and of how many documents have evidence."""
+EVIDENCE = (
+    FLOAT64, FLOAT64, FLOAT64, array("int64"), array("int32"), array("int32"), array("int32"),
+)  # fmt: skip
+
+
 @kernel(
-    several(RANKED, INT64),
-    array("int64"), array("float64"), array("float64"), array("float64"),
-    FLOAT64, FLOAT64, FLOAT64,
-    array("int64"), array("int32"), array("int32"), array("int32"), INT64, INT64,
+    REACHED,
+    array("int64"), array("float64"), array("float64"), array("float64"), *EVIDENCE, INT64, INT64,
 )  # fmt: skip
 def reaching_in_order(
     rows: Int64,
@@ -167,9 +199,7 @@ def reaching_in_order(
 
     Args:
         rows, dense, lexical, bias, offset, limit: As for ``in_order``.
-        least_dense, least_lexical, least: A document has evidence if u·v, s·t or its score reaches one of these.
-        indptr, slots, words: It also has evidence if its slot is in the list of one of these words.
-        slot_of: The slot of each row; empty where a row is its slot.
+        least_dense, least_lexical, least, indptr, slots, words, slot_of: An ``Evidence``.
 
     Returns:
         What ``in_order`` returns, and how many documents have evidence.

@@ -7,8 +7,8 @@ from numba import types
 
 from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import INT64, array, check_inside, kernel, output
+from fullrank.kernels.evidence import EVIDENCE, REACHED, reaching_in_order
 from fullrank.kernels.prefetch import prefetch, prefetch_row
-from fullrank.kernels.select import RANKED, in_order
 
 # Partial sums of a dense product. Their number is fixed, and so is the order in which they are added up.
 _LANES = 32
@@ -100,9 +100,9 @@ def score_rows(
 
 
 @kernel(
-    RANKED,
+    REACHED,
     *_QUERY, *_DOCUMENTS, array("float32"),
-    array("int64"), array("int64"), output("float64"), INT64, INT64,
+    array("int64"), array("int64"), output("float64"), *EVIDENCE, INT64, INT64,
 )  # fmt: skip
 def rank_rows(
     u: Float32,
@@ -116,16 +116,24 @@ def rank_rows(
     places: Int64,
     rows: Int64,
     scratch: Float64,
+    least_dense: float,
+    least_lexical: float,
+    least: float,
+    lists: Int64,
+    slots: Int32,
+    evident: Int32,
+    slot_of: Int32,
     offset: int,
     limit: int,
-) -> tuple[Int64, Float64, Float64, Float64, Float64]:
-    """Score documents as `score_rows` does, and order them as `in_order` does.
+) -> tuple[tuple[Int64, Float64, Float64, Float64, Float64], int]:
+    """Score documents as `score_rows` does, and order them as `reaching_in_order` does.
 
     Args:
         u, words, weights, dense, indptr, indices, values, scratch: As for `score_rows`.
         bias: b of all documents, float32 (n,).
         places: Where the documents are in these arrays, int64 (k,).
         rows: Their numbers in the ranking, int64 (k,).
+        least_dense, least_lexical, least, lists, slots, evident, slot_of: An ``Evidence``.
         offset, limit: As for `in_order`.
     """
     dense_scores, sparse_scores = np.empty(len(places)), np.empty(len(places))
@@ -145,4 +153,7 @@ def rank_rows(
     own_bias = np.empty(len(places))
     for i in range(len(places)):
         own_bias[i] = bias[places[i]]
-    return in_order(rows, dense_scores, sparse_scores, own_bias, offset, limit)
+    return reaching_in_order(
+        rows, dense_scores, sparse_scores, own_bias,
+        least_dense, least_lexical, least, lists, slots, evident, slot_of, offset, limit,
+    )  # fmt: skip

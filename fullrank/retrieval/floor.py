@@ -103,16 +103,22 @@ class Floor:
             return self
         return Floor(dense=self.unfamiliar)
 
-    def of_count(self, known: int) -> Floor:
-        """Return the floor for a query of a number of known words, of which each adds to s·t."""
-        return self.of_share(1.0 + (self.per_word or 0.0) * max(0, known - 1))
+    def of_words(self, known: int, features: Iterable[int]) -> Floor:
+        """Return the floor for a query of a number of known words, each of which adds to s·t and has some features."""
+        more = 0.0 if self.per_word is None else self.per_word * max(0, known - 1)
+        # One copy: `of_share` and `having` would make two.
+        return Floor(
+            self.dense, (1.0 + more) * self.lexical, (1.0 + more) * self.unseen,
+            self.share, self.odds, self.unfamiliar, self.score, self.per_word, self.common,
+            self.words if self.per_word is None else _ascending({*self.words, *features}),
+        )  # fmt: skip
 
     def having(self, features: Iterable[int]) -> Floor:
         """Return the floor where features of words are evidence too, if words are."""
         if self.per_word is None:
             return self
         words = {*self.words, *features}
-        return self if len(words) == len(self.words) else replace(self, words=tuple(sorted(words)))
+        return self if len(words) == len(self.words) else replace(self, words=_ascending(words))
 
     def reached(self, dense: Float64, lexical: Float64, bias: Float64) -> Mask:
         """Return which documents reach the floor without a look at their words.
@@ -126,6 +132,10 @@ class Floor:
         if self.score is not None:
             return np.asarray(dense + lexical + bias >= self.score)
         return (dense >= self.dense) | (lexical >= self.lexical)
+
+
+def _ascending(words: set[int]) -> tuple[int, ...]:
+    return tuple(sorted(words))
 
 
 def floors_of(floor: Floor | None) -> tuple[Int32, float, float]:

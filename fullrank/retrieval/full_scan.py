@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
+from fullrank.kernels.evidence import Evidence, reaching_in_order
 from fullrank.kernels.scan import add_weights
-from fullrank.kernels.select import in_order
 from fullrank.records import Documents
 from fullrank.scoring import InnerProduct, Ranked, Scorer
 
@@ -111,11 +111,14 @@ class FullScan:
         bias = self.documents.bias.take(rows).astype(np.float64)
         return *self.scorer.score(query, rows), bias
 
-    def rank(self, query: Encoded, rows: Int64, offset: int, limit: int) -> Ranked:
-        """Score rows in float64 and return places offset..offset + limit of their order, ties by row."""
+    def rank(
+        self, query: Encoded, rows: Int64, evidence: Evidence, offset: int, limit: int
+    ) -> tuple[Ranked, int]:
+        """Score rows in float64, and order those that have evidence; see ``InnerProduct.rank``."""
         if isinstance(self.scorer, InnerProduct):
-            return self.scorer.rank(query, rows, offset, limit)
-        return in_order(rows, *self.score_parts(query, rows), offset, limit)
+            return self.scorer.rank(query, rows, evidence, offset, limit)
+        dense, lexical, bias = self.score_parts(query, rows)
+        return reaching_in_order(rows, dense, lexical, bias, *evidence, offset, limit)
 
     @np.errstate(over="ignore", invalid="ignore")
     def scan(self, queries: Encoded) -> Float32:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int32, Int64
-from fullrank.kernels.evidence import reaching_in_order
+from fullrank.kernels.evidence import NOTHING_NEEDED, Evidence
 from fullrank.records import Documents
 from fullrank.retrieval.evidence import rows_reaching
 from fullrank.retrieval.fast import fast_candidates
@@ -40,8 +40,6 @@ BRUTE_FORCE_DIVISOR, FAST_BRUTE_FORCE_DIVISOR = 80, 400
 # Scoring more than one document in 64 as candidates takes longer than the exact search.
 _MAX_RESCORED_DIVISOR = 64
 # An exact search begins with a fast one of little effort, whose k-th score the others have to reach.
-_NO_SLOTS: Int32 = np.zeros(0, np.int32)
-_NO_LISTS = np.zeros(1, np.int64), _NO_SLOTS, _NO_SLOTS, _NO_SLOTS
 _FIRST_LOOK = Effort(nprobe=4, words=16, depth=256, sparse=64, rescored=24, floor=0.3)
 
 
@@ -235,23 +233,21 @@ class Retriever:
             Places offset..offset + limit of the order, and how many of the rows reach the floor; None without one.
         """
         if floor is None:
-            return self._full_scan.rank(query, rows, offset, limit), None
-        dense, lexical, bias = self._full_scan.score_parts(query, rows)
-        indptr, slots, words, slot_of = self._lists_of(floor)
-        return reaching_in_order(
-            rows, dense, lexical, bias, *least_of(floor),
-            indptr, slots, words, slot_of, offset, limit,
-        )  # fmt: skip
+            return self._full_scan.rank(query, rows, NOTHING_NEEDED, offset, limit)[0], None
+        return self._full_scan.rank(query, rows, self._evidence(floor), offset, limit)
 
-    def _lists_of(self, floor: Floor) -> tuple[Int64, Int32, Int32, Int32]:
-        """Return the posting lists, the features of the words of a query, and the slot of each row."""
+    def _evidence(self, floor: Floor) -> Evidence:
+        """Return what a floor asks for, with the posting lists of these documents."""
+        dense, lexical, score = least_of(floor)
+        least = NOTHING_NEEDED._replace(dense=dense, lexical=lexical, score=score)
         if not floor.words or not self._full_scan.is_inner_product:
-            return _NO_LISTS
+            return least
         words = np.array(floor.words, np.int32)
         if self.index is None:
             lists = self._full_scan.postings
-            return lists.indptr, lists.indices, words, _NO_SLOTS
-        return self.index.postings.indptr, self.index.postings.slots, words, self.index.cells.slots
+            return least._replace(indptr=lists.indptr, slots=lists.indices, words=words)
+        own, slot_of = self.index.postings, self.index.cells.slots
+        return Evidence(dense, lexical, score, own.indptr, own.slots, words, slot_of)
 
     def _fast(
         self,

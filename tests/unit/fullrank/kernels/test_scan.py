@@ -120,9 +120,19 @@ def test_what_reaches_a_floor_in_order(
     lists = random_rows(rng, 9, count)  # a row a word
     rows = rng.permutation(count)[:asked]
     slot_of = rng.permutation(count).astype(np.int32) if has_slots else np.zeros(0, np.int32)
-    parts = rng.integers(-2, 3, (3, len(rows))) / 2  # some documents tie
+    dense, lexical, bias = parts = rng.integers(-2, 3, (3, len(rows))) / 2  # some documents tie
     ranked, count_found = reaching_in_order(
-        rows, *parts, *least, lists.indptr, lists.indices, np.array(words, np.int32), slot_of, 1, 5
+        rows,
+        dense,
+        lexical,
+        bias,
+        *least,
+        lists.indptr,
+        lists.indices,
+        np.array(words, np.int32),
+        slot_of,
+        1,
+        5,
     )
     having = {slot for word in words for slot in lists.row(word)[0].tolist()}
     slots = slot_of[rows] if has_slots else rows

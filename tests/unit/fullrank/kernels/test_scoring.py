@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.kernels.evidence import NOTHING_NEEDED
 from fullrank.kernels.scoring import rank_rows, score_rows
 from fullrank.kernels.select import in_order
 from tests.unit.fullrank.kernels.data import SEEDS, random_rows
@@ -66,8 +67,12 @@ def test_rows_are_scored_and_ranked(
     rows = rng.permutation(3 * count)[:count]
     documents = v, t.indptr, t.indices, t.values
     score_rows(u, words, weights, *documents, places, scratch, *parts)
-    found = rank_rows(u, words, weights, *documents, bias, places, rows, scratch, offset, limit)
+    found, count_found = rank_rows(
+        u, words, weights, v, t.indptr, t.indices, t.values, bias, places, rows, scratch,
+        *NOTHING_NEEDED, offset, limit,
+    )  # fmt: skip
     assert not scratch.any()
+    assert count_found == count
     own = bias[places]
     columns = rows, parts.sum(axis=0) + own.astype(np.float64), *parts, own
     order = np.lexsort((rows, -columns[1]))[offset : offset + limit]

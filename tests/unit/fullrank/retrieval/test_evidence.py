@@ -115,14 +115,14 @@ def test_search_and_count_equal_brute_force(
 def test_words_of_one_query_are_not_stored_and_its_floor_grows() -> None:
     floor = Floor(0.5, 2.0, 1.0, share=0.5, odds=3.0, unfamiliar=4.0, per_word=0.25, common=9.0)
     assert Floor.from_json(floor.json()) == floor
-    asked = floor.of_count(3).having([7, 3]).having([3, 1])
+    asked = floor.of_words(3, [7, 3]).having([3, 1])
     assert asked.words == (1, 3, 7)
     assert (asked.dense, asked.lexical, asked.unseen) == (0.5, 3.0, 1.5)
-    assert floor.of_count(1) == floor.of_count(0) == floor
+    assert floor.of_words(1, []) == floor.of_words(0, []) == floor
     assert asked.of_query(False) == Floor(dense=4.0)
     assert asked.json() == replace(asked, words=()).json()
     earlier = replace(floor, per_word=None)
-    assert earlier.having([1]) == earlier.of_count(5) == earlier
+    assert earlier.having([1]) == earlier.of_words(5, [2]) == earlier
     with pytest.raises(ValueError, match="per_word"):
         Floor.from_json({**earlier.json(), "per_word": 0.5})
 
