@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import lru_cache
 from itertools import pairwise
 
 from fullrank.text.words import words
 
 MAX_PARTS = 4
 _MAX_LETTERS = 40
+_CACHED = 1 << 14
 
 # What joins the parts: hyphens, apostrophes, full stops, low lines, middle dots, ampersands, quotation marks (Hebrew
 # acronyms), soft hyphens and non-joiners (Persian).
@@ -49,7 +51,9 @@ def count_compounds(text: str) -> dict[str, int]:
     return counts
 
 
+@lru_cache(maxsize=_CACHED)
 def _in_chain(chain: str) -> list[str]:
+    """Return the compounds of a chain. Do not change them: chains are remembered."""
     parts = words(_GENITIVE.sub("", chain))
     found = [" ".join(pair) for pair in pairwise(parts)]
     if 2 < len(parts) <= MAX_PARTS:
