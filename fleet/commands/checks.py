@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
+
 from fleet.remote import absolute
 from fleet.serving.coordinator import Snapshot
 from fullrank.errors import FullrankError
 
+_LOCAL = ("file://", "local://")
+
 
 def serves(served: Snapshot, root: str) -> bool:
     """Return whether a fleet serves the sharded bundles of a folder."""
-    return served.root.rstrip("/") == root.rstrip("/")
+    return _place(served.root) == _place(root)
+
+
+def _place(root: str) -> str:
+    """Return one text for all addresses of a folder: with and without file://, a last slash and symbolic links."""
+    for start in _LOCAL:
+        root = root.removeprefix(start)
+    return root.rstrip("/") if "://" in root else os.path.realpath(root)
 
 
 def check_root(served: Snapshot, root: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import secrets
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet.remote import Folder
+from fleet.remote.folder import Folder, unfinished
 from fullrank.storage.files import sync_folder
 
 
@@ -53,7 +52,7 @@ def write_as_file(folder: Folder, name: str) -> Iterator[Path]:
             folder.upload(Path(scratch, name), name)
         return
     local.mkdir(parents=True, exist_ok=True)
-    temporary = local / f".{secrets.token_hex(8)}-{name}"
+    temporary = unfinished(local / name)
     try:
         yield temporary
         with temporary.open("rb") as file:

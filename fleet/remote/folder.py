@@ -23,6 +23,7 @@ from fullrank.storage.files import sync_folder
 
 # Bytes that are copied at once.
 _CHUNK = 1 << 20
+_UNFINISHED = ".tmp"
 
 
 class RemoteError(FullrankError):
@@ -172,6 +173,19 @@ class Folder:
         except Exception as error:
             raise self._error("", error) from error
 
+    def remove_unfinished(self) -> None:
+        """Remove the files that writers left unfinished when they were killed; object storage has none.
+
+        A writer that is still at work fails. Raises RemoteError.
+        """
+        if self.local is None:
+            return
+        try:
+            for path in self.local.rglob(f".*{_UNFINISHED}"):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise self._error("", error) from error
+
     def _open(self) -> tuple[Any, str]:
         try:
             # Listings are not kept: another machine may have written since.
@@ -189,12 +203,17 @@ class Folder:
         return RemoteError(f"{address}: {reason}")
 
 
+def unfinished(path: Path) -> Path:
+    """Return where a file is written before it gets its name."""
+    # Another machine may write the same file over a network disk, so a process id would not be unique.
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}{_UNFINISHED}")
+
+
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """Replace a file with what the block writes; it is synced before it gets its name."""
     _make(path.parent)
-    # Another machine may write the same file over a network disk, so a process id would not be unique.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = unfinished(path)
     try:
         with temporary.open("xb") as file:
             yield file

@@ -101,6 +101,20 @@ def test_a_router_with_another_number_of_replicas_is_refused(
     assert (served, actor.changes) == ([], [])
 
 
+@pytest.mark.parametrize("start", ["", "file://", "local://"])
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_folder_has_several_addresses(
+    start: str, end: str, tmp_path: Path, actor: Actor, served: list[str]
+) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    actor.served = Snapshot(
+        1, 1, "shop-1", f"{tmp_path}/disk/shop/shop-1", root=f"{tmp_path}/disk", per_shard=3
+    )
+    join_fleet(f"{start}{tmp_path}/link{end}", tmp_path / "state")
+    assert len(served) == 1
+
+
 def test_a_path_means_the_same_from_every_folder(
     tmp_path: Path, actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

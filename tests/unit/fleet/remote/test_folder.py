@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 import termios
 import threading
 import time
@@ -18,6 +20,17 @@ from tests.unit.fleet.remote.syncing import noted_syncs
 
 OLD, NEW = b"old", bytes(range(256)) * 2048
 NAME = "documents/weights.npy"
+_WRITE_FOR_EVER = """
+import sys, time
+from pathlib import Path
+from fleet.remote.files import write_as_file
+from fleet.remote import Folder
+root, name = Path(sys.argv[1]), Path(sys.argv[2])
+with write_as_file(Folder(str(root / name.parent)), name.name) as path:
+    path.write_bytes(b"a part")
+    print("written", flush=True)
+    time.sleep(60)
+"""
 
 
 @pytest.fixture
@@ -128,3 +141,22 @@ def test_a_missing_file_is_reported_and_changes_nothing(tmp_path: Path, target: 
         Folder(str(target)).upload(tmp_path / "absent", NAME)
     assert Folder(str(target)).read(NAME) == OLD
     assert files(target) == [NAME]
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(target: Path, source: Path) -> None:
+    folder = Folder(str(target))
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WRITE_FOR_EVER, str(target), NAME], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    (target / ".keep").write_bytes(OLD)
+    assert len(files(target)) == 3
+    folder.remove_unfinished()
+    assert files(target) == [".keep", NAME]
+    assert folder.read(NAME) == OLD
+    Folder(str(target / "absent")).remove_unfinished()
+    Folder("memory://absent").remove_unfinished()
