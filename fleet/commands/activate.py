@@ -1,12 +1,14 @@
-"""``fullrank bundles activate --ray``."""
+"""``fullrank bundles activate --ray`` and ``rollback --ray``."""
 
 from __future__ import annotations
 
 from fleet.cluster import joined
 from fleet.commands.asking import ask
-from fleet.commands.checks import bundle_of
+from fleet.commands.checks import bundle_of, check_root
+from fleet.remote import absolute
 from fleet.serving.actors import running_coordinator
 from fleet.serving.coordinator import Snapshot
+from fullrank.errors import BundleNotFound
 
 
 def activate(bundle: str, *, address: str) -> Snapshot:
@@ -24,6 +26,24 @@ def activate(bundle: str, *, address: str) -> Snapshot:
     with joined(address):
         served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
         return swapped(bundle_of(served, bundle))
+
+
+def rollback(bundles: str, *, address: str) -> Snapshot:
+    """Serve the version again that a fleet served before the present one.
+
+    Args:
+        bundles: Address of the folder that the fleet serves.
+        address: Of the cluster.
+
+    Raises:
+        FullrankError: There was no version before, or as ``activate``.
+    """
+    with joined(address):
+        served: Snapshot = ask(running_coordinator(), "follow", None, 0, 0.0)
+        check_root(served, absolute(bundles))
+        if served.previous is None:
+            raise BundleNotFound(f"{bundles}: no previous version was served before this one")
+        return swapped(served.previous)
 
 
 def swapped(name_or_version: str) -> Snapshot:

@@ -8,15 +8,25 @@ from typing import Annotated
 
 import typer
 
-from fullrank.cli.arguments import BundlesFolder, Json, resolve
+from fullrank.cli.arguments import Json, resolve
 from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import BundleNotFound
+from service.commands.sharded import check_not_sharded
 
 Timeout = Annotated[
     float,
     typer.Option(
         "--timeout", metavar="SECONDS", help="Longest wait until every worker is prepared.", min=0.1
+    ),
+]
+
+RayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Serve a sharded bundle from the fleet of this Ray cluster: auto, or HOST:PORT.",
     ),
 ]
 
@@ -29,14 +39,7 @@ def activate(
         ),
     ],
     timeout: Timeout = 120,
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            "--ray",
-            metavar="ADDRESS",
-            help="Serve a sharded bundle from the fleet of this Ray cluster: auto, or HOST:PORT.",
-        ),
-    ] = None,
+    ray: RayOption = None,
     json: Json = False,
 ) -> None:
     """Serve a bundle in every running worker and in those that start later.
@@ -44,31 +47,45 @@ def activate(
     If no worker runs, the bundle is verified and recorded as the active one.
     """
     if ray is not None:
-        on_ray = load("bundles.activate", FLEET)
-        found = on_ray(bundle, address=ray)
-        facts = {"generation": found.generation, "version": found.version}
-        if json:
-            print_json(facts)
-        else:
-            typer.echo(f"generation {found.generation} serves {found.version} from the fleet")
+        _from_fleet("bundles.activate", bundle, ray, json)
         return
+    check_not_sharded(bundle)
     path = resolve(Path(bundle))
     _activate(path.parent.parent, path.name, timeout, json)
 
 
 def rollback(
-    bundles: BundlesFolder,
+    bundles: Annotated[
+        str, typer.Argument(metavar="BUNDLES", help="Folder of bundles that is served.")
+    ],
     timeout: Timeout = 120,
+    ray: RayOption = None,
     json: Json = False,
 ) -> None:
     """Serve the previous version again."""
+    if ray is not None:
+        _from_fleet("bundles.rollback", bundles, ray, json)
+        return
     with needs("service"):
         from service.models.state import read_state
 
-    state = read_state(bundles)
+    root = Path(bundles)
+    state = read_state(root)
     if state is None or state.previous is None:
         raise BundleNotFound(f"{bundles}: no previous version was served before this one")
-    _activate(bundles, state.previous, timeout, json)
+    for path in root.glob(f"*/{state.previous}"):
+        check_not_sharded(str(path))
+    _activate(root, state.previous, timeout, json)
+
+
+def _from_fleet(command: str, address: str, ray: str, json: bool) -> None:
+    """Run a command on the fleet of a cluster, and print what it serves then."""
+    found = load(command, FLEET)(address, address=ray)
+    facts = {"generation": found.generation, "version": found.version}
+    if json:
+        print_json(facts)
+    else:
+        typer.echo(f"generation {found.generation} serves {found.version} from the fleet")
 
 
 def _activate(bundles: Path, version: str, timeout: float, json: bool) -> None:

@@ -12,9 +12,7 @@ from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError
 from fullrank.progress import Reporter
-
-# Of every sharded bundle.
-_SET = "set.json"
+from service.commands.sharded import is_sharded
 
 
 def compact(
@@ -57,7 +55,7 @@ def compact(
     A name means the version that is served, else the newest. Operations that every version on disk contains are removed
     from the log.
     """
-    if ray is not None or _is_sharded(bundle):
+    if ray is not None or is_sharded(bundle):
         if documents is not None:
             raise FullrankError(
                 "--documents: the live documents of a sharded bundle are in the log of FULLRANK_DOCUMENTS_URL"
@@ -93,14 +91,6 @@ def compact(
     typer.echo(f"{made.path}: {made.documents} documents (was {made.before})")
     if swapped is not None:
         typer.echo(f"generation {swapped.generation} serves {swapped.version}")
-
-
-def _is_sharded(bundle: str) -> bool:
-    """Return whether an address is that of a sharded bundle, or of a name with one."""
-    if "://" in bundle:
-        return True
-    path = Path(bundle)
-    return (path / _SET).is_file() or any(path.glob(f"*/{_SET}"))
 
 
 def _compact_set(bundle: str, ray: str | None, activate: bool, json: bool) -> None:

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fullrank.cli import build_app
-from fullrank.errors import BundleError, BundleNotFound
-from service.models.state import lock, read_state
+from fullrank.errors import BundleError, BundleNotFound, FullrankError
+from service.models.state import ActiveState, dump_state, lock, read_state
 from tests.api.support import running
 from tests.bundles import at, make_bundle
 
@@ -62,6 +62,20 @@ def test_a_linked_bundle_is_activated_in_the_folder_of_the_link(
         state = read_state(tmp_path / "bundles")
         assert state is not None
         assert (state.generation, state.version) == (1, version)
+
+
+def test_a_sharded_bundle_is_refused_without_the_cluster_that_serves_it(tmp_path: Path) -> None:
+    for version in ("shop-1", "shop-2"):
+        (tmp_path / "shop" / version).mkdir(parents=True)
+        (tmp_path / "shop" / version / "set.json").write_text("{}")
+    for address in (tmp_path / "shop" / "shop-2", tmp_path / "shop"):
+        with pytest.raises(FullrankError, match=f"^{address}: a sharded bundle; --ray ADDRESS"):
+            ask("activate", address)
+    state = ActiveState(2, "shop-2", previous="shop-1")
+    (tmp_path / "active.json").write_text(dump_state(state))
+    with pytest.raises(FullrankError, match="shop-1: a sharded bundle; --ray ADDRESS"):
+        ask("rollback", tmp_path)
+    assert read_state(tmp_path) == state
 
 
 def test_activate_refuses_bundles_that_cannot_serve(tmp_path: Path) -> None:

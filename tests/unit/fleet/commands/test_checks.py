@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fleet.commands import activate, serve
 from fleet.serving.coordinator import Snapshot
-from fullrank.errors import FullrankError
+from fullrank.errors import BundleNotFound, FullrankError
 from tests.unit.fleet.commands.actors import Actor, joined
 
 RAY = "10.0.0.1:6379"
@@ -54,6 +55,21 @@ def test_a_bundle_of_the_fleet_is_activated(bundle: str, asked: str, actor: Acto
 def test_a_bundle_of_another_folder_is_refused(bundle: str, actor: Actor) -> None:
     with pytest.raises(FullrankError, match=f"does not serve this folder, but {ROOT}$"):
         activate.activate(bundle, address=RAY)
+    assert actor.changes == []
+
+
+def test_the_version_before_serves_again(actor: Actor) -> None:
+    actor.served = replace(actor.served, version="shop-2", previous="shop-1")
+    activate.rollback(f"{ROOT}/", address=RAY)
+    assert actor.changes == [("activate", "shop-1")]
+
+
+def test_a_rollback_of_nothing_or_of_another_fleet_is_refused(actor: Actor) -> None:
+    with pytest.raises(BundleNotFound, match=f"^{ROOT}: no previous version"):
+        activate.rollback(ROOT, address=RAY)
+    actor.served = replace(actor.served, previous="shop-1")
+    with pytest.raises(FullrankError, match=f"does not serve this folder, but {ROOT}$"):
+        activate.rollback("s3://bundles", address=RAY)
     assert actor.changes == []
 
 
