@@ -20,9 +20,10 @@ FAST_TESTS := tests/unit/fullrank tests/unit/service tests/unit/benchmarks/harne
 # These tests kill processes, fill disks, lose nodes, compare a fleet with one machine, and send random requests to
 # every operation.
 # They are few and take a third of the time of all tests.
-LONG_TESTS := tests/faults tests/fleet tests/unit/fleet/counting $(wildcard tests/unit/fleet/serving/test_equal_*.py) \
-	tests/unit/fleet/serving/test_experiments.py tests/unit/service/experiments/test_loop_killed.py \
-	tests/api/test_openapi.py tests/api/test_clients.py
+LONG_TESTS := tests/faults tests/fleet $(addprefix tests/unit/fleet/,counting jobs training) \
+	$(wildcard tests/unit/fleet/serving/test_equal*.py) \
+	$(addprefix tests/unit/fleet/serving/,test_experiments.py test_frozen.py test_replicas.py) \
+	tests/unit/service/experiments/test_loop_killed.py tests/api/test_openapi.py tests/api/test_clients.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo serve test test-fast test-long test-slow test-portable test-browser test-wheel coverage check format bench pins release clean
