@@ -25,6 +25,7 @@ from fullrank.kernels.pools import (
     slots_in,
     slots_of_cells,
     slots_reaching,
+    unread_marked,
 )
 from fullrank.kernels.prefetch import prefetch, prefetch_row
 from fullrank.kernels.products import code_product, code_shift
@@ -99,6 +100,7 @@ def kth_estimate(best: Float32, size: int, wanted: int, known: float) -> np.floa
 @helper
 def estimate_cells(
     chosen: Mask,
+    may_suffice: Mask,
     starts: Int64,
     outline: Int8,
     outline_scale: np.float32,
@@ -128,6 +130,8 @@ def estimate_cells(
 ) -> int:
     """Estimate the slots of the chosen cells that by their outline may be among the best with evidence.
 
+    In a cell where u·v can be no evidence, these are the marked ones: what was read of the others is estimated already.
+
     Returns:
         The heap's size.
     """
@@ -136,7 +140,9 @@ def estimate_cells(
     most, waiting, last = largest_sum(values), 0, len(chosen) - 1
     needed = np.float32(lexical - most)
     for cell in range(len(chosen)):
-        if chosen[cell]:
+        if chosen[cell] and not may_suffice[cell]:
+            waiting = unread_marked(starts[cell], starts[cell + 1], marked, scores, pool, waiting)
+        elif chosen[cell]:
             reached = (best[0] if size == len(best) else least) - most
             waiting = slots_by_outline(
                 reached, starts[cell], starts[cell + 1],
@@ -256,12 +262,14 @@ def best_estimated(
     near, reach = np.empty(len(centres), np.float32), np.empty(len(centres), np.float32)
     chosen = np.zeros(len(centres), np.bool_)
     opened = np.zeros(len(centres), np.bool_)
+    may_suffice = np.zeros(len(centres), np.bool_)
     pool, kept, reaches, nearest = asked, asked, near, np.float32(0)
     if len(asked) == 0:
         for cell in range(len(centres)):
             product = code_product(code, shift, centres, cell) * scale
             near[cell] = product * centre_scales[cell] + centre_bias[cell]
             reach[cell] = near[cell] + np.float32(spread) * radius[cell]
+            may_suffice[cell] = reach[cell] - centre_bias[cell] >= dense
         pool, kept, reaches = likely_slots(
             near, reach, cell_of, read, scores, rows, deleted, sparse
         )
@@ -291,7 +299,7 @@ def best_estimated(
                 opened[cell] = not chosen[cell] and near[cell] >= nearest and reach[cell] >= least
                 chosen[cell] |= opened[cell]
             size = estimate_cells(
-                opened, starts, outline, outline_scale, outlines, outline_scales, left, rest_lengths,
+                opened, may_suffice, starts, outline, outline_scale, outlines, outline_scales, left, rest_lengths,
                 rows, deleted, least,
                 code, shift, scale, codes, scales, bias, signatures, bits, values,
                 marked, dense, lexical, scores, best, found, size,

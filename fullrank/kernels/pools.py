@@ -176,3 +176,14 @@ def slots_by_outline(
             may_count = is_near | (own_scores[j] >= needed) | (own_marks[j] != 0)
             size += may_count & (bounds[j] + own_bias[j] + own_scores[j] >= least)
     return size
+
+
+@helper
+def unread_marked(
+    first: int, stop: int, marked: UInt8, scores: Float32, found: Int64, size: int
+) -> int:
+    """Add the slots first..stop that are marked, and of which nothing was read, to those found; return their number."""
+    for slot in range(first, stop):
+        found[size] = slot
+        size += (marked[slot] != 0) & (scores[slot] == 0)
+    return size

@@ -11,8 +11,8 @@
     returned    the best effort.rescored of those estimated
 
 Documents that lack the evidence that a floor asks for, by these estimates, are left out. A document of the other cells
-is estimated only if it has a word of the query, if enough was read of it, or if its outline lets u·v reach the floor:
-u·v ≤ â·ĥ + 2 REST ‖p‖ ‖r‖.
+is estimated only if it has a word of the query, if enough was read of it, or if u·v may reach the floor, by its cell:
+u · centre + effort.margin · ‖u‖ · radius, and by its outline: â·ĥ + 2 REST ‖p‖ ‖r‖.
 
 So a query with good matches estimates few documents, and one without many. The fast mode misses a document that its
 cell makes unlikely. How often that happens is measured when a bundle is made, and stored in its manifest.
