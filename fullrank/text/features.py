@@ -150,6 +150,15 @@ def count_one(counted: Mapping[str, int]) -> Counts:
     return Counts(words, [Rows(np.array([0, size]), np.arange(size, dtype=np.int32), values, size)])
 
 
+def count_each(texts: Sequence[str]) -> Counts:
+    """Return the counts of texts of one word each, as count_corpus does in more time."""
+    words = Names(sorted({*texts}))
+    place = {word: i for i, word in enumerate(words)}
+    indices = np.array([place[text] for text in texts], np.int32)
+    ones = np.ones(len(texts), np.float32)
+    return Counts(words, [Rows(np.arange(len(texts) + 1), indices, ones, len(words))])
+
+
 def _merge(parts: list[Counted], width: int) -> Rows:
     """Put the rows of all parts one after another, entries ascending inside each."""
     sizes = np.concatenate([part.sizes for part in parts])

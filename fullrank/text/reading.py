@@ -8,9 +8,11 @@ from functools import cached_property
 from typing import Any
 
 from fullrank.storage.lexicon import Names
-from fullrank.text.features import Counts, count_corpus, count_one
+from fullrank.text.features import Counts, count_corpus, count_each, count_one
 from fullrank.text.forms import Joined, Neighbours, joined, spaced
 from fullrank.text.words import query_words
+
+_FEW = 16
 
 
 class Reading(Sequence[str]):
@@ -45,9 +47,10 @@ class Reading(Sequence[str]):
         [text] = self._texts
         return list(query_words(text))
 
+    @cached_property
     def are_words(self) -> bool:
-        """Return whether each of some texts is one word, as words are written."""
-        return all(query_words(text) == (text,) for text in self._texts)
+        """Whether the texts are few, and each is one word as words are written; so are the completions of a word."""
+        return len(self) <= _FEW and all(query_words(text) == (text,) for text in self._texts)
 
     @cached_property
     def spaced(self) -> Names:
@@ -69,4 +72,6 @@ class Reading(Sequence[str]):
         """The counts of the words of each text: one column."""
         if len(self) == 1:
             return count_one(Counter(self.words))
+        if self.are_words:
+            return count_each(self._texts)
         return count_corpus([self._texts])

@@ -25,9 +25,6 @@ from fullrank.text.variants import (
     weigh_variants,
 )
 
-_FEW = 16
-"""Texts that are looked at to see whether each is one word, as the completions of a word are."""
-
 
 @dataclass(frozen=True, eq=False)
 class SparseSide:
@@ -92,9 +89,7 @@ class SparseSide:
             phrases = self.phrases.rows_of(reading.spaced, len(self.words))
             counted = {} if self.forms is None else self.forms.count_joined(reading.neighbours)
             return self._beside(counted, phrases) if counted else phrases
-        if (
-            len(reading) <= _FEW and reading.are_words()
-        ):  # no neighbours, and no phrase but the word itself
+        if reading.are_words:  # no neighbours, and no phrase but the word itself
             return self.phrases.whole(reading, len(self.words))
         phrases = self.phrases.rows(texts, processes=processes)
         counts = count_corpus([texts], counter=self._count_joined)
