@@ -40,6 +40,7 @@ import numpy as np
 
 from benchmarks.harness.report import machine, numbers, show
 from benchmarks.performance.planted import LINKS_A_QUERY, PLANTED, write_planted
+from trainer.threads import SLEEPING
 
 FORMS = {
     "margin": ("ssi", ["rates=0.03", "valid_queries=100"]),
@@ -135,12 +136,15 @@ def _write_steps(path: Path, form: str, features: Any, train: Any, learner: Any)
 
 
 def _child(threads: int, arguments: list[str]) -> Any:
-    """Run ``measure`` in a process whose matrix products have as many threads as its kernels."""
+    """Run ``measure`` in a process whose matrix products have as many threads as its kernels.
+
+    Waiting threads sleep, as in ``fullrank train``.
+    """
     count = str(threads)
     found = subprocess.run(
         [sys.executable, "-m", "benchmarks.performance.training", "--child", *arguments],
         check=True, stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count},
+        env={**os.environ, **SLEEPING, "OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count},
     )  # fmt: skip
     return json.loads(found.stdout.splitlines()[-1])
 

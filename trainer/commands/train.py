@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from fullrank.cli.commands import FLEET, load, needs
 from fullrank.cli.output import print_json
 from fullrank.errors import FullrankError, RecipeError
 from fullrank.progress import Reporter
+from trainer.threads import let_threads_sleep
 
 if TYPE_CHECKING:
     from trainer.train import TrainResult
@@ -130,7 +130,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train a model on a collection and write it as a bundle."""
-    _let_threads_sleep()
+    let_threads_sleep()
     with needs("trainer"):
         from trainer.plan import parse_size
         from trainer.train import train as train_model
@@ -176,15 +176,6 @@ def train(
     Console(highlight=False).print(
         f"{escape(str(result.path))} in {result.seconds:.0f} s", soft_wrap=True
     )
-
-
-def _let_threads_sleep() -> None:
-    """Let waiting threads of OpenMP and OpenBLAS sleep; must run before numpy and numba are imported.
-
-    By default they spin, so the threads of one library take the cores from those of the other, and from other programs.
-    """
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")  # 2⁴ cycles
 
 
 def split_names(text: str) -> list[str]:
