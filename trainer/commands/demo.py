@@ -19,6 +19,7 @@ from fullrank.cli.commands import load, needs
 from fullrank.errors import BundleError, FullrankError
 from fullrank.progress import Reporter
 from trainer.commands.train import print_comparison
+from trainer.threads import let_threads_sleep
 
 if TYPE_CHECKING:
     from trainer.recipes.recipe import Recipe
@@ -41,6 +42,7 @@ def demo(
 
     Models that an earlier demo trained on the same docstrings are used again.
     """
+    let_threads_sleep()
     if not no_serve:
         # First of all: when the port is taken, nothing has been trained or written yet.
         _require_free_port(port)

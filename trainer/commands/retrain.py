@@ -12,6 +12,7 @@ from rich.table import Table
 from fullrank.cli.arguments import BundlesOption, EventsOption, Json, event_log
 from fullrank.cli.commands import needs
 from fullrank.cli.output import print_json
+from trainer.threads import let_threads_sleep
 
 if TYPE_CHECKING:
     from trainer.promotion.retrain import Retrained
@@ -53,6 +54,7 @@ def retrain(
     clicks, and published. Nothing serves it yet: with `fullrank experiment start` people decide. The exit code is 1 if
     nothing was published, and 75 if another training of the same model runs.
     """
+    let_threads_sleep()
     with needs("trainer"):
         from trainer.commands.train import seconds_of
         from trainer.promotion.retrain import retrain as run
