@@ -43,9 +43,8 @@ def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
     # The floor of the bundle has the features of the query, except of words that only live documents have.
     texts = [text] if view.added or not floor.words else []
     if begun is not None and not is_known(view, begun):
-        floor = floor.of_share(
-            UNKNOWN
-        )  # its completions have that share of the weight of whole words
+        # Its completions have that share of the weight of whole words.
+        floor = floor.of_share(UNKNOWN)
         texts += [one.term for one in begun_by(view, text)]
     return with_words(view, floor, texts) if texts else floor
 
