@@ -35,9 +35,9 @@ def read_set(folder: Folder) -> SetManifest:
 
 def write_set(folder: Folder, manifest: SetManifest) -> None:
     """Write set.json, which makes the shards below one bundle. Raises RemoteError."""
-    folder.write(SET, manifest.dump().encode())
-    # Every object of the set is there, so nobody needs what killed tasks had begun to write.
+    # Every other object of the set is there, so what killed tasks had begun to write is not needed.
     folder.remove_unfinished()
+    folder.write(SET, manifest.dump().encode())
 
 
 def find_set(root: Folder, name_or_version: str) -> Folder:

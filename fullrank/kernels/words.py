@@ -177,6 +177,19 @@ def compare_beginning(blob: UInt8, offsets: Int64, row: int, name: UInt8) -> int
     return 0
 
 
+@helper
+def first_from(blob: UInt8, offsets: Int64, name: UInt8, least: int, first: int) -> int:
+    """Return the first of ascending strings, from `first` on, whose comparison with a name is `least` or more."""
+    last = len(offsets) - 1
+    while first < last:
+        middle = (first + last) // 2
+        if compare_beginning(blob, offsets, middle, name) < least:
+            first = middle + 1
+        else:
+            last = middle
+    return first
+
+
 @kernel(several(INT64, INT64), array("uint8"), array("int64"), array("uint8"))
 def find_beginning(blob: UInt8, offsets: Int64, name: UInt8) -> tuple[int, int]:
     """Find the strings that begin with a name, among ascending ones; bytes of UTF-8 have the order of the characters.
@@ -188,18 +201,5 @@ def find_beginning(blob: UInt8, offsets: Int64, name: UInt8) -> tuple[int, int]:
     Returns:
         The row of the first of them, and the one after the last.
     """
-    first, last = 0, len(offsets) - 1
-    while first < last:
-        middle = (first + last) // 2
-        if compare_beginning(blob, offsets, middle, name) < 0:
-            first = middle + 1
-        else:
-            last = middle
-    low, last = first, len(offsets) - 1
-    while low < last:
-        middle = (low + last) // 2
-        if compare_beginning(blob, offsets, middle, name) <= 0:
-            low = middle + 1
-        else:
-            last = middle
-    return first, low
+    first = first_from(blob, offsets, name, 0, 0)
+    return first, first_from(blob, offsets, name, 1, first)

@@ -239,13 +239,12 @@ class Retriever:
     def _evidence(self, floor: Floor) -> Evidence:
         """Return what a floor asks for, with the posting lists of these documents."""
         dense, lexical, score = least_of(floor)
-        least = NOTHING_NEEDED._replace(dense=dense, lexical=lexical, score=score)
         if not floor.words or not self._full_scan.is_inner_product:
-            return least
+            return NOTHING_NEEDED._replace(dense=dense, lexical=lexical, score=score)
         words = np.array(floor.words, np.int32)
         if self.index is None:
             lists = self._full_scan.postings
-            return least._replace(indptr=lists.indptr, slots=lists.indices, words=words)
+            return Evidence(dense, lexical, score, lists.indptr, lists.indices, words, words[:0])
         own, slot_of = self.index.postings, self.index.cells.slots
         return Evidence(dense, lexical, score, own.indptr, own.slots, words, slot_of)
 

@@ -21,6 +21,7 @@ from fleet.jobs.tasks import InProcess, Result
 from fleet.jobs.values import ValueSample
 from fleet.partitions import partition_of
 from fleet.remote import Folder
+from fleet.remote.folder import unfinished
 from fleet.sets import read_set, shard_folder
 from fleet.sets.manifest import model_id
 from fullrank.bundle import open_bundle
@@ -186,7 +187,10 @@ def test_a_job_that_died_goes_on_and_builds_nothing_twice(
     written = {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")}
     assert len(written) == 3
     assert not list(out.rglob("set.json"))
+    left = unfinished(next(iter(written)).with_name("weights.npy"))
+    left.write_bytes(b"a part of a file")  # by a task that was killed
     found = run(bundle, corpus, out)
+    assert not left.exists()
     assert read_set(Folder(found.address)).set_id == expected
     assert {path: path.stat().st_mtime_ns for path in out.rglob("manifest.json")} == written
     assert [path.name for path in (out / "planted").iterdir()] == [found.version]
