@@ -211,7 +211,7 @@ def rare_weight(lab: Lab, task: Task) -> Float64:
         rare = np.ones(documents.width, np.bool_)
         rare[np.argsort(-df, kind="stable")[:FREQUENT]] = False
         idf = tfidf_idf(df.astype(np.int64), len(documents))
-        place = {query: row for row, query in enumerate(trainer.corpus.query_ids)}
+        place = trainer.corpus.query_ids.rows
         rows = np.array([place[judgement.query] for judgement in judgements], np.int64)
         counts = trainer.corpus.queries.take(rows)
         squares = ((1 + np.log(counts.values)) * idf[counts.indices]) ** 2

@@ -86,7 +86,7 @@ def on_test(
 ) -> tuple[Float64, Float64]:
     """Return MAP of each test query by the first stage and with the second."""
     corpus, documents = trainer.corpus, fitted.documents
-    place = {query: row for row, query in enumerate(corpus.query_ids)}
+    place = corpus.query_ids.rows
     ids = [judgement.query for judgement in judgements]
     rows = np.array([place[query] for query in ids], np.int64)
     candidates = collect(

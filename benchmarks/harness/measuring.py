@@ -39,7 +39,7 @@ def encode_queries(
     trainer: Trainer, found: FittedModel, judgements: Sequence[Judgement]
 ) -> Encoded:
     """Return the judged queries as encoded by the model."""
-    place = {query: row for row, query in enumerate(trainer.corpus.query_ids)}
+    place = trainer.corpus.query_ids.rows
     return found.encode(np.array([place[judgement.query] for judgement in judgements], np.int64))
 
 

@@ -19,7 +19,7 @@ from fullrank.models.contract import field_text
 from fullrank.text.compounds import count_compounds
 from fullrank.text.features import Counts, count_corpus
 from trainer.collection.lines import Lines, read_objects
-from trainer.collection.reader import query_text
+from trainer.collection.queries import query_text
 from trainer.collection.report import ReadReport
 from trainer.features.counting import phrases_in
 

@@ -24,8 +24,8 @@ from fullrank.models.linear import DenseSide
 from fullrank.text.features import Vocabulary
 from fullrank.text.phrases import Phrases
 from trainer.features.composition import Composition
-from trainer.features.corpus import Pairs
 from trainer.features.matrices import Features
+from trainer.features.pairs import Pairs
 
 _FEATURES, _ARRAYS = "features.pickle", "arrays.bin"
 _ALIGNMENT = 64
@@ -144,7 +144,7 @@ def _for_steps(features: Features) -> Features:
         query_counts=nothing,
         query_sequences=nothing,
         phrase_idf=floats,
-        pairs=Pairs(np.zeros(0, np.int64), {}),
+        pairs=Pairs.of({}),
     )
 
 

@@ -70,7 +70,7 @@ def rank_by_text(
     collection = _collection(votes, propensities, corpus)
     second = np.array([falls_into(text, 0.5, _SALT) for text in votes.queries], np.bool_)
     asked = np.unique(votes.query)[: max(1, _MOST_SCORES // len(collection.documents))]
-    row_of = {id: row for row, id in enumerate(collection.document_ids)}
+    row_of = collection.document_ids.rows
     document = np.array([row_of.get(id, -1) for id in votes.documents], np.int64)[votes.document]
     found = np.full(len(votes), -1, np.int64)
     context = TrainingContext(collection, reporter, seed, len(os.sched_getaffinity(0)), scratch)
@@ -87,7 +87,7 @@ def rank_by_text(
 def _collection(votes: Votes, propensities: Propensities, corpus: Path) -> Collection:
     """Return the documents with the queries of the votes, in their order, and with judgements by their clicks alone."""
     collection = read_collection(corpus)
-    known = set(collection.document_ids)
+    known = collection.document_ids.rows
     judged = weigh(votes, propensities, "mixture", least=MIN_WEIGHT)
     weights: dict[str, dict[str, float]] = {}
     pairs = zip(

@@ -1,7 +1,8 @@
 """Read collections: corpora, queries and judgements; write the demo collection."""
 
 from trainer.collection.judgements import QRELS_HEADER, Qrels, relevant
-from trainer.collection.reader import Collection, Query, read_collection, read_queries
+from trainer.collection.queries import Query, read_queries
+from trainer.collection.reader import Collection, read_collection
 from trainer.collection.report import ReadReport
 from trainer.collection.schema import FieldVerdict
 

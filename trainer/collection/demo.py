@@ -186,7 +186,7 @@ def _judge(docstrings: list[Docstring]) -> tuple[dict[str, str], Qrels]:
     by_alias = {alias: doc.name for doc in reversed(docstrings) for alias in doc.aliases}
     query_of_sentence: dict[str, str] = {}
     queries: dict[str, str] = {}
-    qrels: Qrels = {}
+    qrels: dict[str, dict[str, int]] = {}
     for doc in docstrings:
         sentence = doc.sentence.casefold()
         query = query_of_sentence.setdefault(sentence, f"summary/{doc.name}")

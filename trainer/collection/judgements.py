@@ -6,16 +6,18 @@ qrels/<split>.tsv[.gz]     tab-separated, header "query-id corpus-id score", int
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from fullrank.errors import CollectionError
 from trainer.collection.lines import Lines, find_file, read_pairs
 from trainer.collection.report import ReadReport
+from trainer.collection.table import Ids, PairReader, PairTable
 
-Qrels = dict[str, dict[str, int]]
+Qrels = Mapping[str, Mapping[str, int]]
 """query id → document id → grade; a grade above zero means relevant."""
 
 QRELS_HEADER = ("query-id", "corpus-id", "score")
@@ -36,13 +38,13 @@ class QrelsReader:
         report: its counts are updated.
     """
 
-    query_ids: set[str]
-    document_ids: set[str]
+    query_ids: Ids
+    document_ids: Ids
     has_mates: bool
     strict: bool
     report: ReadReport
 
-    def read(self, lines: Lines, split: str) -> Qrels:
+    def read(self, lines: Lines, split: str) -> PairTable[int]:
         """Read the judgements of one split.
 
         Raises:
@@ -50,42 +52,39 @@ class QrelsReader:
                 an id is unknown.
         """
         report = self.report
-        qrels: Qrels = {}
+        query_rows, document_rows = self.query_ids.rows, self.document_ids.rows
+        pairs = PairReader(self.query_ids, self.document_ids, int)
         for number, query, document, score in read_pairs(lines, QRELS_HEADER, report):
             if not _INTEGER.fullmatch(score):
                 raise lines.error(number, f"field 'score': expected an integer, got {score!r}")
-            grade = int(score)
             if self._is_unknown(lines, number, query, document):
                 continue
-            if query not in self.query_ids:
+            if query not in query_rows:
                 report.other_queries += 1
-                continue
-            if self.has_mates and query == document:
+            elif self.has_mates and query == document:
                 report.self_links += 1
-                continue
-            grades = qrels.setdefault(query, {})
-            document = sys.intern(document)  # one string for all of its judgements
-            if document in grades:
-                if grades[document] != grade:
-                    raise lines.error(
-                        number,
-                        f"field 'score': {query!r} {document!r} was judged {grades[document]} above,"
-                        f" now {grade}",
-                    )
-                report.repeated_judgements += 1
-                continue
-            if grade <= 0:
-                report.zero_grades += 1
-            grades[document] = grade
-        report.judgements[split] = sum(len(grades) for grades in qrels.values())
-        return qrels
+            else:
+                pairs.add(number, query_rows[query], document_rows[document], int(score))
+        table, repeats = pairs.table()
+        for again in repeats:
+            if again.value != again.first:
+                query, document = self.query_ids[again.query], self.document_ids[again.document]
+                raise lines.error(
+                    again.line,
+                    f"field 'score': {query!r} {document!r} was judged {again.first} above,"
+                    f" now {again.value}",
+                )
+        report.repeated_judgements += len(repeats)
+        report.zero_grades += int(np.count_nonzero(table.entries <= 0))
+        report.judgements[split] = len(table.entries)
+        return table
 
     def _is_unknown(self, lines: Lines, number: int, query: str, document: str) -> bool:
         """Return whether an id of a line is unknown, and count it. Raises if strict."""
         known_queries = self.document_ids if self.has_mates else self.query_ids
-        if query not in known_queries:
+        if query not in known_queries.rows:
             name, id = "query-id", query
-        elif document not in self.document_ids:
+        elif document not in self.document_ids.rows:
             name, id = "corpus-id", document
         else:
             return False
@@ -120,7 +119,7 @@ def find_splits(folder: Path) -> list[tuple[str, Path]]:
 
 
 def find_inherited_qrels(
-    queries: Path, parent: Path, query_ids: set[str], document_ids: set[str]
+    queries: Path, parent: Path, query_ids: Ids, document_ids: Ids
 ) -> list[tuple[str, Path]]:
     """Find the parent folder's qrels for queries that describe its documents.
 
@@ -137,10 +136,14 @@ def find_inherited_qrels(
         CollectionError: some queries have the id of a document and some do not.
     """
     is_above = queries.parent.resolve() != parent.resolve()
-    if not is_above or find_file(parent, "queries.jsonl") or query_ids.isdisjoint(document_ids):
+    if (
+        not is_above
+        or find_file(parent, "queries.jsonl")
+        or not any(query in document_ids.rows for query in query_ids)
+    ):
         return []
     files = find_splits(parent / "qrels")
-    unknown = query_ids - document_ids
+    unknown = [query for query in query_ids if query not in document_ids.rows]
     if files and unknown:
         raise CollectionError(
             f"{queries}: field '_id': {min(unknown)!r} is no document. The folder has no qrels of its"

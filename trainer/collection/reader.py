@@ -23,7 +23,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -32,19 +31,13 @@ from fullrank.errors import CollectionError
 from fullrank.storage.documents import Document
 from trainer.collection.documents import find_corpus, iter_documents
 from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_splits
-from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
+from trainer.collection.lines import Lines, find_file
+from trainer.collection.queries import Query, StoredQueries
 from trainer.collection.report import ReadReport
 from trainer.collection.schema import SCHEMA, FieldVerdict, Schema, choose_fields, parse_schema
 from trainer.collection.store import StoredDocuments
+from trainer.collection.table import Ids, PairTable
 from trainer.collection.weights import PEOPLE, WEIGHTS, Values, read_values
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """One query: its id and its text."""
-
-    id: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +62,7 @@ class Collection:
 
     path: Path
     documents: Sequence[Document]
-    queries: list[Query] | None
+    queries: Sequence[Query] | None
     has_mates: bool
     splits: tuple[str, ...]
     report: ReadReport
@@ -80,11 +73,28 @@ class Collection:
     people: Mapping[str, Values] = field(default_factory=dict, repr=False)
 
     @cached_property
-    def document_ids(self) -> Sequence[str]:
+    def document_ids(self) -> Ids:
         """The id of every document."""
         if isinstance(self.documents, StoredDocuments):
             return self.documents.ids
-        return [document.id for document in self.documents]
+        return Ids(document.id for document in self.documents)
+
+    @cached_property
+    def query_ids(self) -> Ids:
+        """The id of every query; of every document if the documents are the queries."""
+        if self.queries is None:
+            return self.document_ids
+        if isinstance(self.queries, StoredQueries):
+            return self.queries.ids
+        return Ids(query.id for query in self.queries)
+
+    def judged(self, split: str) -> PairTable[int]:
+        """Return the judgements of one split in arrays.
+
+        Raises:
+            CollectionError: see ``qrels``.
+        """
+        return PairTable.of(self.qrels(split), self.query_ids, self.document_ids)
 
     @property
     def corpus_order(self) -> Int64:
@@ -151,14 +161,14 @@ def read_collection(
     if fields is not None:
         digests.append(("fields", repr(list(fields))))
 
-    queries: list[Query] | None = None
+    queries: StoredQueries | None = None
     if queries_file is not None:
         lines = Lines(queries_file)
-        queries = _parse_queries(lines, report)
+        queries = StoredQueries(lines, report)
         digests.append(("queries", lines.digest()))
 
-    document_ids = set(documents.ids)
-    query_ids = document_ids if queries is None else {query.id for query in queries}
+    document_ids = documents.ids
+    query_ids = document_ids if queries is None else queries.ids
     files = find_splits(folder / "qrels")
     are_inherited = False
     if queries_file is not None and not files:
@@ -167,20 +177,21 @@ def read_collection(
     has_mates = queries is None or are_inherited
     reader = QrelsReader(query_ids, document_ids, has_mates, strict, report)
     judgements: dict[str, Qrels] = {}
+    is_judged = np.zeros(len(query_ids), np.bool_)
     for split, file in files:
         lines = Lines(file)
-        judgements[split] = reader.read(lines, split)
+        table = judgements[split] = reader.read(lines, split)
+        is_judged[table.queries] = True
         digests.append((f"qrels/{split}", lines.digest()))
 
     values = {
-        place: read_values(folder / place, judgements, strict, report, digests)
+        place: read_values(
+            folder / place, judgements, query_ids, document_ids, strict, report, digests
+        )
         for place in (WEIGHTS, PEOPLE)
     }
 
-    judged: set[str] = set()
-    for qrels in judgements.values():
-        judged.update(qrels)
-    report.queries_without_judgements = len(query_ids) - len(judged)
+    report.queries_without_judgements = int(np.count_nonzero(~is_judged))
     return Collection(
         path=folder,
         documents=documents,
@@ -207,43 +218,3 @@ def _read_schema(
             digests.append(("schema", lines.digest()))
             return parse_schema(lines.path, content)
     return None
-
-
-def read_queries(path: str | Path) -> list[Query]:
-    """Read queries.
-
-    Args:
-        path: a queries.jsonl[.gz], or a folder that holds one.
-
-    Raises:
-        CollectionError: the file is missing or malformed.
-    """
-    given = Path(path)
-    found = find_file(given, "queries.jsonl") if given.is_dir() else given
-    if found is None:
-        raise CollectionError(f"{given}: no queries.jsonl or queries.jsonl.gz")
-    return _parse_queries(Lines(found), ReadReport())
-
-
-def query_text(item: Mapping[str, Any]) -> str:
-    """Return the text of a line of queries: its title, if it has one, and its text."""
-    text: str = item["text"]
-    return f"{item['title']}\n{text}" if "title" in item else text
-
-
-def _parse_queries(lines: Lines, report: ReadReport) -> list[Query]:
-    seen: dict[str, int] = {}
-    queries = []
-    for number, item in read_objects(lines, report):
-        id = id_field(lines, number, item, seen)
-        string_field(lines, number, item, "text")
-        if "title" in item:
-            string_field(lines, number, item, "title")
-        query = Query(id, query_text(item))
-        if not query.text.strip():
-            report.empty_queries += 1
-        queries.append(query)
-    if not queries:
-        raise CollectionError(f"{lines.path}: no queries")
-    report.queries = len(queries)
-    return queries

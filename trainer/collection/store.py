@@ -14,6 +14,29 @@ import numpy as np
 
 from fullrank.encoding import Int64
 from fullrank.storage.documents import Document
+from trainer.collection.table import Ids
+
+
+class Records:
+    """Bytes in an anonymous file, in the order in which they come.
+
+    Attributes:
+        starts, sizes: of each record in the file, int64 (records,).
+    """
+
+    def __init__(self, records: Iterable[bytes]) -> None:
+        ends = array("q", [0])
+        with tempfile.TemporaryFile() as file:
+            for record in records:
+                ends.append(ends[-1] + file.write(record))
+            file.flush()
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+        bounds = np.array(ends, np.int64)
+        self.starts, self.sizes = bounds[:-1], np.diff(bounds)
+
+    def __getitem__(self, place: int) -> bytes:
+        return os.pread(self._file, int(self.sizes[place]), int(self.starts[place]))
 
 
 class StoredDocuments(Sequence[Document]):
@@ -26,23 +49,21 @@ class StoredDocuments(Sequence[Document]):
     def __init__(self, documents: Iterable[Document]) -> None:
         """Store documents of distinct ids, which come in any order, one by one."""
         found: list[str] = []
-        ends = array("q", [0])
-        with tempfile.TemporaryFile() as file:
+
+        def contents() -> Iterator[bytes]:
             for document in documents:
                 found.append(document.id)
-                ends.append(ends[-1] + file.write(marshal.dumps(dict(document.fields))))
-            file.flush()
-            self._file = os.dup(file.fileno())
-        weakref.finalize(self, os.close, self._file)
+                yield marshal.dumps(dict(document.fields))
+
+        self._contents = Records(contents())
         order = sorted(range(len(found)), key=found.__getitem__)
-        self.ids = [found[i] for i in order]
-        bounds = np.array(ends, np.int64)
-        self._starts, self._sizes = bounds[order], np.diff(bounds)[order]
+        self.ids = Ids(found[i] for i in order)
+        self._order = np.array(order, np.int64)
 
     @property
     def stored_order(self) -> Int64:
         """The row of each document, in the order in which they came, int64 (documents,)."""
-        return np.argsort(self._starts)
+        return np.argsort(self._order)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -56,8 +77,8 @@ class StoredDocuments(Sequence[Document]):
     def __getitem__(self, place: int | slice) -> Document | list[Document]:
         if isinstance(place, slice):
             return [self[row] for row in range(*place.indices(len(self)))]
-        size, start = int(self._sizes[place]), int(self._starts[place])
-        return Document(self.ids[place], marshal.loads(os.pread(self._file, size, start)))
+        content = self._contents[int(self._order[place])]
+        return Document(self.ids[place], marshal.loads(content))
 
     def __iter__(self) -> Iterator[Document]:
         return map(self.__getitem__, range(len(self)))

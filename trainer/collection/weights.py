@@ -10,16 +10,17 @@ least two people clicked, or if the file does not say how many: else one person 
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Mapping, MutableSequence
+from collections.abc import Iterator, Mapping, MutableSequence
+from functools import lru_cache
 from math import isfinite
 from pathlib import Path
 
 from trainer.collection.judgements import QRELS_HEADER, Qrels, find_splits
 from trainer.collection.lines import Lines, read_pairs
 from trainer.collection.report import ReadReport
+from trainer.collection.table import Ids, PairReader
 
-Values = dict[str, dict[str, float]]
+Values = Mapping[str, Mapping[str, float]]
 """query id → document id → value."""
 
 WEIGHTS, PEOPLE = "weights", "people"
@@ -30,11 +31,14 @@ MIN_PEOPLE = 2
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 _INTEGER = re.compile(r"[0-9]{1,9}")
+_CACHED_QUERIES = 1 << 10
 
 
 def read_values(
     folder: Path,
     judgements: Mapping[str, Qrels],
+    query_ids: Ids,
+    document_ids: Ids,
     strict: bool,
     report: ReadReport,
     digests: MutableSequence[tuple[str, str]],
@@ -44,6 +48,7 @@ def read_values(
     Args:
         folder: ``weights`` or ``people``, which need not exist.
         judgements: qrels by split.
+        query_ids, document_ids: of the collection.
         strict: refuse values of pairs without a judgement; otherwise count and skip them, as the judgement of a
             document that was deleted since is skipped.
         report: its counts are updated.
@@ -52,31 +57,41 @@ def read_values(
     Raises:
         CollectionError: a line is malformed, a value is not above zero, a pair has two values, or a split has no qrels.
     """
-    found = {}
+    found: dict[str, Values] = {}
     for split, file in find_splits(folder):
         lines = Lines(file)
         if split not in judgements:
             raise lines.error(1, f"there is no qrels/{split}.tsv whose judgements it could weigh")
-        found[split] = _read(lines, COLUMNS[folder.name], judgements[split], strict, report)
+        pairs = PairReader(query_ids, document_ids, float)
+        column = COLUMNS[folder.name]
+        for line, query, document, value in _read(lines, column, judgements[split], strict, report):
+            pairs.add(line, query_ids.rows[query], document_ids.rows[document], value)
+        found[split], repeats = pairs.table()
+        for again in repeats:
+            if again.value != again.first:
+                query, document = query_ids[again.query], document_ids[again.document]
+                raise lines.error(
+                    again.line,
+                    f"field {column!r}: {query!r} {document!r} had {again.first:g} above",
+                )
         digests.append((f"{folder.name}/{split}", lines.digest()))
     return found
 
 
-def _read(lines: Lines, column: str, qrels: Qrels, strict: bool, report: ReadReport) -> Values:
+def _read(
+    lines: Lines, column: str, qrels: Qrels, strict: bool, report: ReadReport
+) -> Iterator[tuple[int, str, str, float]]:
+    """Yield the line, query, document and value of each pair that is judged to be relevant."""
     form = _NUMBER if column == COLUMNS[WEIGHTS] else _INTEGER
-    values: Values = {}
+    # The pairs of a query are mostly one after another, and a table makes the grades of a query anew for each look-up.
+    grades_of = lru_cache(_CACHED_QUERIES)(lambda query: qrels.get(query, {}))
     for number, query, document, text in read_pairs(lines, (*QRELS_HEADER[:2], column), report):
         value = float(text) if form.fullmatch(text) else 0.0
         if not (value > 0 and isfinite(value)):
             raise lines.error(number, f"field {column!r}: expected a number above 0, got {text!r}")
-        if qrels.get(query, {}).get(document, 0) <= 0:
-            if strict:
-                raise lines.error(number, f"{query!r} {document!r} is not judged to be relevant")
+        if grades_of(query).get(document, 0) > 0:
+            yield number, query, document, value
+        elif strict:
+            raise lines.error(number, f"{query!r} {document!r} is not judged to be relevant")
+        else:
             report.values_without_judgement += 1
-            continue
-        of_query = values.setdefault(query, {})
-        if of_query.setdefault(sys.intern(document), value) != value:
-            raise lines.error(
-                number, f"field {column!r}: {query!r} {document!r} had {of_query[document]:g} above"
-            )
-    return values

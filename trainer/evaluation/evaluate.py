@@ -146,10 +146,10 @@ def judge(
     qrels = collection.qrels(split)
     excluded = [collection.qrels(name) for name in exclude_splits]
     if rows is None:
-        rows = {id: row for row, id in enumerate(collection.document_ids)}
+        rows = collection.document_ids.rows
     weights = collection.weights.get(split)
     judgements = []
-    for query in _query_ids(collection):
+    for query in collection.query_ids:
         if query in qrels:
             judgement = _judge_query(collection, query, qrels, excluded, rows, weights)
             if len(judgement.relevant):
@@ -159,12 +159,6 @@ def judge(
             f"{collection.path}: split {split!r} has no query with a relevant candidate"
         )
     return judgements, len(qrels) - len(judgements)
-
-
-def _query_ids(collection: Collection) -> Sequence[str]:
-    if collection.queries is None:
-        return collection.document_ids
-    return [query.id for query in collection.queries]
 
 
 def _judge_query(
@@ -221,10 +215,9 @@ def _row(rows: Mapping[str, int], document: str) -> int:
 
 def query_texts(collection: Collection, model: Model, ids: Sequence[str]) -> list[str]:
     """Return the texts of queries; for documents that are queries, model.query_text() of their fields."""
+    rows = collection.query_ids.rows
     if collection.queries is not None:
-        by_id = {query.id: query.text for query in collection.queries}
-        return [by_id[id] for id in ids]
-    rows = {id: row for row, id in enumerate(collection.document_ids)}
+        return [collection.queries[rows[id]].text for id in ids]
     return [model.query_text(collection.documents[rows[id]].fields) for id in ids]
 
 

@@ -125,7 +125,7 @@ def write_qrels(path: str | Path, qrels: Qrels) -> None:
 def read_qrels(path: str | Path) -> Qrels:
     """Read judgements from TREC's four columns. Raises CollectionError that names file and line."""
     path = Path(path)
-    qrels: Qrels = {}
+    qrels: dict[str, dict[str, int]] = {}
     for number, (query, _, document, grade) in _columns(path, 4):
         grades = qrels.setdefault(query, {})
         if document in grades:

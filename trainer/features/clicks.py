@@ -10,7 +10,6 @@ as they will be left out for a query that training never saw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from fullrank.encoding import Int64, Rows
+from trainer.features.lists import Lists
 
 FIELD = "clicked"
 
@@ -37,7 +37,7 @@ class Clicks:
     counts: Rows
 
     @staticmethod
-    def of(relevant: Mapping[int, Int64], documents: int, texts: Rows) -> Clicks:
+    def of(relevant: Lists[np.int64], documents: int, texts: Rows) -> Clicks:
         """Count clicked text.
 
         Args:
@@ -45,10 +45,9 @@ class Clicks:
             documents: number of documents.
             texts: word counts of the queries, (queries, words).
         """
-        queries = np.repeat(list(relevant), [len(found) for found in relevant.values()])
-        found = np.concatenate([np.zeros(0, np.int64), *relevant.values()])
+        queries, found = relevant.owners, relevant.entries
         judged = sp.csr_array(
-            (np.ones(len(found), np.float32), (found, queries.astype(np.int64))),
+            (np.ones(len(found), np.float32), (found, queries)),
             shape=(documents, len(texts)),
         )
         return Clicks(texts, judged, Rows.from_csr(sp.csr_array(judged @ texts.csr())))

@@ -2,143 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from fullrank.encoding import Float32, Int64, Rows
+from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
 from fullrank.text.features import Counts, Vocabulary
 from fullrank.text.phrases import Phrases
-from trainer.collection import Collection, relevant
+from trainer.collection import Collection
 from trainer.collection.schema import SCHEMA
-from trainer.collection.weights import MIN_PEOPLE
+from trainer.collection.table import Ids
 from trainer.features.counting import Counting, InThisProcess, Zeros, columns_of
+from trainer.features.pairs import Pairs, judged_pairs, mate_rows
 
 _Value = TypeVar("_Value", bound=np.generic)
-
-
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Judged pairs of one split.
-
-    Attributes:
-        queries: int64, the rows of the queries with a relevant document, ascending.
-        relevant: query row → rows of its relevant documents, int64, ascending.
-        source: the qrels file, for error messages.
-        weights: query row → weight of each relevant document, float32, above zero; None: all alike.
-        shared: query row → which relevant documents at least two people clicked, bool; None: all.
-        passed_over: query row → rows of documents that people passed over on the way to a click, int64, ascending.
-        judged: rows of the judged documents, int64, ascending, if these pairs are a part of those that judge them.
-    """
-
-    queries: Int64
-    relevant: dict[int, Int64]
-    source: str = "qrels/train.tsv"
-    weights: dict[int, Float32] | None = None
-    shared: dict[int, npt.NDArray[np.bool_]] | None = None
-    passed_over: dict[int, Int64] = field(default_factory=dict)
-    judged: Int64 | None = None
-
-    def __len__(self) -> int:
-        return sum(map(len, self.relevant.values()))
-
-    @cached_property
-    def documents(self) -> Int64:
-        """The rows of the judged documents, int64, ascending."""
-        if self.judged is not None:
-            return self.judged
-        return np.unique(np.concatenate([np.zeros(0, np.int64), *self.relevant.values()]))
-
-    @property
-    def clicked(self) -> dict[int, Int64]:
-        """Query row → rows of the documents whose clicked text it becomes."""
-        if self.shared is None:
-            return self.relevant
-        found = {query: rows[self.shared[query]] for query, rows in self.relevant.items()}
-        return {query: rows for query, rows in found.items() if len(rows)}
-
-    def keep(self, choose: Callable[[int, Int64], npt.NDArray[np.bool_]]) -> Pairs:
-        """Return some of the pairs.
-
-        Args:
-            choose: returns which pairs of a query to keep, from its row and the rows of its relevant documents.
-        """
-        kept = {query: choose(query, rows) for query, rows in self.relevant.items()}
-        kept = {query: chosen for query, chosen in kept.items() if chosen.any()}
-
-        def cut(values: dict[int, npt.NDArray[_Value]]) -> dict[int, npt.NDArray[_Value]]:
-            return {query: values[query][chosen] for query, chosen in kept.items()}
-
-        return Pairs(
-            np.array(sorted(kept), np.int64),
-            cut(self.relevant),
-            self.source,
-            None if self.weights is None else cut(self.weights),
-            None if self.shared is None else cut(self.shared),
-            {query: rows for query, rows in self.passed_over.items() if query in kept},
-        )
-
-    def of_queries(self, queries: Int64) -> Pairs:
-        """Return the pairs of some queries, given by row, ascending. All judged documents stay judged."""
-        rows = queries.tolist()
-
-        def cut(values: dict[int, npt.NDArray[_Value]]) -> dict[int, npt.NDArray[_Value]]:
-            return {query: values[query] for query in rows if query in values}
-
-        return Pairs(
-            queries,
-            cut(self.relevant),
-            self.source,
-            None if self.weights is None else cut(self.weights),
-            None if self.shared is None else cut(self.shared),
-            cut(self.passed_over),
-            self.documents,
-        )
-
-    def with_queries_of(self, other: Pairs) -> Pairs:
-        """Return these pairs and those of queries that have none here.
-
-        Weights of the others are at most 1: in a split that measures, a judgement counts up to ten times.
-        """
-        new = other.keep(lambda query, rows: np.full(len(rows), query not in self.relevant))
-        weights, shared = self.weights, self.shared
-        if weights is not None:
-            given = new.weights or {q: np.ones(len(d), np.float32) for q, d in new.relevant.items()}
-            weights = weights | {q: np.minimum(w, np.float32(1)) for q, w in given.items()}
-        if shared is not None:
-            shared = shared | (
-                new.shared or {q: np.ones(len(d), np.bool_) for q, d in new.relevant.items()}
-            )
-        return Pairs(
-            np.union1d(self.queries, new.queries),
-            self.relevant | new.relevant,
-            self.source,
-            weights,
-            shared,
-            dict(self.passed_over) | dict(new.passed_over),
-        )
-
-    def weight_of(self, query: int, documents: Int64) -> Float32:
-        """Return the weights of some of a query's relevant documents, ascending; 1 without weights."""
-        if self.weights is None:
-            return np.ones(len(documents), np.float32)
-        return self.weights[query][np.searchsorted(self.relevant[query], documents)]
-
-    def require(self) -> None:
-        """Raise TrainingError if there is no pair."""
-        if not len(self):
-            raise TrainingError(
-                f"{self.source}: no judged pair to learn from. Add judgements of known documents, or "
-                "train a recipe that needs none: --recipe bm25"
-            )
 
 
 @dataclass(eq=False)
@@ -163,7 +47,6 @@ class Corpus:
         sources: the fields of the documents that are read, in order.
         counts: one matrix of word counts per source field, then one of the queries if they are
             not the documents.
-        query_ids: the id of each query row.
         pairs: judged pairs of the training split.
         mates: int64 (queries,): the document that each query is or describes, which is never its
             answer; -1 if it has none.
@@ -177,7 +60,6 @@ class Corpus:
     collection: Collection
     sources: list[str]
     counts: Counts
-    query_ids: list[str]
     pairs: Pairs
     mates: Int64
     processes: int
@@ -185,6 +67,11 @@ class Corpus:
     cache: dict[Any, Any] = field(default_factory=dict)
     totals: Totals = field(default_factory=Totals)
     vocabularies: list[Vocabulary] = field(default_factory=list)
+
+    @property
+    def query_ids(self) -> Ids:
+        """The id of each query row."""
+        return self.collection.query_ids
 
     @property
     def queries(self) -> Rows:
@@ -223,12 +110,13 @@ class Corpus:
         return found
 
     @property
-    def public_queries(self) -> list[str]:
+    def public_queries(self) -> Sequence[str]:
         """The ids of queries whose text may stay in a bundle: of clicks, those of at least two people."""
         shared = self.pairs.shared
         if shared is None:
             return self.query_ids
-        return [self.query_ids[row] for row in sorted(shared) if shared[row].any()]
+        rows = np.sort(shared.where(shared.entries).rows)
+        return [self.query_ids[row] for row in rows.tolist()]
 
     @property
     def unjudged(self) -> npt.NDArray[np.bool_]:
@@ -293,16 +181,11 @@ def count_collection(
         TrainingError: no document has a text field.
     """
     sources = text_fields(collection)
-    ids = list(collection.document_ids)
-    if collection.queries is not None:
-        ids = [query.id for query in collection.queries]
     counting = counting or InThisProcess(processes)
     counts, frequency = counting.words(collection, sources, zeros)
-    pairs, mates = judged_pairs(collection, ids, train), mate_rows(collection, ids)
+    pairs, mates = judged_pairs(collection, train), mate_rows(collection)
     totals = Totals(frequency=frequency)
-    return Corpus(
-        collection, sources, counts, ids, pairs, mates, processes, counting, totals=totals
-    )
+    return Corpus(collection, sources, counts, pairs, mates, processes, counting, totals=totals)
 
 
 def text_fields(collection: Collection) -> list[str]:
@@ -322,53 +205,6 @@ def text_fields(collection: Collection) -> list[str]:
             if stored
             else ""
         )
-    )
-
-
-def mate_rows(collection: Collection, query_ids: Sequence[str]) -> Int64:
-    """Return the row of each query's mate, int64 (queries,); -1 if it has none."""
-    if not collection.has_mates:
-        return np.full(len(query_ids), -1, np.int64)
-    rows = {id: row for row, id in enumerate(collection.document_ids)}
-    return np.array([rows[query] for query in query_ids], np.int64)
-
-
-def judged_pairs(collection: Collection, query_ids: Sequence[str], split: str) -> Pairs:
-    """Return the judged pairs of a split as rows; empty if the split does not exist."""
-    source = str(collection.path / "qrels" / f"{split}.tsv")
-    if split not in collection.splits:
-        return Pairs(np.zeros(0, np.int64), {}, source)
-    place = {query: row for row, query in enumerate(query_ids)}
-    rows = {id: row for row, id in enumerate(collection.document_ids)}
-    mates = collection.has_mates
-    weights, people = collection.weights.get(split), collection.people.get(split)
-    found: dict[int, Int64] = {}
-    weight: dict[int, Float32] = {}
-    shared: dict[int, npt.NDArray[np.bool_]] = {}
-    passed_over: dict[int, Int64] = {}
-    for query, grades in collection.qrels(split).items():
-        documents = [d for d in relevant(grades) if not (mates and d == query)]
-        if not documents:
-            continue
-        documents.sort(key=rows.__getitem__)
-        row = place[query]
-        found[row] = np.array([rows[d] for d in documents], np.int64)
-        if weights is not None:
-            of_query = weights.get(query, {})
-            weight[row] = np.array([of_query.get(d, 1.0) for d in documents], np.float32)
-        if people is not None:
-            clicked = people.get(query, {})
-            shared[row] = np.array([clicked.get(d, MIN_PEOPLE) >= MIN_PEOPLE for d in documents])
-        above = [rows[d] for d, grade in grades.items() if grade < 0]
-        if above:
-            passed_over[row] = np.array(sorted(above), np.int64)
-    return Pairs(
-        np.array(sorted(found), np.int64),
-        found,
-        source,
-        None if weights is None else weight,
-        None if people is None else shared,
-        passed_over,
     )
 
 

@@ -14,9 +14,10 @@ from fullrank.progress import Reporter
 from fullrank.text.features import Vocabulary, bm25_idf
 from trainer.features.clicks import Clicks
 from trainer.features.composition import Composition
-from trainer.features.corpus import Corpus, Pairs, document_frequency
+from trainer.features.corpus import Corpus, document_frequency
 from trainer.features.fields import TextFields, cut_fields
 from trainer.features.hashing import composition, with_bigrams
+from trainer.features.pairs import Pairs
 from trainer.features.sides import dense_sides, known_trigrams, sparse_side
 from trainer.recipes.settings import ModelSettings
 

@@ -50,7 +50,7 @@ def document_facts(corpus: Corpus, settings: FactSettings) -> DocumentFacts:
 
 def click_counts(corpus: Corpus) -> Int32:
     """Return the number of training queries that led to each document, int32 (documents,)."""
-    found = np.concatenate([np.zeros(0, np.int64), *corpus.pairs.relevant.values()])
+    found = corpus.pairs.relevant.entries
     return np.bincount(found, minlength=len(corpus.collection.documents)).astype(np.int32)
 
 

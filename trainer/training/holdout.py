@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,8 +71,10 @@ def hold_out(corpus: Corpus, limit: int) -> HoldOut:
     if valid is not None:
         warm = [w for j in valid.judgements if (w := _without(j, held)) is not None]
     else:
-        asked = {q: rows for q, rows in pairs.relevant.items() if is_held_out(corpus.query_ids[q])}
-        warm = _judgements(corpus, asked, np.ones_like(held), shown)
+        rows = pairs.relevant.rows
+        aside = np.array([is_held_out(corpus.query_ids[row]) for row in rows.tolist()], np.bool_)
+        warm = _judgements(corpus, pairs.relevant.of_rows(rows[aside]), np.ones_like(held), shown)
+        asked = {*rows[aside].tolist()}
         pairs = pairs.keep(lambda q, rows: np.full(len(rows), q not in asked))
     return HoldOut(
         replace(corpus, pairs=pairs, cache={}),
@@ -95,7 +98,7 @@ def _without(judgement: Judgement, held: npt.NDArray[np.bool_]) -> Judgement | N
 
 def _judgements(
     corpus: Corpus,
-    relevant: dict[int, npt.NDArray[np.int64]],
+    relevant: Mapping[int, npt.NDArray[np.int64]],
     asked: npt.NDArray[np.bool_],
     shown: dict[int, npt.NDArray[np.int64]],
 ) -> list[Judgement]:
@@ -120,8 +123,7 @@ def _shown(corpus: Corpus) -> dict[int, npt.NDArray[np.int64]]:
     collection = corpus.collection
     if corpus.pairs.weights is None or "train" not in collection.splits:
         return {}
-    rows = {id: row for row, id in enumerate(collection.document_ids)}
-    place = {id: row for row, id in enumerate(corpus.query_ids)}
+    rows, place = collection.document_ids.rows, collection.query_ids.rows
     found = {
         place[query]: shown_rows(grades, rows)
         for query, grades in collection.qrels("train").items()

@@ -98,6 +98,6 @@ def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation |
 
 def validation_of(corpus: Corpus, split: str, judgements: list[Judgement]) -> Validation:
     """Return the validation of some judgements."""
-    place = {query: row for row, query in enumerate(corpus.query_ids)}
+    place = corpus.query_ids.rows
     rows = np.array([place[judgement.query] for judgement in judgements], np.int64)
     return Validation(split, rows, judgements)

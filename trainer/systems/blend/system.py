@@ -20,7 +20,7 @@ import numpy as np
 
 from fullrank.measures import Float64
 from fullrank.models.mixed import NO_LIFT, Lift
-from trainer.features.corpus import judged_pairs
+from trainer.features.pairs import judged_pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.trial import learns, part_run, try_part
@@ -130,7 +130,7 @@ def _last_context(context: TrainingContext, recipe: Recipe, run: TrainingRun) ->
         return context
     corpus = context.corpus
     learned = set(run.valid.rows.tolist()) - set(run.valid.spread(CALIBRATING).rows.tolist())
-    valid = judged_pairs(corpus.collection, corpus.query_ids, run.valid.split)
+    valid = judged_pairs(corpus.collection, run.valid.split)
     valid = valid.keep(lambda query, rows: np.full(len(rows), query in learned))
     pairs = corpus.pairs.with_queries_of(valid)
     return context.with_corpus(replace(corpus, pairs=pairs, cache={}))

@@ -136,11 +136,8 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     Raises:
         TrainingError: the recipe learns from pairs and none is judged.
     """
-    queries = np.repeat(
-        corpus.pairs.queries, [len(corpus.pairs.relevant[q]) for q in corpus.pairs.queries.tolist()]
-    )
-    answers = [corpus.pairs.relevant[q] for q in corpus.pairs.queries.tolist()]
-    documents = np.concatenate(answers) if answers else np.zeros(0, np.int64)
+    starts, documents = corpus.pairs.relevant.take(corpus.pairs.queries)
+    queries = np.repeat(corpus.pairs.queries, np.diff(starts))
     if settings.smoothing != "none" and settings.learn_from == "pairs":
         corpus.pairs.require()
     training_queries, all_documents = corpus.queries.take(corpus.pairs.queries), corpus.documents
@@ -181,7 +178,7 @@ def count_texts(corpus: Corpus, model: ModelSettings, settings: LanguageSettings
     pairs = project(corpus.queries.take(queries)), project(all_documents.take(documents))
     weights = None
     if corpus.pairs.weights is not None:
-        weights = np.concatenate([corpus.pairs.weights[q] for q in corpus.pairs.queries.tolist()])
+        _, weights = corpus.pairs.weights.take(corpus.pairs.queries)
     return Texts(words, *pairs, background, mean_length, weights, surface)
 
 

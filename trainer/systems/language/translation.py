@@ -79,8 +79,8 @@ def word_pairs(corpus: Corpus) -> tuple[Int64, Int64]:
     queries = corpus.pairs.queries
     if (corpus.mates[queries] >= 0).all():
         return queries, corpus.mates[queries]
-    judged = [corpus.pairs.relevant[q] for q in queries.tolist()]
-    return np.repeat(queries, [len(d) for d in judged]), np.concatenate(judged)
+    starts, judged = corpus.pairs.relevant.take(queries)
+    return np.repeat(queries, np.diff(starts)), judged
 
 
 def learn(

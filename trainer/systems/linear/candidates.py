@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from fullrank.encoding import Int32, Int64
-from trainer.features.corpus import Pairs
+from trainer.features.pairs import Pairs
 
 
 def choose_candidates(
@@ -64,8 +64,7 @@ def _passed_over(pairs: Pairs, queries: Int64) -> list[Int64]:
     """Return the judged documents that people passed over after some queries: negatives that are hard to tell apart."""
     if not pairs.passed_over:
         return []
-    above = map(pairs.passed_over.get, queries.tolist())
-    rows = np.concatenate([np.zeros(0, np.int64), *(found for found in above if found is not None)])
+    rows = pairs.passed_over.of_rows(queries).entries
     judged = pairs.documents
     places = np.searchsorted(judged, rows)
     places[places == len(judged)] = 0

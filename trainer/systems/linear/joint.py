@@ -19,8 +19,8 @@ from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.text.features import count_corpus
 from trainer.collection import Collection, read_collection
-from trainer.features.corpus import Pairs, judged_pairs, mate_rows
 from trainer.features.matrices import Features
+from trainer.features.pairs import Pairs, judged_pairs, mate_rows
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.margin import MarginLearner, Triples, sample
 from trainer.systems.linear.parameters import Parameters
@@ -76,14 +76,12 @@ def read_task(context: TrainingContext, folder: str | Path, features: Features) 
     """
     collection, corpus = second_collection(context, folder), context.corpus
     if collection.queries is None:
-        ids = list(collection.document_ids)
         words, counts = corpus.counts.words, corpus.documents
     else:
-        ids = [query.id for query in collection.queries]
         texts = [query.text for query in collection.queries]
         counted = count_corpus([texts], processes=corpus.processes)
         words, counts = counted.words, counted.columns[0]
-    pairs = judged_pairs(collection, ids, "train")
+    pairs = judged_pairs(collection, "train")
     if not len(pairs):
         raise TrainingError(
             f"train.monolingual: {folder} has no judged pair in its split 'train'; "
@@ -93,7 +91,7 @@ def read_task(context: TrainingContext, folder: str | Path, features: Features) 
     x = features.document_composition.compose(side, *side.features(words, [counts], [1.0]))
     if not x.take(pairs.queries).values.any():
         raise TrainingError(f"train.monolingual: no query of {folder} has a word of the documents")
-    return Task(x, pairs, mate_rows(collection, ids), collection.fingerprint)
+    return Task(x, pairs, mate_rows(collection), collection.fingerprint)
 
 
 class JointLearner(MarginLearner):
@@ -145,10 +143,10 @@ def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
         mates=np.concatenate([features.mates, second.mates]),
     )
     queries = second.pairs.queries + first
-    relevant = {row + first: documents for row, documents in second.pairs.relevant.items()}
-    weights = second.pairs.weights
+    relevant, weights = second.pairs.relevant, second.pairs.weights
+    relevant = replace(relevant, rows=relevant.rows + first)
     if weights is not None:
-        weights = {row + first: values for row, values in weights.items()}
+        weights = replace(weights, rows=relevant.rows)
     return both, Pairs(queries, relevant, weights=weights)
 
 

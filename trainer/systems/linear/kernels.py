@@ -225,21 +225,22 @@ def softmax_gradient(
 
 @njit(nogil=True, cache=True)
 def known_negatives(
-    owner: Int64, negatives: Int64, starts: Int64, known: Int64, mates: Int64
+    owner: Int32, negatives: Int32, starts: Int64, known: Int64, mates: Int64
 ) -> Int64:
     """Return the places t, ascending, whose negative is judged or the mate.
 
     Args:
         owner: (T,), the list of each place: known[starts[owner]:starts[owner + 1]], ascending.
-        negatives, mates: (T,).
+        negatives: (T,).
         starts, known: the judged documents.
+        mates: (lists,).
     """
     found = np.empty(len(owner), np.int64)
     count = 0
     for t in range(len(owner)):
         row, first, last = negatives[t], starts[owner[t]], starts[owner[t] + 1]
         place = first + np.searchsorted(known[first:last], row)
-        if row == mates[t] or (place < last and known[place] == row):
+        if row == mates[owner[t]] or (place < last and known[place] == row):
             found[count] = t
             count += 1
     return found[:count].copy()

@@ -21,15 +21,14 @@ from typing import Protocol
 import numba
 import numpy as np
 
-from fullrank.encoding import Float32, Float64, Int64, Rows
+from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.errors import TrainingError
-from trainer.features.corpus import Pairs
 from trainer.features.matrices import Features
+from trainer.features.pairs import Pairs
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
 from trainer.systems.linear.parameters import Parameters
-from trainer.systems.ragged import ragged
 from trainer.training.learned import Arrays
 
 _STEP = 5_000  # triples between two progress updates
@@ -37,8 +36,8 @@ _STEP = 5_000  # triples between two progress updates
 log = getLogger(__name__)
 
 
-Triples = tuple[Int64, Int64, Int64]
-"""Rows of queries, of relevant documents, of other documents: int64 (T,) each; the last is (T, k) if k > 1."""
+Triples = tuple[Int32, Int32, Int32]
+"""Rows of queries, of relevant documents, of other documents: int32 (T,) each; the last is (T, k) if k > 1."""
 
 
 class NegativePool(Protocol):
@@ -131,21 +130,21 @@ def sample(
         TrainingError: every query judges the whole collection, so there is no negative.
     """
     mates = pool.mates
-    usable = [
-        q
-        for q in pairs.queries.tolist()
-        if len(pairs.relevant[q]) + (mates[q] >= 0) < pool.documents
-    ]
-    if not usable:
+    starts, documents = pairs.relevant.take(pairs.queries)
+    has_other = np.diff(starts) + (mates[pairs.queries] >= 0) < pool.documents
+    usable = pairs.queries[has_other]
+    if not len(usable):
         raise TrainingError(
             "every document is relevant to every query, so there is no negative to learn from"
         )
-    starts, documents = ragged([pairs.relevant[q] for q in usable])
+    starts, documents = pairs.relevant.take(usable)
     drawn = _drawn(len(documents), _weights(pairs, usable), count, rng)
-    negative = rng.integers(0, pool.documents, count)
-    owner = np.repeat(np.arange(len(usable)), np.diff(starts))[drawn]
-    q, positive = np.array(usable)[owner], documents[drawn]
-    for t in kernels.known_negatives(owner, negative, starts, documents, mates[q]).tolist():
+    # Of tens of millions of pairs each int64 array would take hundreds of megabytes.
+    negative = rng.integers(0, pool.documents, count).astype(np.int32)
+    owner = np.repeat(np.arange(len(usable), dtype=np.int32), np.diff(starts))[drawn]
+    q, positive = usable.astype(np.int32)[owner], documents.astype(np.int32)[drawn]
+    del drawn
+    for t in kernels.known_negatives(owner, negative, starts, documents, mates[usable]).tolist():
         known = pairs.relevant[int(q[t])]
         while _contains(known, negative[t]) or negative[t] == mates[q[t]]:
             negative[t] = rng.integers(0, pool.documents)
@@ -155,11 +154,11 @@ def sample(
     return q, positive, np.column_stack([negative, more])
 
 
-def _weights(pairs: Pairs, queries: Sequence[int]) -> Float64 | None:
+def _weights(pairs: Pairs, queries: Int64) -> Float64 | None:
     """Return the weight of each pair of some queries; None if all are alike."""
     if pairs.weights is None:
         return None
-    found = np.concatenate([pairs.weights[q] for q in queries], dtype=np.float64)
+    found = pairs.weights.take(queries)[1].astype(np.float64)
     return None if (found == found[0]).all() else found
 
 
@@ -177,22 +176,22 @@ def _drawn(pairs: int, weights: Float64 | None, count: int, rng: np.random.Gener
 
 
 def _more_negatives(
-    pairs: Pairs, pool: NegativePool, queries: Int64, count: int, rng: np.random.Generator
-) -> Int64:
-    """Draw ``count`` documents for each query that are neither judged nor its mate, int64 (queries, count)."""
+    pairs: Pairs, pool: NegativePool, queries: Int32, count: int, rng: np.random.Generator
+) -> Int32:
+    """Draw ``count`` documents for each query that are neither judged nor its mate, int32 (queries, count)."""
     documents = pool.documents
-    known = [pairs.relevant[q] + q * documents for q in pairs.queries.tolist()]
+    known = pairs.relevant.owners * documents + pairs.relevant.entries
     mated = np.flatnonzero(pool.mates >= 0)
-    taboo = np.concatenate([*known, mated * documents + pool.mates[mated]])
+    taboo = np.concatenate([known, mated * documents + pool.mates[mated]])
     found = rng.integers(0, documents, (len(queries), count))
     while True:
-        redraw = np.isin(queries[:, None] * documents + found, taboo)
+        redraw = np.isin(queries[:, None].astype(np.int64) * documents + found, taboo)
         if not redraw.any():
-            return found
+            return found.astype(np.int32)
         found[redraw] = rng.integers(0, documents, int(redraw.sum()))
 
 
-def _contains(ascending: Int64, row: int) -> bool:
+def _contains(ascending: Int64, row: np.int32) -> bool:
     place = int(np.searchsorted(ascending, row))
     return place < len(ascending) and bool(ascending[place] == row)
 
@@ -210,7 +209,7 @@ def one_pass(
 def run(
     features: Features,
     parameters: Parameters,
-    triples: tuple[Int64, ...],
+    triples: tuple[Int32 | Int64, ...],
     rate: float,
     *,
     update: bool = True,
@@ -226,7 +225,7 @@ def run(
     Returns:
         The hinge of each triple before its step, float32 (T,).
     """
-    queries, positives, negatives = triples
+    queries, positives, negatives = (column.astype(np.int64) for column in triples)
     losses = np.zeros(len(queries), np.float32)
     kernels.margin_sgd(
         queries,

@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
-from trainer.features.corpus import Pairs
 from trainer.features.matrices import Features
+from trainer.features.pairs import Pairs
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.batches import take
@@ -119,7 +119,8 @@ def start_state(features: Features, train: TrainSettings, parameters: Parameters
 def _start_factors(features: Features, wanted: float) -> list[float]:
     """Return for each field the factor that makes the mean score of matching judged pairs ``wanted``."""
     queries = features.pairs.queries[:: max(1, len(features.pairs.queries) // 1000)]
-    documents = np.array([features.pairs.relevant[q][0] for q in queries.tolist()])
+    starts, found = features.pairs.relevant.take(queries)
+    documents = found[starts[:-1]]
     s = features.s.take(queries).csr()
     factors = []
     for z, rows in features.fields_for_step(documents, queries):
@@ -177,7 +178,7 @@ def _step(
 ) -> float:
     p, gamma = state.parameters, features.settings.cosine
     pairs = features.pairs
-    starts, known = ragged([pairs.relevant[q] for q in queries.tolist()])
+    starts, known = pairs.relevant.take(queries)
     positive_starts, positives = starts, known
     if np.diff(starts).max() > _MAX_POSITIVES:
         positive_starts, positives = ragged(_sampled(starts, known, rng))

@@ -30,7 +30,8 @@ from fullrank.models.pairs import (
     window_starts,
 )
 from fullrank.text.features import Vocabulary, tfidf_idf
-from trainer.features.corpus import Corpus, Pairs, document_frequency
+from trainer.features.corpus import Corpus, document_frequency
+from trainer.features.pairs import Pairs
 from trainer.features.sides import kept_words
 from trainer.recipes.recipe import Recipe
 from trainer.recipes.settings import ModelSettings, PairSettings, TrainSettings
@@ -176,7 +177,7 @@ class PairLearner:
 
     def _sample(self, count: int) -> Int64:
         columns = sample(self.texts.pairs, self.texts, count, self.rng)
-        return np.ascontiguousarray(np.stack(columns, axis=1))
+        return np.stack(columns, axis=1, dtype=np.int64)
 
     def run(
         self, triples: Int64, rate: float, *, update: bool = True, always: bool = False

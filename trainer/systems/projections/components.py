@@ -116,9 +116,8 @@ def space_of(features: Features, pairs: str = "judged") -> Space:
         query_of = np.flatnonzero(features.mates[queries] >= 0)
         document_of = features.mates[queries][query_of]
     else:
-        found = [features.pairs.relevant[q] for q in queries.tolist()]
-        query_of = np.repeat(np.arange(len(queries)), [len(rows) for rows in found])
-        document_of = np.concatenate([np.zeros(0, np.int64), *found])
+        starts, document_of = features.pairs.relevant.take(queries)
+        query_of = np.repeat(np.arange(len(queries)), np.diff(starts))
     own = 0 if features.settings.tied else features.xq.width
     width = own + features.xd.width
     return Space(

@@ -279,8 +279,7 @@ def graph_of(features: Features, documents_are_queries: bool, neighbours: int) -
     """Return the graph of training links if documents are queries, else of the nearest documents by tf-idf."""
     if documents_are_queries and len(features.pairs):
         relevant = features.pairs.relevant
-        first = np.concatenate([np.full(len(d), q) for q, d in relevant.items()])
-        second = np.concatenate(list(relevant.values()))
+        first, second = relevant.owners, relevant.entries
         edges = (np.ones(len(first), np.float32), (first, second))
         return Graph.of(sp.csr_array(edges, shape=(features.documents,) * 2))
     return Graph.of(nearest_by_cosine(features.xd.csr(), neighbours))

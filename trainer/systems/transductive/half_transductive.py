@@ -127,7 +127,8 @@ class SupervisedLearner(HalfTransductiveLearner):
 
     def draw(self, count: int) -> tuple[Int64, ...]:
         """Draw triples (query, relevant document, other document)."""
-        return sample(self.features.pairs, self.features, count, self.rng)
+        columns = sample(self.features.pairs, self.features, count, self.rng)
+        return tuple(column.astype(np.int64) for column in columns)
 
     def run(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ def document_texts(demo: Collection) -> dict[str, str]:
     return {id: text for id, text in texts if isinstance(text, str)}
 
 
-def judged(demo: Collection, query: str) -> dict[str, int]:
+def judged(demo: Collection, query: str) -> Mapping[str, int]:
     return demo.qrels(split_of(query))[query]
 
 

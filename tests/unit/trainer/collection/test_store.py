@@ -37,7 +37,7 @@ def test_documents_come_back_in_order_of_id(given: dict[str, dict[str, Any]]) ->
 
 def test_the_file_is_closed_with_the_documents() -> None:
     stored = StoredDocuments([Document("a", {"title": "x"})])
-    descriptor = stored._file
+    descriptor = stored._contents._file
     file = _file_of(descriptor)
     assert file is not None
     assert stored[0].fields == {"title": "x"}

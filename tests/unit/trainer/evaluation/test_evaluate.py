@@ -63,7 +63,7 @@ def numbers(vector: np.ndarray) -> str:
 def collection(
     documents: np.ndarray,
     queries: np.ndarray | None,
-    judgements: dict[str, Qrels],
+    judgements: Mapping[str, Qrels],
     *,
     mates: bool = False,
 ) -> Collection:

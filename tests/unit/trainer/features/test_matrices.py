@@ -11,8 +11,9 @@ import pytest
 from fullrank.errors import TrainingError
 from tests.planted import write_lines, write_qrels
 from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, count_collection, judged_pairs, text_fields
+from trainer.features.corpus import Corpus, count_collection, text_fields
 from trainer.features.matrices import build_features
+from trainer.features.pairs import judged_pairs
 from trainer.recipes.settings import ModelSettings
 
 DOCUMENTS: list[dict[str, Any]] = [
@@ -69,7 +70,7 @@ def test_judged_pairs_are_row_numbers(corpus: Corpus) -> None:
     assert corpus.pairs.queries.tolist() == [0, 1]
     assert {q: rows.tolist() for q, rows in corpus.pairs.relevant.items()} == {0: [1], 1: [0, 3]}
     assert len(corpus.pairs) == 3
-    assert len(judged_pairs(corpus.collection, corpus.query_ids, "absent")) == 0
+    assert len(judged_pairs(corpus.collection, "absent")) == 0
 
 
 def test_documents_as_queries_have_the_documents_counts(folder: Path) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trainer.features.corpus import Pairs
+from trainer.features.pairs import Pairs
 
 COUNTS = {1: 2, 4: 1, 6: 2}
-PAIRS = Pairs(
-    np.array([1, 4, 6]),
+PAIRS = Pairs.of(
     {1: np.array([0, 2]), 4: np.array([5]), 6: np.array([2, 7])},
     weights={row: np.arange(1, 1 + count, dtype=np.float32) for row, count in COUNTS.items()},
     shared={1: np.array([True, False]), 4: np.array([True]), 6: np.array([False, True])},
@@ -38,14 +37,13 @@ def test_the_documents_of_other_queries_stay_judged() -> None:
 
 
 def test_pairs_without_weights_stay_without() -> None:
-    plain = Pairs(np.array([0, 1]), {0: np.array([1]), 1: np.array([0])})
+    plain = Pairs.of({0: np.array([1]), 1: np.array([0])})
     found = plain.of_queries(np.array([1]))
     assert (found.weights, found.shared) == (None, None)
 
 
 def test_queries_of_another_split_join_with_weights_of_at_most_one() -> None:
-    other = Pairs(
-        np.array([2, 4]),
+    other = Pairs.of(
         {2: np.array([3, 9]), 4: np.array([8])},
         weights={2: np.array([0.7, 6], np.float32), 4: np.array([1], np.float32)},
         shared={2: np.array([False, True]), 4: np.array([True])},
@@ -67,10 +65,10 @@ def test_queries_of_another_split_join_with_weights_of_at_most_one() -> None:
 
 
 def test_queries_without_weights_join_with_a_weight_of_one() -> None:
-    other = Pairs(np.array([2]), {2: np.array([3, 9])})
+    other = Pairs.of({2: np.array([3, 9])})
     found = PAIRS.with_queries_of(other)
     assert found.weights is not None
     assert found.shared is not None
     assert (found.weights[2].tolist(), found.shared[2].tolist()) == ([1, 1], [True, True])
-    plain = Pairs(np.array([0]), {0: np.array([1])}).with_queries_of(other)
+    plain = Pairs.of({0: np.array([1])}).with_queries_of(other)
     assert (plain.weights, plain.shared) == (None, None)

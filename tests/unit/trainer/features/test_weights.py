@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def counted(folder: Path) -> Corpus:
     return count_collection(read_collection(folder, strict=True), processes=1)
 
 
-def by_name(corpus: Corpus, values: dict[int, np.ndarray]) -> PLACE:
+def by_name(corpus: Corpus, values: Mapping[int, np.ndarray]) -> PLACE:
     names = corpus.collection.document_ids
     return {
         (corpus.query_ids[query], names[row]): value

@@ -16,8 +16,9 @@ import pytest
 from fullrank.errors import TrainingError
 from fullrank.progress import Reporter
 from tests.planted_corpus import feature_builder, planted_corpus, validation_of
-from trainer.features.corpus import Corpus, Pairs
+from trainer.features.corpus import Corpus
 from trainer.features.matrices import Features
+from trainer.features.pairs import Pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.linear import learner as learner_module
 from trainer.systems.linear import softmax
@@ -325,7 +326,7 @@ def test_no_judged_pair_is_refused(
     features: Callable[[Recipe], Features], valid: Validation, tmp_path: Path
 ) -> None:
     recipe = RECIPES["softmax"]
-    empty = replace(features(recipe), pairs=Pairs(np.zeros(0, np.int64), {}))
+    empty = replace(features(recipe), pairs=Pairs.of({}))
     with pytest.raises(TrainingError, match=r"train\.tsv: no judged pair .* --recipe bm25"):
         run(empty, recipe, valid, tmp_path / "0.npz")
 

@@ -11,8 +11,10 @@ import pytest
 from fullrank.encoding import Int64, Rows
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.features.corpus import Pairs, count_collection
+from trainer.features.corpus import count_collection
+from trainer.features.lists import Lists
 from trainer.features.matrices import Features, build_features
+from trainer.features.pairs import Pairs
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear import softmax
 from trainer.systems.linear.candidates import choose_candidates, places_of
@@ -56,7 +58,7 @@ def random_pairs(documents: int, rng: np.random.Generator) -> Pairs:
     """Judge a few documents of each of 40 queries, among the lower half; people passed over some of all."""
     relevant = {q: np.unique(rng.integers(0, documents // 2 + 1, 4)) for q in range(40)}
     passed_over = {q: np.unique(rng.integers(0, documents, 30)) for q in range(0, 40, 3)}
-    return Pairs(np.arange(40), relevant, passed_over=passed_over)
+    return Pairs.of(relevant, passed_over=passed_over)
 
 
 # Below 10,000 documents numpy draws one way, above it another way if it draws more than a fiftieth.
@@ -67,7 +69,7 @@ def test_candidates_equal_those_of_a_mask(documents: int, judged: bool, passed_o
     rng = np.random.default_rng(documents)
     pairs = random_pairs(documents, rng)
     if not passed_over:
-        pairs = replace(pairs, passed_over={})
+        pairs = replace(pairs, passed_over=Lists.of({}, np.int64))
     pool = pairs.documents if judged else documents
     for count in (2, 40, 100, 1000):
         queries = np.sort(rng.permutation(40)[:9])
@@ -104,7 +106,9 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
         q: np.sort(rng.choice(documents, 3, replace=False)) for q in pairs.queries.tolist()
     }
     mates = rng.integers(-1, documents, len(built.mates))
-    return replace(built, pairs=replace(pairs, passed_over=passed_over), mates=mates)
+    return replace(
+        built, pairs=replace(pairs, passed_over=Lists.of(passed_over, np.int64)), mates=mates
+    )
 
 
 def trained(features: Features, train: TrainSettings) -> list[bytes]:

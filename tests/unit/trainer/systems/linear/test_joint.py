@@ -21,7 +21,7 @@ from tests.planted import (
     write_qrels,
 )
 from trainer.collection import read_collection
-from trainer.features.corpus import Pairs
+from trainer.features.pairs import Pairs
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.linear.joint import JointLearner, read_task
 from trainer.systems.linear.margin import run
@@ -159,7 +159,7 @@ def test_few_pairs_are_enough_with_a_second_task(context: TrainingContext, secon
     features = context.features(recipe.model)
     names, queries = context.corpus.query_ids, context.corpus.pairs.queries.tolist()
     chosen = [q for q in queries if names[q].endswith(("-1", "-2"))]
-    few = Pairs(np.array(chosen), {q: features.pairs.relevant[q][:1] for q in chosen})
+    few = Pairs.of({q: features.pairs.relevant[q][:1] for q in chosen})
     features = replace(features, pairs=few)
     task = read_task(context, second, features)
     nothing = replace(task, x=task.x.with_values(task.x.values * 0))

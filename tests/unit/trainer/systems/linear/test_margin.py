@@ -12,8 +12,9 @@ import pytest
 from fullrank.errors import RecipeError, TrainingError
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.corpus import Pairs, count_collection
+from trainer.features.corpus import count_collection
 from trainer.features.matrices import Features, build_features
+from trainer.features.pairs import Pairs
 from trainer.recipes.recipe import load_recipe
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear import margin
@@ -294,11 +295,11 @@ def test_harder_negatives_need_the_linear_margin_loss(recipe: str) -> None:
 def test_queries_without_a_negative_are_skipped(features: Features) -> None:
     """Drawing a negative for such a query would never end."""
     everything = np.arange(features.documents)
-    pairs = Pairs(np.array([0, 1]), {0: everything, 1: everything[:2]})
+    pairs = Pairs.of({0: everything, 1: everything[:2]})
     queries, _, _ = margin.sample(pairs, features, 10, np.random.default_rng(0))
     assert set(queries.tolist()) == {1}
     with pytest.raises(TrainingError, match="no negative"):
-        margin.sample(Pairs(np.array([0]), {0: everything}), features, 10, np.random.default_rng(0))
+        margin.sample(Pairs.of({0: everything}), features, 10, np.random.default_rng(0))
 
 
 def test_epoch_reports_every_triple_and_learns(features: Features) -> None:

@@ -18,7 +18,7 @@ from fullrank.progress import Reporter
 from tests.planted import write_planted
 from tests.weighted import judged_pairs, write_values
 from trainer.collection import read_collection
-from trainer.features.corpus import Pairs
+from trainer.features.pairs import Pairs
 from trainer.recipes.recipe import load_recipe
 from trainer.systems.linear.margin import sample
 from trainer.systems.registry import fit
@@ -51,9 +51,8 @@ def weighed(weights: Sequence[float]) -> tuple[Pairs, Pool, dict[Pair, float]]:
         query = i // 3 if i % 2 else i
         relevant[query] = np.append(relevant.get(query, np.zeros(0, np.int64)), i)
         found.setdefault(query, []).append(weight)
-    queries = np.array(sorted(relevant), np.int64)
     values = {query: np.array(row, np.float32) for query, row in found.items()}
-    pairs = Pairs(queries, relevant, weights=values)
+    pairs = Pairs.of(relevant, weights=values)
     pool = Pool(len(weights) + 5, np.full(len(weights), -1, np.int64))
     by_pair = {
         (query, int(document)): float(weight)

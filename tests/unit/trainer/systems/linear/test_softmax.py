@@ -16,8 +16,10 @@ import pytest
 from fullrank.encoding import Int64, Rows
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.corpus import Pairs, count_collection
+from trainer.features.corpus import count_collection
+from trainer.features.lists import Lists
 from trainer.features.matrices import Features, build_features
+from trainer.features.pairs import Pairs
 from trainer.recipes.settings import ModelSettings, TrainSettings
 from trainer.systems.linear import kernels, softmax
 from trainer.systems.linear.parameters import Parameters, start
@@ -290,7 +292,7 @@ def test_documents_that_people_passed_over_are_candidates(tmp_path: Path) -> Non
         return plain(self, documents, *more)
 
     plain = Features.fields_for_step
-    found = replace(features, pairs=replace(pairs, passed_over=passed_over))
+    found = replace(features, pairs=replace(pairs, passed_over=Lists.of(passed_over, np.int64)))
     state, train = state_of(features), replace(TRAIN, candidates=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Features, "fields_for_step", record)
@@ -308,7 +310,7 @@ def clicked_features(folder: Path) -> Features:
     names = [document.id for document in corpus.collection.documents]
     cold = {i for i, name in enumerate(names) if name.startswith(("d0-", "d1-"))}
     kept = {q: d for q, d in corpus.pairs.relevant.items() if cold.isdisjoint(d.tolist())}
-    pairs = Pairs(np.array(sorted(kept), np.int64), kept)
+    pairs = Pairs.of(kept)
     assert 0 < len(pairs.documents) < len(names)
     return build_features(replace(corpus, pairs=pairs), replace(SETTINGS, clicked="on"))
 
@@ -375,7 +377,9 @@ def test_a_step_on_weighted_judgements_is_the_gradient_of_the_weighted_loss(
         q: rng.uniform(0.1, 2, len(rows)).astype(np.float32)
         for q, rows in features.pairs.relevant.items()
     }
-    weighted = replace(features, pairs=replace(features.pairs, weights=weights))
+    weighted = replace(
+        features, pairs=replace(features.pairs, weights=Lists.of(weights, np.float32))
+    )
     queries = features.pairs.queries[::4]
     state = state_of(weighted)
     twin, before = Twin(weighted, queries), as_float64(state.parameters)

@@ -13,8 +13,9 @@ from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.features.corpus import Pairs, count_collection
+from trainer.features.corpus import count_collection
 from trainer.features.matrices import Features, build_features
+from trainer.features.pairs import Pairs
 from trainer.recipes.settings import ModelSettings
 from trainer.systems.projections import components
 from trainer.systems.projections.components import Space, space_of
@@ -128,7 +129,7 @@ def test_pairs_can_be_queries_with_their_mates(features: Features) -> None:
 
 
 def test_too_few_pairs_or_texts_are_refused(features: Features, space: Space) -> None:
-    none = replace(features, pairs=Pairs(np.zeros(0, np.int64), {}))
+    none = replace(features, pairs=Pairs.of({}))
     for find in (components.cl_lsa, partial(components.opca, noise=1.0)):
         with pytest.raises(TrainingError, match="no pair"):
             find(space_of(none), 2, 1)

@@ -11,8 +11,9 @@ from fullrank.encoding import Float64
 from fullrank.errors import TrainingError
 from tests.planted import write_planted, write_planted_links
 from trainer.collection import read_collection
-from trainer.features.corpus import Corpus, Pairs, count_collection
+from trainer.features.corpus import Corpus, count_collection
 from trainer.features.matrices import Features, build_features
+from trainer.features.pairs import Pairs
 from trainer.recipes.recipe import Recipe, load_recipe
 from trainer.systems.projections.components import lsa, space_of
 from trainer.systems.projections.s2net import S2NetLearner, embed, loss_and_gradient
@@ -157,10 +158,10 @@ def test_nothing_to_learn_from_is_refused(corpus: Corpus) -> None:
     rng = np.random.default_rng(1)
     everything = np.arange(features.documents)
     asked = features.pairs.queries
-    full = replace(features, pairs=Pairs(asked, dict.fromkeys(asked.tolist(), everything)))
+    full = replace(features, pairs=Pairs.of(dict.fromkeys(asked.tolist(), everything)))
     with pytest.raises(TrainingError, match="no pair has a negative"):
         S2NetLearner(full, space_of(full), recipe, rng, 1)
-    none = replace(features, pairs=Pairs(asked[:0], {}))
+    none = replace(features, pairs=Pairs.of({}))
     with pytest.raises(TrainingError, match="no pair"):
         S2NetLearner(none, space_of(none), recipe, rng, 1)
 
