@@ -28,12 +28,11 @@ from fleet.remote import Folder
 from fullrank.encoding import Int64, Rows
 from fullrank.errors import CollectionError
 from fullrank.progress import Reporter
-from fullrank.text.features import Counts
+from fullrank.text.features import Counts, Zeros
 from fullrank.text.phrases import Phrases
 from trainer.collection import Collection
 from trainer.collection.documents import find_corpus
 from trainer.collection.lines import find_file
-from trainer.features.counting import Zeros
 
 # Each piece is read once for each bucket of its words.
 _MOST_BUCKETS = 16
@@ -115,7 +114,7 @@ class DistributedCounting:
         ids = collection.document_ids
         in_order = [ids[row] for row in collection.corpus_order.tolist()]
         _check_ids(in_order, pieces[:documents], tallied[:documents])
-        asked = [query.id for query in collection.queries or ()]
+        asked = [] if collection.queries is None else collection.query_ids
         if plan.queries:
             _check_ids(asked, pieces[documents:], tallied[documents:])
         self._run(f"{kind}: merge", merge_bucket, [(plan, i) for i in range(buckets)])

@@ -5,8 +5,9 @@ Apart from features.py so that a worker process starts without scipy.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection
 from threading import Thread
@@ -36,6 +37,51 @@ class Counted(NamedTuple):
 TextCounter = Callable[[str], dict[str, int]]
 """Counts one text; it must pickle, to be sent to a worker."""
 
+_CHUNK_CHARACTERS = 1_000_000
+
+
+class StoredTexts(Sequence[str], ABC):
+    """Texts that are read from a file when they are asked for."""
+
+    @property
+    @abstractmethod
+    def characters(self) -> Sequence[int]:
+        """About how many characters each text has."""
+
+
+class Chunk(NamedTuple):
+    """Some of the texts of a column; none is read before ``read``.
+
+    Attributes:
+        texts: The column.
+        start, stop: The places of its texts.
+    """
+
+    texts: Sequence[str]
+    start: int
+    stop: int
+
+    def read(self) -> Sequence[str]:
+        """Return the texts."""
+        return self.texts[self.start : self.stop]
+
+    @property
+    def size(self) -> int:
+        """The number of texts."""
+        return self.stop - self.start
+
+
+def chunks_of(texts: Sequence[str]) -> Iterator[Chunk]:
+    """Cut texts into chunks of about a million characters; without a text, into one empty chunk."""
+    sizes = texts.characters if isinstance(texts, StoredTexts) else map(len, texts)
+    start = size = 0
+    for i, characters in enumerate(sizes):
+        size += characters
+        if size >= _CHUNK_CHARACTERS:
+            yield Chunk(texts, start, i + 1)
+            start, size = i + 1, 0
+    yield Chunk(texts, start, len(texts))
+
 
 class Tally:
     """The counts of one process: its words, numbered in the order of their first use, and its chunks."""
@@ -60,11 +106,11 @@ class Tally:
         self.chunks[chunk] = Counted(sizes, np.array(indices, np.int32), np.array(counts, np.int32))
 
 
-_Chunks = deque[tuple[int, Sequence[str]]]
+_Chunks = deque[tuple[int, Chunk]]
 
 
 def count_chunks(
-    chunks: Sequence[Sequence[str]],
+    chunks: Sequence[Chunk],
     processes: int,
     progress: Callable[[int], object],
     counter: TextCounter,
@@ -93,9 +139,10 @@ def count_chunks(
             stack.callback(feeder.join)
             stack.callback(worker.kill)
             workers.append(worker)
-        while (chunk := _take(waiting.pop)) is not None:
-            own.count(*chunk)
-            progress(len(chunk[1]))
+        while (taken := _take(waiting.pop)) is not None:
+            number, chunk = taken
+            own.count(number, chunk.read())
+            progress(chunk.size)
         tallies = [own]
         for worker in workers:
             # Read after counting: each small piece read meanwhile would wait for the interpreter lock.
@@ -107,8 +154,8 @@ def count_chunks(
 
 
 def _take(
-    take: Callable[[], tuple[int, Sequence[str]]],
-) -> tuple[int, Sequence[str]] | None:
+    take: Callable[[], tuple[int, Chunk]],
+) -> tuple[int, Chunk] | None:
     try:
         return take()
     except IndexError:
@@ -120,8 +167,9 @@ def _feed(worker: Worker, waiting: _Chunks, counter: TextCounter) -> None:
     # for a worker.
     with suppress(FullrankError):  # the worker died; receive() raises it in the main thread
         worker.send(counter)
-        while (chunk := _take(waiting.popleft)) is not None:
-            worker.send(chunk)
+        while (taken := _take(waiting.popleft)) is not None:
+            number, chunk = taken
+            worker.send((number, chunk.read()))
         worker.send(None)
 
 

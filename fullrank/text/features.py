@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import unit_rows
 from fullrank.storage.lexicon import Lexicon, Names
-from fullrank.text.counting import Counted, Tally, TextCounter, count_chunks
+from fullrank.text.counting import Chunk, Counted, Tally, TextCounter, chunks_of, count_chunks
 from fullrank.text.sequences import tally_words
 from fullrank.text.words import count_words, trigrams
 
-# With fewer characters, one process is done before another has started.
-_PARALLEL_CHARACTERS = 4_000_000
-_CHUNK_CHARACTERS = 1_000_000
+Zeros = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
+"""Makes an array of zeros of a shape and dtype, as ``numpy.zeros`` does, but perhaps in a file."""
+
+# With fewer full chunks, of a million characters, one process is done before another has started.
+_PARALLEL_CHUNKS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,22 +86,13 @@ class Counts:
         return np.bincount(total.indices, minlength=len(self.words)).astype(np.int64)
 
 
-def _chunks(texts: Sequence[str]) -> Iterable[Sequence[str]]:
-    start = size = 0
-    for i, text in enumerate(texts):
-        size += len(text)
-        if size >= _CHUNK_CHARACTERS:
-            yield texts[start : i + 1]
-            start, size = i + 1, 0
-    yield texts[start:]
-
-
 def count_corpus(
     columns: Sequence[Sequence[str]],
     *,
     processes: int = 1,
     progress: Callable[[int], object] | None = None,
     counter: TextCounter = count_words,
+    zeros: Zeros = np.zeros,
 ) -> Counts:
     """Count the words of each column of texts in one pass.
 
@@ -107,38 +102,34 @@ def count_corpus(
             instead. The result does not depend on it.
         progress: Called with the number of texts of each finished chunk.
         counter: Counts the words, or phrases, of one text.
+        zeros: Makes the arrays of the counts.
     """
     if len(columns) == 1 and len(columns[0]) == 1 and progress is None:
         return count_one(counter(columns[0][0]))
-    chunks = [(c, chunk) for c, column in enumerate(columns) for chunk in _chunks(column)]
-    tallies = _tallies(
-        [chunk for _, chunk in chunks], processes, progress or (lambda texts: None), counter
-    )
+    by_column = [[*chunks_of(column)] for column in columns]
+    chunks = [*chain(*by_column)]
+    if counter is not count_words and len(chunks) - len(columns) < _PARALLEL_CHUNKS:
+        processes = 1
+    tallies = _tallies(chunks, processes, progress or (lambda texts: None), counter)
     words = Names(sorted(set().union(*(tally.number for tally in tallies))))
     index = {word: i for i, word in enumerate(words)}
-    counted: dict[int, Counted] = {}
+    parts: dict[int, _Part] = {}
     for tally in tallies:
-        number = tally.number
-        place = np.fromiter(map(index.__getitem__, number), np.int32, len(number))
-        for i, chunk in tally.chunks.items():
-            counted[i] = chunk._replace(indices=place[chunk.indices])
-    merged: list[list[Counted]] = [[] for _ in columns]
-    for i, (c, _) in enumerate(chunks):
-        merged[c].append(counted[i])
-    return Counts(words, [_merge(parts, len(words)) for parts in merged])
+        place = np.fromiter(map(index.__getitem__, tally.number), np.int32, len(tally.number))
+        parts |= {i: _Part(tally.chunks, i, place) for i in tally.chunks}
+    in_order = iter([parts[i] for i in range(len(chunks))])
+    merged = [_merge([*islice(in_order, len(own))], len(words), zeros) for own in by_column]
+    return Counts(words, merged)
 
 
 def _tallies(
-    chunks: Sequence[Sequence[str]],
+    chunks: Sequence[Chunk],
     processes: int,
     progress: Callable[[int], object],
     counter: TextCounter,
 ) -> list[Tally]:
     if counter is count_words:
         return [tally_words(chunks, progress, processes)]
-    characters = sum(len(text) for chunk in chunks for text in chunk)
-    if characters < _PARALLEL_CHARACTERS:
-        processes = 1
     return count_chunks(chunks, processes, progress, counter)
 
 
@@ -159,25 +150,56 @@ def count_each(texts: Sequence[str]) -> Counts:
     return Counts(words, [Rows(np.arange(len(texts) + 1), indices, ones, len(words))])
 
 
-def _merge(parts: list[Counted], width: int) -> Rows:
-    """Put the rows of all parts one after another, entries ascending inside each."""
-    sizes = np.concatenate([part.sizes for part in parts])
-    indptr = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=indptr[1:])
-    indices = np.concatenate([part.indices for part in parts])
-    counts = np.concatenate([part.counts for part in parts])
-    # Pack (row, index, count) into one integer: sorting integers is many times faster than sorting row by row,
-    # and than argsort.
-    owner = np.repeat(np.arange(len(sizes)) * width, sizes)
-    keys = owner + indices
-    bits = int(counts.max(initial=0)).bit_length()
-    if (len(sizes) * width).bit_length() + bits < 64:
-        packed = np.sort((keys << bits) | counts)
-        counts, keys = packed & ((1 << bits) - 1), packed >> bits
-    else:
-        order = np.argsort(keys)
-        counts, keys = counts[order], keys[order]
-    return Rows(indptr, (keys - owner).astype(np.int32), counts.astype(np.float32), width)
+class _Part(NamedTuple):
+    """A counted chunk.
+
+    Attributes:
+        chunks: Those that were counted together with it.
+        number: Its own among them.
+        place: int32 (words,), of each of their words among all.
+    """
+
+    chunks: dict[int, Counted]
+    number: int
+    place: Int32
+
+    @property
+    def counted(self) -> Counted:
+        return self.chunks[self.number]
+
+    def take(self) -> tuple[Int64, Int32, Float32]:
+        """Return sizes, indices and counts, entries ascending inside a row, and forget the chunk."""
+        counted = self.chunks.pop(self.number)
+        sizes, indices, counts = counted.sizes, self.place[counted.indices], counted.counts
+        # Pack (row, index, count) into one integer: sorting integers is many times faster than sorting row by row,
+        # and than argsort.
+        width = int(indices.max(initial=0)) + 1
+        owner = np.repeat(np.arange(len(sizes)) * width, sizes)
+        keys = owner + indices
+        bits = int(counts.max(initial=0)).bit_length()
+        if (len(sizes) * width).bit_length() + bits < 64:
+            packed = np.sort((keys << bits) | counts)
+            counts, keys = packed & ((1 << bits) - 1), packed >> bits
+        else:
+            order = np.argsort(keys)
+            counts, keys = counts[order], keys[order]
+        return sizes, (keys - owner).astype(np.int32), counts.astype(np.float32)
+
+
+def _merge(parts: Sequence[_Part], width: int, zeros: Zeros) -> Rows:
+    """Put the rows of all parts one after another; each part is forgotten before the next one is read."""
+    indptr = np.zeros(sum(len(part.counted.sizes) for part in parts) + 1, np.int64)
+    entries = sum(len(part.counted.indices) for part in parts)
+    indices, values = zeros([entries], np.int32), zeros([entries], np.float32)
+    row = place = 0
+    for part in parts:
+        sizes, found, counts = part.take()
+        end = place + len(found)
+        np.cumsum(sizes, out=indptr[row + 1 : row + 1 + len(sizes)])
+        indptr[row + 1 : row + 1 + len(sizes)] += place
+        indices[place:end], values[place:end] = found, counts
+        row, place = row + len(sizes), end
+    return Rows(indptr, indices, values, width)
 
 
 def unit(rows: Rows) -> Rows:

@@ -13,7 +13,7 @@ import numpy as np
 
 from fullrank.kernels.arrays import Int32, Int64, UInt8
 from fullrank.kernels.tokens import count_numbers, replace_tokens, split_tokens
-from fullrank.text.counting import Counted, Tally
+from fullrank.text.counting import Chunk, Counted, Tally
 from fullrank.text.words import BYTES, count_words, words
 
 
@@ -60,9 +60,7 @@ def _number(
     return replace_tokens(indptr, tokens, bounds, np.array(place, np.int32))
 
 
-def tally_words(
-    chunks: Sequence[Sequence[str]], progress: Callable[[int], object], cores: int
-) -> Tally:
+def tally_words(chunks: Sequence[Chunk], progress: Callable[[int], object], cores: int) -> Tally:
     """Count the words of every text of every chunk, as `count_words` does.
 
     Args:
@@ -71,19 +69,23 @@ def tally_words(
         cores: With more than one, a thread splits the next chunk meanwhile.
     """
     tally = Tally(count_words)
-    split = map(_split, chunks) if cores == 1 or len(chunks) < 2 else _split_ahead(chunks)
+    split = map(_read, chunks) if cores == 1 or len(chunks) < 2 else _read_ahead(chunks)
     for chunk, tokens in enumerate(split):
         sequences = _number(*tokens, tally.number)
         tally.chunks[chunk] = Counted(*count_numbers(*sequences, len(tally.number)))
-        progress(len(chunks[chunk]))
+        progress(chunks[chunk].size)
     return tally
 
 
-def _split_ahead(chunks: Sequence[Sequence[str]]) -> Iterator[tuple[Int64, Int32, UInt8]]:
+def _read(chunk: Chunk) -> tuple[Int64, Int32, UInt8]:
+    return _split(chunk.read())
+
+
+def _read_ahead(chunks: Sequence[Chunk]) -> Iterator[tuple[Int64, Int32, UInt8]]:
     """Yield the tokens of each chunk; a thread splits the next chunk, without the interpreter lock."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(_split, chunks[0])
+        waiting = pool.submit(_read, chunks[0])
         for following in chunks[1:]:
-            done, waiting = waiting, pool.submit(_split, following)
+            done, waiting = waiting, pool.submit(_read, following)
             yield done.result()
         yield waiting.result()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from fullrank.errors import CollectionError
+from fullrank.text.counting import StoredTexts
 from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
 from trainer.collection.report import ReadReport
 from trainer.collection.store import Records
@@ -22,11 +23,42 @@ class Query:
     text: str
 
 
+class _Texts(StoredTexts):
+    """Texts in a file."""
+
+    def __init__(self, contents: Records) -> None:
+        self._contents = contents
+
+    @property
+    def characters(self) -> Sequence[int]:
+        """How many bytes each text has."""
+        sizes: list[int] = self._contents.sizes.tolist()
+        return sizes
+
+    def __len__(self) -> int:
+        return len(self._contents.sizes)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self[row] for row in range(*place.indices(len(self)))]
+        return self._contents[range(len(self))[place]].decode("utf-8", "surrogatepass")
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))
+
+
 class StoredQueries(Sequence[Query]):
     """Queries in the order of their file; the text of each is read when it is asked for.
 
     Attributes:
         ids: of the queries.
+        texts: of the queries.
     """
 
     def __init__(self, lines: Lines, report: ReadReport) -> None:
@@ -47,7 +79,7 @@ class StoredQueries(Sequence[Query]):
                 report.empty_queries += not text.strip()
                 yield text.encode("utf-8", "surrogatepass")
 
-        self._texts = Records(texts())
+        self.texts = _Texts(Records(texts()))
         if not seen:
             raise CollectionError(f"{lines.path}: no queries")
         self.ids = Ids(seen)
@@ -65,8 +97,10 @@ class StoredQueries(Sequence[Query]):
     def __getitem__(self, place: int | slice) -> Query | list[Query]:
         if isinstance(place, slice):
             return [self[row] for row in range(*place.indices(len(self)))]
-        row = range(len(self))[place]
-        return Query(self.ids[row], self._texts[row].decode("utf-8", "surrogatepass"))
+        return Query(self.ids[place], self.texts[place])
+
+    def __iter__(self) -> Iterator[Query]:
+        return map(self.__getitem__, range(len(self)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

@@ -28,6 +28,7 @@ import numpy as np
 
 from fullrank.encoding import Int64
 from fullrank.errors import CollectionError
+from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
 from trainer.collection.documents import find_corpus, iter_documents
 from trainer.collection.judgements import Qrels, QrelsReader, find_inherited_qrels, find_splits
@@ -87,6 +88,19 @@ class Collection:
         if isinstance(self.queries, StoredQueries):
             return self.queries.ids
         return Ids(query.id for query in self.queries)
+
+    @property
+    def query_texts(self) -> Sequence[str]:
+        """The text of every query; none if the documents are the queries."""
+        if isinstance(self.queries, StoredQueries):
+            return self.queries.texts
+        return [query.text for query in self.queries or ()]
+
+    def field_texts(self, name: str) -> Sequence[str]:
+        """The text of a field of every document."""
+        if isinstance(self.documents, StoredDocuments):
+            return self.documents.texts(name)
+        return [field_text(document.fields, [name]) for document in self.documents]
 
     def judged(self, split: str) -> PairTable[int]:
         """Return the judgements of one split in arrays.

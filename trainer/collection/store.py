@@ -13,7 +13,9 @@ from typing import overload
 import numpy as np
 
 from fullrank.encoding import Int64
+from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
+from fullrank.text.counting import StoredTexts
 from trainer.collection.table import Ids
 
 
@@ -65,6 +67,15 @@ class StoredDocuments(Sequence[Document]):
         """The row of each document, in the order in which they came, int64 (documents,)."""
         return np.argsort(self._order)
 
+    def texts(self, field: str) -> StoredTexts:
+        """Return the text of a field of every document."""
+        return _FieldTexts(self, field)
+
+    @property
+    def sizes(self) -> Int64:
+        """The bytes of each document in the file, int64 (documents,)."""
+        return self._contents.sizes[self._order]
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -91,3 +102,33 @@ class StoredDocuments(Sequence[Document]):
         )
 
     __hash__ = None  # type: ignore[assignment]
+
+
+class _FieldTexts(StoredTexts):
+    """The text of a field of stored documents."""
+
+    def __init__(self, documents: StoredDocuments, field: str) -> None:
+        self._documents, self._fields = documents, [field]
+
+    @property
+    def characters(self) -> Sequence[int]:
+        """At most so many characters each text has: the bytes of all fields."""
+        sizes: list[int] = self._documents.sizes.tolist()
+        return sizes
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self[row] for row in range(*place.indices(len(self)))]
+        return field_text(self._documents[place].fields, self._fields)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))

@@ -8,18 +8,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.models.contract import field_text
 from fullrank.storage.documents import has_text
-from fullrank.text.features import Counts, Vocabulary
+from fullrank.text.features import Counts, Vocabulary, Zeros
 from fullrank.text.phrases import Phrases
 from trainer.collection import Collection
 from trainer.collection.schema import SCHEMA
 from trainer.collection.table import Ids
-from trainer.features.counting import Counting, InThisProcess, Zeros, columns_of
+from trainer.features.counting import Counting, InThisProcess, columns_of
 from trainer.features.pairs import Pairs, judged_pairs, mate_rows
 
 _Value = TypeVar("_Value", bound=np.generic)
@@ -134,30 +133,28 @@ class Corpus:
         self.vocabularies.append(Vocabulary(words, buckets))
         return self.vocabularies[-1]
 
-    def query_texts(self, query_fields: Sequence[str]) -> list[str]:
+    def query_texts(self, query_fields: Sequence[str]) -> Sequence[str]:
         """Return the queries' texts; of documents that are queries, the given fields."""
         if self.collection.queries is not None:
-            return [query.text for query in self.collection.queries]
+            return self.collection.query_texts
         return [field_text(d.fields, query_fields) for d in self.collection.documents]
 
     def training_texts(self) -> list[str]:
         """Return all text that training may read: documents, and separate training queries."""
         texts = [field_text(d.fields, self.sources) for d in self.collection.documents]
         if self.collection.queries is not None:
-            texts += [self.collection.queries[row].text for row in self.pairs.queries.tolist()]
+            asked = self.collection.query_texts
+            texts += [asked[row] for row in self.pairs.queries.tolist()]
         return texts
 
-    def columns(self) -> list[list[str]]:
+    def columns(self) -> list[Sequence[str]]:
         """Return the texts of each matrix of ``counts``."""
         return columns_of(self.collection, self.sources)
 
 
 def sum_counts(columns: Sequence[Rows]) -> Rows:
     """Add up the counts of several fields."""
-    total = columns[0].csr()
-    for rows in columns[1:]:
-        total = total + rows.csr()
-    return Rows.from_csr(sp.csr_array(total))
+    return Rows.add(columns)
 
 
 def count_collection(

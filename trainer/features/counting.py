@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from fullrank.encoding import Int64, Rows
-from fullrank.models.contract import field_text
 from fullrank.text.compounds import count_compounds
-from fullrank.text.features import Counts, count_corpus
+from fullrank.text.features import Counts, Zeros, count_corpus
 from fullrank.text.phrases import Phrases, phrases_of
 from trainer.collection import Collection
-
-Zeros = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
-"""Makes an array of zeros of a shape and dtype, as ``numpy.zeros`` does, but perhaps in a file."""
 
 
 class Counting(Protocol):
@@ -30,7 +25,7 @@ class Counting(Protocol):
         Args:
             collection: the collection.
             fields: of its documents.
-            zeros: makes the arrays of the counts, if they are put together here.
+            zeros: makes the arrays of the counts.
 
         Returns:
             One matrix for each field, then one of the queries if they are not the documents; and in how many
@@ -58,17 +53,17 @@ class InThisProcess:
         self, collection: Collection, fields: Sequence[str], zeros: Zeros = np.zeros
     ) -> tuple[Counts, Int64 | None]:
         """See Counting.words."""
-        return count_corpus(columns_of(collection, fields), processes=self._processes), None
+        columns = columns_of(collection, fields)
+        return count_corpus(columns, processes=self._processes, zeros=zeros), None
 
     def compounds(self, collection: Collection, fields: Sequence[str]) -> list[str]:
         """See Counting.compounds."""
-        columns = columns_of(collection, fields)[: len(fields)]
+        columns = [collection.field_texts(name) for name in fields]
         return count_corpus(columns, processes=self._processes, counter=count_compounds).words
 
     def phrases(self, collection: Collection, field: str) -> tuple[Phrases, Rows]:
         """See Counting.phrases."""
-        texts = [field_text(document.fields, [field]) for document in collection.documents]
-        return phrases_in(texts)
+        return phrases_in(collection.field_texts(field))
 
 
 def phrases_in(texts: Sequence[str]) -> tuple[Phrases, Rows]:
@@ -77,12 +72,9 @@ def phrases_in(texts: Sequence[str]) -> tuple[Phrases, Rows]:
     return found, found.own(texts)
 
 
-def columns_of(collection: Collection, fields: Sequence[str]) -> list[list[str]]:
+def columns_of(collection: Collection, fields: Sequence[str]) -> list[Sequence[str]]:
     """Return the texts of each field of the documents, then those of the queries if they are not the documents."""
-    columns: list[list[str]] = [[] for _ in fields]
-    for document in collection.documents:
-        for column, name in zip(columns, fields, strict=True):
-            column.append(field_text(document.fields, [name]))
+    columns = [collection.field_texts(name) for name in fields]
     if collection.queries is not None:
-        columns.append([query.text for query in collection.queries])
+        columns.append(collection.query_texts)
     return columns

@@ -78,8 +78,7 @@ def read_task(context: TrainingContext, folder: str | Path, features: Features) 
     if collection.queries is None:
         words, counts = corpus.counts.words, corpus.documents
     else:
-        texts = [query.text for query in collection.queries]
-        counted = count_corpus([texts], processes=corpus.processes)
+        counted = count_corpus([collection.query_texts], processes=corpus.processes)
         words, counts = counted.words, counted.columns[0]
     pairs = judged_pairs(collection, "train")
     if not len(pairs):

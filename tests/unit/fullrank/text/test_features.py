@@ -110,7 +110,7 @@ def test_counts_do_not_depend_on_chunks(
     chunk: int, corpus: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = count_corpus([corpus])
-    monkeypatch.setattr(features, "_CHUNK_CHARACTERS", chunk)
+    monkeypatch.setattr(counting, "_CHUNK_CHARACTERS", chunk)
     done: list[int] = []
     cut = count_corpus([corpus], progress=done.append)
     assert cut.words == whole.words
@@ -121,8 +121,8 @@ def test_counts_do_not_depend_on_chunks(
 def test_counts_do_not_depend_on_processes(
     corpus: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)
-    monkeypatch.setattr(features, "_CHUNK_CHARACTERS", 5000)
+    monkeypatch.setattr(features, "_PARALLEL_CHUNKS", 0)
+    monkeypatch.setattr(counting, "_CHUNK_CHARACTERS", 5000)
     # Otherwise this process may count every chunk before the worker has started.
     real = counting.Tally.count
 
@@ -147,7 +147,7 @@ def test_a_dead_worker_raises_an_error(corpus: list[str], monkeypatch: pytest.Mo
             super().__init__(target, task)
             self.kill()
 
-    monkeypatch.setattr(features, "_PARALLEL_CHARACTERS", 0)
+    monkeypatch.setattr(features, "_PARALLEL_CHUNKS", 0)
     monkeypatch.setattr(counting, "Worker", Dead)
     with pytest.raises(FullrankError, match=r"counts words \(pid \d+\) was killed by SIGKILL"):
         count_corpus([corpus], processes=2, counter=count_compounds)
@@ -159,8 +159,8 @@ def test_an_interrupt_ends_the_workers_silently() -> None:
 import os, signal, threading
 from fullrank.text import compounds, counting, features
 if __name__ == "__main__":
-    features._PARALLEL_CHARACTERS = 0
-    features._CHUNK_CHARACTERS = 1000
+    features._PARALLEL_CHUNKS = 0
+    counting._CHUNK_CHARACTERS = 1000
     threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
     try:
         texts = ["a-b c d e-f g h " * 200] * 100_000

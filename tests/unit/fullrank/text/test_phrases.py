@@ -82,8 +82,8 @@ def test_rows_hold_counts_and_own_holds_the_title() -> None:
 
 @pytest.mark.sweep
 def test_phrase_counts_do_not_depend_on_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fullrank.text.features._PARALLEL_CHARACTERS", 1)
-    monkeypatch.setattr("fullrank.text.features._CHUNK_CHARACTERS", 500)
+    monkeypatch.setattr("fullrank.text.features._PARALLEL_CHUNKS", 0)
+    monkeypatch.setattr("fullrank.text.counting._CHUNK_CHARACTERS", 500)
     phrases, texts = Phrases(KNOWN), ["york new york", "", "cat"] * 200
     alone, together = phrases.rows(texts), phrases.rows(texts, processes=2)
     np.testing.assert_array_equal(alone.csr().toarray(), together.csr().toarray())

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fullrank.text.counting import Chunk
 from fullrank.text.sequences import number_words, tally_words
 from fullrank.text.words import count_words, words
 
@@ -36,7 +37,8 @@ def test_numbers_name_the_words_of_each_text(texts: list[str]) -> None:
 @example([], 2)
 def test_tallies_count_the_words_of_each_text(chunks: list[list[str]], cores: int) -> None:
     done: list[int] = []
-    tally = tally_words(chunks, done.append, cores)
+    given = [Chunk(texts, 0, len(texts)) for texts in chunks]
+    tally = tally_words(given, done.append, cores)
     assert done == [len(texts) for texts in chunks]
     names = list(tally.number)
     for chunk, texts in enumerate(chunks):
