@@ -114,7 +114,10 @@ class Rows:
 
     def distinct(self) -> list[int]:
         """List the columns that have an entry, ascending."""
-        return sorted(set(self.indices.tolist()))
+        if len(self.indices) < self.width:
+            return sorted(set(self.indices.tolist()))
+        found: list[int] = np.flatnonzero(np.bincount(self.indices)).tolist()
+        return found
 
     def row(self, i: int) -> tuple[Int32, Float32]:
         """Return (indices, values) of row i as views."""
@@ -166,6 +169,10 @@ class Rows:
         indptr = np.zeros(len(self) + 1, np.int64)
         np.cumsum(np.minimum(sizes, keep), out=indptr[1:])
         return Rows(indptr, self.indices[kept], self.values[kept], self.width)
+
+    def transposed(self) -> Rows:
+        """Return the columns as rows, (F, B)."""
+        return Rows(*kernels.transpose(*self.arrays, self.width), len(self))
 
     def sums(self, values: Float32 | None = None) -> Float32:
         """Add up each row in float64, float32 (B,); of `values` in place of the rows' own where given."""

@@ -230,6 +230,29 @@ def multiply(
     return ends, columns[:stop], weights[:stop]
 
 
+@kernel(_NEW_ROWS, *_ROWS, INT64)
+def transpose(indptr: Int64, indices: Int32, values: Float32, width: int) -> Arrays:
+    """Return the columns of a matrix as rows, entries ascending by the row that they come from."""
+    starts = np.zeros(width + 1, np.int64)
+    for p in range(len(indices)):
+        starts[indices[p] + 1] += 1
+    for column in range(width):
+        starts[column + 1] += starts[column]
+    rows = np.empty(len(indices), np.int32)
+    weights = np.empty(len(indices), np.float32)
+    for row in range(len(indptr) - 1):
+        for p in range(indptr[row], indptr[row + 1]):
+            place = starts[indices[p]]
+            starts[indices[p]] = place + 1
+            rows[place] = row
+            weights[place] = values[p]
+    # Each column has moved its start to that of the next one.
+    for column in range(width, 0, -1):
+        starts[column] = starts[column - 1]
+    starts[0] = 0
+    return starts, rows, weights
+
+
 @kernel(output("float32"), array("int64"), array("float32"))
 def sum_rows(indptr: Int64, values: Float32) -> Float32:
     """Add up each row in float64, one value after another, float32 (B,)."""

@@ -13,7 +13,6 @@ import math
 from functools import cached_property
 
 import numpy as np
-import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.evidence import Evidence, reaching_in_order
@@ -63,7 +62,7 @@ class FullScan:
     @cached_property
     def postings(self) -> Rows:
         """Feature → documents, F rows of n columns."""
-        return Rows.from_csr(sp.csr_array(self._all.sparse.csr().T))
+        return self._all.sparse.transposed()
 
     @cached_property
     def _largest_weight(self) -> Float64:

@@ -28,6 +28,9 @@ Zeros = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
 
 # With fewer full chunks, of a million characters, one process is done before another has started.
 _PARALLEL_CHUNKS = 4
+_TRIGRAM_WORDS = (
+    1 << 14
+)  # at once: lists of the trigrams of all words would be larger than their rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,6 +254,14 @@ def bm25_idf(document_frequency: Int64, documents: int) -> Float32:
 
 def trigram_rows(words: Iterable[str], vocabulary: Vocabulary) -> Rows:
     """Make a row per word: its known letter trigrams, each 1 / √(number of trigrams of the word), repeats added up."""
+    waiting = iter(words)
+    blocks = [_trigram_block([*islice(waiting, _TRIGRAM_WORDS)], vocabulary)]
+    while block := [*islice(waiting, _TRIGRAM_WORDS)]:
+        blocks.append(_trigram_block(block, vocabulary))
+    return blocks[0] if len(blocks) == 1 else Rows.vstack(blocks)
+
+
+def _trigram_block(words: Sequence[str], vocabulary: Vocabulary) -> Rows:
     parts = list(map(trigrams, words))
     known = iter(vocabulary.rows([trigram for several in parts for trigram in several]).tolist())
     rows = []

@@ -45,22 +45,31 @@ class Composition:
     words: Matrix | None
     second_table: slice = field(default_factory=lambda: slice(0))
 
-    def compose(self, side: DenseSide, x: Rows, unseen: Sequence[str]) -> Rows:
-        """Return x C: φ over trained rows.
+    def composer(self, side: DenseSide, unseen: Sequence[str]) -> Callable[[Rows], Rows]:
+        """Return a function from x to x C: φ over trained rows.
 
         Args:
             side: whose words and trigrams C has.
-            x: φ over the side's words, then over ``unseen``, (texts, words + unseen).
             unseen: words that the side lacks.
+
+        Returns:
+            A function of φ over the side's words, then over ``unseen``, (texts, words + unseen).
         """
-        known, matrix = len(side.words), x.csr()
+        known = len(side.words)
         if self.words is None and not len(side.trigrams):
-            return x
-        parts = [matrix[:, :known] if self.words is None else matrix[:, :known] @ self.words]
+            return lambda x: x
+        letters = None
         if len(side.trigrams):
             letters = trigram_rows([*side.words.words, *unseen], side.trigrams).csr()
-            parts.append(matrix @ letters)
-        return Rows.from_csr(sp.csr_array(sp.hstack(parts, format="csr")))
+
+        def compose(x: Rows) -> Rows:
+            matrix = x.csr()
+            parts = [matrix[:, :known] if self.words is None else matrix[:, :known] @ self.words]
+            if letters is not None:
+                parts.append(matrix @ letters)
+            return Rows.from_csr(sp.csr_array(sp.hstack(parts, format="csr")))
+
+        return compose
 
     def fold(
         self,

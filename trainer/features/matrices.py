@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,6 +12,7 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear import DenseSide, LinearModel, SparseSide
 from fullrank.progress import Reporter
 from fullrank.text.features import Vocabulary, bm25_idf
+from trainer.features.blocks import Stack, blocks_of, stack_in_memory
 from trainer.features.clicks import Clicks
 from trainer.features.composition import Composition
 from trainer.features.corpus import Corpus, document_frequency
@@ -20,6 +21,9 @@ from trainer.features.hashing import composition, with_bigrams
 from trainer.features.pairs import Pairs
 from trainer.features.sides import dense_sides, known_trigrams, sparse_side
 from trainer.recipes.settings import ModelSettings
+
+
+_COMPOSED = 1 << 19  # entries whose words become several trained rows at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +98,10 @@ class Features:
 
 
 def build_features(
-    corpus: Corpus, settings: ModelSettings, reporter: Reporter | None = None
+    corpus: Corpus,
+    settings: ModelSettings,
+    reporter: Reporter | None = None,
+    stack: Stack = stack_in_memory,
 ) -> Features:
     """Build the matrices of a recipe's model.
 
@@ -102,6 +109,7 @@ def build_features(
         corpus: the collection, counted.
         settings: of the model.
         reporter: receives progress.
+        stack: puts the blocks of a matrix together.
 
     Raises:
         TrainingError: a field has a reserved name.
@@ -125,10 +133,8 @@ def build_features(
         xq = xd = Rows.empty(0, 0)
     else:
         asked = (words, queries) if corrected is None else (corrected.words, corrected.dense)
-        xq = query_composition.compose(query, *query.features(asked[0], [asked[1]], [1.0]))
-        xd = document_composition.compose(
-            document, *document.features(words, fields.counts, fields.weights)
-        )
+        xq = composed(query_composition, query, asked[0], [asked[1]], [1.0], stack)
+        xd = composed(document_composition, document, words, fields.counts, fields.weights, stack)
     asked = (words, queries) if corrected is None else (corrected.words, corrected.lexical)
     lexical_rows = sparse.words.rows(words)
     return Features(
@@ -139,8 +145,8 @@ def build_features(
         document_composition,
         xq,
         xd,
-        sparse.query(*asked, sequences),
-        _field_matrices(sparse, lexical_rows, fields.counts, document_phrases, phrase_idf),
+        stack(sparse.query(asked[0], *block) for block in blocks_of([asked[1], sequences])),
+        _field_matrices(sparse, lexical_rows, fields.counts, document_phrases, phrase_idf, stack),
         document_phrases,
         corpus.query_ids,
         words,
@@ -153,6 +159,32 @@ def build_features(
         corpus.mates,
         fields.clicks,
     )
+
+
+def composed(
+    composition: Composition,
+    side: DenseSide,
+    words: Sequence[str],
+    columns: Sequence[Rows],
+    weights: Sequence[float],
+    stack: Stack = stack_in_memory,
+) -> Rows:
+    """Return φ of texts over trained rows.
+
+    Args:
+        composition: of the words of the side.
+        side, words, columns, weights: see DenseSide.features.
+        stack: puts the blocks of a matrix together.
+    """
+
+    def blocks() -> Iterator[Rows]:
+        compose = None
+        for block in blocks_of(columns, _COMPOSED):
+            x, unseen = side.features(words, block, weights)
+            compose = compose or composition.composer(side, unseen)
+            yield compose(x)
+
+    return stack(blocks())
 
 
 def _empty_model(
@@ -190,12 +222,13 @@ def _field_matrices(
     counts: list[Rows],
     document_phrases: Rows,
     phrase_idf: Float32,
+    stack: Stack,
 ) -> list[Rows]:
     """Make z: one matrix a field, then one of phrases if the model has any."""
-    z = [
-        _widen(_sharing(sparse.field(target, rows, f), rows), sparse.width, 0)
-        for f, rows in enumerate(counts)
-    ]
+    z = []
+    for f, rows in enumerate(counts):
+        weights = stack(sparse.field(target, block, f) for [block] in blocks_of([rows]))
+        z.append(_widen(_sharing(weights, rows), sparse.width, 0))
     if len(sparse.phrases):
         values = document_phrases.values * phrase_idf[document_phrases.indices]
         weighted = document_phrases.with_values(values)

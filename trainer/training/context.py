@@ -106,7 +106,7 @@ class TrainingContext:
 
     def _build(self, settings: ModelSettings) -> Features:
         began = time.monotonic()
-        features = build_features(self.corpus, settings, self.reporter)
+        features = build_features(self.corpus, settings, self.reporter, self.files.stack)
         put = self.files.put_rows
         features = replace(
             features,

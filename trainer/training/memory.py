@@ -11,10 +11,12 @@ import ctypes
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -49,20 +51,59 @@ class ArrayFiles:
         size = prod(shape) * kind.itemsize
         if size < _LEAST_BYTES:
             return np.zeros(shape, kind)
+        with self._file(size) as file:
+            # Allocated at once, so that a full disk is an error here and not a signal later.
+            os.posix_fallocate(file.fileno(), 0, size)
+            return self._mapped(file, size, kind).reshape(shape)
+
+    @contextmanager
+    def _file(self, size: int) -> Iterator[IO[bytes]]:
+        """Open a file for an array of about so many bytes; raise TrainingError where it cannot be written."""
         try:
             if self._folder is not None:
                 self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._folder) as file:
-                # Allocated at once, so that a full disk is an error here and not a signal later.
-                os.posix_fallocate(file.fileno(), 0, size)
-                mapped = mmap.mmap(file.fileno(), size)
+                yield file
         except OSError as error:
             where = self._folder or tempfile.gettempdir()
             raise TrainingError(
                 f"cannot write a temporary file of {size >> 20} MiB to {where}: {error.strerror}"
             ) from error
+
+    def _mapped(self, file: IO[bytes], size: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Map a file that has so many bytes."""
+        mapped = mmap.mmap(file.fileno(), size)
         self._maps.add(mapped)
-        return np.frombuffer(mapped, kind).reshape(shape)
+        return np.frombuffer(mapped, kind)
+
+    def stack(self, blocks: Iterable[Rows]) -> Rows:
+        """Put blocks of rows below each other, in files that have the pages of one block in memory.
+
+        Raises:
+            TrainingError: the files cannot be written.
+        """
+        waiting = iter(blocks)
+        first, second = next(waiting), next(waiting, None)
+        if second is None:
+            return self.put_rows(first)
+        size = first.indices.nbytes
+        ends, total = [first.indptr[:1]], 0
+        with self._file(size) as indices, self._file(size) as values:
+            for block in chain([first, second], waiting):
+                indices.write(np.ascontiguousarray(block.indices).data)
+                values.write(np.ascontiguousarray(block.values).data)
+                ends.append(block.indptr[1:] + total)
+                total += len(block.indices)
+            if not total:
+                return Rows(np.concatenate(ends), first.indices, first.values, first.width)
+            indices.flush()
+            values.flush()
+            return Rows(
+                self.put(np.concatenate(ends)),
+                self._mapped(indices, 4 * total, np.int32),
+                self._mapped(values, 4 * total, np.float32),
+                first.width,
+            )
 
     def put(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a copy of an array in a file; a small array, or one in a file already, is returned itself.
@@ -123,9 +164,14 @@ def _map_of(array: npt.NDArray[Any]) -> mmap.mmap | None:
 
 def release(*arrays: npt.NDArray[Any]) -> None:
     """Take the pages of arrays in files out of the process; other arrays stay. Return freed memory to the system."""
+    drop_pages(*arrays)
+    return_free_memory()
+
+
+def drop_pages(*arrays: npt.NDArray[Any]) -> None:
+    """Take the pages of arrays in files out of the process; other arrays stay."""
     for mapped in filter(None, map(_map_of, arrays)):
         mapped.madvise(mmap.MADV_DONTNEED)
-    return_free_memory()
 
 
 def return_free_memory() -> None:

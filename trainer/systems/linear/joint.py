@@ -19,7 +19,7 @@ from fullrank.encoding import Int64, Rows
 from fullrank.errors import TrainingError
 from fullrank.text.features import count_corpus
 from trainer.collection import Collection, read_collection
-from trainer.features.matrices import Features
+from trainer.features.matrices import Features, composed
 from trainer.features.pairs import Pairs, judged_pairs, mate_rows
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.margin import MarginLearner, Triples, sample
@@ -87,7 +87,7 @@ def read_task(context: TrainingContext, folder: str | Path, features: Features) 
             "remove the setting or add judgements"
         )
     side = features.model.document
-    x = features.document_composition.compose(side, *side.features(words, [counts], [1.0]))
+    x = composed(features.document_composition, side, words, [counts], [1.0])
     if not x.take(pairs.queries).values.any():
         raise TrainingError(f"train.monolingual: no query of {folder} has a word of the documents")
     return Task(x, pairs, mate_rows(collection), collection.fingerprint)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
 
 from fullrank.encoding import Encoded, Float32, Int64, Rows
 from fullrank.models.linear.towers import Tower
 from trainer.features.matrices import Features
 from trainer.systems.linear.parameters import Parameters
 from trainer.systems.linear.towers import forward
+from trainer.training.memory import drop_pages
+
+_ROWS = 1 << 14  # embedded at once: a pass over all documents would keep several values of each
 
 
 def scan_documents(features: Features, parameters: Parameters) -> Encoded:
     """Encode the corpus: v and t = Σ_f D_f z_f."""
-    parts = [_weighted(z, D).csr() for z, D in zip(features.z, parameters.D, strict=True)]
-    t = Rows.from_csr(sp.csr_array(sum(parts[1:], parts[0])))
-    del parts
+    t = Rows.add([_weighted(z, D) for z, D in zip(features.z, parameters.D, strict=True)])
     unit = 1.0 if features.settings.cosine else 0.0
     dense = _embed(features.xd, parameters.V, parameters.document, unit, features.documents)
     return Encoded.from_rows(t, dense, parameters.bias)
@@ -40,4 +40,9 @@ def _embed(x: Rows, table: Float32, tower: Tower, gamma: float, count: int) -> F
     """Return the dense vectors, (count, N); (count, 0) without a table."""
     if not len(table):
         return np.zeros((count, 0), np.float32)
-    return forward(x, table, tower, gamma).u
+    found = np.empty((count, tower.width(table.shape[1])), np.float32)
+    for start in range(0, count, _ROWS):
+        part = x.slice(start, min(start + _ROWS, count))
+        found[start : start + _ROWS] = forward(part, table, tower, gamma).u
+        drop_pages(*x.arrays)
+    return found

@@ -50,7 +50,7 @@ def test_training_and_serving_make_the_same_vectors(name: str, trigrams: list[st
     made, plain = COMPOSITIONS[name], side(trigrams)
     unseen = UNSEEN if trigrams else []
     x = texts(len(WORDS) + len(unseen))
-    trained = made.compose(plain, x, unseen)
+    trained = made.composer(plain, unseen)(x)
     assert trained.width == len(made.labels) + len(trigrams)
     table = np.random.default_rng(1).standard_normal((trained.width, 4)).astype(np.float32)
     folded = made.fold(plain, table)
@@ -85,4 +85,4 @@ def test_frequent_words_keep_their_own_row_in_a_mix() -> None:
 def test_own_rows_do_not_change_texts() -> None:
     x = texts(len(WORDS))
     made: Composition = own_rows(WORDS)
-    assert made.compose(side([]), x, []) is x
+    assert made.composer(side([]), [])(x) is x
