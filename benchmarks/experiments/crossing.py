@@ -17,7 +17,8 @@ from benchmarks.harness.measuring import encode_queries, retriever_of
 from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
 from fullrank.models.language import LanguageModel
 from fullrank.models.linear import LinearModel
-from trainer.evaluation.evaluate import DEPTH, Judgement, measure_rankings
+from trainer.evaluation.evaluate import DEPTH, measure_rankings
+from trainer.evaluation.judgement import Judgement
 from trainer.systems.language.system import mixed_scores
 from trainer.train import Trainer
 from trainer.training.fitted import FittedModel

@@ -30,7 +30,8 @@ from fullrank.models.contract import field_text
 from fullrank.retrieval import Ranking
 from fullrank.text.words import words
 from trainer.collection import Collection, read_collection, relevant
-from trainer.evaluation.evaluate import Judgement, evenly_spread, judge, query_texts
+from trainer.evaluation.evaluate import evenly_spread, query_texts
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.features.corpus import text_fields
 
 _SHOWN = 60  # characters of a text in the table

@@ -22,7 +22,7 @@ from fullrank.measures import Float64
 from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import Judgement, judge
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.recipes.recipe import load_recipe
 from trainer.train import Trainer
 

@@ -31,7 +31,7 @@ from benchmarks.harness.store import Result
 from benchmarks.harness.tables import NOTHING, Table, figure, paper_figure
 from benchmarks.harness.task import System, Task
 from fullrank.measures import Float64
-from trainer.evaluation.evaluate import Judgement
+from trainer.evaluation.judgement import Judgement
 from trainer.train import Trainer
 from trainer.training.fitted import FittedModel
 

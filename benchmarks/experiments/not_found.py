@@ -40,7 +40,8 @@ from fullrank.models.widening import widen
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.text.words import words
 from trainer.collection import Collection, read_collection
-from trainer.evaluation.evaluate import Judgement, judge, query_texts
+from trainer.evaluation.evaluate import query_texts
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.train import train
 
 _DEPTH, _TIMED = 1000, 100

@@ -25,7 +25,8 @@ from fullrank.complete.prefixes import Prefixes, last_word
 from fullrank.measures import reciprocal_rank
 from fullrank.models.widening import widen
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import Judgement, evenly_spread, judge, query_texts
+from trainer.evaluation.evaluate import evenly_spread, query_texts
+from trainer.evaluation.judgement import Judgement, judge
 
 _DEPTH, _MISSING = 100, (0, 1, 2, 3)
 

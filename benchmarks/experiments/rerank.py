@@ -20,7 +20,8 @@ from benchmarks.harness.tables import Table
 from benchmarks.harness.task import System, Task
 from fullrank.measures import Float64, estimate
 from fullrank.retrieval import Retriever
-from trainer.evaluation.evaluate import Judgement, query_texts
+from trainer.evaluation.evaluate import query_texts
+from trainer.evaluation.judgement import Judgement
 from trainer.rerank.candidates import collect
 from trainer.rerank.decide import Decision, second_stage
 from trainer.train import Trainer

@@ -42,7 +42,8 @@ from fullrank.text import spelling
 from fullrank.text.features import Vocabulary
 from fullrank.text.spelling import Spelling
 from trainer.collection import Collection
-from trainer.evaluation.evaluate import Judgement, judge, measure_rankings
+from trainer.evaluation.evaluate import measure_rankings
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.recipes.recipe import load_recipe
 from trainer.train import train
 

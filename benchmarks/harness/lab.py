@@ -41,7 +41,7 @@ from fullrank.errors import FullrankError
 from fullrank.measures import Float64
 from fullrank.progress import Reporter
 from trainer.collection import Collection, read_collection
-from trainer.evaluation.evaluate import Judgement, judge
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.recipes.recipe import Recipe, load_recipe, recipe_names
 from trainer.train import Trainer
 from trainer.training.loop import Interrupted

@@ -14,7 +14,8 @@ import numpy as np
 from fullrank.encoding import Encoded
 from fullrank.measures import Float64
 from fullrank.retrieval import Retriever
-from trainer.evaluation.evaluate import Judgement, evenly_spread, measure_rankings
+from trainer.evaluation.evaluate import evenly_spread, measure_rankings
+from trainer.evaluation.judgement import Judgement
 from trainer.recipes.recipe import Recipe
 from trainer.train import Trainer
 from trainer.training.fitted import FittedModel

@@ -16,7 +16,8 @@ from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
 from fullrank.models.contract import field_text
 from fullrank.text.words import words
 from trainer.collection import Collection
-from trainer.evaluation.evaluate import DEPTH, Judgement
+from trainer.evaluation.evaluate import DEPTH
+from trainer.evaluation.judgement import Judgement
 from trainer.features.corpus import text_fields
 
 _BATCH = 512  # queries ranked at once

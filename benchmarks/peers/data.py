@@ -10,7 +10,7 @@ from pathlib import Path
 from fullrank.errors import CollectionError
 from fullrank.models.contract import field_text
 from trainer.collection import Collection, read_collection, relevant
-from trainer.evaluation.evaluate import Judgement, judge
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.features.corpus import text_fields
 
 EXCLUDED = {"test": ("train", "valid"), "valid": ("train",)}

@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from benchmarks.peers.data import Asked, PeerData
 from fullrank.measures import RANKING_MEASURES, Float64, Int64, ranking_measures
-from trainer.evaluation.evaluate import DEPTH, Judgement, evenly_spread
+from trainer.evaluation.evaluate import DEPTH, evenly_spread
+from trainer.evaluation.judgement import Judgement
 from trainer.evaluation.trec import RunWriter
 
 Float32 = npt.NDArray[np.float32]

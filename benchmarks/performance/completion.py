@@ -25,7 +25,8 @@ from fullrank.live import View
 from service.usage.candidates import CandidateReader
 from service.usage.digest import Digest
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, judge, query_texts
+from trainer.evaluation.evaluate import evenly_spread, query_texts
+from trainer.evaluation.judgement import judge
 
 _LONGEST = 24
 _LIMIT = 8

@@ -25,7 +25,8 @@ from fullrank.live import View
 from fullrank.live.known import did_you_mean
 from fullrank.text.words import words
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import judge, query_texts
+from trainer.evaluation.evaluate import query_texts
+from trainer.evaluation.judgement import judge
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

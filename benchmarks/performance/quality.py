@@ -46,7 +46,7 @@ from benchmarks.harness.peers import bm25s_measures, bm25s_settings
 from benchmarks.harness.report import data_folder, machine, numbers, show
 from fullrank.measures import estimate
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import judge
+from trainer.evaluation.judgement import judge
 
 MAX_SECONDS = 180.0
 MAX_GIB = 4.0

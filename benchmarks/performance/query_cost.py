@@ -20,7 +20,8 @@ from benchmarks.harness.report import show
 from fullrank import open_bundle
 from fullrank.bundle import Bundle
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, judge, query_texts
+from trainer.evaluation.evaluate import evenly_spread, query_texts
+from trainer.evaluation.judgement import judge
 
 _WARM_UP = 20
 

@@ -28,7 +28,8 @@ from fullrank.rules.rule import Rule, read_rule
 from fullrank.rules.synonyms import Replaced, features_of, replaced
 from fullrank.text.words import words
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import evenly_spread, judge, query_texts
+from trainer.evaluation.evaluate import evenly_spread, query_texts
+from trainer.evaluation.judgement import judge
 
 _WARM_UP = 20
 

@@ -1,18 +1,13 @@
 """Evaluation: rank all candidates by the code that serves, then measure the rankings.
 
-    evaluate()            measures a bundle on a split of a collection
-    judge()               collects the queries of a split, their relevant documents and excluded documents
-    measure_rankings()    measures the rankings of any Retriever
-
-A query's mate (the document that it is, or describes in another language) is no candidate for it. Documents that an
-excluded split judges relevant to a query are no candidates for it either, so a model neither gains nor loses by having
-learned them.
+evaluate()            measures a bundle on a split of a collection
+measure_rankings()    measures the rankings of any Retriever
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fullrank.bundle import Bundle
-from fullrank.encoding import Encoded
-from fullrank.errors import CollectionError
+from fullrank.encoding import Encoded, Float32, Float64, Int64
 from fullrank.measures import (
     MEASURES,
     RANKING_MEASURES,
     Estimate,
-    Float64,
-    Int64,
     estimates,
     rank_loss,
     ranking_measures,
@@ -37,7 +29,8 @@ from fullrank.measures import (
 from fullrank.models.contract import Model
 from fullrank.progress import Reporter
 from fullrank.retrieval import Ranking, Retriever
-from trainer.collection import Collection, Qrels, relevant
+from trainer.collection import Collection
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.evaluation.trec import RunWriter
 
 DEPTH = 1000
@@ -45,36 +38,6 @@ DEPTH = 1000
 
 _BATCH_CELLS = 1 << 23  # scores in memory: 32 MiB of float32
 _ENCODE_QUERIES = 512
-
-
-@dataclass(frozen=True, eq=False)
-class Judgement:
-    """The judgements of one query, as rows of the ranked documents.
-
-    Attributes:
-        query: its id.
-        relevant: int64 (R,), ascending, R > 0, none of them excluded.
-        grades: int64 (R,), above zero.
-        excluded: int64 (E,), ascending, the rows that are no candidates.
-        weight: sum of the weights of the judgements; 1 in a split without weights.
-        shown: int64 (S,), ascending: only these rows are candidates, because clicks judge only what was shown; None:
-            all rows are.
-    """
-
-    query: str
-    relevant: Int64
-    grades: Int64
-    excluded: Int64
-    weight: float = 1.0
-    shown: Int64 | None = None
-
-    def left_out(self, documents: int) -> npt.NDArray[np.bool_]:
-        """Return which rows are no candidates, bool (documents,)."""
-        found = np.full(documents, self.shown is not None)
-        if self.shown is not None:
-            found[self.shown] = False
-        found[self.excluded] = True
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,100 +82,6 @@ class Evaluation:
         }
 
 
-def judge(
-    collection: Collection,
-    split: str,
-    exclude_splits: Sequence[str] = (),
-    *,
-    rows: Mapping[str, int] | None = None,
-) -> tuple[list[Judgement], int]:
-    """Collect the queries of a split that have a relevant candidate.
-
-    Args:
-        collection: the collection.
-        split: its queries are measured.
-        exclude_splits: their relevant documents are no candidates.
-        rows: document id → row of the ranked documents; by default the collection's own rows.
-
-    Returns:
-        (the judgements, in order of the queries; the number of judged queries without a relevant candidate).
-
-    Raises:
-        CollectionError: the split is unknown, excludes itself or has nothing to measure, or a judged document has no
-            row.
-    """
-    if split in exclude_splits:
-        raise CollectionError(f"split {split!r} cannot be both measured and excluded")
-    qrels = collection.qrels(split)
-    excluded = [collection.qrels(name) for name in exclude_splits]
-    if rows is None:
-        rows = collection.document_ids.rows
-    weights = collection.weights.get(split)
-    judgements = []
-    for query in collection.query_ids:
-        if query in qrels:
-            judgement = _judge_query(collection, query, qrels, excluded, rows, weights)
-            if len(judgement.relevant):
-                judgements.append(judgement)
-    if not judgements:
-        raise CollectionError(
-            f"{collection.path}: split {split!r} has no query with a relevant candidate"
-        )
-    return judgements, len(qrels) - len(judgements)
-
-
-def _judge_query(
-    collection: Collection,
-    query: str,
-    qrels: Qrels,
-    excluded_qrels: Sequence[Qrels],
-    rows: Mapping[str, int],
-    weights: Mapping[str, Mapping[str, float]] | None,
-) -> Judgement:
-    excluded = {name for other in excluded_qrels for name in relevant(other.get(query, {}))}
-    if collection.has_mates:
-        excluded.add(query)
-    kept = [d for d in relevant(qrels[query]) if d not in excluded]
-    graded = {_row(rows, document): qrels[query][document] for document in kept}
-    ordered = sorted(graded)
-    return Judgement(
-        query,
-        np.array(ordered, np.int64),
-        np.array([graded[row] for row in ordered], np.int64),
-        np.array(sorted(_row(rows, document) for document in excluded), np.int64),
-        1.0 if weights is None else sum(weights.get(query, {}).get(d, 1.0) for d in kept),
-        None if weights is None else shown_rows(qrels[query], rows),
-    )
-
-
-def shown_rows(grades: Mapping[str, int], rows: Mapping[str, int]) -> Int64 | None:
-    """Return the rows of all judged documents, ascending; None if none of them is judged not to be relevant.
-
-    A model that never showed a document cannot have got a click on it. Ranked among all documents, the model that made
-    the lists would win; ranked among those that were shown, each model has the same chance.
-    (T. Sakai: Alternatives to bpref. SIGIR 2007: condensed lists.)
-    """
-    if all(grade > 0 for grade in grades.values()):
-        return None
-    return np.array(sorted(rows[d] for d in grades if d in rows), np.int64)
-
-
-def relative_weights(judgements: Sequence[Judgement]) -> Float64 | None:
-    """Return the weight of each query, with a mean of 1; None if all are alike."""
-    weights = np.array([judgement.weight for judgement in judgements], np.float64)
-    if not len(weights) or (weights == weights[0]).all():
-        return None
-    found: Float64 = weights / weights.mean()
-    return found
-
-
-def _row(rows: Mapping[str, int], document: str) -> int:
-    try:
-        return rows[document]
-    except KeyError:
-        raise CollectionError(f"document {document!r} is judged but the bundle lacks it") from None
-
-
 def query_texts(collection: Collection, model: Model, ids: Sequence[str]) -> list[str]:
     """Return the texts of queries; for documents that are queries, model.query_text() of their fields."""
     rows = collection.query_ids.rows
@@ -255,34 +124,61 @@ def measure_rankings(
         raise ValueError(f"{len(queries)} queries, {len(judgements)} judgements")
     names = MEASURES if with_rank_loss else RANKING_MEASURES
     values = {name: np.zeros(len(judgements)) for name in names}
-    step = max(1, min(256, _BATCH_CELLS // max(1, documents)))
-    for start in range(0, len(judgements), step):
-        batch = judgements[start : start + step]
-        encoded = queries.slice(start, start + len(batch))
-        deleted = _mask(batch, documents)
-        scores = retriever.scores(encoded)
-        rankings = retriever.search(encoded, depth, deleted=deleted, scanned=scores)
-        for i, (judgement, ranking) in enumerate(zip(batch, rankings, strict=True)):
-            if reorder is not None:
-                ranking = reorder(start + i, ranking)
-            grades = ranked_grades(ranking.rows[:depth], judgement)
-            for name, value in ranking_measures(grades, judgement.grades).items():
-                values[name][start + i] = value
-            if with_rank_loss:
-                candidates = None if deleted is None else ~deleted[i]
-                values["rank_loss"][start + i] = rank_loss(
-                    scores[i], judgement.relevant, candidates
-                )
-            if on_ranking is not None:
-                on_ranking(judgement, ranking)
+    ranked = rank_in_batches(retriever, queries, judgements, documents, depth)
+    for i, (judgement, (ranking, scores, deleted)) in enumerate(
+        zip(judgements, ranked, strict=True)
+    ):
+        if reorder is not None:
+            ranking = reorder(i, ranking)
+        for name, value in measures_of(ranking.rows[:depth], judgement).items():
+            values[name][i] = value
+        if with_rank_loss:
+            candidates = None if deleted is None else ~deleted
+            values["rank_loss"][i] = rank_loss(scores, judgement.relevant, candidates)
+        if on_ranking is not None:
+            on_ranking(judgement, ranking)
     return values
 
 
-def _mask(batch: Sequence[Judgement], documents: int) -> npt.NDArray[np.bool_] | None:
+def rank_in_batches(
+    retriever: Retriever,
+    queries: Encoded,
+    judgements: Sequence[Judgement],
+    documents: int,
+    depth: int,
+    start: int = 0,
+) -> Iterator[tuple[Ranking, Float32, npt.NDArray[np.bool_] | None]]:
+    """Rank the candidates of each query, in batches.
+
+    Args:
+        start: row of the retriever's first document in the judgements.
+        Others: see ``measure_rankings``.
+
+    Returns:
+        For each query its ranking, the scores of all documents, float32 (documents,), and which of them are no
+        candidates, bool (documents,), None if all are candidates of all queries of the batch.
+    """
+    step = max(1, min(256, _BATCH_CELLS // max(1, documents)))
+    for first in range(0, len(judgements), step):
+        batch = judgements[first : first + step]
+        encoded = queries.slice(first, first + len(batch))
+        deleted = _mask(batch, documents, start)
+        scores = retriever.scores(encoded)
+        rankings = retriever.search(encoded, depth, deleted=deleted, scanned=scores)
+        for i, ranking in enumerate(rankings):
+            yield ranking, scores[i], None if deleted is None else deleted[i]
+
+
+def measures_of(rows: Int64, judgement: Judgement) -> dict[str, float]:
+    """Measure the ranking of one query, given by the rows of its documents, best first."""
+    return ranking_measures(ranked_grades(rows, judgement), judgement.grades)
+
+
+def _mask(batch: Sequence[Judgement], documents: int, start: int) -> npt.NDArray[np.bool_] | None:
     """Return bool (len(batch), documents), True for no candidate; None if all are candidates."""
     if not any(len(j.excluded) or j.shown is not None for j in batch):
         return None
-    return np.array([judgement.left_out(documents) for judgement in batch])
+    return np.array([judgement.left_out(documents, start) for judgement in batch])
 
 
 def evenly_spread(count: int, limit: int) -> Int64:

@@ -31,8 +31,8 @@ from fullrank.models.known import KnownWords
 from fullrank.models.unseen import live_model
 from fullrank.retrieval import Floor, Mask
 from fullrank.scoring import InnerProduct, Scorer
-from trainer.evaluation.evaluate import Judgement
 from trainer.evaluation.familiar import Standard, calibrate_standard
+from trainer.evaluation.judgement import Judgement
 
 # Queries of each kind, and documents that are looked at.
 _QUERIES, _DOCUMENTS = 200, 50_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,6 @@ from trainer.features.hashing import composition, with_bigrams
 from trainer.features.pairs import Pairs
 from trainer.features.sides import dense_sides, known_trigrams, sparse_side
 from trainer.recipes.settings import ModelSettings
-
 
 _COMPOSED = 1 << 19  # entries whose words become several trained rows at once
 
@@ -74,6 +74,12 @@ class Features:
     def documents(self) -> int:
         """Number of documents."""
         return len(self.document_phrases)
+
+    @property
+    def arrays(self) -> list[npt.NDArray[Any]]:
+        """The arrays of the matrices that steps and measurements read, which are large."""
+        matrices = (self.xq, self.xd, self.s, *self.z)
+        return [array for rows in matrices for array in rows.arrays]
 
     def fields_for_step(
         self, documents: Int64, queries: Int64, cold: npt.NDArray[np.bool_] | None = None

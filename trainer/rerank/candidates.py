@@ -12,12 +12,8 @@ from fullrank.measures import RANKING_MEASURES, Float64, ranking_measures
 from fullrank.rerank.facts import DocumentFacts
 from fullrank.rerank.stage import DEPTH, SecondStage, first_of
 from fullrank.retrieval import Ranking, Retriever
-from trainer.evaluation.evaluate import (
-    Judgement,
-    measure_rankings,
-    ranked_grades,
-    relative_weights,
-)
+from trainer.evaluation.evaluate import measure_rankings, ranked_grades
+from trainer.evaluation.judgement import Judgement, relative_weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from trainer.evaluation.evaluate import Judgement, shown_rows
+from trainer.evaluation.judgement import Judgement, shown_rows
 from trainer.features.corpus import Corpus
 from trainer.training.validation import Validation, validation, validation_of
 

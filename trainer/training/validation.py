@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fullrank.encoding import Encoded, Int64
-from fullrank.measures import Estimate, estimates
+from fullrank.measures import RANKING_MEASURES, Estimate, estimates
 from fullrank.retrieval import Retriever
 from trainer.collection import Collection
 from trainer.evaluation.evaluate import (
     DEPTH,
-    Judgement,
     evenly_spread,
-    judge,
     measure_rankings,
-    relative_weights,
+    measures_of,
+    rank_in_batches,
 )
+from trainer.evaluation.judgement import Judgement, judge, relative_weights
 from trainer.features.corpus import Corpus
 from trainer.training.fitted import FittedModel
 
@@ -57,6 +58,22 @@ class Validation:
         """
         return self._measure(Retriever(documents), queries, depth, with_rank_loss=False)
 
+    def measure_blocks(
+        self, blocks: Iterable[Encoded], queries: Encoded, *, depth: int
+    ) -> dict[str, Estimate]:
+        """Return what ``measure`` returns, from documents that are never in memory all at once.
+
+        Args:
+            blocks: the encoded corpus, block after block.
+            queries, depth: see ``measure``.
+        """
+        ranked = _rank_blocks(blocks, queries, self.judgements, depth)
+        values = {name: np.zeros(len(ranked)) for name in RANKING_MEASURES}
+        for i, (rows, judgement) in enumerate(zip(ranked, self.judgements, strict=True)):
+            for name, value in measures_of(rows, judgement).items():
+                values[name][i] = value
+        return estimates(values, relative_weights(self.judgements))
+
     def measure_fitted(self, fitted: FittedModel) -> dict[str, Estimate]:
         """Return all measures of a fitted model, ranked by the code that serves."""
         documents = fitted.documents
@@ -75,6 +92,24 @@ class Validation:
             with_rank_loss=with_rank_loss,
         )
         return estimates(values, relative_weights(self.judgements))
+
+
+def _rank_blocks(
+    blocks: Iterable[Encoded], queries: Encoded, judgements: Sequence[Judgement], depth: int
+) -> list[Int64]:
+    """Return the rows of the best documents of each query, best first, ties by row."""
+    rows = [np.zeros(0, np.int64) for _ in judgements]
+    scores = [np.zeros(0) for _ in judgements]
+    first = 0
+    for documents in blocks:
+        retriever, count = Retriever(documents), len(documents)
+        batches = rank_in_batches(retriever, queries, judgements, count, depth, first)
+        for i, (found, _, _) in enumerate(batches):
+            both = np.append(rows[i], first + found.rows), np.append(scores[i], found.scores)
+            best = np.lexsort((both[0], -both[1]))[:depth]
+            rows[i], scores[i] = both[0][best], both[1][best]
+        first += count
+    return rows
 
 
 def validation(corpus: Corpus, limit: int, split: str = "valid") -> Validation | None:

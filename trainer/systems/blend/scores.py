@@ -14,7 +14,8 @@ from fullrank.encoding import Float32, Int64
 from fullrank.measures import Estimate, Float64, estimates, ranking_measures
 from fullrank.models.mixed import NO_LIFT, Lift
 from fullrank.retrieval import Retriever
-from trainer.evaluation.evaluate import DEPTH, Judgement, ranked_grades, relative_weights
+from trainer.evaluation.evaluate import DEPTH, ranked_grades
+from trainer.evaluation.judgement import Judgement, relative_weights
 from trainer.systems.blend import kernels
 from trainer.systems.ragged import ragged
 from trainer.training.fitted import FittedModel

@@ -15,7 +15,8 @@ from fullrank.models.language import LanguageModel, no_translation
 from fullrank.models.likelihood import LanguageScorer
 from fullrank.text.features import Vocabulary, damped
 from fullrank.text.stemming import stemmer
-from trainer.evaluation.evaluate import Judgement, evenly_spread, relative_weights
+from trainer.evaluation.evaluate import evenly_spread
+from trainer.evaluation.judgement import Judgement, relative_weights
 from trainer.features.corpus import Corpus, document_frequency
 from trainer.features.sides import kept_words
 from trainer.recipes.recipe import Recipe

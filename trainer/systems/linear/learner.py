@@ -10,10 +10,10 @@ import numpy as np
 from trainer.features.matrices import Features
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.parameters import Parameters, start
-from trainer.systems.linear.scan import scan_documents, scan_queries
+from trainer.systems.linear.scan import scan_blocks, scan_queries
 from trainer.training.learned import Arrays
 from trainer.training.loop import RestoresInPlace
-from trainer.training.memory import release, return_free_memory
+from trainer.training.memory import release
 from trainer.training.validation import Validation
 
 _DEPTH = 100  # documents per query that the MAP of early stopping reads
@@ -57,13 +57,10 @@ class LinearLearner(RestoresInPlace, ABC):
 
     def measure(self, valid: Validation) -> float:
         """Return the MAP on validation; no model is compiled."""
-        return_free_memory()
-        documents = scan_documents(self.features, self.values)
+        arrays = self.features.arrays
+        release(*arrays)  # steps leave the pages that they read
         queries = scan_queries(self.features, self.values, valid.rows)
-        # The measurement makes copies of all documents, and does not read the features.
-        parts = (self.features.xq, self.features.xd, self.features.s, *self.features.z)
-        release(*(array for rows in parts for array in rows.arrays))
-        found = float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
-        del documents, queries
-        return_free_memory()
+        documents = scan_blocks(self.features, self.values)
+        found = float(valid.measure_blocks(documents, queries, depth=_DEPTH)["map"].mean)
+        release(*arrays)
         return found

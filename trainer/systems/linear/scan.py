@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Int64, Rows
@@ -11,15 +13,28 @@ from trainer.systems.linear.parameters import Parameters
 from trainer.systems.linear.towers import forward
 from trainer.training.memory import drop_pages
 
+_BLOCK = 1 << 17  # documents that are encoded at once
 _ROWS = 1 << 14  # embedded at once: a pass over all documents would keep several values of each
 
 
-def scan_documents(features: Features, parameters: Parameters) -> Encoded:
-    """Encode the corpus: v and t = Σ_f D_f z_f."""
-    t = Rows.add([_weighted(z, D) for z, D in zip(features.z, parameters.D, strict=True)])
+def scan_documents(
+    features: Features, parameters: Parameters, start: int = 0, stop: int | None = None
+) -> Encoded:
+    """Encode documents start..stop, by default the corpus: v and t = Σ_f D_f z_f."""
+    count = features.documents
+    stop = count if stop is None else min(stop, count)
+    z = [rows.slice(start, stop) for rows in features.z]
+    t = Rows.add([_weighted(rows, D) for rows, D in zip(z, parameters.D, strict=True)])
     unit = 1.0 if features.settings.cosine else 0.0
-    dense = _embed(features.xd, parameters.V, parameters.document, unit, features.documents)
-    return Encoded.from_rows(t, dense, parameters.bias)
+    xd = features.xd.slice(start, stop) if len(parameters.V) else features.xd
+    dense = _embed(xd, parameters.V, parameters.document, unit, stop - start)
+    return Encoded.from_rows(t, dense, parameters.bias[start:stop])
+
+
+def scan_blocks(features: Features, parameters: Parameters) -> Iterator[Encoded]:
+    """Encode the corpus, block after block."""
+    for start in range(0, features.documents, _BLOCK):
+        yield scan_documents(features, parameters, start, start + _BLOCK)
 
 
 def _weighted(z: Rows, D: Float32) -> Rows:

@@ -33,6 +33,7 @@ from trainer.systems.linear.postings import Postings, postings_of
 from trainer.systems.linear.towers import Encoder, transpose
 from trainer.systems.ragged import ragged
 from trainer.training.learned import Arrays
+from trainer.training.memory import drop_pages
 
 Float64 = npt.NDArray[np.float64]
 
@@ -159,10 +160,14 @@ def epoch(
     order = rng.permutation(features.pairs.queries)
     levels = train.sampled_from == "judged" and features.settings.bias
     steps = max(1, -(-len(order) // train.batch))
+    arrays = features.arrays
     for k in range(steps):
         factor = 1 - 0.9 * min(1.0, done + share * k / steps)
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
-        yield len(queries), _step(features, train, state, rng, queries, factor)
+        loss = _step(features, train, state, rng, queries, factor)
+        # The system maps 64 KiB around each candidate, so the files of a large corpus would soon all be in memory.
+        drop_pages(*arrays)
+        yield len(queries), loss
         # Steps do not read biases of unjudged documents, except cold dropout, which takes the median of all.
         if levels and (train.cold_dropout or k == steps - 1):
             level_biases(features, state.parameters)

@@ -15,7 +15,7 @@ from benchmarks.harness.measuring import ranked
 from fullrank.progress import Reporter
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import Judgement, judge
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.recipes.recipe import load_recipe
 from trainer.train import Candidate, Trainer
 

@@ -15,7 +15,7 @@ from benchmarks.harness.store import Result
 from fullrank.progress import Reporter
 from tests.planted import write_planted_links
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import judge
+from trainer.evaluation.judgement import judge
 from trainer.train import Trainer
 
 TINY = ["epochs=2", "trial=50", "rates=0.3", "dimension=4", "slots=5003"]

@@ -27,7 +27,7 @@ from benchmarks.experiments.digits import (
 )
 from tests.planted import write_lines
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import judge
+from trainer.evaluation.judgement import judge
 
 MAMMAL, BIRD = ("Science", "Biology", "Mammals"), ("Science", "Biology", "Birds")
 

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.experiments import longer
 from tests.planted import write_planted_links
-from trainer.evaluation.evaluate import Judgement
+from trainer.evaluation.judgement import Judgement
 
 
 def test_few_candidates_are_the_same_for_every_system_and_leave_out_the_excluded() -> None:

@@ -20,7 +20,7 @@ from benchmarks.harness.derive import (
 )
 from tests.planted import write_lines, write_planted_links
 from trainer.collection import Collection, read_collection, relevant
-from trainer.evaluation.evaluate import judge
+from trainer.evaluation.judgement import judge
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from benchmarks.performance import quality
 from fullrank import cli
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import judge
+from trainer.evaluation.judgement import judge
 
 EXCLUDED = ("train", "valid")
 

@@ -108,6 +108,7 @@ def test_products_equal_those_of_scipy(seed: int, count: int, width: int, wide: 
     expected = Rows.from_csr(sp.csr_array(rows.csr() @ factor.csr()))
     assert same(rows.multiply(factor), expected)
     assert (rows.matmul(table) == rows.csr() @ table).all()
+    assert same(rows.transposed(), Rows.from_csr(sp.csr_array(rows.csr().T)))
 
 
 @given(SEEDS, COUNTS, WIDTHS)

@@ -21,7 +21,8 @@ from fullrank.progress import Reporter
 from fullrank.retrieval import Retriever
 from fullrank.storage.documents import Document, DocumentStore
 from trainer.collection import Collection, Qrels, Query, ReadReport, read_collection
-from trainer.evaluation.evaluate import Evaluation, evaluate, judge, measure_rankings
+from trainer.evaluation.evaluate import Evaluation, evaluate, measure_rankings
+from trainer.evaluation.judgement import judge
 from trainer.evaluation.trec import read_run
 from trainer.train import train
 

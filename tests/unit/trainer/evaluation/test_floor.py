@@ -14,9 +14,10 @@ from fullrank.retrieval import Floor
 from fullrank.text.words import words
 from tests.planted import write_planted
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import judge, query_texts
+from trainer.evaluation.evaluate import query_texts
 from trainer.evaluation.familiar import SHORTEST, random_words
 from trainer.evaluation.floor import calibrate_floor
+from trainer.evaluation.judgement import judge
 from trainer.train import train
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,11 @@ from fullrank.encoding import Encoded, Rows
 from fullrank.retrieval import Retriever
 from tests.weighted import write_values
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import Judgement, judge, measure_rankings
+from trainer.evaluation.evaluate import measure_rankings
+from trainer.evaluation.judgement import Judgement, judge
 from trainer.features.corpus import count_collection
 from trainer.training.holdout import hold_out
+from trainer.training.validation import validation
 
 DOCUMENTS = 60
 CLICKED, SHOWN = 1, 0
@@ -77,3 +80,28 @@ def test_a_ranking_is_measured_among_the_shown() -> None:
     judgement = Judgement("q", np.array([41]), one, np.array([30]), 1.0, shown)
     found = measure_rankings(Retriever(documents), query, [judgement], documents=DOCUMENTS)
     assert found["mrr"].tolist() == [1 / 3]
+
+
+@pytest.mark.parametrize("sizes", [[DOCUMENTS], [7, 1, 30, 22]])
+@pytest.mark.parametrize("depth", [1, 4, 100])
+def test_documents_in_blocks_are_ranked_as_all_together(
+    folder: Path, sizes: list[int], depth: int
+) -> None:
+    corpus = count_collection(read_collection(folder), processes=1)
+    valid = validation(corpus, 0)
+    assert valid is not None
+    rng = np.random.default_rng(3)
+
+    def encoded(count: int) -> Encoded:
+        # Few different numbers, so that many scores tie.
+        indptr = np.arange(count + 1)
+        values = rng.integers(1, 3, count).astype(np.float32)
+        sparse = Rows(indptr, rng.integers(0, 3, count).astype(np.int32), values, 3)
+        return Encoded.from_rows(sparse, rng.integers(-1, 2, (count, 2)).astype(np.float32))
+
+    documents, queries = encoded(DOCUMENTS), encoded(len(valid.judgements))
+    ends = np.cumsum([0, *sizes]).tolist()
+    blocks = (documents.slice(a, b) for a, b in pairwise(ends))
+    assert valid.measure_blocks(blocks, queries, depth=depth) == valid.measure(
+        documents, queries, depth=depth
+    )

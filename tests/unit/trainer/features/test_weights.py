@@ -13,7 +13,7 @@ from fullrank.measures import estimate
 from tests.planted import write_planted
 from tests.weighted import judged_pairs, write_values
 from trainer.collection import read_collection
-from trainer.evaluation.evaluate import judge, relative_weights
+from trainer.evaluation.judgement import judge, relative_weights
 from trainer.features.corpus import Corpus, count_collection
 from trainer.features.matrices import build_features
 from trainer.recipes.settings import ModelSettings

@@ -95,3 +95,29 @@ def test_progress_is_reported_and_releases() -> None:
     assert calls == [("model", 1, 2)]
     assert resident_bytes() <= before - found.nbytes // 2
     assert found.sum() == total
+
+
+@pytest.mark.parametrize("entries", [0, 3, 1 << 17])
+def test_stacked_blocks_are_the_rows_below_each_other(entries: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    files, blocks = ArrayFiles(tmp_path), []
+    for rows in (3, 1, 5):
+        indptr = np.linspace(0, entries, rows + 1).astype(np.int64)
+        indices = rng.integers(0, 9, entries).astype(np.int32)
+        blocks.append(Rows(indptr, indices, rng.random(entries, np.float32), 9))
+    for parts in (blocks, blocks[:1]):
+        found, wanted = files.stack(iter(parts)), Rows.vstack(parts)
+        for mine, other in zip(found.arrays, wanted.arrays, strict=True):
+            np.testing.assert_array_equal(mine, other)
+        assert found.indices.dtype == np.dtype(np.int32)
+        assert found.values.dtype == np.dtype(np.float32)
+        files.release()
+        np.testing.assert_array_equal(found.values, wanted.values)
+    assert not list(tmp_path.iterdir()), "a file has a name"
+
+
+def test_a_stack_names_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    block = Rows(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
+    with pytest.raises(TrainingError, match="file"):
+        ArrayFiles(tmp_path / "file").stack([block, block])

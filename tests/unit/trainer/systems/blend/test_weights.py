@@ -8,7 +8,7 @@ import pytest
 from fullrank.encoding import Float32
 from fullrank.measures import Float64, average_precision
 from fullrank.models.mixed import NO_LIFT, Lift
-from trainer.evaluation.evaluate import Judgement
+from trainer.evaluation.judgement import Judgement
 from trainer.systems.blend.scores import PartScores
 from trainer.systems.blend.weights import Quality, Scored, choose, lift_unjudged
 from trainer.training.validation import Validation
