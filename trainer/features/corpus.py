@@ -18,10 +18,14 @@ from fullrank.text.phrases import Phrases
 from trainer.collection import Collection
 from trainer.collection.schema import SCHEMA
 from trainer.collection.table import Ids
+from trainer.features.blocks import Stack, blocks_of, stack_in_memory
 from trainer.features.counting import Counting, InThisProcess, columns_of
 from trainer.features.pairs import Pairs, judged_pairs, mate_rows
 
 _Value = TypeVar("_Value", bound=np.generic)
+
+
+_COUNTED = 1 << 22  # entries at once
 
 
 @dataclass(eq=False)
@@ -83,8 +87,15 @@ class Corpus:
     def documents(self) -> Rows:
         """Word counts of the documents, (documents, words), all fields together."""
         if self.totals.documents is None:
-            self.totals.documents = sum_counts(self.counts.columns[: len(self.sources)])
+            self.totals.documents = self.summed()
         return self.totals.documents
+
+    def summed(self, stack: Stack = stack_in_memory) -> Rows:
+        """Add up the word counts of all fields of the documents, (documents, words)."""
+        columns = self.counts.columns[: len(self.sources)]
+        if len(columns) == 1:
+            return columns[0]
+        return stack(map(sum_counts, blocks_of(columns)))
 
     @property
     def frequency(self) -> Int64:
@@ -207,4 +218,8 @@ def text_fields(collection: Collection) -> list[str]:
 
 def document_frequency(rows: Rows) -> Int64:
     """Return in how many rows each column occurs, int64 (width,)."""
-    return np.bincount(rows.indices, minlength=rows.width).astype(np.int64)
+    found = np.zeros(rows.width, np.int64)
+    # numpy counts a copy of 8 bytes an entry.
+    for start in range(0, len(rows.indices), _COUNTED):
+        found += np.bincount(rows.indices[start : start + _COUNTED], minlength=rows.width)
+    return found

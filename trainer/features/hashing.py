@@ -17,7 +17,7 @@ from fullrank.text.bigrams import Bigrams, is_bigram
 from fullrank.text.features import count_corpus
 from trainer.features.bigrams import frequent_bigrams
 from trainer.features.composition import Composition, hashed, mixed, no_rows, own_rows
-from trainer.features.corpus import Corpus, Totals
+from trainer.features.corpus import Corpus, Totals, document_frequency
 from trainer.features.dice import Neighbours, neighbours, sentences
 from trainer.recipes.settings import ModelSettings
 
@@ -34,8 +34,9 @@ def training_contexts(corpus: Corpus) -> Rows:
 
 def training_frequency(corpus: Corpus) -> Int64:
     """Return in how many training texts each word occurs, int64 (words,)."""
-    contexts = training_contexts(corpus)
-    return np.bincount(contexts.indices, minlength=contexts.width).astype(np.int64)
+    if corpus.collection.documents_are_queries:
+        return corpus.frequency
+    return corpus.frequency + document_frequency(corpus.queries.take(corpus.pairs.queries))
 
 
 def with_bigrams(corpus: Corpus, min_texts: int, reporter: Reporter) -> Corpus:

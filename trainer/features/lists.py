@@ -106,7 +106,12 @@ class Lists(Mapping[int, npt.NDArray[Value]], Generic[Value]):
         Args:
             kept: bool (entries,).
         """
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[self.starts]
+        if kept.all() and (self.sizes > 0).all():
+            return self
+        # int32, because a number of 8 bytes for each entry would be the largest array here.
+        before = np.cumsum(kept, dtype=np.int32 if len(kept) < 2**31 else np.int64)
+        starts = np.zeros(len(self.starts), np.int64)
+        starts[self.starts > 0] = before[self.starts[self.starts > 0] - 1]
         has_any = starts[1:] > starts[:-1]
         return Lists(
             self.rows[has_any], np.append(starts[:-1][has_any], starts[-1]), self.entries[kept]

@@ -126,7 +126,7 @@ class TrainingContext:
         """Return the corpus with its counts in files."""
         columns = [*map(self.files.put_rows, corpus.counts.columns)]
         corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
-        corpus.totals.documents = self.files.put_rows(corpus.documents)
+        corpus.totals.documents = corpus.summed(self.files.stack)
         return corpus
 
 

@@ -94,6 +94,7 @@ class ArrayFiles:
                 values.write(np.ascontiguousarray(block.values).data)
                 ends.append(block.indptr[1:] + total)
                 total += len(block.indices)
+                self._drop()  # blocks are made of matrices in files, and read once
             if not total:
                 return Rows(np.concatenate(ends), first.indices, first.values, first.width)
             indices.flush()
@@ -138,9 +139,12 @@ class ArrayFiles:
 
     def release(self) -> None:
         """Take the pages of all arrays out of the process, and return freed memory to the system."""
+        self._drop()
+        return_free_memory()
+
+    def _drop(self) -> None:
         for mapped in self._maps:
             mapped.madvise(mmap.MADV_DONTNEED)
-        return_free_memory()
 
     def releasing(self, progress: Progress) -> Progress:
         """Return a progress callback that also releases."""
