@@ -87,10 +87,10 @@ class Corpus:
     def documents(self) -> Rows:
         """Word counts of the documents, (documents, words), all fields together."""
         if self.totals.documents is None:
-            self.totals.documents = self.summed()
+            self.totals.documents = self.add_fields()
         return self.totals.documents
 
-    def summed(self, stack: Stack = stack_in_memory) -> Rows:
+    def add_fields(self, stack: Stack = stack_in_memory) -> Rows:
         """Add up the word counts of all fields of the documents, (documents, words)."""
         columns = self.counts.columns[: len(self.sources)]
         if len(columns) == 1:

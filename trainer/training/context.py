@@ -126,7 +126,7 @@ class TrainingContext:
         """Return the corpus with its counts in files."""
         columns = [*map(self.files.put_rows, corpus.counts.columns)]
         corpus = replace(corpus, counts=Counts(corpus.counts.words, columns))
-        corpus.totals.documents = corpus.summed(self.files.stack)
+        corpus.totals.documents = corpus.add_fields(self.files.stack)
         return corpus
 
 
