@@ -27,6 +27,7 @@ import faiss
 import numpy as np
 import orjson
 
+from benchmarks.harness.memory import peak_kib
 from benchmarks.harness.report import data_folder
 from benchmarks.performance.resample import Line, Source, read_source, short_queries, write_corpus
 from fullrank.bundle import open_bundle
@@ -110,7 +111,7 @@ class Kept:
             "documents": made.documents,
             "seconds": round(made.seconds, 1),
             "cores": len(os.sched_getaffinity(0)),
-            "peak_resident_gb": round(_peak_kib() * 1024 / 1e9, 3),
+            "peak_resident_gb": round(peak_kib() * 1024 / 1e9, 3),
         }
         (root / "built.json").write_text(json.dumps(facts), "utf-8")
         return made.path
@@ -193,12 +194,6 @@ def _bundle_in(root: Path) -> Path | None:
     """Return the newest bundle under a root, if there is one."""
     found = sorted(root.glob("*/*/manifest.json"))
     return found[-1].parent if found else None
-
-
-def _peak_kib() -> int:
-    """Return the peak resident memory of this process, mapped files included."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 def _placed(path: Path, write: Callable[[Path], object]) -> None:

@@ -13,7 +13,8 @@ links_per_second   training links whose step was taken, over the seconds of the 
                    extrapolated from the links that `--seconds` of steps take; epoch_minutes says how long it is.
 quality            MAP of the validation queries over all documents at the start and after a quarter, a half and all of
                    the seconds; planted_map is that of the planted model itself
-peak_gib           largest resident memory of the process (getrusage), from reading the collection to the last step
+peaks_gib          largest resident memory of the process (VmHWM) while it reads the collection, counts its texts, makes
+                   the matrices, measures and takes steps; peak_gib is the largest of them
 data_gib           corpus, queries and qrels on disk; parameter_gib: U, V, D, bias
 memory_ratio       (peak − parameters) / data
 second_core        links a second with all threads over those with one
@@ -28,7 +29,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.memory import Peaks
 from benchmarks.harness.report import machine, numbers, show
 from benchmarks.performance.planted import LINKS_A_QUERY, PLANTED, write_planted
 from trainer.threads import SLEEPING
@@ -70,17 +71,22 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
     numba.set_num_threads(threads)
     name, overrides = FORMS[form]
     recipe = load_recipe(name).override(overrides)
-    began = time.monotonic()
-    context = TrainingContext(read_collection(folder), Reporter(quiet=True), 1, threads)
+    began, peaks = time.monotonic(), Peaks()
+    collection = read_collection(folder)
+    peaks.end("read")
+    context = TrainingContext(collection, Reporter(quiet=True), 1, threads)
     read_s = time.monotonic() - began
+    peaks.end("count")
     features = context.features(recipe.model)
     featurised_s = time.monotonic() - began - read_s
+    peaks.end("matrices")
     valid = validation(context.corpus, recipe.train.valid_queries)
     assert valid is not None
     learner = learner_of(features, recipe, np.random.default_rng(1))
     if steps is not None:
         _write_steps(steps, form, features, recipe.train, learner)
     quality = [] if form in DENSE else [[0.0, round(learner.measure(valid), 4)]]
+    peaks.end("measure")
     # A step before the clock starts compiles the kernels.
     pieces = learner.steps(0.0, 1.0)
     next(pieces)
@@ -95,10 +101,12 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
         spent, done = spent + time.monotonic() - start, done + count
         if spent >= points[0] * seconds:
             points.pop(0)
+            peaks.end("steps")
             if form not in DENSE:
                 if form == "softmax":  # as the end of an epoch does
                     level_biases(features, learner.values)
                 quality.append([round(spent / 60, 3), round(learner.measure(valid), 4)])
+                peaks.end("measure")
     parameters = sum(array.nbytes for array in learner.parameters().values())
     per_second = done * links / spent
     return {
@@ -109,7 +117,8 @@ def measure(folder: Path, form: str, seconds: float, threads: int, steps: Path |
         "quality": quality,
         "read_and_count_s": round(read_s, 1),
         "featurise_s": round(featurised_s, 1),
-        "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 3),
+        "peak_gib": peaks.largest,
+        "peaks_gib": peaks.gib,
         "parameter_gib": round(parameters / 2**30, 3),
     }
 
