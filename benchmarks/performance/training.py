@@ -127,7 +127,7 @@ def _write_steps(path: Path, form: str, features: Any, train: Any, learner: Any)
     """Write the matrices and a thousand batches' worth of steps for the peer."""
     pairs = features.pairs
     arrays = {f"{side}_{part}": getattr(rows, part)
-              for side, rows in (("q", features.xq), ("d", features.xd))
+              for side, rows in (("q", features.xq), ("d", features.xd.composed()))
               for part in ("indptr", "indices", "values")}  # fmt: skip
     rng = np.random.default_rng(2)
     if form == "margin-dense":

@@ -20,6 +20,7 @@ from trainer.features.corpus import Corpus, document_frequency
 from trainer.features.fields import TextFields, cut_fields
 from trainer.features.hashing import composition, with_bigrams
 from trainer.features.pairs import Pairs
+from trainer.features.phi import Phi
 from trainer.features.sides import dense_sides, known_trigrams, sparse_side
 from trainer.recipes.settings import ModelSettings
 
@@ -34,7 +35,8 @@ class Features:
         settings: of the model.
         model: the model with empty tables, whose vocabularies made the matrices.
         query_composition, document_composition: which trained rows each word is made of.
-        xq, xd: φ of queries and documents, (texts, trained rows).
+        xq: φ of queries, (queries, trained rows).
+        xd: φ of documents.
         s: query weights, (queries, F).
         z: per field, document weights before the diagonal, (documents, F); phrases come last.
         document_phrases: which phrase each document's title is, (documents, phrases).
@@ -55,7 +57,7 @@ class Features:
     query_composition: Composition
     document_composition: Composition
     xq: Rows
-    xd: Rows
+    xd: Phi
     s: Rows
     z: list[Rows]
     document_phrases: Rows
@@ -78,7 +80,7 @@ class Features:
     @property
     def arrays(self) -> list[npt.NDArray[Any]]:
         """The arrays of the matrices that steps and measurements read, which are large."""
-        matrices = (self.xq, self.xd, self.s, *self.z)
+        matrices = (self.xq, self.xd.words, self.s, *self.z)
         return [array for rows in matrices for array in rows.arrays]
 
     def fields_for_step(
@@ -136,11 +138,15 @@ def build_features(
     model = _empty_model(corpus, settings, fields, query, document, sparse)
     corrected = model.corrected(words, queries)
     if settings.latent == "none":
-        xq = xd = Rows.empty(0, 0)
+        xq, xd = Rows.empty(0, 0), Phi(Rows.empty(0, 0))
     else:
         asked = (words, queries) if corrected is None else (corrected.words, corrected.dense)
         xq = composed(query_composition, query, asked[0], [asked[1]], [1.0], stack)
-        xd = composed(document_composition, document, words, fields.counts, fields.weights, stack)
+        given = words, fields.counts, fields.weights
+        if len(document.trigrams) and settings.hashing == "none":
+            xd = _in_two_steps(document_composition, document, *given, stack)
+        else:
+            xd = Phi(composed(document_composition, document, *given, stack))
     asked = (words, queries) if corrected is None else (corrected.words, corrected.lexical)
     lexical_rows = sparse.words.rows(words)
     return Features(
@@ -191,6 +197,30 @@ def composed(
             yield compose(x)
 
     return stack(blocks())
+
+
+def _in_two_steps(
+    composition: Composition,
+    side: DenseSide,
+    words: Sequence[str],
+    columns: Sequence[Rows],
+    weights: Sequence[float],
+    stack: Stack,
+) -> Phi:
+    """Return what ``composed`` returns, not multiplied out."""
+    unseen: list[str] = []
+
+    def blocks() -> Iterator[Rows]:
+        nonlocal unseen
+        for block in blocks_of(columns):
+            x, unseen = side.features(words, block, weights)
+            yield x
+
+    x = stack(blocks())
+    identity = Rows(
+        np.arange(x.width + 1), np.arange(x.width, dtype=np.int32), np.ones(x.width, np.float32), x.width
+    )  # fmt: skip
+    return Phi(x, composition.composer(side, unseen)(identity))
 
 
 def _empty_model(

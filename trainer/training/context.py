@@ -111,7 +111,7 @@ class TrainingContext:
         features = replace(
             features,
             xq=put(features.xq),
-            xd=put(features.xd),
+            xd=replace(features.xd, words=put(features.xd.words)),
             s=put(features.s),
             z=[*map(put, features.z)],
             field_counts=[*map(put, features.field_counts)],

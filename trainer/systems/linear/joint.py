@@ -21,6 +21,7 @@ from fullrank.text.features import count_corpus
 from trainer.collection import Collection, read_collection
 from trainer.features.matrices import Features, composed
 from trainer.features.pairs import Pairs, judged_pairs, mate_rows
+from trainer.features.phi import Phi
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear.margin import MarginLearner, Triples, sample
 from trainer.systems.linear.parameters import Parameters
@@ -137,7 +138,7 @@ def stack(features: Features, second: Task) -> tuple[Features, Pairs]:
     both = replace(
         features,
         xq=Rows.from_csr(sp.csr_array(x)),
-        xd=_shift_columns(features.xd, upper),
+        xd=Phi(_shift_columns(features.xd.composed(), upper)),
         s=_append_empty_rows(features.s, len(second.x)),
         mates=np.concatenate([features.mates, second.mates]),
     )

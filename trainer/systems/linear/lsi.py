@@ -26,7 +26,7 @@ def project(features: Features, seed: int) -> Float32:
     Raises:
         TrainingError: the collection has too few documents or words.
     """
-    matrix = features.xd.csr()
+    matrix = features.xd.composed().csr()
     dimension = features.settings.dimension
     if dimension >= min(matrix.shape):
         raise TrainingError(

@@ -15,6 +15,7 @@ A trial picks the rate of ``rates`` with the smallest training error.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from logging import getLogger
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from fullrank.encoding import Float32, Float64, Int32, Int64, Rows
 from fullrank.errors import TrainingError
 from trainer.features.matrices import Features
 from trainer.features.pairs import Pairs
+from trainer.features.phi import Phi
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.learner import LinearLearner
@@ -62,6 +64,7 @@ class MarginLearner(LinearLearner):
         rng: np.random.Generator,
         values: Parameters | None = None,
     ) -> None:
+        features = replace(features, xd=Phi(features.xd.composed()))  # a step reads two documents
         super().__init__(features, train, rng, values)
         self.per_epoch = train.triples or len(features.pairs)
         self._rate = np.array(train.rates[:1])
@@ -233,7 +236,7 @@ def run(
         np.ascontiguousarray(negatives if negatives.ndim == 2 else negatives[:, None]),
         min(numba.get_num_threads(), max(1, len(queries))),
         _csr(features.xq),
-        _csr(features.xd),
+        _csr(features.xd.composed()),
         _csr(features.s),
         tuple(z.indptr for z in features.z),
         tuple(z.indices for z in features.z),

@@ -9,6 +9,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float32, Int64, Rows
 from fullrank.models.linear.towers import Tower
 from trainer.features.matrices import Features
+from trainer.features.phi import Phi
 from trainer.systems.linear.parameters import Parameters
 from trainer.systems.linear.towers import forward
 from trainer.training.memory import drop_pages
@@ -47,17 +48,17 @@ def scan_queries(features: Features, parameters: Parameters, rows: Int64) -> Enc
     """Encode queries, given by row: u and s."""
     s = features.s.take(rows)
     xq = features.xq.take(rows) if len(parameters.U) else features.xq
-    dense = _embed(xq, parameters.U, parameters.query, features.settings.cosine, len(rows))
+    dense = _embed(Phi(xq), parameters.U, parameters.query, features.settings.cosine, len(rows))
     return Encoded.from_rows(s, dense)
 
 
-def _embed(x: Rows, table: Float32, tower: Tower, gamma: float, count: int) -> Float32:
+def _embed(phi: Phi, table: Float32, tower: Tower, gamma: float, count: int) -> Float32:
     """Return the dense vectors, (count, N); (count, 0) without a table."""
     if not len(table):
         return np.zeros((count, 0), np.float32)
     found = np.empty((count, tower.width(table.shape[1])), np.float32)
     for start in range(0, count, _ROWS):
-        part = x.slice(start, min(start + _ROWS, count))
+        part = phi.slice(start, min(start + _ROWS, count))
         found[start : start + _ROWS] = forward(part, table, tower, gamma).u
-        drop_pages(*x.arrays)
+        drop_pages(*phi.words.arrays)
     return found

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from trainer.features.matrices import Features
 from trainer.features.pairs import Pairs
+from trainer.features.phi import Phi
 from trainer.recipes.settings import TrainSettings
 from trainer.systems.linear import kernels
 from trainer.systems.linear.batches import take
@@ -202,8 +203,10 @@ def _step(
     latent = bool(len(p.V))
     if latent:
         xq = dropout(take(features.xq, queries), train.word_dropout, rng)
-        xd = dropout(take(features.xd, candidates), train.document_dropout, rng)
-        query_tape = state.query.forward(xq, gamma)
+        xd = Phi(take(features.xd.words, candidates), features.xd.parts)
+        if train.document_dropout:
+            xd = Phi(dropout(xd.composed(), train.document_dropout, rng))
+        query_tape = state.query.forward(Phi(xq), gamma)
         document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
         np.matmul(query_tape.u, document_tape.u.T, out=S)
     asked = np.zeros(s.width, np.bool_)

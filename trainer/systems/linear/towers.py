@@ -15,6 +15,7 @@ import numpy as np
 
 from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.models.linear.towers import Tower
+from trainer.features.phi import Phi
 from trainer.systems.linear import kernels
 from trainer.systems.linear.batches import by_column
 
@@ -24,7 +25,8 @@ class Tape:
     """The forward values of B texts that ``backward`` needs.
 
     Attributes:
-        x: φ.
+        parts: the trained rows of the words that occur; None if ``x`` is over trained rows.
+        x: φ, over the words that occur or over trained rows.
         present: float32 (B, 1), 1 if a text has features, else 0.
         h: h₁ … hₙ₊₁ (the last one before the skip connection), each (B, Nᵢ).
         u: the result, (B, N).
@@ -32,6 +34,7 @@ class Tape:
         gamma: γ; 0 means no unit length.
     """
 
+    parts: Rows | None
     x: Rows
     present: Float32
     h: list[Float32]
@@ -40,17 +43,17 @@ class Tape:
     gamma: float
 
 
-def forward(x: Rows, table: Float32, tower: Tower, gamma: float) -> Tape:
+def forward(phi: Phi, table: Float32, tower: Tower, gamma: float) -> Tape:
     """Compute u of every row of φ.
 
     Args:
-        x: φ.
-        table: float32 (features, N₀).
+        phi: φ.
+        table: float32 (trained rows, N₀).
         tower: the layers.
         gamma: γ; 0 means no unit length.
     """
-    a = np.empty((len(x), table.shape[1]), np.float32)
-    kernels.embed(x.indptr, x.indices, x.values, table, a)
+    parts, x = phi.split()
+    a = embed(x, table if parts is None else embed(parts, table))
     present = (np.diff(x.indptr) > 0).astype(np.float32)[:, None]
     y, h = layers(tower, a)
     scale = np.ones((len(x), 1), np.float32)
@@ -58,7 +61,14 @@ def forward(x: Rows, table: Float32, tower: Tower, gamma: float) -> Tape:
         norm = np.sqrt(np.add.reduce(np.square(y), axis=1, keepdims=True))
         norm[norm == 0] = np.inf
         scale = np.asarray(gamma / norm, np.float32)
-    return Tape(x, present, h, y * (scale * present), scale, gamma)
+    return Tape(parts, x, present, h, y * (scale * present), scale, gamma)
+
+
+def embed(x: Rows, table: Float32) -> Float32:
+    """Return the weighted sums of the rows of a table, (len(x), N)."""
+    found = np.empty((len(x), table.shape[1]), np.float32)
+    kernels.embed(x.indptr, x.indices, x.values, table, found)
+    return found
 
 
 def layers(tower: Tower, a: Float32) -> tuple[Float32, list[Float32]]:
@@ -75,7 +85,13 @@ def layers(tower: Tower, a: Float32) -> tuple[Float32, list[Float32]]:
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """The gradient of one batch on one side: ∂L/∂a, ∂L/∂ of every weight and of every bias."""
+    """The gradient of one batch on one side.
+
+    Attributes:
+        x: over trained rows, of texts or of words.
+        a: ∂L/∂ of the sums that x makes of the table, one a row of x.
+        weights, biases: ∂L/∂ of every weight and of every bias.
+    """
 
     x: Rows
     a: Float32
@@ -102,9 +118,9 @@ class Encoder:
         self.squares = np.zeros(len(self.table), np.float32)
         self.sums = [np.zeros_like(array) for _, array in self.tower.arrays()]
 
-    def forward(self, x: Rows, gamma: float) -> Tape:
+    def forward(self, phi: Phi, gamma: float) -> Tape:
         """Compute u of every row of φ under the current parameters."""
-        return forward(x, self.table, self.tower, gamma)
+        return forward(phi, self.table, self.tower, gamma)
 
     def backward(self, tape: Tape, g: Float32) -> Gradient:
         """Compute the gradient, given g = ∂L/∂u; the parameters must not have changed since ``forward``.
@@ -119,7 +135,7 @@ class Encoder:
             g = np.asarray(tape.scale * (g - tape.u * along), np.float32)
         tower = self.tower
         if not tower:
-            return Gradient(tape.x, np.ascontiguousarray(g), [], [])
+            return Gradient(*_of_table(tape, g), [], [])
         weights: list[Float32] = []
         biases: list[Float32] = []
         p = g if tower.skip else g * (1 - np.square(tape.h[-1]))
@@ -129,7 +145,7 @@ class Encoder:
             p = (p @ weight.T) * (1 - np.square(h))
         biases.append(p.sum(axis=0))
         a = p + g if tower.skip else p
-        return Gradient(tape.x, np.ascontiguousarray(a), weights[::-1], biases[::-1])
+        return Gradient(*_of_table(tape, a), weights[::-1], biases[::-1])
 
     def step(self, gradients: Sequence[Gradient], rate: float, layer_rate: float) -> None:
         """Take an AdaGrad step on every touched row of the table and on every entry of the layers.
@@ -153,6 +169,15 @@ class Encoder:
         yield "table", self.squares
         for (name, _), total in zip(self.tower.arrays(), self.sums, strict=True):
             yield name, total
+
+
+def _of_table(tape: Tape, a: Float32) -> tuple[Rows, Float32]:
+    """Return x and a of a Gradient, given ∂L/∂ of the sum of every text: that of a word is Σ_text x_tw ∂L/∂a_t."""
+    a = np.ascontiguousarray(a)
+    if tape.parts is None:
+        return tape.x, a
+    _, indptr, texts, values = transpose(tape.x)
+    return tape.parts, embed(Rows(indptr, texts, values, len(a)), a)
 
 
 def adagrad(array: Float32, squares: Float32, gradient: Float32, rate: float) -> None:

@@ -122,7 +122,7 @@ def space_of(features: Features, pairs: str = "judged") -> Space:
     width = own + features.xd.width
     return Space(
         _shifted(features.xq.take(queries), width, 0),
-        _shifted(features.xd, width, own),
+        _shifted(features.xd.composed(), width, own),
         query_of.astype(np.int64),
         document_of.astype(np.int64),
         features.mates[queries],

@@ -178,7 +178,7 @@ class S2NetLearner(RestoresInPlace):
         """Return the MAP of the cosine alone on validation."""
         U, V = self.space.tables(self.A)
         queries = _encoded(embed(self.features.xq.take(valid.rows), np.ascontiguousarray(U)))
-        documents = _encoded(embed(self.features.xd, np.ascontiguousarray(V)))
+        documents = _encoded(embed(self.features.xd.composed(), np.ascontiguousarray(V)))
         return float(valid.measure(documents, queries, depth=_DEPTH)["map"].mean)
 
     def parameters(self) -> Arrays:

@@ -148,7 +148,7 @@ def fit(context: TrainingContext, recipe: Recipe, run: TrainingRun) -> FittedMod
     table = context.cached(
         ("eigenmaps", replace(recipe.model, alpha=1.0)),
         lambda: cosine_projection(
-            features.xd.csr(), recipe.model.dimension, seed=context.seed
+            features.xd.composed().csr(), recipe.model.dimension, seed=context.seed
         ),
     )  # fmt: skip
     model = lsi.compile_model(features, table)

@@ -282,7 +282,7 @@ def graph_of(features: Features, documents_are_queries: bool, neighbours: int) -
         first, second = relevant.owners, relevant.entries
         edges = (np.ones(len(first), np.float32), (first, second))
         return Graph.of(sp.csr_array(edges, shape=(features.documents,) * 2))
-    return Graph.of(nearest_by_cosine(features.xd.csr(), neighbours))
+    return Graph.of(nearest_by_cosine(features.xd.composed().csr(), neighbours))
 
 
 def nearest_by_cosine(x: sp.csr_array[np.float32], k: int) -> sp.csr_array[np.float32]:

@@ -152,4 +152,4 @@ def rows_of_documents(model: LinearModel) -> Int64:
 def document_features(features: Features) -> Rows:
     """Return φ of the documents over the rows of W."""
     place = rows_of_documents(features.model).astype(np.int32)
-    return features.xd.remap_columns(place, features.xq.width)
+    return features.xd.composed().remap_columns(place, features.xq.width)

@@ -172,7 +172,7 @@ def test_matrices_have_matching_shapes(fields: str, corpus: Corpus) -> None:
     assert features.s.csr().shape == (3, width)
     assert [z.csr().shape for z in features.z] == [(n, width)] * (4 if fields == "each" else 2)
     sides = features.model.query, features.model.document
-    for x, side in zip((features.xq, features.xd), sides, strict=True):
+    for x, side in zip((features.xq, features.xd.composed()), sides, strict=True):
         assert x.width == len(side.words) + len(side.trigrams)
     assert features.xq.csr()[[2]].nnz == 0  # an empty query
     assert list(features.model.sparse.phrases.phrases) == [

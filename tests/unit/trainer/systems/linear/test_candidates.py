@@ -169,7 +169,7 @@ def with_empty_documents(features: Features, count: int) -> Features:
 
     return replace(
         features,
-        xd=extended(features.xd),
+        xd=replace(features.xd, words=extended(features.xd.words)),
         z=[extended(z) for z in features.z],
         document_phrases=extended(features.document_phrases),
     )

@@ -96,7 +96,7 @@ def test_steps_reduce_the_sum_of_both_hinges(context: TrainingContext, second: P
     learner = learner_of(context, second)
     task = read_task(context, second, learner.features)
     features, (both, table) = learner.features, learner.step_input()
-    first, xd = len(features.xq), features.xd.csr().toarray().astype(np.float64)
+    first, xd = len(features.xq), features.xd.composed().csr().toarray().astype(np.float64)
 
     def objective(U: np.ndarray, V: np.ndarray, pair: list[tuple[int, int, int]]) -> float:
         total = 0.0
@@ -190,7 +190,7 @@ def test_documents_that_are_queries_are_a_second_task(tmp_path: Path) -> None:
     trainer = Trainer(read_collection(folder / "other"), QUIET, tmp_path, "x", 1, 1, False)
     features = trainer.context.features(RECIPE.model)
     task = read_task(trainer.context, folder, features)
-    np.testing.assert_array_equal(task.x.csr().toarray(), features.xd.csr().toarray())
+    np.testing.assert_array_equal(task.x.csr().toarray(), features.xd.composed().csr().toarray())
     assert task.mates.tolist() == list(range(len(ids)))
 
 

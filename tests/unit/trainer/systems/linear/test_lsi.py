@@ -26,7 +26,7 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Features:
 
 
 def test_the_projection_equals_a_dense_truncated_svd(features: Features) -> None:
-    X = features.xd.csr().toarray().astype(np.float64)
+    X = features.xd.composed().csr().toarray().astype(np.float64)
     _, values, vt = np.linalg.svd(X, full_matrices=False)
     B = lsi.project(features, seed=1)
     assert B.shape == (X.shape[1], 5)
@@ -53,7 +53,10 @@ def test_lsi_can_be_mixed_with_tfidf(features: Features, alpha: float) -> None:
     B = lsi.project(features, 1)
     model = lsi.compile_model(mixed, B)
     q = encode_judged(mixed, model, np.array([0, 5, 9]))
-    xq, xd = features.xq.take(np.array([0, 5, 9])).csr().toarray(), features.xd.csr().toarray()
+    xq, xd = (
+        features.xq.take(np.array([0, 5, 9])).csr().toarray(),
+        features.xd.composed().csr().toarray(),
+    )
     place = model.document.words.rows(model.query.words.words)
     known = place >= 0
     assert not known.all()

@@ -60,7 +60,7 @@ class Dense:
         q, d, n = triple
         self.d, self.n = d, n
         self.x = features.xq.csr()[[q]].toarray().astype(np.float64)[0]
-        xd = features.xd.csr()[[d, n]].toarray().astype(np.float64)
+        xd = features.xd.composed().csr()[[d, n]].toarray().astype(np.float64)
         self.difference = xd[0] - xd[1]
         self.s = features.s.csr()[[q]].toarray().astype(np.float64)[0]
         self.z = [np.subtract(*z.csr()[[d, n]].toarray().astype(np.float64)) for z in features.z]
@@ -203,7 +203,7 @@ def test_negatives_are_neither_judged_nor_the_query(
 def score(features: Features, p: Parameters, q: int, d: int) -> float:
     """f(q, d) in float64, densely."""
     x = features.xq.csr()[[q]].toarray().astype(np.float64)[0]
-    y = features.xd.csr()[[d]].toarray().astype(np.float64)[0]
+    y = features.xd.composed().csr()[[d]].toarray().astype(np.float64)[0]
     s = features.s.csr()[[q]].toarray().astype(np.float64)[0]
     lexical = sum(s @ (D * z.csr()[[d]].toarray()[0]) for D, z in zip(p.D, features.z, strict=True))
     return float((x @ p.U) @ (y @ p.V) + lexical + p.bias[d])

@@ -82,7 +82,7 @@ class Twin:
 
         self.queries, self.pairs = queries, features.pairs.relevant
         self.mates = features.mates
-        self.xq, self.xd = dense(features.xq)[queries], dense(features.xd)
+        self.xq, self.xd = dense(features.xq)[queries], dense(features.xd.composed())
         self.s, self.z = dense(features.s)[queries], [dense(z) for z in features.z]
 
     def side(self, x: np.ndarray, table: np.ndarray, values: dict[str, np.ndarray]) -> np.ndarray:
@@ -218,7 +218,7 @@ def test_start_scales_each_field_of_a_judged_pair(features: Features) -> None:
 
 
 def test_dropout_keeps_the_expected_product(features: Features) -> None:
-    rows = features.xd
+    rows = features.xd.composed()
     assert softmax.dropout(rows, 0.0, np.random.default_rng(0)) is rows
     rng = np.random.default_rng(0)
     kept = [softmax.dropout(rows, 0.4, rng).values / rows.values for _ in range(200)]

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from fullrank.encoding import Rows
 from fullrank.models.linear.towers import Tower
 from tests.unit.trainer.systems.linear.test_kernels import FEATURES, nasty_rows
+from trainer.features.phi import Phi
 from trainer.systems.linear.towers import Encoder, Tape, adagrad, layers, start_table, start_tower
 
 SHAPES = {
@@ -31,7 +33,7 @@ class Case:
 
     def forward(self, x: Rows) -> Tape:
         """See Encoder."""
-        return self.encoder.forward(x, self.gamma)
+        return self.encoder.forward(Phi(x), self.gamma)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All learned arrays, live."""
@@ -114,6 +116,32 @@ def test_gradients_by_finite_differences(case: Case) -> None:
             assert found == pytest.approx(slope, rel=1e-2, abs=1e-2 * scale), name
 
 
+def test_words_are_composed_before_texts_read_them(case: Case) -> None:
+    """Values and steps are those of φ multiplied out."""
+    rng = np.random.default_rng(4)
+    words = np.where(rng.random((12, 30)) < 0.3, rng.random((12, 30)), 0)
+    words[[2, 7]] = 0
+    parts = np.where(rng.random((30, FEATURES)) < 0.3, rng.random((30, FEATURES)), 0)
+    x, C = (Rows.from_csr(sp.csr_array(m.astype(np.float32))) for m in (words, parts))
+    phi = Phi(x, C)
+    np.testing.assert_allclose(phi.composed().csr().toarray(), words @ parts, rtol=1e-5)
+    assert (len(phi), phi.width) == (12, FEATURES)
+    tables, values = [], []
+    start = case.encoder.table.copy()
+    g = rng.standard_normal((12, case.forward(phi.composed()).u.shape[1])).astype(np.float32)
+    for given in (phi, Phi(phi.composed()), phi.slice(0, 12)):
+        encoder = Encoder(start.copy(), case.encoder.tower.copy())
+        encoder.squares[:] = 1
+        tape = encoder.forward(given, case.gamma)
+        encoder.step([encoder.backward(tape, g)], rate=0.1, layer_rate=0.0)
+        values.append(tape.u)
+        tables.append(encoder.table)
+    for found, wanted in ((values, values[1]), (tables, tables[1])):
+        for mine in found:
+            np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
+    assert not np.allclose(tables[0], start)
+
+
 def test_a_tied_step_adds_the_gradients_of_both_sides() -> None:
     """A tied tower takes one step on the sum; the order of the sides does not change its layers."""
     rng = np.random.default_rng(0)
@@ -125,7 +153,7 @@ def test_a_tied_step_adds_the_gradients_of_both_sides() -> None:
     def stepped(order: slice) -> Encoder:
         copy = Tower([w.copy() for w in made.weights], [b.copy() for b in made.biases])
         encoder = Encoder(table.copy(), copy)
-        sides = [encoder.forward(nasty_rows(seed), 0.0) for seed in (0, 1)]
+        sides = [encoder.forward(Phi(nasty_rows(seed)), 0.0) for seed in (0, 1)]
         gradients = [encoder.backward(side, np.ones_like(side.u)) for side in sides]
         for _, total in encoder.state():
             total[...] = 1
