@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -110,7 +110,7 @@ class Log(ABC):
         """Never use a number up to this one."""
 
     @abstractmethod
-    def _append(self, collection: str, first: int, writes: Iterable[Write], now: float) -> None:
+    def _append(self, collection: str, first: int, writes: Sequence[Write], now: float) -> None:
         """Store operations from a number on, each in place of an earlier one on its document."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ commit makes it visible. A commit that fails gives its numbers back, so there is
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
@@ -166,7 +166,7 @@ class PostgresLog(Log):
     def _raise_head(self, seq: int) -> None:
         self._execute("UPDATE log SET head = ?", (seq,))
 
-    def _append(self, collection: str, first: int, writes: Iterable[Write], now: float) -> None:
+    def _append(self, collection: str, first: int, writes: Sequence[Write], now: float) -> None:
         rows = [
             (seq, collection, partition_of(w.id), w.id, w.fields, bytes_of(w), now)
             for seq, w in enumerate(writes, first)

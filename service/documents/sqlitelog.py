@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,10 @@ SCHEMA = 1
 _BUSY_S = 5.0
 # Pages (of 4 KiB) of the write-ahead log before SQLite copies it into the file, and the size it is then cut to.
 _CHECKPOINT_PAGES, _WAL_BYTES = 4096, 64 << 20
+# Operations in one statement. Because of the trigger, SQLite copies every page that a statement changes, so that it can
+# undo the statement alone: with one operation in each, that takes longer than all the rest of a write. SQLite before
+# 3.32 allows 999 parameters, which is 166 operations.
+_ROWS = 100
 
 _TABLES = f"""
 CREATE TABLE operations (
@@ -112,17 +116,19 @@ class SqliteLog(Log):
         self._execute("DELETE FROM sqlite_sequence WHERE name = 'operations'")
         self._execute("INSERT INTO sqlite_sequence VALUES ('operations', ?)", (seq,))
 
-    def _append(self, collection: str, first: int, writes: Iterable[Write], now: float) -> None:
-        self.connection.executemany(
-            "INSERT OR REPLACE INTO operations VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                (seq, collection, w.id, w.fields, bytes_of(w), now)
-                for seq, w in enumerate(writes, first)
-            ),
-        )
+    def _append(self, collection: str, first: int, writes: Sequence[Write], now: float) -> None:
+        for start in range(0, len(writes), _ROWS):
+            rows = writes[start : start + _ROWS]
+            values: list[Any] = []
+            for seq, write in enumerate(rows, first + start):
+                values += (seq, collection, write.id, write.fields, bytes_of(write), now)
+            marks = ", ".join(["(?, ?, ?, ?, ?, ?)"] * len(rows))
+            self._execute(f"INSERT OR REPLACE INTO operations VALUES {marks}", values)
 
     def _prepare(self) -> str:
         self._execute("PRAGMA synchronous = FULL")
+        # The copies that undo a statement: in a file they cost system calls, and after a crash nobody reads them.
+        self._execute("PRAGMA temp_store = MEMORY")
         self._execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
         self._execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
         version = self._version()

@@ -301,6 +301,21 @@ def test_many_writes_leave_a_history_of_bounded_size(
     assert log.written_after("docs", 1200 - 141, 0, 100) is None
 
 
+def test_one_request_may_write_a_document_many_times(log: Log) -> None:
+    """More writes than a statement stores, each id again within a statement and in the next ones."""
+    ids = [str(i * i % 71) for i in range(1, 351)]
+    writes = [Write(id, json.dumps({"text": f"{seq}"}).encode()) for seq, id in enumerate(ids, 1)]
+    [outcome] = log.commit([Submission("docs", writes, rendered)], CAPS)
+    assert kept(outcome) == Kept(b"from 1", 350)
+    last = {id: seq for seq, id in enumerate(ids, 1)}
+    assert everything(log) == sorted((seq, id) for id, seq in last.items())
+    for at in (1, 50, 99, 100, 101, 201, 349):
+        before = {id: seq for seq, id in enumerate(ids[:at], 1)}
+        assert replaced(log, at) == {
+            id: (seq, str(seq)) for id, seq in before.items() if last[id] > at
+        }
+
+
 def without_history(log: Log) -> None:
     """Make a log as a release without history has left it."""
     if isinstance(log, SqliteLog):
