@@ -31,6 +31,7 @@ class DocumentReading(Sequence[Mapping[str, Any]]):
 
     def __init__(self, documents: Sequence[Mapping[str, Any]]) -> None:
         self._documents = documents
+        self._texts: dict[tuple[str, ...], list[str]] = {}
         self._counts: dict[tuple[tuple[str, ...], ...], Counts] = {}
 
     @staticmethod
@@ -48,8 +49,11 @@ class DocumentReading(Sequence[Mapping[str, Any]]):
         return iter(self._documents)
 
     def texts(self, sources: Sequence[str]) -> list[str]:
-        """Return one column of texts: the named fields of each document, joined."""
-        return [field_text(document, sources) for document in self._documents]
+        """Return one column of texts: the named fields of each document, joined. Do not change it."""
+        key = tuple(sources)
+        if key not in self._texts:
+            self._texts[key] = [field_text(document, key) for document in self._documents]
+        return self._texts[key]
 
     def counts(self, columns: Columns) -> Counts:
         """Return the counts of the words of each column."""

@@ -12,13 +12,15 @@ The words of long queries have no keys, and their neighbours are not joined (ful
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
+from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Rows
+from fullrank.encoding import Int32, Rows
+from fullrank.kernels.rows import sort_rows
 from fullrank.models.contract import Mask
 from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen.rules import Rule
@@ -47,17 +49,10 @@ def _keys(word: str) -> tuple[str, str]:
     return _FOLDED + key, _SINGULAR + singular(key)
 
 
-def document_features(word: str, buckets: Vocabulary) -> Features:
-    """Return (bucket, share) of an unknown word or a compound of a document."""
-    own = [] if " " in word else [word]
-    return [(buckets.bucket(text), 1.0) for text in (*own, *_keys(word))]
-
-
-def _rows(features: Iterable[Features], width: int) -> Rows:
-    several = list(features)
-    return Rows.from_lists(
-        [([bucket for bucket, _ in one], [share for _, share in one]) for one in several], width
-    )
+def document_buckets(word: str, buckets: Vocabulary) -> tuple[int, ...]:
+    """Return the buckets of an unknown word or a compound of a document, some perhaps twice."""
+    own = [] if is_bigram(word) else [word]
+    return tuple(buckets.bucket(text) for text in (*own, *_keys(word)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,37 +73,48 @@ class Keys:
 
     def documents(self, documents: DocumentReading) -> Rows:
         """Return t′ of documents, (B, R)."""
-        columns = self.rule.columns
+        columns, known = self.rule.columns, len(self.rule.words)
         plain = documents.counts(columns)
-        found = self._spread(plain, self.rule.document, lambda word: True)
+        target, words = self._over(plain.words, known)
+        width = known + len(words)
+        counts = [column.remap_columns(target, width) for column in plain.columns]
+        found = self._spread(counts, known, words)
         compounds = count_corpus([*map(documents.texts, columns)], counter=count_compounds)
         if not compounds.words:
             return found
-        pairs = zip(plain.columns, compounds.columns, strict=True)
-        both = Counts(plain.words + compounds.words, [Rows.hstack(*pair) for pair in pairs])
-        return Rows.add([found, self._spread(both, self.rule.document, is_bigram)])
+        target, words = self._over(compounds.words, width)
+        wider = width + len(words)
+        # No word is a compound, so the columns of both are distinct.
+        counts = [
+            Rows.add([replace(column, width=wider), more.remap_columns(target, wider)])
+            for column, more in zip(counts, compounds.columns, strict=True)
+        ]
+        return Rows.add([found, self._spread(counts, width, words)])
 
-    def _spread(
-        self,
-        counts: Counts,
-        weigh: Callable[[Sequence[Rows]], Rows],
-        is_wanted: Callable[[str], bool],
-    ) -> Rows:
-        """Weigh counted documents and give the weights of unknown words to their buckets."""
-        known = len(self.rule.words)
-        target = self.rule.words.rows(counts.words).copy()
+    def _over(self, words: Sequence[str], first: int) -> tuple[Int32, list[str]]:
+        """Return the columns of words, those of unknown ones from `first` on, and the unknown words."""
+        target = self.rule.words.rows(words).copy()
         unknown = np.flatnonzero(target < 0)
-        target[unknown] = known + np.arange(len(unknown), dtype=np.int32)
-        width = known + len(unknown)
-        weights = weigh([column.remap_columns(target, width) for column in counts.columns])
-        names = [counts.words[i] for i in unknown.tolist()]
-        features = (self._of_document(name) if is_wanted(name) else [] for name in names)
-        return weights.columns(known, width).multiply(_rows(features, self.rows))
+        target[unknown] = first + np.arange(len(unknown), dtype=np.int32)
+        return target, [words[i] for i in unknown.tolist()]
+
+    def _spread(self, counts: Sequence[Rows], first: int, words: Sequence[str]) -> Rows:
+        """Weigh counted documents and give the weights of unknown words, whose columns begin at `first`, to buckets."""
+        weights = self.rule.document(counts).columns(first, first + len(words))
+        return weights.multiply(self._buckets(words))
+
+    def _buckets(self, words: Sequence[str]) -> Rows:
+        """Return the buckets of unknown words, (words, R): how often a word has each."""
+        found = [*map(self._of_document, words)]
+        indptr = np.zeros(len(found) + 1, np.int64)
+        np.cumsum([*map(len, found)], out=indptr[1:])
+        indices = np.fromiter(chain.from_iterable(found), np.int32, int(indptr[-1]))
+        return Rows(*sort_rows(indptr, indices, np.ones(len(indices), np.float32)), self.rows)
 
     @cached_property
-    def _of_document(self) -> Callable[[str], Features]:
-        """`document_features` of a word, remembered."""
-        find = partial(document_features, buckets=self.vocabulary)
+    def _of_document(self) -> Callable[[str], tuple[int, ...]]:
+        """`document_buckets` of a word, remembered."""
+        find = partial(document_buckets, buckets=self.vocabulary)
         return lru_cache(maxsize=_CACHED)(find)
 
     def queries(self, texts: Sequence[str]) -> Rows:
@@ -160,9 +166,8 @@ class Keys:
 
     def _weights(self, counts: Counts) -> tuple[list[str], list[float]]:
         """Weigh the words of one query, known or not."""
-        known, target = len(self.rule.words), self.rule.words.rows(counts.words).copy()
-        unknown = np.flatnonzero(target < 0)
-        target[unknown] = known + np.arange(len(unknown), dtype=np.int32)
+        known = len(self.rule.words)
+        target, unknown = self._over(counts.words, known)
         order = np.argsort(target)
         [column] = counts.columns
         rows = Rows(column.indptr, target[order], column.values[order], known + len(unknown))

@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.encoding import Encoded, Float64, Int64, Rows
 from fullrank.models.contract import Mask, Model, Parts
 from fullrank.models.reading import DocumentReading
-from fullrank.models.unseen.keys import Keys, document_features
+from fullrank.models.unseen.keys import Keys, document_buckets
 from fullrank.models.unseen.rules import Rule, rule_of
 from fullrank.models.unseen.terms import features_of, with_feature, within
 from fullrank.scoring import TermShare, WordScore
@@ -187,7 +187,7 @@ class OpenModel:
         """Return the buckets of an unknown word of a document."""
         if self._keys is None:
             return [self.row(word)]
-        return sorted({bucket for bucket, _ in document_features(word, self._vocabulary)})
+        return sorted({*document_buckets(word, self._vocabulary)})
 
     def scorer(self, documents: Encoded) -> OpenScorer | None:
         """Return an OpenScorer; None for a model that is an inner product, because then this is one too."""
