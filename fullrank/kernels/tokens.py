@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import types
 
 from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
 from fullrank.kernels.compiler import INT64, array, helper, kernel, output, several
 
 SPACE = 32
+# What a byte of a text may be, for `keep_joined`; a byte of a character beyond ASCII may be either.
+BETWEEN, LETTER, JOIN, EITHER = 0, 1, 2, 3
 _FIRST_SLOTS = 1 << 12
 # FNV-1a of 64 bits.
 _OFFSET, _PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -63,6 +66,31 @@ def _grown(hashes: UInt64, firsts: Int64, count: int, size: int) -> Int32:
             slot = (slot + np.uint64(1)) & mask
         slots[slot] = number
     return slots
+
+
+@kernel(types.void, output("uint8"), array("uint8"))
+def keep_joined(blob: UInt8, kinds: UInt8) -> None:
+    """Replace by spaces, in place, what is between tokens, and the tokens that join no letter to another.
+
+    Args:
+        blob: uint8, texts in UTF-8.
+        kinds: uint8 (256,), what each byte may be: BETWEEN, LETTER, JOIN or EITHER. A token is a maximal run of bytes
+            that are not BETWEEN.
+    """
+    place = 0
+    while place < len(blob):
+        start, is_joined = place, False
+        first = second = np.uint8(BETWEEN)
+        while place < len(blob) and kinds[blob[place]] != BETWEEN:
+            third = kinds[blob[place]]
+            is_joined |= (first & LETTER) != 0 and (second & JOIN) != 0 and (third & LETTER) != 0
+            first, second = second, third
+            place += 1
+        if not is_joined:
+            blob[start:place] = SPACE
+        if place < len(blob):
+            blob[place] = SPACE
+        place += 1
 
 
 @kernel(

@@ -5,7 +5,7 @@ A model that is no inner product also brings a Scorer, which replaces u·v + s·
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -86,3 +86,13 @@ class Model(Protocol):
 def field_text(fields: Mapping[str, Any], names: Sequence[str]) -> str:
     """Join the named text fields by newlines; skip fields that are absent or no text."""
     return "\n".join(value for name in names if isinstance(value := fields.get(name), str))
+
+
+def fields_texts(documents: Iterable[Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    """Return the `field_text` of each document."""
+    if len(names) != 1:
+        return [field_text(document, names) for document in documents]
+    # Most columns have one field, which needs no joining.
+    [name] = names
+    values = [document.get(name) for document in documents]
+    return [value if isinstance(value, str) else "" for value in values]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.encoding import Int64, Rows
-from fullrank.models.contract import field_text
+from fullrank.models.contract import fields_texts
 from fullrank.text.features import Counts, count_corpus
 from fullrank.text.words import words
 
@@ -52,7 +52,7 @@ class DocumentReading(Sequence[Mapping[str, Any]]):
         """Return one column of texts: the named fields of each document, joined. Do not change it."""
         key = tuple(sources)
         if key not in self._texts:
-            self._texts[key] = [field_text(document, key) for document in self._documents]
+            self._texts[key] = fields_texts(self._documents, key)
         return self._texts[key]
 
     def counts(self, columns: Columns) -> Counts:

@@ -4,7 +4,7 @@ words.py      split a text into words; letter trigrams
 spans.py      words with their places in a text
 korean.py     Korean words without particles
 counting.py   count phrases with several processes
-sequences.py  words of many texts as numbers, by a kernel
+sequences.py  words and compounds of many texts as numbers, by a kernel
 features.py   Vocabulary, count_corpus, tf-idf and BM25 weights
 bigrams.py    known 2-grams as features
 phrases.py    whole titles as features

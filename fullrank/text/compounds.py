@@ -7,10 +7,14 @@ spaces, like a 2-gram.
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
+import numpy as np
+
+from fullrank.kernels.arrays import Int64
+from fullrank.kernels.tokens import BETWEEN, EITHER, JOIN, LETTER
 from fullrank.text.words import words
 
 MAX_PARTS = 4
@@ -28,6 +32,15 @@ _AROUND = ".,;:()!?\"'"
 _GENITIVE = re.compile("['\u2019]s$")
 _ALTERNATION = re.compile(r"[0-9]+|[^\W\d_]+")
 
+KINDS = np.array(
+    [
+        EITHER if c > 127 else LETTER if chr(c).isalnum() else JOIN if chr(c) in _JOINS else BETWEEN
+        for c in range(256)
+    ],
+    np.uint8,
+)
+"""uint8 (256,), what each byte of a text may be in a chain."""
+
 
 def parts_of(compound: str) -> list[str]:
     """Return the parts of a compound."""
@@ -42,13 +55,35 @@ def count_compounds(text: str) -> dict[str, int]:
         {'wi fi': 1, 'fi only': 1, 'wi fi only': 1, 'e book': 1}
     """
     counts: dict[str, int] = {}
-    # No chain holds a space. Few words have anything but letters and digits inside, and telling so is quick.
-    joined = [part for part in text.split() if not part.isalnum()]
-    joined = [part for part in joined if not part.strip(_AROUND).isalnum()]
-    for chain, count in Counter(_CHAIN.findall(" ".join(joined))).items():
-        for compound in _in_chain(chain):
-            counts[compound] = counts.get(compound, 0) + count
+    # No chain holds a space. Few tokens have anything but letters and digits inside, and telling so is quick.
+    tokens = [token for token in text.split() if not token.isalnum()]
+    tokens = [token for token in tokens if not token.strip(_AROUND).isalnum()]
+    for compound in compounds_of(tokens)[1]:
+        counts[compound] = counts.get(compound, 0) + 1
     return counts
+
+
+def compounds_of(tokens: Sequence[str]) -> tuple[Int64, list[str]]:
+    """Return the compounds of tokens, which no chain goes beyond.
+
+    Args:
+        tokens: T tokens without spaces.
+
+    Returns:
+        int64 (T,), how many compounds each has, and the compounds of all in order; one that occurs twice is there
+        twice.
+
+    Example:
+        >>> sizes, found = compounds_of(["(wi-fi)", "is", "rock'n'roll"])
+        >>> sizes.tolist(), found
+        ([1, 0, 3], ['wi fi', 'rock n', 'n roll', 'rock n roll'])
+    """
+    chains = [(chain.start(), _in_chain(chain[0])) for chain in _CHAIN.finditer(" ".join(tokens))]
+    ends = np.fromiter(accumulate(len(token) + 1 for token in tokens), np.int64, len(tokens))
+    owner = np.searchsorted(ends, [start for start, _ in chains], side="right")
+    sizes = np.zeros(len(tokens), np.int64)
+    np.add.at(sizes, owner, [len(own) for _, own in chains])
+    return sizes, [compound for _, own in chains for compound in own]
 
 
 @lru_cache(maxsize=_CACHED)

@@ -1,4 +1,4 @@
-"""Count what a Python function finds in many texts (phrases, compounds), with several processes.
+"""Count what a Python function finds in many texts (phrases, 2-grams), with several processes.
 
 Apart from features.py so that a worker process starts without scipy.
 """
@@ -55,11 +55,13 @@ class Chunk(NamedTuple):
     Attributes:
         texts: The column.
         start, stop: The places of its texts.
+        characters: About how many these have.
     """
 
     texts: Sequence[str]
     start: int
     stop: int
+    characters: int
 
     def read(self) -> Sequence[str]:
         """Return the texts."""
@@ -78,9 +80,9 @@ def chunks_of(texts: Sequence[str]) -> Iterator[Chunk]:
     for i, characters in enumerate(sizes):
         size += characters
         if size >= _CHUNK_CHARACTERS:
-            yield Chunk(texts, start, i + 1)
+            yield Chunk(texts, start, i + 1, size)
             start, size = i + 1, 0
-    yield Chunk(texts, start, len(texts))
+    yield Chunk(texts, start, len(texts), size)
 
 
 class Tally:

@@ -20,7 +20,7 @@ from fullrank.encoding import Float32, Int32, Int64, Rows
 from fullrank.kernels.rows import unit_rows
 from fullrank.storage.lexicon import Lexicon, Names
 from fullrank.text.counting import Chunk, Counted, Tally, TextCounter, chunks_of, count_chunks
-from fullrank.text.sequences import tally_words
+from fullrank.text.sequences import SPLITTERS, tally_words
 from fullrank.text.words import count_words, trigrams
 
 Zeros = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
@@ -101,8 +101,8 @@ def count_corpus(
 
     Args:
         columns: Texts, e.g. titles and bodies; columns may differ in length.
-        processes: Processes to use, this one among them; `count_words`, which is compiled, uses at most two threads
-            instead. The result does not depend on it.
+        processes: Processes to use, this one among them; counters with a splitter (fullrank.text.sequences), which are
+            compiled, use at most two threads instead. The result does not depend on it.
         progress: Called with the number of texts of each finished chunk.
         counter: Counts the words, or phrases, of one text.
         zeros: Makes the arrays of the counts.
@@ -111,10 +111,12 @@ def count_corpus(
         return count_one(counter(columns[0][0]))
     by_column = [[*chunks_of(column)] for column in columns]
     chunks = [*chain(*by_column)]
-    if counter is not count_words and len(chunks) - len(columns) < _PARALLEL_CHUNKS:
+    if counter not in SPLITTERS and len(chunks) - len(columns) < _PARALLEL_CHUNKS:
         processes = 1
     tallies = _tallies(chunks, processes, progress or (lambda texts: None), counter)
-    words = Names(sorted(set().union(*(tally.number for tally in tallies))))
+    # A dictionary of one process is sorted as it is: a set of its words would be made for nothing.
+    numbers = [tally.number for tally in tallies]
+    words = Names(sorted(numbers[0] if len(numbers) == 1 else set().union(*numbers)))
     index = {word: i for i, word in enumerate(words)}
     parts: dict[int, _Part] = {}
     for tally in tallies:
@@ -131,8 +133,9 @@ def _tallies(
     progress: Callable[[int], object],
     counter: TextCounter,
 ) -> list[Tally]:
-    if counter is count_words:
-        return [tally_words(chunks, progress, processes)]
+    splitter = SPLITTERS.get(counter)
+    if splitter is not None:
+        return [tally_words(chunks, progress, processes, splitter)]
     return count_chunks(chunks, processes, progress, counter)
 
 

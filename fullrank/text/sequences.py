@@ -1,4 +1,4 @@
-"""Split many texts into words at once; `fullrank.text.words` says what a word is.
+"""Split many texts into words, or compounds, at once; `fullrank.text.words` and `.compounds` say what these are.
 
 A kernel splits the texts and numbers their tokens, so that only different tokens become Python strings.
 """
@@ -7,14 +7,60 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 
 from fullrank.kernels.arrays import Int32, Int64, UInt8
-from fullrank.kernels.tokens import count_numbers, replace_tokens, split_tokens
-from fullrank.text.counting import Chunk, Counted, Tally
-from fullrank.text.words import BYTES, count_words, words
+from fullrank.kernels.tokens import count_numbers, keep_joined, replace_tokens, split_tokens
+from fullrank.text import compounds, words
+from fullrank.text.counting import Chunk, Counted, Tally, TextCounter
+
+Tokens = tuple[Int64, Int32, UInt8]
+"""What `split_tokens` returns."""
+# Chunks of fewer characters are split together: most of their tokens are the same.
+_TOGETHER = 1_000_000
+
+
+class Splitter(NamedTuple):
+    """How texts are split.
+
+    Attributes:
+        tokens: Splits the bytes of texts into tokens, given where each ends, as `split_tokens` does.
+        split: Splits tokens into words: how many each has, int64, and the words of all in order.
+        counter: Counts the words of one text.
+    """
+
+    tokens: Callable[[UInt8, Int64], Tokens]
+    split: Callable[[Sequence[str]], tuple[Int64, list[str]]]
+    counter: TextCounter
+
+
+def _words_of(tokens: Sequence[str]) -> tuple[Int64, list[str]]:
+    """Split tokens into words; a token of ASCII is one word."""
+    sizes, found, start = np.ones(len(tokens), np.int64), list[str](), 0
+    for place in [place for place, token in enumerate(tokens) if not token.isascii()]:
+        own = words.words(tokens[place])
+        found += tokens[start:place]
+        found += own
+        sizes[place], start = len(own), place + 1
+    found += tokens[start:]
+    return sizes, found
+
+
+def _joined_tokens(blob: UInt8, ends: Int64) -> Tokens:
+    """Split texts into tokens, without those that hold no compound."""
+    keep_joined(blob, compounds.KINDS)
+    return split_tokens(blob, ends, _EVERY_BYTE)
+
+
+_EVERY_BYTE = np.arange(256, dtype=np.uint8)
+_WORDS = Splitter(partial(split_tokens, table=words.BYTES), _words_of, words.count_words)
+_COMPOUNDS = Splitter(_joined_tokens, compounds.compounds_of, compounds.count_compounds)
+SPLITTERS = {splitter.counter: splitter for splitter in (_WORDS, _COMPOUNDS)}
+"""By the function that counts the same words in one text."""
 
 
 def number_words(texts: Sequence[str], number: dict[str, int]) -> tuple[Int64, Int32]:
@@ -33,59 +79,86 @@ def number_words(texts: Sequence[str], number: dict[str, int]) -> tuple[Int64, I
         >>> number_words(["Red apple", "red"], number)[1].tolist(), number
         ([0, 1, 0], {'red': 0, 'apple': 1})
     """
-    return _number(*_split(texts), number)
+    return _number(*_split(texts, _WORDS), _WORDS, number)
 
 
-def _split(texts: Sequence[str]) -> tuple[Int64, Int32, UInt8]:
-    """Return the tokens of texts, as `split_tokens` does."""
+def _split(texts: Sequence[str], splitter: Splitter) -> Tokens:
+    """Return the tokens of texts."""
     encoded = [text.encode("utf-8", "surrogatepass") + b" " for text in texts]
     ends = np.fromiter(accumulate(map(len, encoded)), np.int64, len(encoded))
     blob = np.frombuffer(bytearray().join(encoded), np.uint8)
-    return split_tokens(blob, ends, BYTES)
+    return splitter.tokens(blob, ends)
 
 
 def _number(
-    indptr: Int64, tokens: Int32, names: UInt8, number: dict[str, int]
+    indptr: Int64, tokens: Int32, names: UInt8, splitter: Splitter, number: dict[str, int]
 ) -> tuple[Int64, Int32]:
     """Replace tokens by the numbers of their words."""
     distinct = names.tobytes().decode("utf-8", "surrogatepass").split(" ")[:-1]
-    if len(names) and names.max() < 128:
-        place = [number.setdefault(token, len(number)) for token in distinct]
-        return indptr, np.array(place, np.int32)[tokens]
-    parts: list[Sequence[str]] = [
-        (token,) if token.isascii() else words(token) for token in distinct
-    ]
-    bounds = np.array([0, *accumulate(map(len, parts))], np.int64)
-    place = [number.setdefault(word, len(number)) for part in parts for word in part]
-    return replace_tokens(indptr, tokens, bounds, np.array(place, np.int32))
+    sizes, found = splitter.split(distinct)
+    place = np.array([number.setdefault(word, len(number)) for word in found], np.int32)
+    if (sizes == 1).all():
+        return indptr, place[tokens]
+    bounds = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    return replace_tokens(indptr, tokens, bounds, place)
 
 
-def tally_words(chunks: Sequence[Chunk], progress: Callable[[int], object], cores: int) -> Tally:
-    """Count the words of every text of every chunk, as `count_words` does.
+def tally_words(
+    chunks: Sequence[Chunk],
+    progress: Callable[[int], object],
+    cores: int,
+    splitter: Splitter = _WORDS,
+) -> Tally:
+    """Count the words of every text of every chunk, as the counter of the splitter does.
 
     Args:
         chunks: Of texts.
         progress: Called with the number of texts of each finished chunk.
         cores: With more than one, a thread splits the next chunk meanwhile.
+        splitter: Splits the texts.
     """
-    tally = Tally(count_words)
-    split = map(_read, chunks) if cores == 1 or len(chunks) < 2 else _read_ahead(chunks)
-    for chunk, tokens in enumerate(split):
-        sequences = _number(*tokens, tally.number)
-        tally.chunks[chunk] = Counted(*count_numbers(*sequences, len(tally.number)))
-        progress(chunks[chunk].size)
+    tally = Tally(splitter.counter)
+    groups = _grouped(chunks)
+
+    def read(group: Sequence[int]) -> Tokens:
+        return _split([text for i in group for text in chunks[i].read()], splitter)
+
+    tokens = map(read, groups) if cores == 1 or len(groups) < 2 else _read_ahead(groups, read)
+    for group, found in zip(groups, tokens, strict=True):
+        sequences = _number(*found, splitter, tally.number)
+        sizes, numbers, counts = count_numbers(*sequences, len(tally.number))
+        first = start = 0
+        for i in group:
+            own = sizes[first : first + chunks[i].size]
+            stop = start + int(own.sum())
+            tally.chunks[i] = Counted(own, numbers[start:stop], counts[start:stop])
+            first, start = first + len(own), stop
+            progress(len(own))
     return tally
 
 
-def _read(chunk: Chunk) -> tuple[Int64, Int32, UInt8]:
-    return _split(chunk.read())
+def _grouped(chunks: Sequence[Chunk]) -> list[list[int]]:
+    """Return the numbers of the chunks that are split together, in order."""
+    groups: list[list[int]] = []
+    size = _TOGETHER
+    for i, chunk in enumerate(chunks):
+        if size + chunk.characters < _TOGETHER:
+            groups[-1].append(i)
+            size += chunk.characters
+        else:
+            groups.append([i])
+            size = chunk.characters
+    return groups
 
 
-def _read_ahead(chunks: Sequence[Chunk]) -> Iterator[tuple[Int64, Int32, UInt8]]:
-    """Yield the tokens of each chunk; a thread splits the next chunk, without the interpreter lock."""
+def _read_ahead(
+    groups: Sequence[Sequence[int]], read: Callable[[Sequence[int]], Tokens]
+) -> Iterator[Tokens]:
+    """Yield the tokens of each group; a thread splits the next one, without the interpreter lock."""
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(_read, chunks[0])
-        for following in chunks[1:]:
-            done, waiting = waiting, pool.submit(_read, following)
+        waiting = pool.submit(read, groups[0])
+        for following in groups[1:]:
+            done, waiting = waiting, pool.submit(read, following)
             yield done.result()
         yield waiting.result()

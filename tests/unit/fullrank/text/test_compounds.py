@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.text.compounds import count_compounds, parts_of, split_digits
+from fullrank.text.features import count_corpus
 from fullrank.text.words import words
 
 
@@ -67,6 +69,7 @@ def test_a_word_is_split_between_digits_and_letters(word: str, parts: list[str])
     assert split_digits(word) == parts
 
 
+_JOINING = "-\u2010\u2011'\u2019._\u00b7&\"\u05f4\u00ad\u200c\u200d"
 _LETTERS = "aésd9ж日 \t\n\u00a0-\u2010'’._·&\"\u00ad\u200c,;()!$"
 
 
@@ -86,6 +89,32 @@ def test_every_pair_of_joined_parts_is_found(text: str) -> None:
             assert f"{first} {second}" in found
     if not joined:
         assert found == {}
+
+
+@pytest.mark.sweep
+@given(st.lists(st.text(_LETTERS + "AZ\ud800\x00", max_size=40), min_size=2, max_size=6))
+@example(["", "x"])
+@example(["a-\u00a0-b", "O'Reilly's O'REILLY'S", "-a-b-", "a--b-c", "wi-fi" * 9])
+def test_the_compounds_of_many_texts_are_those_of_each(texts: list[str]) -> None:
+    """By a kernel and token by token on one side, by one pattern over the whole text on the other."""
+    found = count_corpus([texts, texts[:1] * 2], counter=count_compounds)
+    assert found.words == sorted(set(found.words))
+    for column, expected in zip(found.columns, (texts, texts[:1] * 2), strict=True):
+        for i, text in enumerate(expected):
+            indices, counts = column.row(i)
+            own = {found.words[j]: int(n) for j, n in zip(indices, counts, strict=True)}
+            assert own == count_compounds(text) == in_whole_text(text)
+
+
+def in_whole_text(text: str) -> dict[str, int]:
+    """Count the compounds of a text by the definition of a chain."""
+    found = Counter[str]()
+    for chain in re.findall(rf"(?<![^\W_])[^\W_]+(?:[{_JOINING}][^\W_]+)+", text):
+        parts = words(re.sub("['’]s$", "", chain))
+        own = [" ".join(pair) for pair in pairwise(parts)]
+        own += [" ".join(parts)] if 2 < len(parts) <= 4 else []
+        found.update(c for c in own if len(c) <= 40 and not c.replace(" ", "").isdigit())
+    return found
 
 
 def is_plain(word: str) -> bool:

@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from fullrank.encoding import Rows
 from fullrank.errors import FullrankError
 from fullrank.text import counting, features
-from fullrank.text.compounds import count_compounds
+from fullrank.text.bigrams import Bigrams
 from fullrank.text.features import (
     Vocabulary,
     bm25,
@@ -37,6 +37,8 @@ from fullrank.text.features import (
 from fullrank.text.words import count_words, trigrams, words
 from fullrank.workers import Worker
 
+# Counts in Python, so with several processes.
+COUNTER = Bigrams(["w1 w2", "a a"]).count
 NASTY = ["", "a", "a a a", "...", "B b 日本語日本 b", "über ÜBER straße", "x" * 300, "a b"]
 
 
@@ -132,9 +134,9 @@ def test_counts_do_not_depend_on_processes(
 
     done: list[int] = []
     columns = [corpus * 4, corpus]
-    one = count_corpus(columns, processes=1, counter=count_compounds)
+    one = count_corpus(columns, processes=1, counter=COUNTER)
     monkeypatch.setattr(counting.Tally, "count", slow)
-    two = count_corpus(columns, processes=2, counter=count_compounds, progress=done.append)
+    two = count_corpus(columns, processes=2, counter=COUNTER, progress=done.append)
     assert two.words == one.words
     for a, b in zip(two.columns, one.columns, strict=True):
         same(a, b)
@@ -150,21 +152,21 @@ def test_a_dead_worker_raises_an_error(corpus: list[str], monkeypatch: pytest.Mo
     monkeypatch.setattr(features, "_PARALLEL_CHUNKS", 0)
     monkeypatch.setattr(counting, "Worker", Dead)
     with pytest.raises(FullrankError, match=r"counts words \(pid \d+\) was killed by SIGKILL"):
-        count_corpus([corpus], processes=2, counter=count_compounds)
+        count_corpus([corpus], processes=2, counter=COUNTER)
 
 
 @pytest.mark.sweep
 def test_an_interrupt_ends_the_workers_silently() -> None:
     code = """
 import os, signal, threading
-from fullrank.text import compounds, counting, features
+from fullrank.text import bigrams, counting, features
 if __name__ == "__main__":
     features._PARALLEL_CHUNKS = 0
     counting._CHUNK_CHARACTERS = 1000
     threading.Timer(0.5, os.killpg, (0, signal.SIGINT)).start()
     try:
         texts = ["a-b c d e-f g h " * 200] * 100_000
-        features.count_corpus([texts], processes=2, counter=compounds.count_compounds)
+        features.count_corpus([texts], processes=2, counter=bigrams.Bigrams(["a b"]).count)
     except KeyboardInterrupt:
         print("interrupted")
 """

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from fullrank.kernels.tokens import keep_joined
+from fullrank.text import compounds, sequences
 from fullrank.text.counting import Chunk
 from fullrank.text.sequences import number_words, tally_words
 from fullrank.text.words import count_words, words
@@ -33,12 +37,16 @@ def test_numbers_name_the_words_of_each_text(texts: list[str]) -> None:
 
 
 @pytest.mark.sweep
-@given(st.lists(_TEXTS, max_size=3), st.integers(1, 2))
-@example([], 2)
-def test_tallies_count_the_words_of_each_text(chunks: list[list[str]], cores: int) -> None:
+@given(st.lists(_TEXTS, max_size=3), st.integers(1, 2), st.sampled_from([0, 20, 1000]))
+@example([], 2, 0)
+def test_tallies_count_the_words_of_each_text(
+    chunks: list[list[str]], cores: int, together: int
+) -> None:
     done: list[int] = []
-    given = [Chunk(texts, 0, len(texts)) for texts in chunks]
-    tally = tally_words(given, done.append, cores)
+    given = [Chunk(texts, 0, len(texts), sum(map(len, texts))) for texts in chunks]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sequences, "_TOGETHER", together)
+        tally = tally_words(given, done.append, cores)
     assert done == [len(texts) for texts in chunks]
     names = list(tally.number)
     for chunk, texts in enumerate(chunks):
@@ -51,6 +59,23 @@ def test_tallies_count_the_words_of_each_text(chunks: list[list[str]], cores: in
             place += size
         assert place == len(indices)
         assert found == [dict(count_words(text)) for text in texts]
+
+
+@pytest.mark.sweep
+@given(st.text("aZ9-'_.\" ,\té日\u2019\x00", max_size=60))
+@example("a-b")
+@example("-a- a- -b a--b a_b é-b a’b ’’ é")
+def test_only_tokens_that_join_letters_are_kept(text: str) -> None:
+    raw = text.encode()
+    blob = np.frombuffer(bytearray(raw), np.uint8)
+    keep_joined(blob, compounds.KINDS)
+    letter, join = rb"[A-Za-z0-9\x80-\xff]", rb"[-'._&\"\x80-\xff]"
+    tokens = re.split(rb"((?:[^A-Za-z0-9\x80-\xff\-'._&\"]))", raw)
+    kept = [
+        token if i % 2 == 0 and re.search(letter + join + letter, token) else b" " * len(token)
+        for i, token in enumerate(tokens)
+    ]
+    assert blob.tobytes() == b"".join(kept)
 
 
 def test_the_table_of_tokens_grows() -> None:
