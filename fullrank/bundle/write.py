@@ -246,7 +246,7 @@ def _write_documents(
             ids.extend(document.id for document in documents)
         except UnicodeEncodeError as error:
             raise BundleError(f"document id {error.object!r} has no utf-8 form") from error
-        lines.extend(map(fields_line, documents))
+        lines.extend(fields_line(document.id, document.fields) for document in documents)
         for document in documents:
             columns.add(document.fields)
         n_entries += int(encoded.sparse.indptr[-1])

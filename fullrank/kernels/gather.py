@@ -1,11 +1,11 @@
-"""Copy encoded documents from several sets into one."""
+"""Copy encoded documents from several sets into one, and strings from several tables."""
 
 from __future__ import annotations
 
 from numba import types
 
-from fullrank.kernels.arrays import Float32, Int32, Int64
-from fullrank.kernels.compiler import array, kernel, output
+from fullrank.kernels.arrays import Float32, Int32, Int64, UInt8
+from fullrank.kernels.compiler import array, check_inside, kernel, output
 
 
 @kernel(
@@ -45,3 +45,31 @@ def copy_documents(
             to_indices[to] = target[indices[p]] if len(target) else indices[p]
             to_values[to] = values[p]
             to += 1
+
+
+@kernel(
+    types.void,
+    array("uint8"), array("int64"), array("int64"), array("int64"), array("int64"), output("uint8"),
+)  # fmt: skip
+def copy_strings(
+    blob: UInt8, offsets: Int64, rows: Int64, places: Int64, bounds: Int64, out: UInt8
+) -> None:
+    """Copy strings of a table into another one.
+
+    Args:
+        blob, offsets: The table, as fullrank.storage.strings describes it.
+        rows, places: int64 (B,), the strings to copy, and the place of each in the other table.
+        bounds: int64, the offsets of the other table.
+        out: uint8, its bytes.
+
+    Raises:
+        IndexError: A string does not fit the table.
+    """
+    for i in range(len(rows)):
+        start, stop = offsets[rows[i]], offsets[rows[i] + 1]
+        check_inside(start, len(blob) + 1)
+        check_inside(stop, len(blob) + 1)
+        place = bounds[places[i]]
+        for p in range(start, stop):
+            out[place] = blob[p]
+            place += 1

@@ -14,6 +14,8 @@ from fullrank.kernels.compiler import FLOAT32, INT64, array, kernel, output, sev
 from fullrank.kernels.sorting import stable_order
 
 Arrays = tuple[Int64, Int32, Float32]
+# 2⁶⁴ / golden ratio.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 _ROWS = (array("int64"), array("int32"), array("float32"))
 _NEW_ROWS = several(output("int64"), output("int32"), output("float32"))
@@ -356,3 +358,32 @@ def widen_row(
             columns[place], found[place] = indices[own], values[own]
             own += 1
     return columns, found, gained[:n_gained]
+
+
+@kernel(several(output("int32"), output("int32")), array("int32"))
+def number_values(values: Int32) -> tuple[Int32, Int32]:
+    """Number different values in the order of their first use.
+
+    Args:
+        values: int32, at least 0.
+
+    Returns:
+        The different values in that order, and the number of each value.
+    """
+    size = 2
+    while size < 2 * len(values):
+        size *= 2
+    slots, mask = np.full(size, -1, np.int32), np.uint64(size - 1)
+    found, numbers = np.empty(len(values), np.int32), np.empty(len(values), np.int32)
+    count = 0
+    for i in range(len(values)):
+        # Fibonacci hashing: features of neighbouring words are often neighbours, too.
+        slot = ((np.uint64(values[i]) * _GOLDEN) >> np.uint64(32)) & mask
+        while slots[slot] >= 0 and found[slots[slot]] != values[i]:
+            slot = (slot + np.uint64(1)) & mask
+        if slots[slot] < 0:
+            slots[slot] = count
+            found[count] = values[i]
+            count += 1
+        numbers[i] = slots[slot]
+    return found[:count].copy(), numbers

@@ -9,6 +9,7 @@ from typing import Any
 from fullrank.live.ids import hashes_of
 from fullrank.live.segments import build_segment
 from fullrank.live.view import View
+from fullrank.storage.lexicon import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ def view_before(view: View, earlier: Earlier) -> View:
         True
     """
     of_bundle = [*earlier.of_bundle]
-    written = [*of_bundle, *earlier.added, *earlier.absent]
+    written = Names([*of_bundle, *earlier.added, *earlier.absent])
     hashes = hashes_of(written)
     base, *added = [part.remove(part.live_rows(written, hashes)) for part in view.parts]
     assert base.ids is not None

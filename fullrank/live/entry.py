@@ -10,7 +10,7 @@ from fullrank.bundle import Bundle
 from fullrank.errors import BundleError, DocumentRefused
 from fullrank.filters.columns import Columns
 from fullrank.filters.columns.build import ColumnsBuilder
-from fullrank.storage.documents import Document, fields_line, has_text
+from fullrank.storage.documents import fields_line, has_text
 
 _MAX_LABEL_SHARE = 0.2  # distinct values of a label, per document
 
@@ -56,7 +56,7 @@ class Entry:
             )
         if not is_storable:
             try:
-                fields_line(Document(id, fields))
+                fields_line(id, fields)
             except BundleError as error:
                 raise DocumentRefused(str(error)) from error
         filterable, searched = self._columns, self._searched

@@ -185,21 +185,22 @@ def _union(kind: Kind, parts: Sequence[tuple[ColumnPart, Any]]) -> tuple[Any, li
     if kind == "boolean":
         return BOOLEANS, [np.arange(len(BOOLEANS)) for _ in parts]
     used = [np.unique(codes) for _, codes in parts]
-    found: list[Any] = [
-        part.values[codes]
-        if isinstance(part.values, np.ndarray)
-        else [part.values[c] for c in codes.tolist()]
-        for (part, _), codes in zip(parts, used, strict=True)
-    ]
     values: Any
     if kind == "number":
+        found: list[Any] = [
+            np.asarray(part.values)[codes] for (part, _), codes in zip(parts, used, strict=True)
+        ]
         values = np.unique(np.concatenate(found))
         new = [np.searchsorted(values, own) for own in found]
     else:
-        texts = sorted(set().union(*found))
-        code = {text: i for i, text in enumerate(texts)}
-        new = [np.array([code[text] for text in own], np.int64) for own in found]
-        values = StringTable.of(texts)
+        tables = [StringTable.of(part.values) for part, _ in parts]
+        number = np.repeat(np.arange(len(used), dtype=np.int32), [*map(len, used)])
+        texts = [*StringTable.gather(tables, number, np.concatenate(used).astype(np.int64))]
+        distinct = sorted({*texts})
+        code = {text: i for i, text in enumerate(distinct)}
+        codes_of = np.fromiter(map(code.__getitem__, texts), np.int64, len(texts))
+        new = np.split(codes_of, np.cumsum([*map(len, used[:-1])]))
+        values = StringTable.of(distinct)
     places = []
     for (part, _), codes, own in zip(parts, used, new, strict=True):
         place = np.zeros(len(part.values), np.int64)

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullrank.encoding import Int64
+from fullrank.encoding import Int32, Int64
+from fullrank.kernels.words import find_hashed
+from fullrank.storage.lexicon import Names
+from fullrank.storage.strings import StringTable
 
 
 def hashes_of(ids: Sequence[str]) -> Int64:
@@ -23,24 +26,18 @@ class IdIndex:
 
     def __init__(self, ids: Sequence[str]) -> None:
         self._ids = ids
-        self._sorted: tuple[Int64, np.ndarray] | None = None
+        self._made: tuple[StringTable, Int64, Int32] | None = None
 
-    def rows(self, ids: Sequence[str], hashes: Int64) -> list[int]:
-        """Return the rows of those ids that are here.
+    def rows(self, ids: Sequence[str], hashes: Int64) -> Int64:
+        """Return the rows of those ids that are here, int64, in the order of the ids.
 
         Args:
-            ids: Ids to look up.
+            ids: Ids to look up; as Names, their bytes are made once for several tables.
             hashes: What ``hashes_of`` returned for them.
         """
-        if self._sorted is None:
-            own = hashes_of(self._ids)
+        if self._made is None:
+            table, own = StringTable.of(self._ids), hashes_of(self._ids)
             order = np.argsort(own, kind="stable").astype(np.int32)
-            self._sorted = own[order], order
-        known, order = self._sorted
-        first, stop = np.searchsorted(known, hashes), np.searchsorted(known, hashes, side="right")
-        found = []
-        for i in np.flatnonzero(first < stop).tolist():
-            # Ids with one hash are rare, but may exist.
-            rows = order[first[i] : stop[i]].tolist()
-            found += [row for row in rows if self._ids[row] == ids[i]]
-        return found
+            self._made = table, own[order], order
+        table, known, order = self._made
+        return find_hashed(table.blob, table.offsets, known, order, hashes, *Names.of(ids).utf8)

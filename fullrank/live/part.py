@@ -98,26 +98,26 @@ class Part:
             return None
         return None if self.removed is not None and self.removed[row] else row
 
-    def live_rows(self, ids: Sequence[str], hashes: Int64) -> list[int]:
-        """Return the rows of those ids that are in this part and not removed; hashes: as ``hashes_of`` returns them."""
+    def live_rows(self, ids: Sequence[str], hashes: Int64) -> Int64:
+        """Return the rows of those ids that are in this part and not removed; the arguments are those of IdIndex."""
         assert self.ids is not None
         rows = self.ids.rows(ids, hashes)
-        return rows if self.removed is None else [row for row in rows if not self.removed[row]]
+        return rows if self.removed is None else rows[~self.removed[rows]]
 
-    def remove(self, rows: Sequence[int]) -> Part:
+    def remove(self, rows: Int64) -> Part:
         """Return this part with more documents removed."""
-        if not rows:
+        if not len(rows):
             return self
         removed = np.zeros(len(self), np.bool_) if self.removed is None else self.removed.copy()
-        removed[list(rows)] = True
+        removed[rows] = True
         return replace(self, removed=removed)
 
-    def restore(self, rows: Sequence[int]) -> Part:
+    def restore(self, rows: Int64) -> Part:
         """Return this part with some removed documents back."""
-        if self.removed is None or not rows:
+        if self.removed is None or not len(rows):
             return self
         removed = self.removed.copy()
-        removed[list(rows)] = False
+        removed[rows] = False
         return replace(self, removed=removed if removed.any() else None)
 
     def has_feature(self, feature: int) -> bool:

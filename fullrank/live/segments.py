@@ -21,6 +21,7 @@ from fullrank.ads import AdTable
 from fullrank.complete.completions import is_completing_word
 from fullrank.encoding import Encoded
 from fullrank.filters.columns import Columns, columns_of
+from fullrank.kernels.rows import number_values
 from fullrank.live.gather import Selection, gather, gather_ads, gather_columns, gather_facts
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
@@ -31,7 +32,7 @@ from fullrank.rerank.stage import SecondStage
 from fullrank.retrieval import Retriever
 from fullrank.retrieval.index.build import INDEXED_FROM, index_of_segment
 from fullrank.retrieval.ranking import remaining
-from fullrank.storage.documents import Document, DocumentStore, fields_line
+from fullrank.storage.documents import DocumentStore, fields_line
 from fullrank.storage.strings import StringTable
 
 # Smaller segments are merged at once: that costs less than searching one more.
@@ -72,11 +73,11 @@ def build_segment(
     ids = sorted(documents)
     fields = [documents[id] for id in ids]
     facts = None if stage is None else stage.facts(fields)
-    lines = [fields_line(Document(id, documents[id])) for id in ids]
+    lines = StringTable.of([fields_line(id, documents[id]) for id in ids])
     columns = _columns_of(fields, [part.columns for part in earlier], earlier[0].columns.refused)
     reading = DocumentReading.of(fields)
     encoded = model.encode_documents(reading)
-    part = _make_part(model, ids, lines, encoded, columns, facts, earlier[0])
+    part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, earlier[0])
     return replace(part, ads=AdTable.of_documents(fields), new_words=_new_words(model, reading))
 
 
@@ -130,8 +131,9 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
     Returns:
         The new segment.
     """
-    ids, selected = _live(segments)
-    lines = _string_table(segments, selected)
+    selected = _live(segments)
+    ids = _gathered([part.store.ids for part in segments], selected)
+    lines = _gathered([part.store.lines for part in segments], selected)
     tables = [part.columns for part in segments]
     columns = gather_columns(tables, selected)
     facts = gather_facts(segments, selected)
@@ -143,7 +145,7 @@ def merge(model: Model, segments: Sequence[Part], base: Part) -> Part:
         documents = [part.retriever.documents for part in segments]
         encoded = gather(documents, selected, len(features), targets)
         encoded, features = _without_unused(encoded, features)
-    part = _make_part(model, StringTable.of(ids), lines, encoded, columns, facts, base, features)
+    part = _make_part(model, ids, lines, encoded, columns, facts, base, features)
     new_words = words_of(segments)
     if isinstance(model, OpenModel) and any(own.n_removed for own in segments):
         left = (word for word in new_words if part.has_feature(model.feature_of(word)))
@@ -169,10 +171,19 @@ def words_of(parts: Sequence[Part]) -> Sequence[str]:
     return found[0] if len(found) == 1 else StringTable.of(sorted(set(chain.from_iterable(found))))
 
 
+def _distinct(features: Any) -> tuple[Any, Any]:
+    """Return the distinct features, ascending, and the place of each feature among them, int32 both."""
+    found, numbers = number_values(features)
+    order = np.argsort(found)
+    place = np.empty(len(found), np.int32)
+    place[order] = np.arange(len(found), dtype=np.int32)
+    return found[order], place[numbers]
+
+
 def _join(features: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Return the distinct features of several segments, and the new number of each of theirs."""
-    joined = np.unique(np.concatenate(features))
-    return joined, [np.searchsorted(joined, own).astype(np.int32) for own in features]
+    joined, places = _distinct(np.concatenate(features))
+    return joined, np.split(places, np.cumsum([len(own) for own in features[:-1]]))
 
 
 def _without_unused(encoded: Encoded, features: Any) -> tuple[Encoded, Any]:
@@ -198,8 +209,8 @@ def live_rows(parts: Sequence[Part]) -> Iterator[tuple[str, int, int]]:
     return merge_sorted(*(rows_of(number, part) for number, part in enumerate(parts)))
 
 
-def _live(parts: Sequence[Part]) -> tuple[list[str], Selection]:
-    """Return the ids of all live documents, ascending, and where they are."""
+def _live(parts: Sequence[Part]) -> Selection:
+    """Return where all live documents are, in ascending order of their ids."""
     ids: list[str] = []
     numbers, rows = [], []
     for number, part in enumerate(parts):
@@ -209,15 +220,12 @@ def _live(parts: Sequence[Part]) -> tuple[list[str], Selection]:
         numbers.append(np.full(len(live), number, np.int32))
         rows.append(live)
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    selected = Selection(np.concatenate(numbers)[order], np.concatenate(rows)[order])
-    return [ids[place] for place in order], selected
+    return Selection(np.concatenate(numbers)[order], np.concatenate(rows)[order])
 
 
-def _string_table(parts: Sequence[Part], selected: Selection) -> StringTable:
-    """Copy the stored lines of documents."""
-    lines = [part.store.line for part in parts]
-    pairs = zip(selected.number.tolist(), selected.row.tolist(), strict=True)
-    return StringTable.of(lines[number](row) for number, row in pairs)
+def _gathered(strings: Sequence[Sequence[str]], selected: Selection) -> StringTable:
+    """Copy the ids, or the stored lines, of documents."""
+    return StringTable.gather([*map(StringTable.of, strings)], selected.number, selected.row)
 
 
 def gather_in_model_features(parts: Sequence[Part], selected: Selection, width: int) -> Encoded:
@@ -234,13 +242,10 @@ def _columns_of(
     The number of columns is limited. Fields of earlier documents come first, or filters would miss these.
     """
     known: dict[str, Any] = dict.fromkeys(
-        name
-        for columns in earlier
-        for name in (*columns.by_name, *columns.refused)
-        if name not in refused
+        name for columns in earlier for name in (*columns.by_name, *columns.refused)
     )
-    documents = ({n: v for n, v in one.items() if n not in refused} for one in fields)
-    return columns_of(chain([known | next(documents)], documents))
+    documents = iter(fields)
+    return columns_of(chain([known | {**next(documents)}], documents), refused)
 
 
 def _make_part(
@@ -262,8 +267,8 @@ def _make_part(
         part = Part(key, store, Retriever(encoded, scorer), fields, facts=facts)
     else:
         if features is None:
-            features, used = np.unique(encoded.sparse.indices, return_inverse=True)
-            local = replace(encoded.sparse, indices=used.astype(np.int32), width=len(features))
+            features, used = _distinct(encoded.sparse.indices)
+            local = replace(encoded.sparse, indices=used, width=len(features))
             encoded = replace(encoded, sparse=local)
         index = (
             index_of_segment(encoded, base.retriever.index)

@@ -39,6 +39,7 @@ from fullrank.rerank.stage import DEPTH
 from fullrank.retrieval import Floor, Mask
 from fullrank.retrieval.evidence import COUNTED
 from fullrank.storage.documents import Document
+from fullrank.storage.lexicon import Names
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +150,7 @@ class View:
                 latest[operation.id] = operation.fields
         if seq == self.seq:
             return self
-        ids = list(latest)
+        ids = Names(latest)
         hashes = hashes_of(ids)
         base, *added = [part.remove(part.live_rows(ids, hashes)) for part in self.parts]
         new = {id: fields for id, fields in latest.items() if fields is not None}

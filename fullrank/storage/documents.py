@@ -67,39 +67,37 @@ def _depth(value: object) -> int:
     return depth
 
 
-def fields_line(document: Document) -> str:
-    """Format the stored fields as one JSON line, in the order of the corpus.
+def fields_line(id: str, fields: Mapping[str, Any]) -> str:
+    """Format the stored fields of a document as one JSON line, in the order of the corpus.
 
     Raises:
         BundleError: A value has no JSON form (NaN, infinity) or nests deeper than MAX_NESTING; the message names the
             document.
     """
     try:
-        line = orjson.dumps(document.fields, option=_AS_JSON).decode()
+        line = orjson.dumps(fields, option=_AS_JSON).decode()
         if "null" not in line:  # which NaN becomes
-            return _checked(document, line)
+            return _checked(id, fields, line)
     except (TypeError, ValueError):
         pass  # json has more forms, and says what is wrong
     try:
-        line = json.dumps(
-            document.fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-        )
+        line = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         line.encode()
     except UnicodeEncodeError:
         # JSON can escape a lone surrogate, which UTF-8 cannot hold.
-        line = json.dumps(document.fields, separators=(",", ":"), allow_nan=False)
+        line = json.dumps(fields, separators=(",", ":"), allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise BundleError(f"document {document.id!r} cannot be stored: {error}") from error
-    return _checked(document, line)
+        raise BundleError(f"document {id!r} cannot be stored: {error}") from error
+    return _checked(id, fields, line)
 
 
-def _checked(document: Document, line: str) -> str:
+def _checked(id: str, fields: Mapping[str, Any], line: str) -> str:
     """End a line. Raises BundleError if the document nests deeper than MAX_NESTING."""
     # Counting brackets is cheap and never too low, so few documents are walked.
     brackets = line.count("[") + line.count("{")
-    if brackets > MAX_NESTING and _depth(document.fields) > MAX_NESTING:
+    if brackets > MAX_NESTING and _depth(fields) > MAX_NESTING:
         raise BundleError(
-            f"document {document.id!r} cannot be stored: it nests deeper than {MAX_NESTING} levels"
+            f"document {id!r} cannot be stored: it nests deeper than {MAX_NESTING} levels"
         )
     return line + "\n"
 
@@ -122,7 +120,7 @@ class DocumentStore:
         """Make a store in memory from documents in ascending order of id."""
         return cls(
             StringTable.of(document.id for document in documents),
-            StringTable.of(fields_line(document) for document in documents),
+            StringTable.of(fields_line(document.id, document.fields) for document in documents),
         )
 
     def __len__(self) -> int:
@@ -132,6 +130,11 @@ class DocumentStore:
     def ids(self) -> Sequence[str]:
         """The id of every row."""
         return self._ids
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The stored fields of every row as a line of JSON."""
+        return self._lines
 
     def row(self, id: str) -> int:
         """Find the row of a document. Raises KeyError for an unknown id."""

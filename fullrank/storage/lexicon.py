@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.kernels.arrays import Int32, UInt64
+from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
 from fullrank.kernels.words import find_string, find_strings, hash_strings
-from fullrank.storage.strings import Int64, StringTable, UInt8, bytes_of
+from fullrank.storage.strings import StringTable, bytes_of
 
 
 def check_slots(slots: UInt64) -> None:

@@ -14,10 +14,9 @@ from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
-import numpy.typing as npt
 
-UInt8 = npt.NDArray[np.uint8]
-Int64 = npt.NDArray[np.int64]
+from fullrank.kernels.arrays import Int32, Int64, UInt8
+from fullrank.kernels.gather import copy_strings
 
 _CHUNK = 4096
 _PIECE = 1 << 20  # offsets, or bytes, checked in one step
@@ -39,13 +38,35 @@ class StringTable(Sequence[str]):
         # A memoryview gives a number as a Python int; numpy would make a scalar object of it first.
         self._view, self._bounds = blob.data, offsets.data
 
-    @classmethod
-    def of(cls, strings: Iterable[str]) -> StringTable:
-        """Make a table in memory. Raises UnicodeEncodeError on a lone surrogate."""
+    @staticmethod
+    def of(strings: Iterable[str]) -> StringTable:
+        """Make a table in memory; a table stays as it is. Raises UnicodeEncodeError on a lone surrogate."""
+        if isinstance(strings, StringTable):
+            return strings
         encoded = [string.encode() for string in strings]
         offsets = np.zeros(len(encoded) + 1, np.int64)
         np.cumsum([len(string) for string in encoded], out=offsets[1:])
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+        return StringTable(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    @staticmethod
+    def gather(tables: Sequence[StringTable], number: Int32, row: Int64) -> StringTable:
+        """Copy strings of several tables into one.
+
+        Args:
+            tables: The tables.
+            number: int32 (n,), the table of each string.
+            row: int64 (n,), its row there.
+        """
+        offsets = np.zeros(len(row) + 1, np.int64)
+        places = [np.flatnonzero(number == i) for i in range(len(tables))]
+        for table, here in zip(tables, places, strict=True):
+            rows = row[here]
+            offsets[here + 1] = table.offsets[rows + 1] - table.offsets[rows]
+        np.cumsum(offsets, out=offsets)
+        blob = np.empty(offsets[-1], np.uint8)
+        for table, here in zip(tables, places, strict=True):
+            copy_strings(table.blob, table.offsets, row[here], here, offsets, blob)
+        return StringTable(blob, offsets)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.blob, self.offsets)
@@ -78,6 +99,14 @@ class StringTable(Sequence[str]):
         # Offsets become Python integers by the chunk: reading numpy scalars one by one takes four times as long.
         for start in range(0, len(self), _CHUNK):
             bounds = self.offsets[start : start + _CHUNK + 1].tolist()
+            if bounds[-1] - bounds[0] <= _PIECE:
+                # Where one character is one byte, all strings of a chunk are parts of one.
+                piece = str(self._view[bounds[0] : bounds[-1]], "utf-8")
+                if piece.isascii():
+                    begin = bounds[0]
+                    for first, last in pairwise(bounds):
+                        yield piece[first - begin : last - begin]
+                    continue
             for first, last in pairwise(bounds):
                 yield str(self._view[first:last], "utf-8")
 

@@ -18,7 +18,7 @@ Building keeps a row and a number for each value (12 bytes at most), and each di
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import isfinite
 from typing import Any
 
@@ -38,9 +38,14 @@ Strings = Callable[[str, Iterable[str]], None]
 
 
 class ColumnsBuilder:
-    """Collects the stored fields of each document in row order, then writes the columns."""
+    """Collects the stored fields of each document in row order, then writes the columns.
 
-    def __init__(self) -> None:
+    Args:
+        ignored: Names of fields that shall have no columns.
+    """
+
+    def __init__(self, ignored: Collection[str] = frozenset()) -> None:
+        self._ignored = ignored
         self._fields: dict[str, _Field] = {}
         self._documents = 0
 
@@ -50,7 +55,7 @@ class ColumnsBuilder:
         for name, value in fields.items():
             field = known.get(name)
             if field is None:
-                if len(known) >= MAX_FIELDS or not _fits(name):
+                if len(known) >= MAX_FIELDS or name in self._ignored or not _fits(name):
                     continue
                 field = known[name] = _Field()
             if value is not None and field.refused is None:

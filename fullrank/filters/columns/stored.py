@@ -11,7 +11,7 @@ facts   {"documents": n, "fields": [field, …]}; a field is {"name", "parts": {
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -80,11 +80,14 @@ def open_columns(
     return Columns(documents, by_name, refused)
 
 
-def columns_of(documents: Iterable[Mapping[str, Any]]) -> Columns:
+def columns_of(
+    documents: Iterable[Mapping[str, Any]], ignored: Collection[str] = frozenset()
+) -> Columns:
     """Build columns in memory.
 
     Args:
         documents: The stored fields of each document, in row order; JSON values by field name.
+        ignored: Names of fields that shall have no columns.
 
     Returns:
         The columns of these documents.
@@ -94,7 +97,7 @@ def columns_of(documents: Iterable[Mapping[str, Any]]) -> Columns:
         >>> matching(parse_filter({"section": "net"}), columns)
         array([ True, False])
     """
-    builder = ColumnsBuilder()
+    builder = ColumnsBuilder(ignored)
     for fields in documents:
         builder.add(fields)
     arrays: dict[str, npt.NDArray[Any]] = {}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
-from fullrank.kernels.rows import find_columns, widen_row
+from fullrank.kernels.rows import find_columns, number_values, widen_row
 from fullrank.text.features import unit
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -177,3 +177,11 @@ def test_a_row_is_widened_by_the_largest_of_what_it_lacks(seed: int, own: int, a
     row |= {feature: weight for feature, (weight, _) in expected.items()}
     assert columns.tolist() == sorted(row)
     assert found.tolist() == [row[feature] for feature in sorted(row)]
+
+
+@given(st.lists(st.one_of(st.integers(0, 9), st.integers(0, 2**31 - 1)), max_size=60))
+def test_values_are_numbered_in_the_order_of_their_first_use(values: list[int]) -> None:
+    found, numbers = number_values(np.array(values, np.int32))
+    assert found.tolist() == list(dict.fromkeys(values))
+    assert found[numbers].tolist() == values
+    assert found.dtype == numbers.dtype == np.int32
