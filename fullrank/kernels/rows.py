@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from fullrank.kernels.arrays import Float32, Int32, Int64
+from fullrank.kernels.arrays import Float32, Float64, Int32, Int64
 from fullrank.kernels.compiler import FLOAT32, INT64, array, kernel, output, several
 from fullrank.kernels.sorting import stable_order
 
@@ -293,6 +293,15 @@ def matmul(indptr: Int64, indices: Int32, values: Float32, table: Float32) -> Fl
             value, line = values[p], table[indices[p]]
             for j in range(len(total)):
                 total[j] += value * line[j]
+    return found
+
+
+@kernel(output("float64"), array("int32"), array("float32"), INT64)
+def largest_entries(indices: Int32, values: Float32, width: int) -> Float64:
+    """Return the largest absolute value of each column, float64 (width,); 0 for a column without an entry."""
+    found = np.zeros(width)
+    for p in range(len(indices)):
+        found[indices[p]] = max(found[indices[p]], abs(np.float64(values[p])))
     return found
 
 

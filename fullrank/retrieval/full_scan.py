@@ -16,13 +16,14 @@ import numpy as np
 
 from fullrank.encoding import Encoded, Float32, Float64, Int64, Rows
 from fullrank.kernels.evidence import Evidence, reaching_in_order
+from fullrank.kernels.rows import largest_entries
 from fullrank.kernels.scan import add_weights
 from fullrank.records import Documents
 from fullrank.scoring import InnerProduct, Ranked, Scorer
 
 UNIT_ROUNDOFF = 2.0**-24
 # At once: float64 copies of all weights would be larger than the documents.
-_BLOCK_DOCUMENTS, _BLOCK_ENTRIES = 512, 1 << 18
+_BLOCK_DOCUMENTS = 512
 _LARGEST, _LEAST = float(np.finfo(np.float32).max), float(np.finfo(np.float32).tiny)
 
 
@@ -68,11 +69,7 @@ class FullScan:
     def _largest_weight(self) -> Float64:
         """max_d |t_wd| of each feature."""
         sparse = self._all.sparse
-        largest = np.zeros(sparse.width)
-        for start in range(0, len(sparse.values), _BLOCK_ENTRIES):
-            block = slice(start, start + _BLOCK_ENTRIES)
-            np.maximum.at(largest, sparse.indices[block], np.abs(sparse.values[block]))
-        return largest
+        return largest_entries(sparse.indices, sparse.values, sparse.width)
 
     @cached_property
     def _sparse_limits(self) -> tuple[int, float]:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Rows
-from fullrank.kernels.rows import find_columns, number_values, widen_row
+from fullrank.kernels.rows import find_columns, largest_entries, number_values, widen_row
 from fullrank.text.features import unit
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -185,3 +185,12 @@ def test_values_are_numbered_in_the_order_of_their_first_use(values: list[int]) 
     assert found.tolist() == list(dict.fromkeys(values))
     assert found[numbers].tolist() == values
     assert found.dtype == numbers.dtype == np.int32
+
+
+@given(SEEDS, st.integers(0, 6), WIDTHS)
+def test_the_largest_entry_of_each_column_is_that_of_the_matrix(
+    seed: int, count: int, width: int
+) -> None:
+    rows = random_rows(np.random.default_rng(seed), count, width)
+    found = largest_entries(rows.indices, rows.values, width)
+    np.testing.assert_array_equal(found, np.abs(dense(rows)).max(axis=0, initial=0))
