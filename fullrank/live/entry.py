@@ -59,10 +59,8 @@ class Entry:
                 fields_line(id, fields)
             except BundleError as error:
                 raise DocumentRefused(str(error)) from error
-        filterable, searched = self._columns, self._searched
-        self._check_columns(
-            {n: v for n, v in fields.items() if n in filterable and n not in searched}
-        )
+        if not self._filtered.isdisjoint(fields):
+            self._check_columns({n: v for n, v in fields.items() if n in self._filtered})
 
     @cached_property
     def _texts(self) -> list[str]:
@@ -71,9 +69,10 @@ class Entry:
         return sorted({name for column in self._bundle.live_model.rule.columns for name in column})
 
     @cached_property
-    def _searched(self) -> set[str]:
-        """Those that no filter needs."""
-        return {name for name in self._texts if not self._is_label(name)}
+    def _filtered(self) -> frozenset[str]:
+        """The names of the columns that filters need."""
+        searched = {name for name in self._texts if not self._is_label(name)}
+        return frozenset(self._columns.by_name) - searched
 
     def _is_label(self, name: str) -> bool:
         """Check for a field with few distinct values, such as a category: filters need it though it is searched."""
@@ -82,8 +81,6 @@ class Entry:
 
     def _check_columns(self, fields: Mapping[str, Any]) -> None:
         """Refuse values that would take a field from the filters, or its numbers from ranges."""
-        if not fields:
-            return
         builder = ColumnsBuilder()
         builder.add(fields)
         for name, reason in builder.refused.items():

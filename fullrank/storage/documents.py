@@ -48,10 +48,11 @@ class Document:
 
 def has_text(fields: Mapping[str, Any], names: Iterable[str]) -> bool:
     """Check that a search can find a document: one of the named text fields is more than white space."""
-    return any(
-        isinstance(value := fields.get(name), str) and not value.isspace() and value != ""
-        for name in names
-    )
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, str) and value and not value.isspace():
+            return True
+    return False
 
 
 def _depth(value: object) -> int:

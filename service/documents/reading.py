@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -41,8 +40,7 @@ class InvalidDocument(ValueError):
         self.field, self.reason = field, reason
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One line of a bulk request.
 
     number  counts from 1

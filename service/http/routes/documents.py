@@ -390,11 +390,11 @@ def _verdicts(lines: Sequence[Line], first: int) -> bytes:
     """Write one JSON object a line. The writes have the sequence numbers from `first` on."""
     seq, verdicts = first, []
     for line in lines:
-        verdict: dict[str, Any] = {"line": line.number, "id": line.id}
+        head = b'{"line":%d,"id":%b,' % (line.number, orjson.dumps(line.id))
         if line.error is None:
-            verdict |= {"status": 200, "seq": seq}
+            verdicts.append(b'%b"status":200,"seq":%d}\n' % (head, seq))
             seq += 1
         else:
-            verdict |= {"status": 422, "error": str(line.error)}
-        verdicts.append(orjson.dumps(verdict, option=orjson.OPT_APPEND_NEWLINE))
+            error = orjson.dumps(str(line.error))
+            verdicts.append(b'%b"status":422,"error":%b}\n' % (head, error))
     return b"".join(verdicts)
