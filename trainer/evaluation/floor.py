@@ -48,6 +48,8 @@ _PLACES, _PLACES_BY_WORDS = 10, 100
 _SHARE, _WEAK = 0.8, 0.02
 # The share of random documents that may reach the floor of u·v.
 _CHANCE = 0.001
+# A search adds up u·v in float64, and here it is float32, so a floor lies a little below the u·v that must reach it.
+_BELOW = 1 - 2.0**-16
 # Above zero, which every document has for a query without any known feature.
 _LEAST = 1e-6
 # Of these made-up queries, and of many more that nobody has looked at.
@@ -167,10 +169,10 @@ def calibrate_floor(
             if not is_familiar(texts[place]):
                 needed = float(np.min(dense[first], initial=needed))
     random = float(np.median(tails))
-    dense_floor = max(min(max(noise, random), judged, best), _LEAST)
+    dense_floor = max(min(max(noise, random), _BELOW * judged, _BELOW * best), _LEAST)
     strange = looked.parts([text for text in made_up if not is_familiar(text)])
     most = max((float(dense.max()) for dense, _ in strange), default=noise)
-    unfamiliar = max(min(max(_MARGIN * most, dense_floor), needed), _LEAST)
+    unfamiliar = max(min(max(_MARGIN * most, dense_floor), _BELOW * needed), _LEAST)
     floor = Floor(dense_floor, lexical, unseen, unfamiliar=unfamiliar, **of_queries, **of_words)
     of_real = [value if math.isfinite(value) else None for value in (judged, best)]
     return CalibratedFloor(floor, weak, random, noise, of_real[0], of_real[1], most, growth)
