@@ -20,6 +20,7 @@ from trainer.features.corpus import Corpus
 from trainer.features.sides import known_trigrams
 from trainer.recipes.recipe import Recipe
 from trainer.systems.blend.scores import CELLS
+from trainer.systems.linear.scan import BLOCK
 from trainer.systems.parts import load_part
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -173,10 +174,13 @@ def _fit_bytes(corpus: Corpus, part: Recipe) -> int:
     """Return what one fit of a part needs: U and V, the matrices, and a step or a validation."""
     entries = sum(len(column.indices) for column in corpus.counts.columns)
     kept = part.model.latent_terms or entries
-    texts = len(corpus.collection.documents) + len(corpus.query_ids)
+    documents = len(corpus.collection.documents)
+    texts = documents + len(corpus.query_ids)
     matrices = _ENTRY * (entries + 2 * min(entries, kept * texts))
-    # A validation sums up the fields of all documents and makes their posting lists.
-    work = max(_scratch_bytes(part), 2 * _ENTRY * entries)
+    # A validation sums up the fields of a block of documents and makes their posting lists.
+    work = max(
+        _scratch_bytes(part), 2 * _ENTRY * entries * min(documents, BLOCK) // max(1, documents)
+    )
     return _parameter_bytes(corpus, part) + matrices + work
 
 

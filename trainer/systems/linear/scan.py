@@ -14,7 +14,8 @@ from trainer.systems.linear.parameters import Parameters
 from trainer.systems.linear.towers import forward
 from trainer.training.memory import drop_pages
 
-_BLOCK = 1 << 17  # documents that are encoded at once
+BLOCK = 1 << 17
+"""Documents that are encoded at once."""
 _ROWS = 1 << 14  # embedded at once: a pass over all documents would keep several values of each
 
 
@@ -34,8 +35,8 @@ def scan_documents(
 
 def scan_blocks(features: Features, parameters: Parameters) -> Iterator[Encoded]:
     """Encode the corpus, block after block."""
-    for start in range(0, features.documents, _BLOCK):
-        yield scan_documents(features, parameters, start, start + _BLOCK)
+    for start in range(0, features.documents, BLOCK):
+        yield scan_documents(features, parameters, start, start + BLOCK)
 
 
 def _weighted(z: Rows, D: Float32) -> Rows:
