@@ -161,13 +161,12 @@ def epoch(
     order = rng.permutation(features.pairs.queries)
     levels = train.sampled_from == "judged" and features.settings.bias
     steps = max(1, -(-len(order) // train.batch))
-    arrays = features.arrays
     for k in range(steps):
         factor = 1 - 0.9 * min(1.0, done + share * k / steps)
         queries = np.sort(order[k * train.batch : (k + 1) * train.batch])
         loss = _step(features, train, state, rng, queries, factor)
         # The system maps 64 KiB around each candidate, so the files of a large corpus would soon all be in memory.
-        drop_pages(*arrays)
+        drop_pages(*features.arrays)
         yield len(queries), loss
         # Steps do not read biases of unjudged documents, except cold dropout, which takes the median of all.
         if levels and (train.cold_dropout or k == steps - 1):
@@ -206,6 +205,7 @@ def _step(
         xd = Phi(take(features.xd.words, candidates), features.xd.parts)
         if train.document_dropout:
             xd = Phi(dropout(xd.composed(), train.document_dropout, rng))
+        drop_pages(*features.arrays)
         query_tape = state.query.forward(Phi(xq), gamma)
         document_tape = state.document.forward(xd, 1.0 if gamma else 0.0)
         np.matmul(query_tape.u, document_tape.u.T, out=S)
