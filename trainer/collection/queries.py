@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 
 from fullrank.errors import CollectionError
 from fullrank.text.counting import StoredTexts
 from trainer.collection.lines import Lines, find_file, id_field, read_objects, string_field
 from trainer.collection.report import ReadReport
-from trainer.collection.store import Records
+from trainer.collection.store import Records, Stored
 from trainer.collection.table import Ids
 
 
@@ -23,7 +23,7 @@ class Query:
     text: str
 
 
-class _Texts(StoredTexts):
+class _Texts(Stored[str], StoredTexts):
     """Texts in a file."""
 
     def __init__(self, contents: Records) -> None:
@@ -38,22 +38,12 @@ class _Texts(StoredTexts):
     def __len__(self) -> int:
         return len(self._contents.sizes)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [self[row] for row in range(*place.indices(len(self)))]
-        return self._contents[range(len(self))[place]].decode("utf-8", "surrogatepass")
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self.__getitem__, range(len(self)))
+    def read(self, place: int) -> str:
+        """Read a text."""
+        return self._contents[place].decode("utf-8", "surrogatepass")
 
 
-class StoredQueries(Sequence[Query]):
+class StoredQueries(Stored[Query]):
     """Queries in the order of their file; the text of each is read when it is asked for.
 
     Attributes:
@@ -88,24 +78,9 @@ class StoredQueries(Sequence[Query]):
     def __len__(self) -> int:
         return len(self.ids)
 
-    @overload
-    def __getitem__(self, place: int) -> Query: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Query]: ...
-
-    def __getitem__(self, place: int | slice) -> Query | list[Query]:
-        if isinstance(place, slice):
-            return [self[row] for row in range(*place.indices(len(self)))]
-        return Query(self.ids[place], self.texts[place])
-
-    def __iter__(self) -> Iterator[Query]:
-        return map(self.__getitem__, range(len(self)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
+    def read(self, place: int) -> Query:
+        """Read a query."""
+        return Query(self.ids[place], self.texts.read(place))
 
 
 def read_queries(path: str | Path) -> Sequence[Query]:

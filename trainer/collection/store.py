@@ -6,9 +6,10 @@ import marshal
 import os
 import tempfile
 import weakref
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from fullrank.models.contract import field_text
 from fullrank.storage.documents import Document
 from fullrank.text.counting import StoredTexts
 from trainer.collection.table import Ids
+
+Item = TypeVar("Item")
 
 
 class Records:
@@ -41,7 +44,37 @@ class Records:
         return os.pread(self._file, int(self.sizes[place]), int(self.starts[place]))
 
 
-class StoredDocuments(Sequence[Document]):
+class Stored(Sequence[Item], ABC):
+    """Items that are read from a file when they are asked for."""
+
+    @abstractmethod
+    def read(self, place: int) -> Item:
+        """Read the item at a place, which is at least 0 and below their number."""
+
+    @overload
+    def __getitem__(self, place: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[Item]: ...
+
+    def __getitem__(self, place: int | slice) -> Item | list[Item]:
+        places = range(len(self))[place]
+        return self.read(places) if isinstance(places, int) else [*map(self.read, places)]
+
+    def __iter__(self) -> Iterator[Item]:
+        return map(self.read, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and all(
+            mine == theirs for mine, theirs in zip(self, other, strict=True)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class StoredDocuments(Stored[Document]):
     """Documents in ascending order of id; each is read from an anonymous file when it is asked for.
 
     Attributes:
@@ -79,32 +112,13 @@ class StoredDocuments(Sequence[Document]):
     def __len__(self) -> int:
         return len(self.ids)
 
-    @overload
-    def __getitem__(self, place: int) -> Document: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[Document]: ...
-
-    def __getitem__(self, place: int | slice) -> Document | list[Document]:
-        if isinstance(place, slice):
-            return [self[row] for row in range(*place.indices(len(self)))]
+    def read(self, place: int) -> Document:
+        """Read the document of a row."""
         content = self._contents[int(self._order[place])]
         return Document(self.ids[place], marshal.loads(content))
 
-    def __iter__(self) -> Iterator[Document]:
-        return map(self.__getitem__, range(len(self)))
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence):
-            return NotImplemented
-        return len(self) == len(other) and all(
-            mine == theirs for mine, theirs in zip(self, other, strict=True)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class _FieldTexts(StoredTexts):
+class _FieldTexts(Stored[str], StoredTexts):
     """The text of a field of stored documents."""
 
     def __init__(self, documents: StoredDocuments, field: str) -> None:
@@ -119,16 +133,6 @@ class _FieldTexts(StoredTexts):
     def __len__(self) -> int:
         return len(self._documents)
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [self[row] for row in range(*place.indices(len(self)))]
-        return field_text(self._documents[place].fields, self._fields)
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self.__getitem__, range(len(self)))
+    def read(self, place: int) -> str:
+        """Read the text of a document."""
+        return field_text(self._documents.read(place).fields, self._fields)
