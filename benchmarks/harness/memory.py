@@ -26,7 +26,7 @@ class Peaks:
         _reset()
 
     def end(self, name: str) -> None:
-        """End a part; one of a name that ended before adds to it. The next part begins."""
+        """End a part, and begin the next one. A part that comes again has the larger of its peaks."""
         peak = round(peak_kib() / 2**20, 3)
         self.gib[name] = max(peak, self.gib.get(name, 0.0))
         _reset()

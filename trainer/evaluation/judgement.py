@@ -102,16 +102,18 @@ def _judge_query(
     excluded = {name for other in excluded_qrels for name in relevant(other.get(query, {}))}
     if collection.has_mates:
         excluded.add(query)
-    kept = [d for d in relevant(qrels[query]) if d not in excluded]
-    graded = {_row(rows, document): qrels[query][document] for document in kept}
+    # A table makes the dictionary of a query anew for each look-up.
+    grades, weight_of = qrels[query], None if weights is None else weights.get(query, {})
+    kept = [d for d in relevant(grades) if d not in excluded]
+    graded = {_row(rows, document): grades[document] for document in kept}
     ordered = sorted(graded)
     return Judgement(
         query,
         np.array(ordered, np.int64),
         np.array([graded[row] for row in ordered], np.int64),
         np.array(sorted(_row(rows, document) for document in excluded), np.int64),
-        1.0 if weights is None else sum(weights.get(query, {}).get(d, 1.0) for d in kept),
-        None if weights is None else shown_rows(qrels[query], rows),
+        1.0 if weight_of is None else sum(weight_of.get(d, 1.0) for d in kept),
+        None if weight_of is None else shown_rows(grades, rows),
     )
 
 

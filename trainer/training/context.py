@@ -110,9 +110,6 @@ class TrainingContext:
         put = self.files.put_rows
         features = replace(
             features,
-            xq=put(features.xq),
-            xd=replace(features.xd, words=put(features.xd.words)),
-            s=put(features.s),
             z=[*map(put, features.z)],
             field_counts=[*map(put, features.field_counts)],
             query_counts=put(features.query_counts),
