@@ -18,7 +18,7 @@ from fullrank.encoding import Float64
 from fullrank.kernels.words import find_beginning
 from fullrank.models.contract import Model
 from fullrank.models.known import KnownWords
-from fullrank.models.widening import Addition
+from fullrank.models.widening import NO_ADDITIONS, Additions, shares_of
 from fullrank.storage.strings import StringTable, bytes_of
 from fullrank.text.words import query_words
 
@@ -27,7 +27,8 @@ from fullrank.text.words import query_words
 UNKNOWN, KNOWN = 0.4, 0.1
 MOST, LEAST_LETTERS = 8, 2
 _LAST = "\U0010ffff"  # after every letter of a word
-_CACHED = 1 << 12
+# Last words of queries; of each, a kilobyte.
+_CACHED = 1 << 14
 _LONGEST = 200  # characters of a query that are read
 
 
@@ -72,10 +73,10 @@ class Prefixes:
         self._tables = [_ascending(table.words, frequency) for table, frequency in known.tables]
         self._of_word = lru_cache(_CACHED)(self._find)
 
-    def of(self, query: str) -> Sequence[Addition]:
+    def of(self, query: str) -> Additions:
         """Return the features that completions of its last word add to a query."""
         word = last_word(query)
-        return self._of_word(word) if len(word) >= LEAST_LETTERS else ()
+        return self._of_word(word) if len(word) >= LEAST_LETTERS else NO_ADDITIONS
 
     def completions(self, word: str) -> list[str]:
         """Return the most frequent known words that begin with a word and are longer, the most frequent first."""
@@ -91,11 +92,11 @@ class Prefixes:
                     found.setdefault(other, float(frequency[row]))
         return sorted(found, key=lambda other: (-found[other], other))[:MOST]
 
-    def _find(self, word: str) -> tuple[Addition, ...]:
+    def _find(self, word: str) -> Additions:
         return additions(self._model, self.completions(word), is_known=self._known.is_known(word))
 
 
-def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> tuple[Addition, ...]:
+def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> Additions:
     """Return the features that completions of a word add to a query.
 
     Args:
@@ -104,14 +105,9 @@ def additions(model: Model, completions: Sequence[str], *, is_known: bool) -> tu
         is_known: Whether the word itself is known.
     """
     if not completions:
-        return ()
-    share = np.float32(KNOWN if is_known else UNKNOWN)
+        return NO_ADDITIONS
     sparse = model.encode_queries(completions).sparse
-    rows = (sparse.row(number) for number in range(len(completions)))
-    return tuple(
-        Addition(word, indices, share * weights)
-        for word, (indices, weights) in zip(completions, rows, strict=True)
-    )
+    return shares_of(completions, sparse, KNOWN if is_known else UNKNOWN)
 
 
 def _ascending(known: Sequence[str], frequency: Float64) -> tuple[Sequence[str], Float64]:

@@ -1,16 +1,19 @@
-"""Which neighbouring words of a query, joined, may be a form of a known word.
+"""The neighbouring words of a query, joined.
 
-A key that some table has by its CRC-32 alone passes, so a few others pass too; `fullrank.text.forms` looks up what
-passes.
+find_joined    which of them may be a form of a known word: a key that some table has by its CRC-32 alone passes, so a
+               few others pass too; `fullrank.text.forms` looks up what passes
+weigh_buckets  which buckets of unknown words they have (fullrank.models.unseen.keys)
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fullrank.kernels.arrays import Int32, Int64, UInt8, UInt64
-from fullrank.kernels.compiler import INT64, array, helper, kernel, output
-from fullrank.kernels.words import CRC_START, EMPTY, add_bytes, end_crc
+from fullrank.kernels.arrays import Float64, Int32, Int64, UInt8, UInt64
+from fullrank.kernels.compiler import FLOAT64, INT64, array, helper, kernel, output, several
+from fullrank.kernels.rows import Arrays
+from fullrank.kernels.sorting import stable_order
+from fullrank.kernels.words import CRC_START, EMPTY, add_bytes, end_crc, find
 
 _HALF, _ONE = np.uint64(32), np.uint64(1)
 _E, _I, _S, _U, _X, _Z, _O, _H, _C, _Y = (np.uint8(ord(letter)) for letter in "eisuxzohcy")
@@ -31,16 +34,17 @@ def _has(slots: UInt64, crc: np.uint64) -> bool:
 
 
 @helper
-def _cut_plural(key: UInt8, size: int) -> int:
-    """Make the singular of a regular key in place, as fullrank.text.folding.singular does; return its size."""
-    if size < 4 or (key[size - 1] != _S and key[size - 1] != _E):
-        return size
+def _is_word(key: UInt8, size: int) -> bool:
+    """Return whether a key has four ASCII letters or more, and nothing else."""
     for place in range(size):
         if not (97 <= key[place] <= 122 or 65 <= key[place] <= 90):
-            return size
-    last, before = key[size - 1], key[size - 2]
-    if last == _S and before != _S and before != _U and before != _I:
-        size -= 1
+            return False
+    return size >= 4
+
+
+@helper
+def _cut_e(key: UInt8, size: int) -> int:
+    """Make one ending of those that several singulars share, in place; return the size of the key."""
     if size <= 3 or key[size - 1] != _E:
         return size
     before, two_before = key[size - 2], key[size - 3]
@@ -52,6 +56,17 @@ def _cut_plural(key: UInt8, size: int) -> int:
     if is_che or is_she or before in (_X, _S, _Z, _O):
         return size - 1
     return size
+
+
+@helper
+def _cut_plural(key: UInt8, size: int) -> int:
+    """Make the singular of a regular key in place, as fullrank.text.folding.singular does; return its size."""
+    if size < 4 or (key[size - 1] != _S and key[size - 1] != _E) or not _is_word(key, size):
+        return size
+    last, before = key[size - 1], key[size - 2]
+    if last == _S and before != _S and before != _U and before != _I:
+        size -= 1
+    return _cut_e(key, size)
 
 
 @helper
@@ -131,3 +146,108 @@ def find_joined(
                 found[stop, 1] = first + size
                 stop += 1
     return found[:stop].copy()
+
+
+@helper
+def _make_singular(
+    key: UInt8,
+    size: int,
+    plurals: UInt8,
+    plural_offsets: Int64,
+    plural_slots: UInt64,
+    stems: UInt8,
+    stem_offsets: Int64,
+) -> int:
+    """Make the singular of a key in place, as fullrank.text.folding.singular does; return its size."""
+    crc = end_crc(add_bytes(CRC_START, key, 0, size))
+    row = find(plurals, plural_offsets, plural_slots, crc, key, 0, size)
+    if row < 0:
+        return _cut_plural(key, size)
+    if not _is_word(key, size):
+        return size
+    start, stop = stem_offsets[row], stem_offsets[row + 1]
+    for place in range(start, stop):
+        key[place - start] = stems[place]
+    return _cut_e(key, stop - start)
+
+
+@kernel(
+    several(output("int64"), output("int32"), output("float32")),
+    array("int32"), array("float64"),
+    array("uint8"), array("int64"), array("uint8"), array("int64"),
+    array("uint8"), array("int64"), array("uint64"), array("uint8"), array("int64"),
+    INT64, INT64, INT64, INT64, FLOAT64, FLOAT64,
+)  # fmt: skip
+def weigh_buckets(
+    buckets: Int32,
+    amounts: Float64,
+    names: UInt8,
+    bounds: Int64,
+    plain: UInt8,
+    plain_bounds: Int64,
+    plurals: UInt8,
+    plural_offsets: Int64,
+    plural_slots: UInt64,
+    stems: UInt8,
+    stem_offsets: Int64,
+    most: int,
+    rows: int,
+    folded: int,
+    singular: int,
+    folded_share: float,
+    singular_share: float,
+) -> Arrays:
+    """Add up the weights of a query by bucket: those of its words, and of its neighbouring words as one word.
+
+    Args:
+        buckets, amounts: Of its words, in any order; float64 (m,).
+        names, bounds: The words in order, a space behind each.
+        plain, plain_bounds: Their folded letters, a space behind each.
+        plurals, plural_offsets, plural_slots: A table of irregular plurals.
+        stems, stem_offsets: The singular of each.
+        most: Words that are joined at most.
+        rows: R, the number of buckets.
+        folded, singular: The byte that begins each of the two keys of a word.
+        folded_share, singular_share: What each key of neighbouring words weighs; 0: they have no such key.
+
+    Returns:
+        One sparse row; the amounts of a bucket are added in float64, in their order.
+    """
+    count, total = len(bounds) - 1, len(buckets)
+    for size in range(2, most + 1):
+        total += 2 * max(count - size + 1, 0)
+    found, weights = np.empty(total, np.int32), np.empty(total, np.float64)
+    found[: len(buckets)] = buckets
+    weights[: len(amounts)] = amounts
+    stop = len(buckets)
+    # The first byte says which of the two keys it is. A stem may be longer than the plural.
+    key = np.empty(1 + max(len(plain), len(names)) + len(stems), np.uint8)
+    for size in range(2, most + 1):
+        for first in range(count - size + 1):
+            letters = _join(plain, plain_bounds, first, first + size, key[1:])
+            if letters == 0:  # folding keeps no letter
+                letters = _join(names, bounds, first, first + size, key[1:])
+            if folded_share != 0:
+                key[0] = folded
+                crc = end_crc(add_bytes(CRC_START, key, 0, 1 + letters))
+                found[stop], weights[stop] = crc % np.uint64(rows), folded_share
+                stop += 1
+            if singular_share != 0:
+                letters = _make_singular(
+                    key[1:], letters, plurals, plural_offsets, plural_slots, stems, stem_offsets
+                )
+                key[0] = singular
+                crc = end_crc(add_bytes(CRC_START, key, 0, 1 + letters))
+                found[stop], weights[stop] = crc % np.uint64(rows), singular_share
+                stop += 1
+    columns, sums = np.empty(stop, np.int32), np.empty(stop, np.float32)
+    size = start = 0
+    order = stable_order(found[:stop])
+    while start < stop:
+        bucket, amount = found[order[start]], 0.0
+        while start < stop and found[order[start]] == bucket:
+            amount += weights[order[start]]
+            start += 1
+        columns[size], sums[size] = bucket, amount
+        size += 1
+    return np.array([0, size]), columns[:size], sums[:size]

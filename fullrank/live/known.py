@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 from fullrank.complete.prefixes import UNKNOWN
 from fullrank.live.view import View
-from fullrank.models.widening import Addition
+from fullrank.models.widening import Additions
 from fullrank.retrieval import Floor
 from fullrank.text.words import query_words
 
@@ -24,9 +24,9 @@ def did_you_mean(view: View, text: str) -> str | None:
     return view.bundle.known_words.corrected(text, lambda word: is_in_live(view, word))
 
 
-def begun_by(view: View, text: str) -> Sequence[Addition]:
+def begun_by(view: View, text: str) -> Additions:
     """Return the features of words that the last word of a query begins, those of the model and those of documents."""
-    return (*view.bundle.prefixes.of(text), *view.new_prefixes.of(text))
+    return view.bundle.prefixes.of(text) + view.new_prefixes.of(text)
 
 
 def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
@@ -45,7 +45,7 @@ def floor_of(view: View, text: str, begun: str | None = None) -> Floor | None:
     if begun is not None and not is_known(view, begun):
         # Its completions have that share of the weight of whole words.
         floor = floor.of_share(UNKNOWN)
-        texts += [one.term for one in begun_by(view, text)]
+        texts += begun_by(view, text).terms
     return with_words(view, floor, texts) if texts else floor
 
 

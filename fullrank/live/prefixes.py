@@ -20,7 +20,7 @@ from fullrank.complete.prefixes import (
 from fullrank.live.part import Part
 from fullrank.models.contract import Model
 from fullrank.models.unseen import OpenModel
-from fullrank.models.widening import Addition
+from fullrank.models.widening import NO_ADDITIONS, Additions
 
 _CACHED = 1 << 8
 # Words with one beginning that are looked at.
@@ -44,10 +44,10 @@ class NewPrefixes:
         self._parts = [part for part in (self._base, *added) if part.new_words]
         self._of_word = lru_cache(_CACHED)(self._find)
 
-    def of(self, query: str) -> Sequence[Addition]:
+    def of(self, query: str) -> Additions:
         """Return the features that completions of its last word add to a query."""
         word = last_word(query) if self._parts else ""
-        return self._of_word(word) if len(word) >= LEAST_LETTERS else ()
+        return self._of_word(word) if len(word) >= LEAST_LETTERS else NO_ADDITIONS
 
     def completions(self, word: str) -> list[str]:
         """Return the shortest new words that begin with a word and are longer, the shortest first."""
@@ -68,7 +68,7 @@ class NewPrefixes:
         feature = model.feature_of(word)
         return any(part.has_feature(feature) for part in parts)
 
-    def _find(self, word: str) -> tuple[Addition, ...]:
+    def _find(self, word: str) -> Additions:
         having = [part for part in self._parts if has(part.new_words, word)]
         is_known = self._is_known(word) or self._is_in_any(word, having)
         return additions(self._model, self.completions(word), is_known=is_known)

@@ -32,6 +32,7 @@ from fullrank.models.unseen import OpenModel
 from fullrank.text.words import query_words, tokens, words
 
 _CACHED = 1 << 14
+_TEXTS = 1 << 4  # whole queries, of which one search asks twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,10 @@ class Familiar:
     Args:
         model: Any model; its features of unknown words do not count.
         known: Its words.
+
+    Attributes:
+        known: Returns the known pieces of a query, each once, given the least odds of a known typing error; none of a
+            text that is a document.
     """
 
     def __init__(self, model: Model, known: KnownWords) -> None:
@@ -86,7 +91,7 @@ class Familiar:
         self._parts = list(_parts(self._model))
         self._piece = lru_cache(_CACHED)(self._find)
         self._word = lru_cache(_CACHED)(self._find_word)
-        self._has = lru_cache(_CACHED)(known.is_known)
+        self.known = lru_cache(_TEXTS)(self._find_known)
 
     def knows(
         self,
@@ -120,27 +125,23 @@ class Familiar:
         self, pieces: list[str], odds: float, is_known: Callable[[str], bool] = lambda piece: False
     ) -> float:
         """Return the share of letters in known pieces of a word; arguments as for ``knows``."""
-        known = sum(
-            len(piece) for piece in pieces if self._is_known(piece, odds) or is_known(piece)
-        )
-        return known / max(1, sum(map(len, pieces)))
+        known = letters = 0
+        for piece in pieces:
+            letters += len(piece)
+            if self._is_known(piece, odds) or is_known(piece):
+                known += len(piece)
+        return known / max(1, letters)
 
     @property
     def has_word_features(self) -> bool:
         """Whether some features say that a document has a word."""
         return bool(self._parts)
 
-    def known(self, text: str, odds: float) -> list[str]:
-        """Return the known pieces of a query, each once; none of a text that is a document.
-
-        Args:
-            text: The query.
-            odds: The least odds of a known typing error.
-        """
+    def _find_known(self, text: str, odds: float) -> tuple[str, ...]:
         pieces = query_words(text)
         if len(pieces) > MAX_WORDS:
-            return []
-        return [piece for piece in dict.fromkeys(pieces) if self._is_known(piece, odds)]
+            return ()
+        return tuple(piece for piece in dict.fromkeys(pieces) if self._is_known(piece, odds))
 
     def word_features(
         self, text: str, odds: float, common: float, model: Model | None = None
@@ -167,7 +168,7 @@ class Familiar:
         return self._piece(piece).odds
 
     def _is_known(self, piece: str, odds: float) -> bool:
-        if self._has(piece):
+        if self._known.is_known(piece):
             return True
         found = self.odds(piece)
         return found > 0 and found >= odds
@@ -178,7 +179,7 @@ class Familiar:
 
     def _find(self, piece: str) -> Piece:
         features = frozenset(self._features(piece))
-        if self._has(piece):
+        if self._known.is_known(piece):
             return Piece(features, math.inf)
         if not features:
             return Piece(features, 0.0)

@@ -27,7 +27,7 @@ from fullrank.text.words import query_words, words
 
 MAX_WORDS = 32
 """Most words of a query that is read for typing errors; longer ones are documents."""
-_CACHED = 1 << 12
+_CACHED = 1 << 14
 
 
 class KnownWords:
@@ -38,6 +38,7 @@ class KnownWords:
 
     Attributes:
         has: Returns whether the model knows a word as it is written.
+        is_known: Returns whether the model knows a word, or another form of it.
 
     Example:
         >>> KnownWords(open_bundle(path).model).corrected("red aple")
@@ -49,6 +50,7 @@ class KnownWords:
         self._lexical: list[tuple[Vocabulary, Float64]] = []
         self._sources: list[Variants] = []
         self.has = lru_cache(_CACHED)(self._has)
+        self.is_known = lru_cache(_CACHED)(self._is_known)
         for part in _parts(model):
             if isinstance(part, LinearModel):
                 for vocabulary, idf in part.vocabularies:
@@ -85,7 +87,7 @@ class KnownWords:
                 return float(frequency[row])
         return self.frequencies([word])[0]
 
-    def is_known(self, word: str) -> bool:
+    def _is_known(self, word: str) -> bool:
         """Return whether the model knows a word, or another form of it."""
         return self.has(word) or bool(variants_of(word, self._sources))
 

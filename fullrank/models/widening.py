@@ -7,9 +7,11 @@ u stays as it is. The new query is a query like any other: exact search over it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +20,7 @@ from fullrank.kernels.rows import widen_row
 from fullrank.scoring import TermShare
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
+class Addition(NamedTuple):
     """Lexical features that a query may gain.
 
     Attributes:
@@ -31,6 +32,52 @@ class Addition:
     term: str
     indices: Int32
     weights: Float32
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """Additions whose features are in two arrays, so that a query reads them without putting them together.
+
+    Attributes:
+        terms: One of each addition.
+        bounds: Where the features of each begin, and the end.
+        indices: int32 (m,), of all additions.
+        weights: float32 (m,).
+    """
+
+    terms: tuple[str, ...]
+    bounds: tuple[int, ...]
+    indices: Int32
+    weights: Float32
+
+    @staticmethod
+    def of(additions: Iterable[Addition]) -> Additions:
+        """Put additions one after another."""
+        several = list(additions)
+        if not several:
+            return NO_ADDITIONS
+        return Additions(
+            tuple(one.term for one in several),
+            tuple(accumulate((len(one.indices) for one in several), initial=0)),
+            np.concatenate([one.indices for one in several]),
+            np.concatenate([one.weights for one in several]),
+        )
+
+    def __len__(self) -> int:
+        return len(self.terms)
+
+    def __iter__(self) -> Iterator[Addition]:
+        for term, (first, last) in zip(self.terms, pairwise(self.bounds), strict=True):
+            yield Addition(term, self.indices[first:last], self.weights[first:last])
+
+    def __add__(self, other: Additions) -> Additions:
+        """Put the additions of another one behind these."""
+        if not self.terms or not other.terms:
+            return self if self.terms else other
+        return Additions.of([*self, *other])
+
+
+NO_ADDITIONS = Additions((), (0,), np.zeros(0, np.int32), np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +98,7 @@ class Widened:
         return self.find_terms()
 
 
-def widen(query: Encoded, additions: Sequence[Addition]) -> Widened:
+def widen(query: Encoded, additions: Additions) -> Widened:
     """Return a query with additions.
 
     Args:
@@ -60,37 +107,47 @@ def widen(query: Encoded, additions: Sequence[Addition]) -> Widened:
     """
     if not additions:
         return Widened(query)
-    features = np.concatenate([addition.indices for addition in additions])
-    weights = np.concatenate([addition.weights for addition in additions])
-    indices, values, gained = widen_row(*query.sparse.row(0), features, weights)
+    sparse = query.sparse
+    row = widen_row(sparse.indices, sparse.values, additions.indices, additions.weights)
+    indices, values, gained = row
     if not len(gained):
         return Widened(query)
-    row = Rows(np.array([0, len(indices)], np.int64), indices, values, query.sparse.width)
-    encoded = Encoded(query.dense, row, query.bias)
-    return Widened(encoded, partial(_terms, additions, features, gained, query.dense.shape[1]))
+    rows = Rows(np.array([0, len(indices)], np.int64), indices, values, sparse.width)
+    encoded = Encoded(query.dense, rows, query.bias)
+    return Widened(encoded, partial(_terms, additions, gained, query.dense.shape[1]))
 
 
-def _terms(
-    additions: Sequence[Addition], features: Int32, gained: Int64, n_dense: int
-) -> list[TermShare]:
+def _terms(additions: Additions, gained: Int64, n_dense: int) -> list[TermShare]:
     """Return the share of each addition that gave a query something.
 
     Args:
         additions: Of the query.
-        features: Of all additions, one after another.
-        gained: The places of those that the query gained, ascending by feature.
+        gained: The places of the features that the query gained, ascending by feature.
         n_dense: N.
     """
     nothing = np.zeros(n_dense, np.float32)
-    found, first = [], 0
-    for addition in additions:
-        last = first + len(addition.indices)
+    found: list[TermShare] = []
+    for term, (first, last) in zip(additions.terms, pairwise(additions.bounds), strict=True):
         own = gained[(gained >= first) & (gained < last)]
-        weights = addition.weights[own - first]
+        features, weights = additions.indices[own], additions.weights[own]
         if len(own) == 1:
-            share = TermShare(addition.term, nothing, int(features[own[0]]), float(weights[0]))
-            found.append(share)
+            found.append(TermShare(term, nothing, int(features[0]), float(weights[0])))
         elif len(own):
-            found.append(TermShare(addition.term, nothing, features[own], weights))
-        first = last
+            found.append(TermShare(term, nothing, features, weights))
     return found
+
+
+def shares_of(terms: Sequence[str], sparse: Rows, share: float) -> Additions:
+    """Return a share of the sparse part of encoded texts as additions.
+
+    Args:
+        terms: B terms.
+        sparse: (B, F).
+        share: Of the weights.
+    """
+    return Additions(
+        tuple(terms),
+        tuple(sparse.indptr.tolist()),
+        sparse.indices,
+        np.float32(share) * sparse.values,
+    )

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-import numpy as np
-
 from fullrank.models.contract import Model
-from fullrank.models.widening import Addition
+from fullrank.models.widening import NO_ADDITIONS, Additions, shares_of
 from fullrank.rules.rule import places
 from fullrank.text.folding import fold, folded_words
 from fullrank.text.words import words
@@ -73,7 +71,7 @@ def replaced(query: str, groups: Iterable[Sequence[str]]) -> list[Replaced]:
     return list(found.values())
 
 
-def features_of(model: Model, texts: Sequence[Replaced]) -> list[Addition]:
+def features_of(model: Model, texts: Sequence[Replaced]) -> Additions:
     """Return the features that each text adds to the query that it was made of.
 
     Args:
@@ -81,10 +79,6 @@ def features_of(model: Model, texts: Sequence[Replaced]) -> list[Addition]:
         texts: As `replaced` returned them.
     """
     if not texts:
-        return []
+        return NO_ADDITIONS
     sparse = model.encode_queries([found.text for found in texts]).sparse
-    rows = (sparse.row(number) for number in range(len(texts)))
-    return [
-        Addition(found.synonym, indices, np.float32(WEIGHT) * weights)
-        for found, (indices, weights) in zip(texts, rows, strict=True)
-    ]
+    return shares_of([found.synonym for found in texts], sparse, WEIGHT)

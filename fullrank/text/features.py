@@ -28,6 +28,7 @@ Zeros = Callable[[Sequence[int], npt.DTypeLike], npt.NDArray[Any]]
 
 # With fewer full chunks, of a million characters, one process is done before another has started.
 _PARALLEL_CHUNKS = 4
+_FEW = 64
 _TRIGRAM_WORDS = (
     1 << 14
 )  # at once: lists of the trigrams of all words would be larger than their rows
@@ -223,7 +224,9 @@ def tfidf(counts: Rows, idf: Float32) -> Rows:
 
 def damped(tf: Float32) -> Float32:
     """Return 1 + ln tf, and a tf below 1 as it is."""
-    if tf.max(initial=0) <= 1:  # most queries have each word once
+    # Most queries have each word once; of so few numbers, a list tells the largest sooner than numpy.
+    largest = max(tf.tolist(), default=0) if len(tf) <= _FEW else tf.max()
+    if largest <= 1:
         return tf
     return (1 + np.log(np.maximum(tf, 1))) * np.minimum(tf, 1)
 

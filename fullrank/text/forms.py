@@ -18,9 +18,10 @@ from itertools import chain
 
 import numpy as np
 
-from fullrank.encoding import Float32
-from fullrank.kernels.joined import find_joined
+from fullrank.encoding import Float32, Rows
+from fullrank.kernels.joined import find_joined, weigh_buckets
 from fullrank.storage.lexicon import Lexicon, Names
+from fullrank.storage.strings import StringTable
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import MAX_PARTS, parts_of, split_digits
 from fullrank.text.features import Vocabulary
@@ -38,7 +39,7 @@ _MAX_JOINED = 16
 # Words of queries whose forms are remembered.
 _CACHED = 1 << 14
 
-_IRREGULAR = Lexicon.of(IRREGULAR)
+_IRREGULAR, _STEMS = Lexicon.of(IRREGULAR), StringTable.of(IRREGULAR.values())
 
 
 def spaced(sequence: Sequence[str]) -> Names:
@@ -114,6 +115,33 @@ class Neighbours:
             ).tolist()
             self._found[lexicons] = found
         return found
+
+    def weigh_buckets(
+        self,
+        buckets: Sequence[int],
+        amounts: Sequence[float],
+        most: int,
+        rows: int,
+        keys: tuple[str, str],
+        shares: tuple[float, float],
+    ) -> Rows:
+        """Add up weights by bucket, and those of up to `most` neighbours as one word, (1, rows).
+
+        Args:
+            buckets, amounts: Of the words of the query.
+            most: Neighbours that are joined at most.
+            rows: Number of buckets.
+            keys: What the folded key of a word begins with, an ASCII character, and what its singular does.
+            shares: What each key of neighbours weighs; 0: they have no such key.
+        """
+        folded, singular = map(ord, keys)
+        found = weigh_buckets(
+            np.array(buckets, np.int32), np.array(amounts, np.float64),
+            *self._sequence.utf8, *self._letters[0].utf8,
+            _IRREGULAR.blob, _IRREGULAR.offsets, _IRREGULAR.slots, _STEMS.blob, _STEMS.offsets,
+            most, rows, folded, singular, shares[0], shares[1],
+        )  # fmt: skip
+        return Rows(*found, rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,7 +26,7 @@ from fullrank.models.reading import DocumentReading
 from fullrank.models.unseen.rules import Rule
 from fullrank.text.bigrams import is_bigram
 from fullrank.text.compounds import count_compounds, parts_of
-from fullrank.text.features import Counts, Vocabulary, count_corpus
+from fullrank.text.features import Vocabulary, count_corpus
 from fullrank.text.folding import fold, singular
 from fullrank.text.forms import Forms
 from fullrank.text.reading import Reading
@@ -120,14 +120,24 @@ class Keys:
     def queries(self, texts: Sequence[str]) -> Rows:
         """Return s′ of queries, (B, R)."""
         reading = Reading.of(texts)
-        each = [reading] if len(reading) == 1 else [Reading([text]) for text in reading]
-        found: list[dict[int, float]] = []
-        for one in each:
-            weights: dict[int, float] = {}
-            for _, amount, features in self._split(one):
-                _add(weights, amount, features)
-            found.append(weights)
-        return Rows.from_lists([([*one], [*one.values()]) for one in found], self.rows)
+        if len(reading) == 1:
+            return self._query(reading)
+        return Rows.vstack(
+            [Rows.empty(0, self.rows), *(self._query(Reading([text])) for text in reading)]
+        )
+
+    def _query(self, reading: Reading) -> Rows:
+        """Return s′ of one query, (1, R)."""
+        names, weights, split = self._words(reading)
+        buckets: list[int] = []
+        amounts: list[float] = []
+        for name, amount in zip(names, weights, strict=True):
+            for bucket, share in split(name):
+                buckets.append(bucket)
+                amounts.append(amount * share)
+        neighbours, keys = reading.neighbours, (_FOLDED, _SINGULAR)
+        most, shares = _MOST_JOINED, self._key_shares
+        return neighbours.weigh_buckets(buckets, amounts, most, self.rows, keys, shares)
 
     def terms(self, text: str) -> dict[str, dict[int, float]]:
         """Split s′ of one query: bucket → weight of each word, and of each compound."""
@@ -156,24 +166,27 @@ class Keys:
 
     def _split(self, reading: Reading) -> Iterator[tuple[str, float, Features]]:
         """Yield the words of one query, and its neighbouring words in parts: each, its weight, (bucket, share)."""
-        names, weights = self._weights(reading.counts)
-        split = self._of_query if len(names) <= MAX_WORDS else self._own_bucket
+        names, weights, split = self._words(reading)
         for name, amount in zip(names, weights, strict=True):
             yield name, amount, split(name)
         for parts, keys, number in reading.joined:
             if len(parts) <= _MOST_JOINED:
                 yield " ".join(parts), 1.0, self._shares(keys[0], number, 1.0)
 
-    def _weights(self, counts: Counts) -> tuple[list[str], list[float]]:
-        """Weigh the words of one query, known or not."""
-        known = len(self.rule.words)
-        target, unknown = self._over(counts.words, known)
+    def _words(
+        self, reading: Reading
+    ) -> tuple[Sequence[str], Sequence[float], Callable[[str], Features]]:
+        """Return the words of one query, known or not, their weights, and what tells the features of each."""
+        counts, known = reading.counts, len(self.rule.words)
+        words, [column] = counts.words, counts.columns
+        rows, places = self.rule.words.rows(words), np.arange(len(words), dtype=np.int32)
+        target = np.where(rows < 0, np.int32(known) + places, rows)
         order = np.argsort(target)
-        [column] = counts.columns
-        rows = Rows(column.indptr, target[order], column.values[order], known + len(unknown))
-        weights = np.empty(len(order), np.float32)
-        weights[order] = self.rule.query(rows).values
-        return counts.words, weights.tolist()
+        weighed = Rows(column.indptr, target[order], column.values[order], known + len(words))
+        weights = np.empty(len(words), np.float32)
+        weights[order] = self.rule.query(weighed).values
+        split = self._of_query if len(words) <= MAX_WORDS else self._own_bucket
+        return words, weights.tolist(), split
 
     def _own_bucket(self, word: str) -> Features:
         is_known = word in self.rule.words.known
@@ -202,9 +215,14 @@ class Keys:
             number: That in the singular.
             strength: Of the word, relative to that of unknown words, at most 1.
         """
+        pairs = zip((_FOLDED + key, _SINGULAR + number), self._key_shares, strict=True)
+        return [(self.vocabulary.bucket(k), share * strength) for k, share in pairs if share]
+
+    @property
+    def _key_shares(self) -> tuple[float, float]:
+        """The shares of the folded form of a word of a query, and of its singular."""
         folded, plurals = self.forms.folded, self.forms.plurals
-        shares = ((_FOLDED + key, max(folded - plurals, 0.0)), (_SINGULAR + number, plurals))
-        return [(self.vocabulary.bucket(k), share * strength) for k, share in shares if share]
+        return max(folded - plurals, 0.0), plurals
 
     @cached_property
     def _rarest(self) -> float:
