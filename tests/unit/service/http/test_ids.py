@@ -21,6 +21,7 @@ def test_ids_are_32_random_hexadecimal_digits() -> None:
 _FORKED = """
 import os
 from service.http.ids import new_id
+new_id()
 child = os.fork()
 ids = "".join(new_id() + chr(10) for _ in range(500))
 if child:
@@ -30,6 +31,7 @@ os.write(1, ids.encode())
 
 
 def test_forked_processes_draw_other_ids() -> None:
+    # Before the fork one id is drawn, so that both processes could have the next ones ready.
     found = subprocess.run([sys.executable, "-c", _FORKED], stdout=subprocess.PIPE, check=True)
     ids = found.stdout.split()
     assert len(ids) == len(set(ids)) == 1000
