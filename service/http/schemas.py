@@ -19,7 +19,7 @@ from service.http.search_schemas import (
     RangeRequest,
     SnippetReply,
 )
-from service.http.strict import FieldName, QueryString, Reply, Request, Text
+from service.http.strict import FieldName, QueryString, Reply, Request, Text, empty
 
 MAX_FIELDS = 64
 MAX_FACETS = 16
@@ -105,8 +105,8 @@ class SearchRequest(Request, Asked, OrderRequest):
         description="stored fields to return; absent: all",
     )
     filter: FilterJson | None = Field(default=None, description="rank only documents that match")
-    facets: list[FieldName] = Field(
-        default=[],
+    facets: list[FieldName] = empty(
+        list,
         max_length=MAX_FACETS,
         description="fields whose values are counted over all documents that are found",
     )
@@ -115,8 +115,8 @@ class SearchRequest(Request, Asked, OrderRequest):
     )
     facet_ranges: dict[
         FieldName, Annotated[list[RangeRequest], Field(max_length=MAX_FACET_VALUES)]
-    ] = Field(
-        default={},
+    ] = empty(
+        dict,
         max_length=MAX_FACETS,
         description="ranges by field; counts the documents with a value in each",
     )
@@ -157,7 +157,7 @@ class SearchQuery(QueryString, Asked):
     filter: str | None = Field(
         default=None, max_length=MAX_FILTER_CHARS, description="a filter as JSON"
     )
-    facets: list[FieldName] = Field(default=[], max_length=MAX_FACETS)
+    facets: list[FieldName] = empty(list, max_length=MAX_FACETS)
     facet_limit: Annotated[int, Field(ge=1, le=MAX_FACET_VALUES)] = 10
     explain: bool = False
     min_score: float | None = Field(default=None, allow_inf_nan=False)

@@ -12,7 +12,7 @@ from fullrank.ordering.boosts import MAX_BOOSTS, Boost, Decay
 from fullrank.ordering.groups import GroupBy
 from fullrank.ordering.order import Ordering
 from fullrank.ordering.sorting import MAX_KEYS, SortKey
-from service.http.strict import FieldName, Reply, Request, Text, TextOrNumber, refusal
+from service.http.strict import FieldName, Reply, Request, Text, TextOrNumber, empty, refusal
 
 MAX_HIGHLIGHTED = 8
 MAX_SNIPPET_WORDS = 200
@@ -100,11 +100,11 @@ class GroupRequest(Request):
 class OrderRequest(BaseModel):
     """The order of hits, where it is not that of the score alone."""
 
-    sort: Annotated[list[SortRequest], Field(max_length=MAX_KEYS)] = Field(
-        default=[], description="order all hits by fields, ties by id"
+    sort: Annotated[list[SortRequest], Field(max_length=MAX_KEYS)] = empty(
+        list, description="order all hits by fields, ties by id"
     )
-    boost: Annotated[list[BoostRequest], Field(max_length=MAX_BOOSTS)] = Field(
-        default=[], description="add to the scores"
+    boost: Annotated[list[BoostRequest], Field(max_length=MAX_BOOSTS)] = empty(
+        list, description="add to the scores"
     )
     group_by: GroupRequest | None = Field(
         default=None, description="return at most `limit` hits with the same value"
