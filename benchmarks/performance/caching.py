@@ -47,7 +47,8 @@ from benchmarks.performance.rounds import ROUND, Timed
 from benchmarks.performance.swap import read_queries
 from fullrank.bundle import Bundle, open_bundle
 from fullrank.encoding import Encoded
-from service.search.caching.cache import EmbeddingCache, Key
+from service.search.caching.cache import EmbeddingCache
+from service.search.caching.embedding import Key
 from service.search.caching.redis_cache import RedisCache
 from service.settings import Settings
 from service.telemetry.metrics import Metrics

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from fullrank.encoding import Encoded
 from fullrank.live import View
-from service.search.caching.cache import EmbeddingCache, Key
+from service.search.caching.cache import EmbeddingCache
+from service.search.caching.embedding import Key
 from service.search.engine import Engine
 from service.search.request import Ranked, RankRequest
 from service.search.searching import can_match_any_word

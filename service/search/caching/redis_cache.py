@@ -12,7 +12,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from service.breaker import Breaker
-from service.search.caching.cache import Embedding, Key, pack, unpack
+from service.search.caching.embedding import Embedding, Key, pack, unpack
 from service.telemetry.metrics import Metrics
 
 # Writes in flight at once; further ones are dropped rather than queued behind a slow Redis.

@@ -25,7 +25,7 @@ from service.models.state import (
     read_state,
 )
 from service.models.workers import FOLDER, Report, reports
-from service.search.caching.cache import Key, unpack
+from service.search.caching.embedding import Key, unpack
 from tests import damage
 from tests.random_cases import cases
 

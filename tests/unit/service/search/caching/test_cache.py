@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from fullrank.encoding import Encoded, Rows
 from fullrank.text.words import words
 from service.breaker import Breaker
-from service.search.caching.cache import Embedding, EmbeddingCache, Key, normalise, pack, unpack
+from service.search.caching.cache import EmbeddingCache
+from service.search.caching.embedding import Embedding, Key, normalise, pack, unpack
 from service.search.caching.redis_cache import RedisCache
 from service.telemetry.metrics import Metrics
 
@@ -70,8 +71,8 @@ def test_every_flipped_byte_and_every_cut_is_a_miss() -> None:
 def test_a_value_of_another_key_or_shape_is_a_miss() -> None:
     value = packed(key(), encoded())
     assert unpack(key("another"), value) is None
-    assert unpack(replace(key(), n_dense=4), value) is None
-    assert unpack(replace(key(), width=11), value) is None
+    assert unpack(key()._replace(n_dense=4), value) is None
+    assert unpack(key()._replace(width=11), value) is None
 
 
 @pytest.mark.parametrize(
