@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from fullrank.live import View
 from fullrank.rules.places import Page, spread
@@ -19,8 +19,7 @@ from service.search.restricting import Restriction
 Rank = Callable[[RankRequest], Awaitable[tuple[Ranked, Tried]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Ruled:
+class Ruled(NamedTuple):
     """An answer under rules.
 
     Attributes:

@@ -33,11 +33,15 @@ def shown(
     terms = None
     if request.explain:
         terms = [*view.model.query_terms(request.text), *query.terms]
+    names = request.fields
     hits = [
         {
             "id": hit.id,
             "score": hit.score,
-            "fields": _fields(hit, request.fields),
+            # All fields of a hit are copied into the answer as they are stored.
+            "fields": orjson.Fragment(hit.part.store.json(hit.row))
+            if names is None
+            else _fields(hit, names),
             "explanation": None if terms is None else _explained(terms, query.encoded, hit, stage),
             "rule": None,
             "highlight": None,
@@ -53,10 +57,8 @@ def shown(
     return hits
 
 
-def _fields(hit: LiveHit, names: Collection[str] | None) -> dict[str, Any] | orjson.Fragment:
-    """Return the requested stored fields of a hit; all of them are copied into the answer as they are stored."""
-    if names is None:
-        return orjson.Fragment(hit.part.store.json(hit.row))
+def _fields(hit: LiveHit, names: Collection[str]) -> dict[str, Any]:
+    """Return some of the stored fields of a hit."""
     fields = hit.part.store.fields(hit.row)
     return {name: value for name, value in fields.items() if name in names}
 

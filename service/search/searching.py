@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fullrank.complete.prefixes import last_word
 from fullrank.encoding import Encoded
@@ -21,8 +21,7 @@ from service.search.request import RankRequest
 from service.search.restricting import matching_documents
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(NamedTuple):
     """A request that fits the stored fields of a view.
 
     Attributes:
@@ -66,8 +65,7 @@ def widened(view: View, request: RankRequest, encoded: Encoded) -> Widened:
     return widen(encoded, additions)
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(NamedTuple):
     """One search over a view.
 
     Attributes:
@@ -162,12 +160,12 @@ def floor_of(view: View, request: RankRequest) -> Floor | None:
         return None
     if request.min_score is not None:
         return Floor(score=request.min_score)
-    floor = view.bundle.floor
     if not request.synonyms:
         floor = known.floor_of(view, request.text, _begun(view, request))
-    elif floor is not None:  # a rule names what the query means
+    else:  # a rule names what the query means
         texts = [request.text, *(one.synonym for one in request.synonyms)]
-        floor = known.with_words(view, floor, texts)
+        floor = view.bundle.floor
+        floor = None if floor is None else known.with_words(view, floor, texts)
     return floor.of_any_word() if floor is not None and request.by_any_word else floor
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, Query
 
@@ -61,8 +60,7 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 _SEARCH_RESPONSES = {**_RESPONSES, **problems(410)}
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(NamedTuple):
     """An answer whose hits are final: what is logged and sent."""
 
     services: Services
