@@ -22,7 +22,8 @@ from service.experiments.report import Reports
 from service.experiments.trying import Trying
 from service.http.cors import CorsMiddleware
 from service.http.deps import Services
-from service.http.guard import ranking_paths
+from service.http.direct import DirectRouteMiddleware
+from service.http.guard import ranking_routes
 from service.http.middleware import RequestMiddleware
 from service.http.openapi import document
 from service.http.overload import OverloadMiddleware
@@ -125,6 +126,9 @@ def create_app(
         ],
         telemetry=OFF if tracing is None else tracing.framework,
     )
+    ranking = ranking_routes(search.router)
+    if tracing is None:  # the router names the route of a span
+        app.add_middleware(DirectRouteMiddleware, routes=ranking)
     app.add_middleware(
         RequestMiddleware,
         metrics=metrics,
@@ -137,7 +141,7 @@ def create_app(
         log_requests=settings.log_requests,
     )
     # Added last, so it is the outermost.
-    app.add_middleware(OverloadMiddleware, paths=ranking_paths(search.router), metrics=metrics)
+    app.add_middleware(OverloadMiddleware, paths=ranking, metrics=metrics)
     if settings.cors_origins is not None:
         routes = [*search.router.routes, *usage.router.routes, *events.reporting_routes()]
         app.add_middleware(CorsMiddleware, origins=settings.cors_origins, routes=routes)

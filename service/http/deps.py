@@ -67,9 +67,8 @@ async def _services(request: Request) -> Services:
 ServicesDep = Annotated[Services, Depends(_services)]
 
 
-def serving_of(scope: Scope) -> RequestModel:
+def serving_of(scope: Scope, services: Services) -> RequestModel:
     """Fix the model generation that answers a request, and note it for the response headers."""
-    services: Services = scope["app"].state.services
     serving = scope[REQUEST_MODEL] = RequestModel(
         services.registry.serving, scope.get(SLOT), scope["headers"]
     )
@@ -77,7 +76,7 @@ def serving_of(scope: Scope) -> RequestModel:
 
 
 async def _serving(request: Request) -> RequestModel:
-    return serving_of(request.scope)
+    return serving_of(request.scope, request.app.state.services)
 
 
 ServingDep = Annotated[RequestModel, Depends(_serving)]

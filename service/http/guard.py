@@ -19,7 +19,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
-from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from service.admission.admission import Slot
@@ -106,15 +105,6 @@ class RankingRoute(GuardedRoute):
 
         return ranked
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        # The path of a route with a body has no parameters, so it is compared as it is.
-        if self.body_field is None or scope["type"] != "http" or scope.get("root_path"):
-            return super().matches(scope)
-        if scope["path"] != self.path:
-            return Match.NONE, {}
-        match = Match.FULL if scope["method"] in (self.methods or ()) else Match.PARTIAL
-        return match, {"endpoint": self.endpoint, "path_params": {}, "route": self}
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self.body_field is None or scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
@@ -126,7 +116,7 @@ class RankingRoute(GuardedRoute):
         async def work(slot: Slot) -> Response:
             scope[SLOT] = slot
             body = validated(self._body_model, parse(content))
-            response: Response = await self.endpoint(body, serving_of(scope), services)
+            response: Response = await self.endpoint(body, serving_of(scope, services), services)
             return response
 
         # A client that sends slowly must not hold a slot meanwhile.
@@ -144,10 +134,10 @@ class RankingRoute(GuardedRoute):
         return found
 
 
-def ranking_paths(router: APIRouter) -> set[str]:
-    """The paths of a router's ranking routes that take POST."""
+def ranking_routes(router: APIRouter) -> dict[str, RankingRoute]:
+    """A router's ranking routes that take POST, by path."""
     return {
-        route.path
+        route.path: route
         for route in router.routes
         if isinstance(route, RankingRoute) and "POST" in (route.methods or ())
     }
