@@ -46,7 +46,8 @@ def rank_view(
         FilterError: A field of the request does not fit the stored fields.
     """
     stages.done("wait")
-    began = thread_time()
+    is_measured = request.is_plain and policy.measures_plain(view.bundle, mode)
+    began = thread_time() if is_measured else 0.0
     # Check filters and fields first, so that an invalid request costs no ranking.
     checked = check(view, request, bitmaps)
     if checked.is_restricted:
@@ -69,7 +70,7 @@ def rank_view(
     stages.done("fields")
     if mode == "exact" and request.only is None and checked.order is None:
         policy.observe_exact(view.bundle, ranking_s)
-    if request.is_plain:
+    if is_measured:
         policy.observe_plain(view.bundle, mode, thread_time() - began)
     return encoded, Ranked(
         hits, found.certified, found.total, found.is_total, facets, mode, found.reordered, filled,

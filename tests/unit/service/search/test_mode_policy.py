@@ -70,6 +70,14 @@ def test_a_search_runs_on_the_event_loop_while_it_is_short() -> None:
     assert policy.fits_event_loop(bundle, "fast")
 
 
+def test_a_share_of_the_searches_on_the_event_loop_is_measured_and_every_other_search() -> None:
+    policy, bundle = SearchModePolicy(1.0, inline_s=0.001), stub("a", "exact", "fast")
+    policy.observe_plain(bundle, "fast", 0.0005)
+    assert all(policy.measures_plain(bundle, "exact") for _ in range(1000))
+    measured = sum(policy.measures_plain(bundle, "fast") for _ in range(4000))
+    assert 400 < measured < 600  # 500, within five standard errors
+
+
 def test_no_search_runs_on_the_event_loop_without_a_limit_for_it() -> None:
     policy, bundle = SearchModePolicy(1.0), stub("a", "exact")
     policy.observe_plain(bundle, "exact", 0.0)
