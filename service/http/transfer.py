@@ -8,6 +8,7 @@ client are bounded by the reverse proxy in front (deploy/nginx.conf).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ class Transfer:
         if self.is_body_complete:
             return await self._receive()
         if not self._deadline:
-            self._deadline = asyncio.get_running_loop().time() + self._limits.body_timeout_s
+            self._deadline = time.monotonic() + self._limits.body_timeout_s
         deadline = self._deadline + self._received / MIN_BYTES_PER_SECOND
         try:
             message = await within(self._next_part(), deadline)
@@ -131,7 +132,7 @@ class Transfer:
         await self._send_in_time({**message, "body": body, "more_body": more})
 
     async def _send_in_time(self, message: Message) -> None:
-        deadline = asyncio.get_running_loop().time() + self._limits.response_timeout_s
+        deadline = time.monotonic() + self._limits.response_timeout_s
         try:
             await within(self._send_with_start(message), deadline)
         except DeadlinePassed:
