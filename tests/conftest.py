@@ -111,3 +111,17 @@ def one_thread() -> Iterator[None]:
     numba.set_num_threads(1)
     yield
     numba.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def few_made_up_words() -> Iterator[None]:
+    """Calibrate floors by fewer made-up words than the product draws, in files whose assertions are not about floors.
+
+    Each of the thousands of words is encoded alone, which takes longer than the training of a tiny model. The thorough
+    profile of `make test-slow` keeps their number.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if settings.get_current_profile_name() != THOROUGH:
+            patch.setattr("trainer.evaluation.familiar._WORDS", 100)
+            patch.setattr("trainer.evaluation.floor._MADE_UP", 40)
+        yield

@@ -43,7 +43,7 @@ from trainer.systems.linear.parameters import compile_model, encode_corpus, enco
 from trainer.systems.linear.scan import scan_documents, scan_queries
 from trainer.train import Candidate, Trainer, train
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = [pytest.mark.usefixtures("one_thread", "few_made_up_words"), pytest.mark.sweep]
 
 QUIET = Reporter(quiet=True)
 NASTY = [

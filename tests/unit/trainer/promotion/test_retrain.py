@@ -38,6 +38,8 @@ from trainer.recipes.recipe import load_recipe
 from trainer.recipes.settings import AutoSettings
 from trainer.training.warm import trained_card
 
+pytestmark = pytest.mark.usefixtures("few_made_up_words")
+
 DOCUMENTS = [
     Document(f"d{i:02}", {"title": f"thing{i}", "text": "a thing that people look for"})
     for i in range(40)

@@ -24,7 +24,7 @@ from trainer.systems.language.system import count_texts, mixed_scores, with_weig
 from trainer.train import Trainer, train
 from trainer.training.loop import TrainingRun
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
 
 TINY = ("model.dimension=6", "epochs=8")
 

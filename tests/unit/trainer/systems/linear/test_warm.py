@@ -25,7 +25,7 @@ from trainer.systems.linear.warm import copy_learned
 from trainer.train import TrainResult, train
 from trainer.training.warm import WarmStart
 
-pytestmark = pytest.mark.usefixtures("one_thread")
+pytestmark = pytest.mark.usefixtures("one_thread", "few_made_up_words")
 
 QUIET = Reporter(quiet=True)
 TINY = ("dimension=6", "epochs=3", "batch=32", "candidates=30", "trigrams=on")
