@@ -17,7 +17,7 @@ from fullrank.events.people import erase, read_erased
 from fullrank.events.records import Event
 from fullrank.events.sealed import CHECKSUM
 from fullrank.events.segments import SegmentWriter
-from tests.killing import killed_before
+from tests.killing import Killing, killing
 
 NOW = 1_795_392_000.0
 DAY = 86_400.0
@@ -146,35 +146,37 @@ def test_a_file_that_is_no_segment_stops_readers_but_not_compaction(tmp_path: Pa
 
 KILLED = f"""
 from fullrank.events.compaction import compact
-count()
-compact(Path(sys.argv[1]), 90, 10**12, {NOW})
+def work(folder):
+    compact(folder, 90, 10**12, {NOW})
 """
 
 
 @pytest.mark.sweep
 def test_a_kill_at_any_step_loses_nothing(tmp_path: Path) -> None:
     """Killed before each call that changes or opens a file, the log reads as before, and the next run ends the work."""
-    ended = False
-    for step in range(200):
-        folder = tmp_path / str(step)
-        write(folder, NOW - 95 * DAY, ["old"], ["bob"])
-        write(folder, NOW - 3 * DAY, ["a", "b"], ["ann", "bob"])
-        write(folder, NOW - 2 * DAY, ["c"], ["ann"])
-        write(folder, NOW - 1 * DAY, ["d"], ["bob"])
-        erase(folder, ["ann"], NOW - 60)
-        ended = not killed_before(step, KILLED, folder)
-        assert [name for name in names(folder) if name != "old"] == ["b", "d"]
-        for path in folder.glob(".*.tmp"):  # one of an earlier hour
-            os.utime(path, (0, 0))
-        compact(folder, 90, FOREVER, NOW)
-        assert names(folder) == ["b", "d"]
-        assert b"ann" not in raw(folder)
-        found = {path.name for path in folder.iterdir() if path.name.endswith(("tmp", "new"))}
-        assert found == set()
-        if ended:
-            assert step > 15
-            break
-    assert ended
+    with killing(KILLED) as program:
+        assert any(ends_clean(program, step, tmp_path / str(step)) for step in range(200))
+
+
+def ends_clean(program: Killing, step: int, folder: Path) -> bool:
+    """Kill the program before a step and check the log; return whether the program ended before that."""
+    write(folder, NOW - 95 * DAY, ["old"], ["bob"])
+    write(folder, NOW - 3 * DAY, ["a", "b"], ["ann", "bob"])
+    write(folder, NOW - 2 * DAY, ["c"], ["ann"])
+    write(folder, NOW - 1 * DAY, ["d"], ["bob"])
+    erase(folder, ["ann"], NOW - 60)
+    ended = not program.killed_before(step, folder)
+    assert [name for name in names(folder) if name != "old"] == ["b", "d"]
+    for path in folder.glob(".*.tmp"):  # one of an earlier hour
+        os.utime(path, (0, 0))
+    compact(folder, 90, FOREVER, NOW)
+    assert names(folder) == ["b", "d"]
+    assert b"ann" not in raw(folder)
+    found = {path.name for path in folder.iterdir() if path.name.endswith(("tmp", "new"))}
+    assert found == set()
+    if ended:
+        assert step > 15
+    return ended
 
 
 def test_readers_go_on_while_segments_are_rewritten(tmp_path: Path) -> None:

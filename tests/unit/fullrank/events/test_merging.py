@@ -21,7 +21,7 @@ from fullrank.events.people import erase
 from fullrank.events.records import Event
 from fullrank.events.sealed import CHECKSUM, SEALED
 from fullrank.events.segments import SegmentWriter
-from tests.killing import killed_before
+from tests.killing import Killing, killing
 
 NOW = 1_795_392_000.0 + 3_600  # an hour after midnight
 DAY, HOUR = 86_400.0, 3_600.0
@@ -189,39 +189,41 @@ def test_a_damaged_segment_is_named_and_kept(tmp_path: Path) -> None:
 
 KILLED = """
 from fullrank.events.compaction import compact
-count()
-compact(Path(sys.argv[1]), 90, 10**12, float({now}))
+def work(folder):
+    compact(folder, 90, 10**12, float({now}))
 """
 
 
 @pytest.mark.sweep
 def test_a_kill_at_any_step_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """Killed while it merges, and while it removes what was merged, before each call that changes or opens a file."""
-    wanted: list[bytes] = []
     for later in (0.0, 2 * HOUR):
-        ended = False
-        for step in range(200):
-            folder = tmp_path / f"{later}-{step}"
-            for i in range(3):
-                write(folder, NOW - DAY + i, f"e{i}")
-                write(folder, NOW - 2 * DAY + i, f"f{i}")
-            wanted = lines(folder)
-            if later:
-                compact(folder, 90, FOREVER, NOW)
-            ended = not killed_before(step, KILLED.format(now=NOW + later), folder)
-            assert lines(folder) == wanted
-            for path in folder.glob(".*.tmp"):  # one of an earlier hour
-                os.utime(path, (0, 0))
-            for hours in (2, 4, 6):
-                compact(folder, 90, FOREVER, NOW + hours * HOUR)
-                assert lines(folder) == wanted
-            assert files(folder) == 2
-            assert len(list(folder.glob(f"*{CHECKSUM}"))) == 2
-            assert list(folder.glob(".*.tmp")) == []
-            if ended:
-                assert step > 10
-                break
-        assert ended
+        with killing(KILLED.format(now=NOW + later)) as program:
+            assert any(ends_whole(program, step, later, tmp_path) for step in range(200))
+
+
+def ends_whole(program: Killing, step: int, later: float, root: Path) -> bool:
+    """Kill the program before a step and check the log; return whether the program ended before that."""
+    folder = root / f"{later}-{step}"
+    for i in range(3):
+        write(folder, NOW - DAY + i, f"e{i}")
+        write(folder, NOW - 2 * DAY + i, f"f{i}")
+    wanted = lines(folder)
+    if later:
+        compact(folder, 90, FOREVER, NOW)
+    ended = not program.killed_before(step, folder)
+    assert lines(folder) == wanted
+    for path in folder.glob(".*.tmp"):  # one of an earlier hour
+        os.utime(path, (0, 0))
+    for hours in (2, 4, 6):
+        compact(folder, 90, FOREVER, NOW + hours * HOUR)
+        assert lines(folder) == wanted
+    assert files(folder) == 2
+    assert len(list(folder.glob(f"*{CHECKSUM}"))) == 2
+    assert list(folder.glob(".*.tmp")) == []
+    if ended:
+        assert step > 10
+    return ended
 
 
 @pytest.mark.sweep
