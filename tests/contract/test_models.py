@@ -271,9 +271,9 @@ def test_explanations_add_up_to_the_score(trained: Trained) -> None:
     bundle = trained.bundle
     rankings = bundle.retriever.search(bundle.model.encode_queries(trained.queries), 3)
     for text, ranking in zip(trained.queries, rankings, strict=True):
+        query = bundle.model.encode_queries([text])
+        terms = bundle.model.query_terms(text)
         for place, row in enumerate(ranking.rows.tolist()):
-            query = bundle.model.encode_queries([text])
-            terms = bundle.model.query_terms(text)
             found = explain(terms, bundle.retriever, query, row, limit=1000)
             assert found.dense == pytest.approx(ranking.dense[place], rel=1e-5, abs=1e-5)
             assert found.lexical == pytest.approx(ranking.lexical[place], rel=1e-5, abs=1e-5)
