@@ -68,9 +68,9 @@ test-fast: $(VENV)/.dev-installed ## units only, under 30 s: the loop while you 
 coverage: $(VENV)/.dev-installed ## `make test` and `make test-long` with the lines that no test runs
 	$(PYTEST) -q -m "not slow and not browser" --ignore tests/browser --cov --cov-report=term
 
-test-slow: $(VENV)/.dev-installed ## the tests that take minutes, and ten times as many random cases
+test-slow: $(VENV)/.dev-installed ## the tests that take minutes, and twenty times as many random cases
 	$(BIN)/pytest -m "slow and not browser" --ignore tests/wheel
-	$(PYTEST) -q -m sweep --hypothesis-profile thorough tests/unit
+	$(PYTEST) -q -m "sweep or hypothesis" --hypothesis-profile thorough tests/unit tests/contract
 
 test-portable: $(VENV)/.dev-installed ## the kernels as compiled for a processor without special instructions
 	NUMBA_CPU_NAME=generic NUMBA_CPU_FEATURES= $(PYTEST) -q tests/unit/fullrank/kernels tests/unit/fullrank/retrieval

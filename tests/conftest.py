@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.random_cases import THOROUGH, UNTIMED
+from tests.random_cases import FEW, MANY, THOROUGH, UNTIMED
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -32,8 +32,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 # No test has a time limit for a case: other load would decide whether it passes.
-settings.register_profile(UNTIMED, deadline=None)
-settings.register_profile(THOROUGH, deadline=None, max_examples=1000)
+settings.register_profile(UNTIMED, deadline=None, max_examples=FEW)
+settings.register_profile(THOROUGH, deadline=None, max_examples=MANY)
 settings.load_profile(UNTIMED)
 
 _MEMORY = Path("/dev/shm")

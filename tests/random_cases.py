@@ -1,4 +1,4 @@
-"""How many random cases a sweep tries: few in `make test`, ten times as many in `make test-slow`."""
+"""How many random cases a sweep tries: few in `make test`, twenty times as many in `make test-slow`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from hypothesis import settings
 UNTIMED, THOROUGH = "untimed", "thorough"
 """The Hypothesis profiles of `make test` and of `make test-slow`; tests/conftest.py registers them."""
 
-_MORE = 10
+_MORE = 20
+FEW, MANY = 50, 50 * _MORE
+"""The cases of a test that names no number."""
 
 
 def cases(few: int) -> settings:

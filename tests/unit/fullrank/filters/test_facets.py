@@ -21,7 +21,7 @@ KINDS = ("boolean", "number", "keyword")
 
 @pytest.mark.sweep
 @given(documents, st.sampled_from(sorted(FIELDS)), st.integers(1, 6), st.data())
-@cases(80)
+@cases(40)
 def test_a_facet_counts_the_same_as_a_counter(
     given: list[dict[str, Any]], field: str, limit: int, data: st.DataObject
 ) -> None:
@@ -52,7 +52,7 @@ def test_a_facet_counts_the_same_as_a_counter(
 
 @pytest.mark.sweep
 @given(documents, documents, st.sampled_from(sorted(FIELDS)), st.integers(1, 6))
-@cases(80)
+@cases(40)
 def test_merged_counts_are_those_of_the_union(
     one: list[dict[str, Any]], other: list[dict[str, Any]], field: str, limit: int
 ) -> None:

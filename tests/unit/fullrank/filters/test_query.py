@@ -87,7 +87,7 @@ EVERY_KIND: list[dict[str, Any]] = [dict.fromkeys(FIELDS, value) for value in (T
 
 @pytest.mark.sweep
 @given(documents, filters)
-@cases(100)
+@cases(50)
 def test_a_filter_matches_the_same_documents_as_plain_python(
     given: list[dict[str, Any]], asked: dict[str, Any]
 ) -> None:
@@ -111,7 +111,7 @@ other_texts = st.sampled_from(["2026", "2025-12-31x", "soon", ""])
     st.dictionaries(st.sampled_from(["gt", "gte"]), moments, max_size=1),
     st.dictionaries(st.sampled_from(["lt", "lte"]), moments, max_size=1),
 )
-@cases(100)
+@cases(50)
 def test_bounds_of_time_match_by_time(
     given: list[list[datetime | str]], lower: dict[str, datetime], upper: dict[str, datetime]
 ) -> None:

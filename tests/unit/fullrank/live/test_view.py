@@ -152,7 +152,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
     floor=st.sampled_from([None, Floor(0.5, 1.0), Floor(lexical=0.1), Floor(score=0.3)]),
     having=st.sampled_from([*WORDS, ""]),
 )
-@cases(60)
+@cases(30)
 def test_a_view_answers_the_same_as_one_index_over_its_documents(
     operations: list[tuple[str, Any]],
     steps: dict[int, str],
@@ -214,7 +214,7 @@ def test_a_view_answers_the_same_as_one_index_over_its_documents(
     field=st.sampled_from(["section", "tag", "title"]),
     limit=st.integers(1, 5),
 )
-@cases(30)
+@cases(15)
 def test_facets_of_a_view_equal_those_of_one_table(
     operations: list[tuple[str, Any]], steps: dict[int, str], field: str, limit: int
 ) -> None:
@@ -425,7 +425,7 @@ def test_a_document_accepted_under_another_model_is_applied() -> None:
 
 @pytest.mark.sweep
 @given(operations=writes, steps=progress, size=st.integers(1, 9))
-@cases(25)
+@cases(13)
 def test_batches_of_a_view_join_to_the_encoding_of_its_documents(
     operations: list[tuple[str, Any]], steps: dict[int, str], size: int
 ) -> None:

@@ -23,7 +23,7 @@ def keyed(names: Sequence[str]) -> list[Group]:
 
 
 @given(parts, st.integers(1, 3))
-@cases(300)
+@cases(150)
 def test_documents_that_are_not_possible_are_never_kept(
     drawn: list[list[tuple[int, list[str]]]], limit: int
 ) -> None:

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Float64, concatenate
 from fullrank.retrieval import Floor, Retriever
 from fullrank.retrieval.index.build import index_in_memory
+from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import EVERYTHING, assert_same_bits, encoded, with_cells
 
 
@@ -25,7 +26,7 @@ SIZES = (0.0, 1e-30, 1e-6, 1.0, 1e10, 1e25, 1e37)
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("indexed", ["no", "yes", "in cells"])
-@settings(max_examples=60)
+@cases(30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 400),

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fullrank.encoding import concatenate
 from fullrank.kernels.scan import scan_slots
 from fullrank.retrieval import Retriever, index_scan
 from fullrank.retrieval.index.build import index_in_memory
+from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     assert_same,
     brute,
@@ -24,7 +25,7 @@ SIZES = (0.0, 1e-42, 1e-30, 1e-14, 1.0, 1e10, 1e25, 1e37)
 
 
 @pytest.mark.sweep
-@settings(max_examples=60)
+@cases(30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 90),
@@ -69,7 +70,7 @@ def test_exact_search_over_an_index_equals_search_without_one(
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("indexed", [False, True])
-@settings(max_examples=60)
+@cases(30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     documents_scale=st.sampled_from(SIZES),

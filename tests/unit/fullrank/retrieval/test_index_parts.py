@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows
@@ -20,6 +20,7 @@ from fullrank.retrieval.index.build import build_index, check_index, index_in_me
 from fullrank.retrieval.index.codes import encode
 from fullrank.retrieval.index.query import coded
 from fullrank.retrieval.scratch import Scratch
+from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     EVERYTHING,
     assert_same_bits,
@@ -43,7 +44,7 @@ def read(
     return *found, scores
 
 
-@settings(max_examples=40)
+@cases(20)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 60),

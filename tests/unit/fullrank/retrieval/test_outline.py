@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import concatenate
@@ -17,6 +17,7 @@ from fullrank.retrieval.index import outline
 from fullrank.retrieval.index.build import index_in_memory, index_of_segment
 from fullrank.retrieval.index.codes import build_codes
 from fullrank.retrieval.index.query import CodedQuery, coded
+from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import assert_same_bits, brute, encoded
 
 FEW = 4
@@ -29,7 +30,7 @@ def few_directions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.sweep
-@settings(max_examples=80)
+@cases(40)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 90),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Encoded, Rows, concatenate
 from fullrank.retrieval import Retriever
 from fullrank.scoring import WordScore
+from tests.random_cases import cases
 from tests.unit.fullrank.retrieval.data import (
     assert_is_brute_force,
     assert_same_bits,
@@ -36,7 +37,7 @@ def test_search_equals_brute_force(n_dense: int, width: int, limit: int) -> None
         )
 
 
-@settings(max_examples=60)
+@cases(30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     count=st.integers(1, 80),

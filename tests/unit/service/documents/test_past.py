@@ -122,7 +122,7 @@ def check_all(log: Log, operations_: Sequence[tuple[str, Any]], every: int, sinc
 
 @pytest.mark.sweep
 @given(operations_=writes, every=st.integers(1, 6))
-@cases(40)
+@cases(20)
 def test_the_past_of_a_view_is_the_view_that_was(
     operations_: list[tuple[str, Any]], every: int
 ) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.events.lists import ServedList, normalised
 from fullrank.events.programs import find_programs
 from fullrank.events.records import Event
 from tests.clicking import click, listing
+from tests.random_cases import cases
 from trainer.clicks.join import Votes, join
 
 Vote = tuple[str, str, int, int, bool]  # query, document, day, place, clicked
@@ -239,7 +240,7 @@ EVENTS = st.builds(
 
 
 @pytest.mark.sweep
-@settings(max_examples=300)
+@cases(150)
 @given(st.lists(LISTS, max_size=6), st.lists(EVENTS, max_size=8))
 def test_votes_are_those_of_a_join_in_plain_python(
     lists: list[ServedList], events: list[Event]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.errors import CollectionError
+from tests.random_cases import cases
 from trainer.collection import Collection, read_collection
 
 HEADER = "query-id\tcorpus-id\tscore\n"
@@ -382,7 +383,7 @@ IDS = st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S"]), min
 
 
 @pytest.mark.sweep
-@settings(max_examples=40)
+@cases(20)
 @given(
     documents=st.dictionaries(
         IDS,

@@ -6,10 +6,11 @@ import gc
 import os
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.storage.documents import Document
+from tests.random_cases import cases
 from trainer.collection.store import StoredDocuments
 
 TEXTS = st.text(max_size=8)
@@ -20,7 +21,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@cases(30)
 @given(st.dictionaries(TEXTS, st.dictionaries(TEXTS, VALUES, max_size=4), max_size=8))
 def test_documents_come_back_in_order_of_id(given: dict[str, dict[str, Any]]) -> None:
     stored = StoredDocuments(Document(id, fields) for id, fields in given.items())

@@ -8,10 +8,11 @@ import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.encoding import Int64, Rows
+from tests.random_cases import cases
 from trainer.systems.linear.batches import by_column, take
 from trainer.systems.linear.postings import postings_of
 
@@ -35,7 +36,7 @@ def batches(draw: st.DrawFn) -> tuple[Rows, Int64]:
     return rows, np.array(batch, np.int64)
 
 
-@settings(max_examples=60)
+@cases(30)
 @given(batches())
 def test_taken_rows_are_those_of_rows_take(example: tuple[Rows, Int64]) -> None:
     matrix, rows = example
@@ -45,7 +46,7 @@ def test_taken_rows_are_those_of_rows_take(example: tuple[Rows, Int64]) -> None:
         assert getattr(found, name).dtype == getattr(wanted, name).dtype
 
 
-@settings(max_examples=60)
+@cases(30)
 @given(batches(), st.integers(0, 2**32))
 def test_columns_of_a_batch_are_those_of_scipy(example: tuple[Rows, Int64], seed: int) -> None:
     matrix, rows = example
@@ -62,7 +63,7 @@ def test_columns_of_a_batch_are_those_of_scipy(example: tuple[Rows, Int64], seed
         np.testing.assert_array_equal(weights, twin.data)
 
 
-@settings(max_examples=60)
+@cases(30)
 @given(batches(), st.sampled_from([0.0, 0.3, 1.0]))
 def test_common_words_have_a_row_with_every_candidate(
     example: tuple[Rows, Int64], common: float
